@@ -1,0 +1,70 @@
+//! Redisson's `AsyncSemaphore` as it stood in releases 3.16.1 to 4.6.0: a counter, a queue, and the loop `tryRun`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::AcqRel;
+
+use loom::sync::atomic::AtomicIsize;
+use loom::sync::{Mutex, Notify};
+
+/// What is broken about the twin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing: the repaired loop, to show that the model itself can pass.
+    None,
+    /// After an empty poll the permit is given back and the loop ends, without another look at the queue.
+    NoSecondLook,
+}
+
+/// The semaphore; a waiter is a `Notify`.
+#[derive(Debug)]
+pub struct Published {
+    counter: AtomicIsize,
+    queue: Mutex<VecDeque<Arc<Notify>>>,
+    fault: Fault,
+}
+
+impl Published {
+    /// Makes a semaphore with so many permits and that fault.
+    pub fn new(permits: isize, fault: Fault) -> Self {
+        Self { counter: AtomicIsize::new(permits), queue: Mutex::new(VecDeque::new()), fault }
+    }
+
+    /// Takes a permit, asleep until one comes.
+    pub fn acquire(&self) {
+        let waiter = Arc::new(Notify::new());
+        self.queue.lock().unwrap().push_back(Arc::clone(&waiter));
+        self.try_run();
+        waiter.wait();
+    }
+
+    /// Gives a permit back.
+    pub fn release(&self) {
+        // Ordering: AcqRel throughout, as strong as Java's: the fault is in the loop, not in the orderings.
+        self.counter.fetch_add(1, AcqRel);
+        self.try_run();
+    }
+
+    fn try_run(&self) {
+        loop {
+            // Ordering: as in `release`.
+            if self.counter.fetch_sub(1, AcqRel) > 0 {
+                let waiter = self.queue.lock().unwrap().pop_front();
+                if let Some(waiter) = waiter {
+                    waiter.notify();
+                    return;
+                }
+                // Ordering: as in `release`.
+                self.counter.fetch_add(1, AcqRel);
+                if self.fault == Fault::NoSecondLook || self.queue.lock().unwrap().is_empty() {
+                    return;
+                }
+                continue;
+            }
+            // Ordering: as in `release`.
+            if self.counter.fetch_add(1, AcqRel) < 0 {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The concurrency primitives under a Redisson-style distributed lock, and the lock on top.
+//!
+//! # The primitives
+//!
+//! They need no runtime and no server, and any lock client can be built on them:
+//!
+//! | type | is |
+//! |---|---|
+//! | [`AsyncSemaphore`] | permits for async tasks and threads: a counter, a lock-free queue of wakers, and a loop between them |
+//! | [`StripedSemaphores`] | a fixed row of one-permit semaphores, one of which a name picks |
+//! | [`Latch`] | a semaphore born with no permits, on which tasks sleep until called |
+//! | [`LockEntry`] | what all who wait for one name share: interest count, readiness, latch, listeners |
+//! | [`Registry`] | one subscription per channel and process, over any [`Transport`] |
+//!
+//! # The lock
+//!
+//! [`LockClient`] makes [`Lock`]s by name over a [`Backend`]: [`local::Local`] keeps them in this process (feature `local`,
+//! on by default), [`redis::Redis`] on a Redis server, in the form in which Redisson keeps them (feature `redis`). How it
+//! waits is told in [`lock`].
+//!
+//! # Where to look
+//!
+//! Arrows point down: `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`], [`lock_entry`] → [`latch`] →
+//! [`semaphore`].
+
+#[cfg(all(latchwork_loom, not(feature = "loom")))]
+compile_error!("--cfg latchwork_loom needs the feature `loom`; run the models by `cargo xtask loom`");
+
+pub mod latch;
+#[cfg(feature = "local")]
+pub mod local;
+#[cfg(feature = "lock")]
+pub mod lock;
+pub mod lock_entry;
+#[cfg(feature = "redis")]
+pub mod redis;
+pub mod registry;
+pub mod runtime;
+pub mod semaphore;
+pub mod striped;
+mod sync;
+pub mod transport;
+
+#[doc(inline)]
+pub use crate::latch::{Call, Latch};
+#[cfg(feature = "lock")]
+#[doc(inline)]
+pub use crate::lock::{
+    Backend, Guard, HoldKey, Lease, LeaseError, Lock, LockClient, LockError, LockName, LockOptions,
+    LockStats, Lost, NameError, Owner, Released, Tried,
+};
+#[doc(inline)]
+pub use crate::lock_entry::{Listener, LockEntry};
+#[doc(inline)]
+pub use crate::registry::{Registry, Subscription};
+#[doc(inline)]
+pub use crate::runtime::Runtime;
+#[doc(inline)]
+pub use crate::semaphore::{
+    Acquire, AcquireError, AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit, SemaphorePermit,
+    TryAcquireError,
+};
+#[doc(inline)]
+pub use crate::striped::StripedSemaphores;
+#[doc(inline)]
+pub use crate::transport::{Inbox, Message, SubscribeError, Transport};

@@ -1,0 +1,85 @@
+//! The loop: try, subscribe, try again, sleep until called or until the lease is over.
+
+use std::time::{Duration, Instant};
+
+use crate::latch::Call;
+use crate::runtime::Runtime;
+
+use super::attempt::{Attempt, Claim};
+use super::backend::Backend;
+use super::client::Lock;
+use super::error::LockError;
+use super::guard::Guard;
+use super::lease::Lease;
+use super::until::until;
+
+/// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
+const ROUNDING: Duration = Duration::from_millis(1);
+
+/// Takes the lock within `wait`, or however long it takes. `None` when the time is over.
+pub(super) async fn acquire<B: Backend>(
+    lock: &Lock<B>,
+    lease: Lease,
+    wait: Option<Duration>,
+) -> Result<Option<Guard<B>>, LockError> {
+    let shared = &lock.shared;
+    let client = &shared.client;
+    let runtime = client.backend.runtime();
+    let claim = Claim::new(lock, lease)?;
+    if wait == Some(Duration::ZERO) {
+        return Ok(match claim.attempt(shared, None).await? {
+            Attempt::Acquired(guard) => Some(guard),
+            Attempt::Held(_) | Attempt::OutOfTime => None,
+        });
+    }
+    // A wait that ends further away than the clock can say has no end.
+    let give_up = wait.and_then(|wait| runtime.now().checked_add(wait));
+    let is_over = || give_up.is_some_and(|give_up| give_up <= runtime.now());
+    // When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its
+    // release go unheard, that is what it costs.
+    let look_again = |left: Duration| {
+        let left = left.min(client.watchdog_timeout) + ROUNDING;
+        earliest(give_up, runtime.now().checked_add(left))
+    };
+
+    let left = match claim.attempt(shared, give_up).await? {
+        Attempt::Acquired(guard) => return Ok(Some(guard)),
+        Attempt::OutOfTime => return Ok(None),
+        Attempt::Held(left) => left,
+    };
+
+    // From here on every way out leaves the subscription by dropping it.
+    let subscription = client.backend.registry().subscribe(&shared.channel);
+    if let Some(confirmed) = until(runtime, look_again(left), subscription.subscribed()).await {
+        confirmed.map_err(LockError::Subscribe)?;
+    }
+    // The call that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
+    let mut call: Option<Call<'_>> = None;
+    while !is_over() {
+        let attempt = claim.attempt(shared, give_up).await?;
+        if let (Some(call), Attempt::Acquired(_) | Attempt::Held(_)) = (call.take(), &attempt) {
+            call.consume();
+            match attempt {
+                Attempt::Acquired(_) => shared.counters.wakes_wanted.add_one(),
+                _ => shared.counters.wakes_wasted.add_one(),
+            }
+        }
+        let left = match attempt {
+            Attempt::Acquired(guard) => return Ok(Some(guard)),
+            Attempt::OutOfTime => return Ok(None),
+            Attempt::Held(left) => left,
+        };
+        call = until(runtime, look_again(left), subscription.latch().wait()).await;
+        if let Some(error) = subscription.failure() {
+            return Err(LockError::Subscribe(error));
+        }
+    }
+    Ok(None)
+}
+
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

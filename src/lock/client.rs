@@ -1,0 +1,378 @@
+//! [`LockClient`] and [`Lock`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::registry::Registry;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+use super::acquire;
+use super::backend::{Backend, Released};
+use super::error::LockError;
+use super::guard::Guard;
+use super::lease::{Lease, LeaseError};
+use super::name::{LockName, NameError};
+use super::owner::Owner;
+use super::stats::{Counters, LockStats};
+use super::watchdog::Watchdog;
+
+/// Makes locks by name, over one [`Backend`].
+///
+/// A client is what Redisson calls one too: it has a uuid, which is the first half of each of its owners' names, one
+/// subscription per name however many wait, and one watchdog. Make one per process and clone it; clones are cheap and share
+/// everything.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use latchwork::LockClient;
+///
+/// let client = LockClient::local();
+/// let lock = client.get_lock("orders:42")?;
+/// let guard = lock.lock().await?;
+/// // … nobody else in this process is here …
+/// guard.unlock().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub struct LockClient<B: Backend> {
+    inner: Arc<Inner<B>>,
+}
+
+/// What a client's locks, guards and watchdog share.
+pub(super) struct Inner<B: Backend> {
+    pub(super) backend: B,
+    pub(super) watchdog: Watchdog,
+    pub(super) watchdog_timeout: Duration,
+    id: String,
+    next_owner: AtomicU64,
+}
+
+/// How a [`LockClient`] behaves.
+#[derive(Clone, Debug)]
+pub struct LockOptions {
+    watchdog_timeout: Duration,
+}
+
+impl LockOptions {
+    /// The lease of a lock that is taken without one: it is renewed each time a third of it is over, and runs out this long
+    /// after the process died.
+    ///
+    /// 30 s by default, as in Redisson. Shorter frees the locks of a dead process sooner, and loses those of one that is
+    /// paused, or cut off, for that long.
+    #[must_use]
+    pub fn watchdog_timeout(mut self, timeout: Duration) -> Self {
+        self.watchdog_timeout = timeout;
+        self
+    }
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self { watchdog_timeout: Duration::from_secs(30) }
+    }
+}
+
+#[cfg(feature = "local")]
+impl LockClient<crate::local::Local> {
+    /// A client over a new in-process backend.
+    pub fn local() -> Self {
+        Self::new(crate::local::Local::new())
+    }
+}
+
+impl<B: Backend> LockClient<B> {
+    /// A client over `backend`, with a uuid of its own.
+    pub fn new(backend: B) -> Self {
+        Self::build(backend, LockOptions::default().watchdog_timeout)
+    }
+
+    /// A client over `backend`, with a uuid of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError`] if the watchdog's timeout cannot be a lease.
+    pub fn with_options(backend: B, options: &LockOptions) -> Result<Self, LeaseError> {
+        Ok(Self::build(backend, Lease::check(options.watchdog_timeout)?))
+    }
+
+    fn build(backend: B, watchdog_timeout: Duration) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                backend,
+                watchdog: Watchdog::default(),
+                watchdog_timeout,
+                id: uuid::Uuid::new_v4().to_string(),
+                next_owner: AtomicU64::new(1),
+            }),
+        }
+    }
+
+    /// The lock called `name`. Nothing is sent, and nothing is kept for it until somebody takes it or waits.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if no backend could keep a lock under that name.
+    pub fn get_lock(&self, name: &str) -> Result<Lock<B>, NameError> {
+        let name = LockName::new(name)?;
+        let channel = self.inner.backend.channel(&name);
+        let shared = Shared { client: Arc::clone(&self.inner), name, channel, counters: Counters::default() };
+        Ok(Lock { shared: Arc::new(shared), owner: None })
+    }
+
+    /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].
+    pub fn owner(&self) -> Owner {
+        self.inner.new_owner()
+    }
+
+    /// The client's uuid as text, the first half of its owners' names.
+    pub fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    /// The backend that was given to [`new`](Self::new).
+    pub fn backend(&self) -> &B {
+        &self.inner.backend
+    }
+
+    /// Who waits for what in this process: one entry per name that somebody waits for. The backend's, and so shared by all
+    /// of its clients.
+    pub fn registry(&self) -> &Registry<B::Transport> {
+        self.inner.backend.registry()
+    }
+}
+
+impl<B: Backend> Inner<B> {
+    fn new_owner(&self) -> Owner {
+        // Ordering: Relaxed, only the number's being used once matters.
+        Owner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A named lock: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
+///
+/// Each acquisition is by an owner of its own, so taking the lock twice without letting go waits for itself, as with a
+/// mutex; [`owned_by`](Self::owned_by) makes it re-entrant. Clones are the same lock and share their
+/// [`stats`](Self::stats).
+///
+/// # Fairness
+///
+/// A message calls the waiter of this process that has waited longest, but a newcomer (here or elsewhere) may take the lock
+/// before the one who was called gets to it; then that one waits on, at the end of the line.
+///
+/// # Safety of what the lock protects
+///
+/// A lease can end while its holder is paused or cut off, and then there are two who believe in it. Where that must not
+/// be, the resource itself has to refuse the stale one.
+///
+/// # Cancel safety
+///
+/// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or [`try_lock_for`](Self::try_lock_for) at any
+/// point leaves nothing behind: no subscription, no place in line, and no lock past the one command that may be under way,
+/// which is finished in the background and undone.
+pub struct Lock<B: Backend> {
+    pub(super) shared: Arc<Shared<B>>,
+    owner: Option<Owner>,
+}
+
+/// What the clones of a lock, and its guards, share.
+pub(super) struct Shared<B: Backend> {
+    pub(super) client: Arc<Inner<B>>,
+    pub(super) name: LockName,
+    pub(super) channel: String,
+    pub(super) counters: Counters,
+}
+
+impl<B: Backend> Lock<B> {
+    /// The same lock, taken by `owner` from now on: who has it can take it again, and it is free when each guard is gone.
+    ///
+    /// An attempt by an explicit owner whose answer is lost is not undone, as it could be another hold of the same owner
+    /// that would be given back; it stands until its lease ends. (Without an explicit owner it is undone.)
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let me = client.owner();
+    /// let lock = client.get_lock("orders")?.owned_by(&me);
+    /// let outer = lock.lock().await?;
+    /// let inner = lock.lock().await?; // does not wait for itself
+    /// assert_eq!(lock.hold_count(&me).await?, 2);
+    /// # drop((inner, outer));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        Self { shared: Arc::clone(&self.shared), owner: Some(owner.clone()) }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        &self.shared.name
+    }
+
+    /// Takes the lock, waiting for it as long as it takes. The watchdog renews its lease while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if an attempt fails; a wait that has begun goes on through a lost connection, until the lease
+    /// it waits for would be over or the connection is back, and then tries again. [`LockError::Subscribe`] if the lock's
+    /// messages cannot be had.
+    pub async fn lock(&self) -> Result<Guard<B>, LockError> {
+        self.wait_for(Lease::Watched).await
+    }
+
+    /// As [`lock`](Self::lock), with a lease of the caller's own, which nobody renews.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
+    pub async fn lock_for(&self, lease: Duration) -> Result<Guard<B>, LockError> {
+        self.wait_for(Lease::For(lease)).await
+    }
+
+    async fn wait_for(&self, lease: Lease) -> Result<Guard<B>, LockError> {
+        let guard = acquire::acquire(self, lease, None).await?;
+        Ok(guard.expect("only a wait with a limit ends without the lock"))
+    }
+
+    /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the attempt fails.
+    pub async fn try_lock(&self) -> Result<Option<Guard<B>>, LockError> {
+        self.try_lock_for(Duration::ZERO, Lease::Watched).await
+    }
+
+    /// Takes the lock, waiting for it no longer than `wait`. `None` if it was not to be had in that time.
+    ///
+    /// With a `wait` of zero the one attempt takes the round trip that it takes; otherwise an attempt under way when the time is
+    /// over is abandoned and undone. `lease` is a [`Duration`], or [`Lease::Watched`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
+    pub async fn try_lock_for(
+        &self,
+        wait: Duration,
+        lease: impl Into<Lease>,
+    ) -> Result<Option<Guard<B>>, LockError> {
+        acquire::acquire(self, lease.into(), Some(wait)).await
+    }
+
+    /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget).
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::NotHeld`] if `owner` does not hold the lock, [`LockError::Backend`] if the command fails.
+    pub async fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
+        self.shared.release(owner).await
+    }
+
+    /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it.
+    ///
+    /// The holder is not asked. If it is watched it learns of it at its next renewal, otherwise when it lets go.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn force_unlock(&self) -> Result<bool, LockError> {
+        self.shared.client.backend.force_release(&self.shared.name).await.map_err(LockError::backend)
+    }
+
+    /// Whether anybody has the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn is_locked(&self) -> Result<bool, LockError> {
+        Ok(self.remaining().await?.is_some())
+    }
+
+    /// Whether `owner` has the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn is_held_by(&self, owner: &Owner) -> Result<bool, LockError> {
+        Ok(self.hold_count(owner).await? > 0)
+    }
+
+    /// How often `owner` has the lock; 0 if it has not.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
+        self.shared.client.backend.hold_count(&self.shared.name, owner).await.map_err(LockError::backend)
+    }
+
+    /// How long the lock's lease lasts if nobody renews it: `None` if nobody has the lock, [`Duration::MAX`] if it never ends.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn remaining(&self) -> Result<Option<Duration>, LockError> {
+        self.shared.client.backend.remaining(&self.shared.name).await.map_err(LockError::backend)
+    }
+
+    /// What happened through this lock and its clones so far.
+    pub fn stats(&self) -> LockStats {
+        self.shared.counters.snapshot()
+    }
+
+    /// The owner to acquire by, and whether it is one of its own: then what it holds is what this one acquisition took.
+    pub(super) fn acquiring_owner(&self) -> (Owner, bool) {
+        match &self.owner {
+            Some(owner) => (owner.clone(), false),
+            None => (self.shared.client.new_owner(), true),
+        }
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    pub(super) async fn release(&self, owner: &Owner) -> Result<(), LockError> {
+        match self.client.backend.release(&self.name, owner).await {
+            Ok(Released::Free | Released::StillHeld) => Ok(()),
+            Ok(Released::NotHeld) => {
+                Err(LockError::NotHeld { name: self.name.clone(), owner: owner.clone() })
+            }
+            Err(error) => Err(LockError::backend(error)),
+        }
+    }
+}
+
+impl<B: Backend> Clone for LockClient<B> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<B: Backend> Clone for Lock<B> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), owner: self.owner.clone() }
+    }
+}
+
+impl<B: Backend> fmt::Debug for LockClient<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockClient")
+            .field("id", &self.inner.id)
+            .field("registry", self.registry())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> fmt::Debug for Lock<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.shared.name)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! [`Guard`]: one hold on a lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::runtime::Runtime;
+
+use super::backend::Backend;
+use super::client::Shared;
+use super::error::LockError;
+use super::hold::{Hold, Lost};
+use super::name::LockName;
+use super::owner::Owner;
+use super::unbroken::Unbroken;
+use super::watchdog::WatchId;
+
+/// One hold on a lock. While it lives, and its lease with it, nobody but its owner has the lock.
+///
+/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it gives it back in the background: over
+/// Redis the command is sent without anyone waiting for it, and if it fails, or the runtime ends first, the lock is free when
+/// its lease is over.
+///
+/// A guard never frees a lock that somebody else has got meanwhile.
+#[must_use = "dropping a guard gives the lock back at once"]
+pub struct Guard<B: Backend> {
+    shared: Arc<Shared<B>>,
+    hold: Arc<Hold>,
+    /// Whether, and as what, the watchdog renews the lease.
+    watch: Option<WatchId>,
+    /// Whether the hold is ours to give back.
+    armed: bool,
+}
+
+impl<B: Backend> Guard<B> {
+    pub(super) fn new(shared: Arc<Shared<B>>, hold: Hold, watched: bool) -> Self {
+        let hold = Arc::new(hold);
+        let watch = watched.then(|| shared.client.watch(Arc::clone(&hold)));
+        Self { shared, hold, watch, armed: true }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        &self.hold.key.name
+    }
+
+    /// Who holds it.
+    pub fn owner(&self) -> &Owner {
+        &self.hold.key.owner
+    }
+
+    /// Whether the lock is still held, as far as this process knows; asks nobody.
+    ///
+    /// The lease is counted from before the command was sent that began it, so this turns false before the store gives the lock
+    /// to anybody else, as long as clocks run at the same speed. Between this answer and what is done on the strength of
+    /// it, time passes.
+    pub fn is_held(&self) -> bool {
+        self.hold.lost_at(self.shared.client.backend.runtime().now()).is_none()
+    }
+
+    /// How long the lease lasts if nobody renews it, as far as this process knows; zero if the hold is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.shared.client.backend.runtime().now();
+        if self.hold.lost_at(now).is_some() {
+            return Duration::ZERO;
+        }
+        self.hold.deadline().map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now))
+    }
+
+    /// Waits until the hold is lost, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) -> Lost {
+        self.hold.lost(self.shared.client.backend.runtime()).await
+    }
+
+    /// Gives this hold back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not keep the lock: the command is finished in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::NotHeld`] if the owner did not have the lock any more. [`LockError::Backend`] if the command failed; the lock
+    /// is no longer renewed then, so it is free when its lease is over.
+    pub async fn unlock(self) -> Result<(), LockError> {
+        let (shared, hold) = self.into_parts();
+        let client = Arc::clone(&shared.client);
+        let release = async move { shared.release(&hold.key.owner).await };
+        // Whoever dropped the future does not ask how it went.
+        Unbroken::new(client, release, |_| async {}).await
+    }
+
+    /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until
+    /// [`Lock::unlock`](crate::Lock::unlock) by its owner.
+    ///
+    /// Nobody renews it from now on.
+    pub fn forget(self) {
+        self.into_parts();
+    }
+
+    /// Ends the guard and its renewal, and leaves the hold to the caller.
+    fn into_parts(mut self) -> (Arc<Shared<B>>, Arc<Hold>) {
+        self.stop_watching();
+        self.armed = false;
+        (Arc::clone(&self.shared), Arc::clone(&self.hold))
+    }
+
+    fn stop_watching(&mut self) {
+        if let Some(id) = self.watch.take() {
+            self.shared.client.unwatch(&id);
+        }
+    }
+}
+
+impl<B: Backend> Drop for Guard<B> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        self.stop_watching();
+        let (shared, hold) = (Arc::clone(&self.shared), Arc::clone(&self.hold));
+        self.shared.client.backend.runtime().spawn(async move {
+            // Nobody is left to tell. If it fails, the lease ends the hold.
+            let _ = shared.release(&hold.key.owner).await;
+        });
+    }
+}
+
+impl<B: Backend> fmt::Debug for Guard<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.name())
+            .field("owner", self.owner())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,61 @@
+//! [`Lease`]: how long a lock stays held if nobody lets go of it.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// How long a lock stays held if nobody lets go of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lease {
+    /// For as long as the guard lives: a watchdog renews the lease in the background. If the process dies, the lock is free
+    /// after [`LockOptions::watchdog_timeout`](crate::LockOptions::watchdog_timeout) at the latest.
+    Watched,
+    /// For this long and no longer, whether the work is done or not. From 1 ms to [`Lease::MAX`].
+    For(Duration),
+}
+
+impl Lease {
+    /// The longest lease: what an i64 of milliseconds can hold.
+    pub const MAX: Duration = Duration::from_millis(i64::MAX as u64);
+
+    /// Checks a lease that is to go to a store that counts milliseconds.
+    pub(crate) fn check(lease: Duration) -> Result<Duration, LeaseError> {
+        if lease < Duration::from_millis(1) {
+            return Err(LeaseError::TooShort);
+        }
+        if lease > Self::MAX {
+            return Err(LeaseError::TooLong);
+        }
+        Ok(lease)
+    }
+}
+
+impl From<Duration> for Lease {
+    fn from(lease: Duration) -> Self {
+        Self::For(lease)
+    }
+}
+
+/// Why a lease is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// Zero, or less than the millisecond that stores count in.
+    TooShort,
+    /// More than [`Lease::MAX`].
+    TooLong,
+}
+
+impl fmt::Display for LeaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooShort => {
+                "the lease is shorter than a millisecond; give at least 1 ms, or Lease::Watched to hold without a limit"
+            }
+            Self::TooLong => "the lease does not fit into 63 bits of milliseconds; use Lease::Watched to hold without a limit",
+        })
+    }
+}
+
+impl Error for LeaseError {}

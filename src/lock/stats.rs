@@ -1,0 +1,47 @@
+//! What a lock's waiters went through, in numbers.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A snapshot of what happened through one [`Lock`](crate::Lock) and its clones, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockStats {
+    /// Times the lock was taken.
+    pub acquisitions: u64,
+    /// Messages that woke a waiter which then got the lock.
+    pub wakes_wanted: u64,
+    /// Messages that woke a waiter which then found the lock held by somebody else.
+    pub wakes_wasted: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) acquisitions: Counter,
+    pub(super) wakes_wanted: Counter,
+    pub(super) wakes_wasted: Counter,
+}
+
+impl Counters {
+    pub(super) fn snapshot(&self) -> LockStats {
+        LockStats {
+            acquisitions: self.acquisitions.get(),
+            wakes_wanted: self.wakes_wanted.get(),
+            wakes_wasted: self.wakes_wasted.get(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add_one(&self) {
+        // Ordering: Relaxed, a figure to look at; nothing is read through it.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        // Ordering: Relaxed, as above.
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,154 @@
+//! The watchdog: renews the leases of watched holds, each time a third of the lease is over.
+//!
+//! One task per client renews all holds that are due, in one call to the backend. It runs while there is something to watch:
+//! the first hold starts it, and it ends when it finds nothing left. It keeps the client only weakly, so a client that is
+//! dropped is not kept alive by its watchdog.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::runtime::Runtime;
+use crate::sync::Mutex;
+
+use super::backend::{Backend, HoldKey};
+use super::client::Inner;
+use super::hold::{Hold, Lost};
+
+/// After a failed renewal the next try comes this much sooner than a third of the lease.
+const HASTE: u32 = 10;
+
+#[derive(Default)]
+pub(super) struct Watchdog {
+    watched: Mutex<Watched>,
+}
+
+#[derive(Default)]
+struct Watched {
+    /// By number; the instant is the hold's key in `due`.
+    holds: HashMap<u64, (Instant, Arc<Hold>)>,
+    due: BTreeMap<(Instant, u64), ()>,
+    next_number: u64,
+    running: bool,
+}
+
+/// Which hold of the watchdog's; given back to [`Inner::unwatch`].
+#[derive(Debug)]
+pub(super) struct WatchId(u64);
+
+impl Watched {
+    fn put(&mut self, number: u64, due: Instant, hold: Arc<Hold>) {
+        self.due.insert((due, number), ());
+        self.holds.insert(number, (due, hold));
+    }
+
+    fn take(&mut self, number: u64) -> Option<Arc<Hold>> {
+        let (due, hold) = self.holds.remove(&number)?;
+        self.due.remove(&(due, number));
+        Some(hold)
+    }
+
+    fn first_due(&self) -> Option<Instant> {
+        self.due.keys().next().map(|(due, _)| *due)
+    }
+
+    /// The holds that are due at `now`, moved on to `next`.
+    fn turn(&mut self, now: Instant, next: Instant) -> Vec<(u64, Arc<Hold>)> {
+        let mut turn = Vec::new();
+        while let Some(entry) = self.due.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let number = entry.key().1;
+            if let Some(hold) = self.take(number) {
+                self.put(number, next, Arc::clone(&hold));
+                turn.push((number, hold));
+            }
+        }
+        turn
+    }
+}
+
+impl<B: Backend> Inner<B> {
+    /// Renews `hold` until [`unwatch`](Self::unwatch), or until it is lost.
+    pub(super) fn watch(self: &Arc<Self>, hold: Arc<Hold>) -> WatchId {
+        let due = self.backend.runtime().now() + self.watchdog_timeout / 3;
+        let (number, start) = {
+            let mut watched = self.watchdog.watched.lock();
+            let number = watched.next_number;
+            watched.next_number += 1;
+            watched.put(number, due, hold);
+            (number, !std::mem::replace(&mut watched.running, true))
+        };
+        if start {
+            self.backend.runtime().spawn(run(Arc::downgrade(self)));
+        }
+        WatchId(number)
+    }
+
+    pub(super) fn unwatch(&self, id: &WatchId) {
+        self.watchdog.watched.lock().take(id.0);
+    }
+
+    /// When the watchdog has something to do next. `None` ends it.
+    fn next_turn(&self) -> Option<Instant> {
+        let mut watched = self.watchdog.watched.lock();
+        let first = watched.first_due();
+        // Under the same mutex as `watch`: a hold that comes after this starts a new task.
+        watched.running = first.is_some();
+        first
+    }
+
+    async fn renew_due(&self) {
+        let lease = self.watchdog_timeout;
+        // Before the command is sent: the store counts from later, so our deadline is never the later one.
+        let now = self.backend.runtime().now();
+        let turn = self.watchdog.watched.lock().turn(now, now + lease / 3);
+        if turn.is_empty() {
+            return;
+        }
+        let keys: Vec<HoldKey> = turn.iter().map(|(_, hold)| hold.key.clone()).collect();
+        match self.backend.renew(&keys, lease).await {
+            Ok(still_held) => {
+                for ((number, hold), held) in turn.into_iter().zip(still_held) {
+                    if held {
+                        hold.extend(now.checked_add(lease));
+                    } else if self.watchdog.watched.lock().take(number).is_some() {
+                        // Still watched, so it was not given back meanwhile: it is lost.
+                        hold.lose(Lost::Gone);
+                    }
+                }
+            }
+            Err(_) => self.retry_sooner(turn, lease),
+        }
+    }
+
+    fn retry_sooner(&self, turn: Vec<(u64, Arc<Hold>)>, lease: Duration) {
+        let now = self.backend.runtime().now();
+        let soon = now + (lease / 3 / HASTE).max(Duration::from_millis(1));
+        for (number, hold) in turn {
+            let over = hold.deadline().is_some_and(|deadline| deadline <= now);
+            let mut watched = self.watchdog.watched.lock();
+            let Some(hold) = watched.take(number) else { continue };
+            if over {
+                drop(watched);
+                hold.lose(Lost::Unreachable);
+            } else {
+                watched.put(number, soon, hold);
+            }
+        }
+    }
+}
+
+async fn run<B: Backend>(client: Weak<Inner<B>>) {
+    loop {
+        let sleep = {
+            let Some(client) = client.upgrade() else { return };
+            let Some(next) = client.next_turn() else { return };
+            client.backend.runtime().sleep_until(next)
+        };
+        sleep.await;
+        let Some(client) = client.upgrade() else { return };
+        client.renew_due().await;
+    }
+}

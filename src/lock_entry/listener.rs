@@ -1,0 +1,106 @@
+//! Callbacks that stand in line with the latch's sleepers.
+//!
+//! A listener *is* a waiter on the latch: a wait future whose waker, instead of waking a task, polls the future and runs
+//! the callback. So it has its place in the one line, takes its message from nobody else, and leaves the line by being
+//! dropped, all by the semaphore's own rules.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::latch::Latch;
+use crate::semaphore::AcquireOwned;
+use crate::sync::Mutex;
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+/// A callback in line for a message; made by [`LockEntry::listen`](crate::LockEntry::listen).
+///
+/// Dropping it takes the callback out of the line, if it has not run.
+#[must_use = "dropping a listener takes its callback out of the line"]
+pub struct Listener(Arc<Waiting>);
+
+struct Waiting {
+    stage: Mutex<Stage>,
+}
+
+enum Stage {
+    /// Somebody is polling the future, outside the mutex. `again` is set by a wake that comes meanwhile.
+    Polling {
+        again: bool,
+    },
+    InLine(AcquireOwned, Callback),
+    /// Run, or removed.
+    Done,
+}
+
+impl Listener {
+    pub(super) fn new(latch: &Latch, callback: Callback) -> Self {
+        let waiting = Arc::new(Waiting { stage: Mutex::new(Stage::Polling { again: false }) });
+        waiting.drive(latch.wait_owned(), callback);
+        Self(waiting)
+    }
+
+    /// Whether the callback has run, or is just about to.
+    pub fn has_run(&self) -> bool {
+        matches!(*self.0.stage.lock(), Stage::Done)
+    }
+}
+
+impl Waiting {
+    /// Polls the future; runs the callback when its call has come. The stage is `Polling`, and so ours.
+    fn drive(self: &Arc<Self>, mut call: AcquireOwned, callback: Callback) {
+        let waker = Waker::from(Arc::clone(self));
+        loop {
+            // Outside the mutex: polling may wake, and the waker is this very object.
+            let polled = Pin::new(&mut call).poll(&mut Context::from_waker(&waker));
+            let mut stage = self.stage.lock();
+            match (&mut *stage, polled) {
+                (Stage::Polling { again: again @ true }, Poll::Pending) => *again = false,
+                (Stage::Polling { .. }, Poll::Pending) => {
+                    *stage = Stage::InLine(call, callback);
+                    return;
+                }
+                (Stage::Polling { .. }, Poll::Ready(permit)) => {
+                    *stage = Stage::Done;
+                    drop(stage);
+                    permit.expect("a latch's semaphore is never closed").forget();
+                    callback();
+                    return;
+                }
+                // Removed while we polled. Dropping the future, or its permit, passes the call on.
+                (Stage::Done | Stage::InLine(..), _) => return,
+            }
+        }
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        let mut stage = self.stage.lock();
+        match std::mem::replace(&mut *stage, Stage::Polling { again: true }) {
+            Stage::InLine(call, callback) => {
+                *stage = Stage::Polling { again: false };
+                drop(stage);
+                self.drive(call, callback);
+            }
+            Stage::Polling { .. } => {}
+            Stage::Done => *stage = Stage::Done,
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let last = std::mem::replace(&mut *self.0.stage.lock(), Stage::Done);
+        // After the mutex is free again: dropping the future may wake another waiter, and run foreign code.
+        drop(last);
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("has_run", &self.has_run()).finish()
+    }
+}

@@ -1,0 +1,198 @@
+//! The Redis backend, wire-compatible with Redisson's `RLock`.
+//!
+//! # On the wire
+//!
+//! | thing | is |
+//! |---|---|
+//! | the lock | a hash under the lock's name, with one field: the owner's text, and its hold count as value |
+//! | the owner | `<uuid>:<number>` |
+//! | the lease | the hash's time to live |
+//! | the channel | `redisson_lock__channel:{name}` (without the added braces if the name has some) |
+//! | the message | `0`, published when the lock becomes free |
+//!
+//! A Redisson client on the same name takes turns with this one, and each wakes the other.
+//!
+//! # Connections
+//!
+//! Two, both RESP3, both made again when they break: one for commands, one for subscriptions and a heartbeat. A connection
+//! that has subscribed is in a class of its own on the server (it can be killed for reading too slowly), and renewals must
+//! not die with it.
+//!
+//! # What is not guaranteed
+//!
+//! One Redis server is not consensus. A lock that was written to a master which fails before its replica has heard of it is
+//! free on the new master; two holders can then believe in it until the first one's next renewal.
+
+mod commands;
+mod error;
+mod keys;
+mod scripts;
+mod subscriptions;
+mod tokio_runtime;
+mod transport;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::{Cmd, IntoConnectionInfo, ProtocolVersion};
+
+use self::commands::Commands;
+pub use self::error::{Error, ErrorKind};
+use self::scripts::Scripts;
+pub use self::tokio_runtime::TokioRuntime;
+pub use self::transport::RedisTransport;
+use crate::lock::{Backend, HoldKey, LockName, Owner, Released, Tried};
+use crate::registry::Registry;
+
+/// How long to wait for a connection, the greeting included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait for a reply, as in Redisson. A connection that kept us waiting longer is given up and made again.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Redisson's, too: renewals go out this many to a command, so that one script does not hold up the server.
+const RENEWALS_PER_COMMAND: usize = 100;
+
+/// Locks kept on a Redis server (6.0 or newer).
+///
+/// Clones share their connections. Everything runs on the tokio runtime in which [`connect`](Self::connect) was called;
+/// when that ends, so do the connections.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use latchwork::{LockClient, redis::Redis};
+///
+/// let client = LockClient::new(Redis::connect("redis://127.0.0.1:6379").await?);
+/// let guard = client.get_lock("orders:42")?.lock().await?;
+/// // … no other process is here …
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Redis {
+    commands: Arc<Commands>,
+    scripts: Arc<Scripts>,
+    registry: Registry<RedisTransport>,
+    runtime: TokioRuntime,
+}
+
+impl Redis {
+    /// Connects to the server at `url`: `redis://[user:password@]host[:port][/database]`.
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] of kind [`Url`](ErrorKind::Url) if the URL cannot be used, or of kind
+    /// [`Connection`](ErrorKind::Connection) if nobody answers there.
+    ///
+    /// # Panics
+    ///
+    /// When called outside of a tokio runtime whose timers and I/O are on.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        let info = url.into_connection_info().map_err(Error::url)?;
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info.set_tcp_settings(tcp).set_redis_settings(resp3);
+        let client = ::redis::Client::open(info).map_err(Error::url)?;
+
+        let runtime = TokioRuntime::current();
+        let commands = Arc::new(Commands::new(client.clone(), runtime.clone()));
+        commands.connect().await?;
+        let registry = Registry::new(RedisTransport::start(client, &runtime));
+        Ok(Self { commands, scripts: Arc::new(Scripts::new()), registry, runtime })
+    }
+}
+
+impl Backend for Redis {
+    type Error = Error;
+    type Transport = RedisTransport;
+    type Runtime = TokioRuntime;
+
+    fn registry(&self) -> &Registry<RedisTransport> {
+        &self.registry
+    }
+
+    fn runtime(&self) -> &TokioRuntime {
+        &self.runtime
+    }
+
+    fn channel(&self, name: &LockName) -> String {
+        keys::channel(name.as_str())
+    }
+
+    fn may_have_run(&self, error: &Error) -> bool {
+        error.kind() == ErrorKind::Unknown
+    }
+
+    async fn try_acquire(&self, name: &LockName, owner: &Owner, lease: Duration) -> Result<Tried, Error> {
+        let script = &self.scripts.acquire;
+        let left: Option<i64> =
+            self.commands.eval(script, &[name.as_str()], &[&millis(lease), owner.as_str()]).await?;
+        Ok(match left {
+            None => Tried::Acquired,
+            Some(left) => Tried::Held { left: duration(left) },
+        })
+    }
+
+    async fn release(&self, name: &LockName, owner: &Owner) -> Result<Released, Error> {
+        let channel = self.channel(name);
+        let args = [owner.as_str(), keys::UNLOCK_MESSAGE, keys::PUBLISH];
+        let holds: Option<i64> =
+            self.commands.eval(&self.scripts.release, &[name.as_str(), &channel], &args).await?;
+        Ok(match holds {
+            None => Released::NotHeld,
+            Some(0) => Released::Free,
+            Some(_) => Released::StillHeld,
+        })
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
+        let channel = self.channel(name);
+        let args = [keys::UNLOCK_MESSAGE, keys::PUBLISH];
+        self.commands.eval(&self.scripts.force_release, &[name.as_str(), &channel], &args).await
+    }
+
+    async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Error> {
+        let lease = millis(lease);
+        let mut renewed = Vec::with_capacity(holds.len());
+        for holds in holds.chunks(RENEWALS_PER_COMMAND) {
+            let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
+            let owners = holds.iter().map(|hold| hold.owner.as_str());
+            let args: Vec<&str> = std::iter::once(&*lease).chain(owners).collect();
+            let answers: Vec<bool> = self.commands.eval(&self.scripts.renew, &names, &args).await?;
+            renewed.extend(answers);
+        }
+        Ok(renewed)
+    }
+
+    async fn hold_count(&self, name: &LockName, owner: &Owner) -> Result<u64, Error> {
+        let mut command = Cmd::new();
+        command.arg("HGET").arg(name.as_str()).arg(owner.as_str());
+        let count: Option<u64> = self.commands.query(&command).await?;
+        Ok(count.unwrap_or(0))
+    }
+
+    async fn remaining(&self, name: &LockName) -> Result<Option<Duration>, Error> {
+        let mut command = Cmd::new();
+        command.arg("PTTL").arg(name.as_str());
+        let left: i64 = self.commands.query(&command).await?;
+        const NO_SUCH_KEY: i64 = -2;
+        Ok((left != NO_SUCH_KEY).then(|| duration(left)))
+    }
+}
+
+/// A lease as Redis takes it. `Lease::check` has seen to it that it is at least 1 and fits.
+fn millis(lease: Duration) -> String {
+    lease.as_millis().to_string()
+}
+
+/// A PTTL reply: milliseconds, or −1 for a key without an end.
+fn duration(pttl: i64) -> Duration {
+    u64::try_from(pttl).map_or(Duration::MAX, Duration::from_millis)
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("commands", &self.commands).field("registry", &self.registry).finish()
+    }
+}

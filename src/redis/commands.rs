@@ -1,0 +1,155 @@
+//! The connection for commands: made when it is needed, dropped when it breaks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind as Kind, FromRedisValue, PushInfo, PushKind, RedisError,
+    ServerErrorKind,
+};
+
+use crate::sync::Mutex;
+
+use super::error::Error;
+use super::scripts::Script;
+use super::tokio_runtime::TokioRuntime;
+use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+
+/// Sends commands; all callers share one connection.
+pub(super) struct Commands {
+    client: Client,
+    address: String,
+    runtime: TokioRuntime,
+    current: Arc<Mutex<Current>>,
+    /// Held by whoever makes a connection; the others wait for it instead of making their own.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Current {
+    connection: Option<MultiplexedConnection>,
+    /// Counts the attempts to connect. Says which connection a failure was met on, so that a late one does not throw the
+    /// next connection away; and which attempt a waiting caller has seen fail.
+    attempt: u64,
+    failure: Option<RedisError>,
+}
+
+impl Commands {
+    pub(super) fn new(client: Client, runtime: TokioRuntime) -> Self {
+        let address = client.get_connection_info().addr().to_string();
+        Self { client, address, runtime, current: Arc::default(), connecting: tokio::sync::Mutex::default() }
+    }
+
+    /// Sees to it that there is a connection.
+    pub(super) async fn connect(&self) -> Result<(), Error> {
+        self.connection().await.map(|_| ())
+    }
+
+    /// Runs a script. A server that does not know it is sent its text.
+    pub(super) async fn eval<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<T, Error> {
+        match self.send(&script.evalsha(keys, args)).await? {
+            Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
+                self.query(&script.eval(keys, args)).await
+            }
+            reply => reply.map_err(|error| Error::command(&self.address, error)),
+        }
+    }
+
+    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
+        self.send(command).await?.map_err(|error| Error::command(&self.address, error))
+    }
+
+    /// The outer error: there is no connection. The inner one: what was met on it.
+    async fn send<T: FromRedisValue>(&self, command: &Cmd) -> Result<Result<T, RedisError>, Error> {
+        let (mut connection, attempt) = self.connection().await?;
+        let reply = command.query_async(&mut connection).await;
+        if let Err(error) = &reply {
+            // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
+            // kept would let every later command wait as long.
+            if error.is_io_error() || error.is_unrecoverable_error() {
+                drop_connection(&self.current, attempt);
+            }
+        }
+        Ok(reply)
+    }
+
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64), Error> {
+        let seen = {
+            let current = self.current.lock();
+            if let Some(connection) = &current.connection {
+                return Ok((connection.clone(), current.attempt));
+            }
+            current.attempt
+        };
+        let _turn = self.connecting.lock().await;
+        let attempt = {
+            let mut current = self.current.lock();
+            if let Some(connection) = &current.connection {
+                return Ok((connection.clone(), current.attempt));
+            }
+            // An attempt that ended while we waited for our turn speaks for us too. Otherwise, of many callers that wait before a
+            // server that is gone, the last would have to sit through the failures of all before it.
+            if current.attempt > seen
+                && let Some(failure) = &current.failure
+            {
+                return Err(Error::connection(&self.address, failure.clone()));
+            }
+            current.attempt += 1;
+            current.attempt
+        };
+        let connected = self.establish(attempt).await?;
+        let mut current = self.current.lock();
+        match connected {
+            Ok(connection) => {
+                current.connection = Some(connection.clone());
+                current.failure = None;
+                Ok((connection, attempt))
+            }
+            Err(error) => {
+                current.failure = Some(error.clone());
+                Err(Error::connection(&self.address, error))
+            }
+        }
+    }
+
+    async fn establish(&self, attempt: u64) -> Result<Result<MultiplexedConnection, RedisError>, Error> {
+        let current = Arc::downgrade(&self.current);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(RESPONSE_TIMEOUT))
+            // Told at once when an idle connection breaks, so that the next command does not have to find out.
+            .set_push_sender(move |push: PushInfo| -> Result<(), ()> {
+                if let (PushKind::Disconnection, Some(current)) = (push.kind, current.upgrade()) {
+                    drop_connection(&current, attempt);
+                }
+                Ok(())
+            });
+        let client = self.client.clone();
+        // On our own runtime: the connection's task lives where it is made, and the caller's may be a shorter-lived one.
+        let made = async move { client.get_multiplexed_async_connection_with_config(&config).await };
+        self.runtime.handle.spawn(made).await.map_err(|_| Error::runtime_ended())
+    }
+}
+
+/// Forgets the connection that `attempt` made, unless a later one has taken its place.
+fn drop_connection(current: &Mutex<Current>, attempt: u64) {
+    let mut current = current.lock();
+    if current.attempt == attempt {
+        current.connection = None;
+    }
+}
+
+impl fmt::Debug for Commands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Commands")
+            .field("address", &self.address)
+            .field("connected", &self.current.lock().connection.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,30 @@
+//! Every key, channel and message that goes to the server, in one place: the list to write an ACL from.
+
+/// Redisson's `LockPubSub.UNLOCK_MESSAGE`.
+pub(super) const UNLOCK_MESSAGE: &str = "0";
+/// Redisson's `LockPubSub.READ_UNLOCK_MESSAGE`.
+pub(super) const READ_UNLOCK_MESSAGE: &str = "1";
+
+/// The command that notifies. Redisson uses `spublish` in Cluster mode only.
+pub(super) const PUBLISH: &str = "publish";
+
+/// The channel of a lock. In braces, so that in a Cluster it lies in the lock's own slot; a name that has braces brings its
+/// own.
+pub(super) fn channel(name: &str) -> String {
+    if name.contains('{') {
+        format!("redisson_lock__channel:{name}")
+    } else {
+        format!("redisson_lock__channel:{{{name}}}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::channel;
+
+    #[test]
+    fn channel_is_redissons() {
+        assert_eq!(channel("orders"), "redisson_lock__channel:{orders}");
+        assert_eq!(channel("orders:{42}"), "redisson_lock__channel:orders:{42}");
+    }
+}

@@ -1,0 +1,48 @@
+//! The Lua scripts, one file each, and how they are called.
+
+use ::redis::Cmd;
+
+pub(super) struct Scripts {
+    pub(super) acquire: Script,
+    pub(super) release: Script,
+    pub(super) force_release: Script,
+    pub(super) renew: Script,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        Self {
+            acquire: Script::new(include_str!("scripts/acquire.lua")),
+            release: Script::new(include_str!("scripts/release.lua")),
+            force_release: Script::new(include_str!("scripts/force_release.lua")),
+            renew: Script::new(include_str!("scripts/renew.lua")),
+        }
+    }
+}
+
+pub(super) struct Script {
+    text: &'static str,
+    sha1: String,
+}
+
+impl Script {
+    fn new(text: &'static str) -> Self {
+        Self { text, sha1: ::redis::Script::new(text).get_hash().to_owned() }
+    }
+
+    /// By hash: all that a server which knows the script needs.
+    pub(super) fn evalsha(&self, keys: &[&str], args: &[&str]) -> Cmd {
+        command("EVALSHA", &self.sha1, keys, args)
+    }
+
+    /// In full, for a server that does not know the script. It answers as the other would have, and knows it from then on.
+    pub(super) fn eval(&self, keys: &[&str], args: &[&str]) -> Cmd {
+        command("EVAL", self.text, keys, args)
+    }
+}
+
+fn command(name: &str, script: &str, keys: &[&str], args: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg(name).arg(script).arg(keys.len()).arg(keys).arg(args);
+    command
+}

@@ -1,0 +1,191 @@
+//! The connection for subscriptions: kept alive, made again, and brought into line with what is wanted.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{AsyncConnectionConfig, Client, ErrorKind as Kind, PushInfo, PushKind, RedisError};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+
+use crate::transport::SubscribeError;
+
+use super::CONNECT_TIMEOUT;
+use super::transport::{Wanted, dispatch};
+
+/// A silently cut link is noticed after one of these, and the heartbeat's own time limit.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(800);
+/// How long to wait before connecting again: doubled after each failure, from the one to the other.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// Channels to a SUBSCRIBE, so that one command does not hold up the server.
+const CHUNK: usize = 500;
+
+type Changes = mpsc::UnboundedReceiver<Arc<str>>;
+
+/// Keeps the server's subscriptions as `wanted`, through every loss of the connection, until the transport is dropped.
+pub(super) async fn supervise(client: Client, wanted: Arc<Wanted>, mut changes: Changes) {
+    let mut back_off = BACK_OFF.0;
+    // Whether inboxes may have missed messages: not before the first connection.
+    let mut lost_some = false;
+    loop {
+        if let Ok(mut line) = Line::connect(&client, &wanted).await
+            && line.subscribe_all(lost_some).await.is_ok()
+        {
+            back_off = BACK_OFF.0;
+            lost_some = true;
+            if line.serve(&mut changes).await == End::Dropped {
+                return;
+            }
+        }
+        let next_try = tokio::time::Instant::now() + back_off;
+        back_off = (back_off * 2).min(BACK_OFF.1);
+        // What changes meanwhile is in `wanted`, so the requests can go; but the end of the transport must be noticed.
+        loop {
+            tokio::select! {
+                change = changes.recv() => if change.is_none() { return },
+                () = sleep_until(next_try) => break,
+            }
+        }
+    }
+}
+
+/// Why a line is no longer served.
+#[derive(PartialEq, Eq)]
+enum End {
+    Broken,
+    /// The transport was dropped, so nobody wants anything any more.
+    Dropped,
+}
+
+/// One connection, and what it is subscribed to.
+struct Line {
+    connection: MultiplexedConnection,
+    broken: Arc<Notify>,
+    wanted: Arc<Wanted>,
+    subscribed: HashSet<Arc<str>>,
+}
+
+impl Line {
+    async fn connect(client: &Client, wanted: &Arc<Wanted>) -> Result<Self, RedisError> {
+        let broken = Arc::new(Notify::new());
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(HEARTBEAT_TIMEOUT))
+            .set_push_sender({
+                let (broken, wanted) = (Arc::clone(&broken), Arc::clone(wanted));
+                move |push: PushInfo| -> Result<(), ()> {
+                    if push.kind == PushKind::Disconnection {
+                        // Kept if nobody listens right now.
+                        broken.notify_one();
+                    } else {
+                        dispatch(&wanted, push);
+                    }
+                    Ok(())
+                }
+            });
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Self { connection, broken, wanted: Arc::clone(wanted), subscribed: HashSet::new() })
+    }
+
+    /// Subscribes to all that is wanted, and tells each inbox.
+    async fn subscribe_all(&mut self, lost_some: bool) -> Result<(), RedisError> {
+        let channels: Vec<Arc<str>> = self.wanted.lock().keys().cloned().collect();
+        self.subscribe(channels.clone()).await?;
+        for channel in channels.iter().filter(|channel| self.subscribed.contains(*channel)) {
+            let inbox = self.wanted.lock().get(channel).cloned();
+            match inbox {
+                Some(inbox) if lost_some => inbox.resubscribed(),
+                Some(inbox) => inbox.ready(),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn serve(&mut self, changes: &mut Changes) -> End {
+        let mut heartbeat = interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let broken = Arc::clone(&self.broken);
+        loop {
+            let alive = tokio::select! {
+                () = broken.notified() => return End::Broken,
+                change = changes.recv() => match change {
+                    Some(change) => self.bring_into_line(change, changes).await,
+                    None => return End::Dropped,
+                },
+                _ = heartbeat.tick() => ::redis::cmd("PING").exec_async(&mut self.connection).await,
+            };
+            if alive.is_err() {
+                return End::Broken;
+            }
+        }
+    }
+
+    /// Subscribes to what is wanted and is not subscribed to, and the other way round, for `first` and all requests that wait
+    /// behind it: many that come together cost one round trip.
+    async fn bring_into_line(&mut self, first: Arc<str>, changes: &mut Changes) -> Result<(), RedisError> {
+        let mut changed = HashSet::from([first]);
+        while let Ok(next) = changes.try_recv() {
+            changed.insert(next);
+        }
+        let (wanted, unwanted): (Vec<_>, Vec<_>) = {
+            let wanted = self.wanted.lock();
+            changed.into_iter().partition(|channel| wanted.contains_key(channel))
+        };
+        let gone: Vec<_> = unwanted.into_iter().filter(|channel| self.subscribed.remove(channel)).collect();
+        for chunk in gone.chunks(CHUNK) {
+            self.connection.unsubscribe(chunk.iter().map(|channel| &**channel).collect::<Vec<_>>()).await?;
+        }
+        let new = wanted.iter().filter(|channel| !self.subscribed.contains(*channel)).cloned().collect();
+        self.subscribe(new).await?;
+        for channel in wanted.iter().filter(|channel| self.subscribed.contains(*channel)) {
+            let inbox = self.wanted.lock().get(channel).cloned();
+            if let Some(inbox) = inbox {
+                inbox.ready();
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds `channels` to what we are subscribed to. Those that the server refuses are told so and no longer wanted.
+    async fn subscribe(&mut self, channels: Vec<Arc<str>>) -> Result<(), RedisError> {
+        for chunk in channels.chunks(CHUNK) {
+            let names: Vec<&str> = chunk.iter().map(|channel| &**channel).collect();
+            match self.connection.subscribe(names).await {
+                Ok(()) => self.subscribed.extend(chunk.iter().cloned()),
+                Err(error) if is_refusal(&error) => {
+                    // The server does not say which ones it meant, so each is asked for by itself.
+                    for channel in chunk {
+                        self.subscribe_one(channel).await?;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn subscribe_one(&mut self, channel: &Arc<str>) -> Result<(), RedisError> {
+        match self.connection.subscribe(&**channel).await {
+            Ok(()) => {
+                self.subscribed.insert(Arc::clone(channel));
+                Ok(())
+            }
+            Err(error) if is_refusal(&error) => {
+                let inbox = self.wanted.lock().remove(channel);
+                if let Some(inbox) = inbox {
+                    inbox.failed(SubscribeError::new(error));
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether the server answered, and the answer was no.
+fn is_refusal(error: &RedisError) -> bool {
+    matches!(error.kind(), Kind::Server(_) | Kind::Extension)
+}

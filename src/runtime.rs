@@ -1,0 +1,23 @@
+//! [`Runtime`]: what the lock asks of its surroundings, namely a clock, timers, and a place for work that outlives its caller.
+
+use std::time::Instant;
+
+/// A clock, timers and detached tasks.
+///
+/// The lock never names an executor: its futures run on whichever polls them, and what they need besides comes from the
+/// [`Backend`](crate::Backend), through this.
+pub trait Runtime: Send + Sync + 'static {
+    /// A timer.
+    type Sleep: Future<Output = ()> + Send + 'static;
+
+    /// The time by the clock that [`sleep_until`](Self::sleep_until) goes by.
+    fn now(&self) -> Instant;
+
+    /// Is ready once [`now`](Self::now) has reached `deadline`.
+    fn sleep_until(&self, deadline: Instant) -> Self::Sleep;
+
+    /// Runs `task` to its end, whatever becomes of the caller. Returns without waiting for it, and may be called from `Drop`.
+    ///
+    /// When the runtime itself ends first, the task is dropped unfinished.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
+}

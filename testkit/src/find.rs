@@ -1,0 +1,38 @@
+//! Which server to run.
+
+use std::env;
+use std::path::PathBuf;
+
+/// The environment variable that names the server to run.
+pub const SERVER_VARIABLE: &str = "LATCHWORK_REDIS_SERVER";
+
+/// Why there is no server to run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotFound {
+    /// Nobody chose a server, and none is installed.
+    #[error(
+        "neither redis-server nor valkey-server is on PATH: run `cargo xtask test`, which installs one, \
+         or set {SERVER_VARIABLE} to the path of one"
+    )]
+    NotInstalled,
+
+    /// [`SERVER_VARIABLE`] chose something that cannot be run.
+    #[error("{SERVER_VARIABLE} is set to {}, which is not a program that can be run", .0.display())]
+    NotRunnable(PathBuf),
+}
+
+/// The server to run: the one [`SERVER_VARIABLE`] names, or else `redis-server` or `valkey-server` from `PATH`.
+///
+/// # Errors
+///
+/// [`NotFound`] says in one sentence what to do about it. A variable that names no program is an error and never falls
+/// back to `PATH`: the tests would then pass against a server nobody asked for.
+pub fn find_server() -> Result<PathBuf, NotFound> {
+    if let Some(chosen) = env::var_os(SERVER_VARIABLE).filter(|value| !value.is_empty()) {
+        return which::which(&chosen).map_err(|_| NotFound::NotRunnable(chosen.into()));
+    }
+    ["redis-server", "valkey-server"]
+        .into_iter()
+        .find_map(|name| which::which(name).ok())
+        .ok_or(NotFound::NotInstalled)
+}

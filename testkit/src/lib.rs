@@ -1,0 +1,16 @@
+//! Real Redis servers for tests, benches and `cargo xtask`.
+//!
+//! A [`RedisServer`] listens on a loopback port of its own, keeps nothing on disk, and is gone when its owner is: on
+//! drop, on a panic, on `process::exit`, and when the owner is killed with SIGKILL. Any number of them, in any number of
+//! processes, run side by side. Unix only, as Redis is.
+
+mod error;
+mod find;
+mod port;
+mod ready;
+mod run;
+mod server;
+
+pub use error::StartError;
+pub use find::{NotFound, SERVER_VARIABLE, find_server};
+pub use server::RedisServer;

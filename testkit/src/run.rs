@@ -1,0 +1,217 @@
+//! One life of a server process: from its start until it is killed and reaped.
+//!
+//! Three processes take part. The *owner* is the process this code runs in. The *server* is its child. The *guardian* is
+//! another child, a shell that sleeps reading a pipe whose other end only the owner holds. However the owner ends, the
+//! kernel closes that end, and the guardian wakes, kills the server and removes its directory.
+//!
+//! The guardian kills by process id, so that id must not pass to a stranger while the guardian lives. An id is free for
+//! reuse only once its process is reaped: hence nothing here reaps the server before the guardian has ended.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tempfile::TempDir;
+
+use crate::StartError;
+use crate::ready;
+
+/// Becomes the server, and keeps its own process id, once told to. An owner that dies before the guardian is there
+/// closes the pipe instead, and no server ever starts.
+const STARTER: &str = r#"read -r go && exec "$@" </dev/null"#;
+
+/// Nothing is ever written to the pipe: `read` returns when the owner is gone, or drops its end.
+const GUARDIAN: &str = r#"trap '' HUP INT QUIT TERM; read -r never; kill -9 "$1"; rm -rf "$2""#;
+
+const SOCKET: &str = "server.sock";
+const LOG: &str = "log";
+
+/// Far beyond what a start takes, even on a busy machine: it is the bound for a server that never answers.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub(crate) struct Run {
+    server: Child,
+    guardian: Child,
+    /// Removed by the guardian too, which alone is left to do so after a SIGKILL.
+    dir: TempDir,
+}
+
+impl Run {
+    /// Starts `program` on `port` and waits until it answers.
+    pub(crate) fn start(program: &Path, port: u16, args: &[String]) -> Result<Run, StartError> {
+        let mut run = Run::spawn(program, port, args)?;
+        // The guardian is in place: now the starter may become the server.
+        run.server
+            .stdin
+            .take()
+            .expect("the starter was spawned with a pipe")
+            .write_all(b"go\n")
+            .map_err(StartError::io("tell the starter to become the Redis server"))?;
+        run.wait_until_ready(port)
+    }
+
+    fn spawn(program: &Path, port: u16, args: &[String]) -> Result<Run, StartError> {
+        let dir = tempfile::Builder::new()
+            .prefix("latchwork-redis-")
+            .tempdir()
+            .map_err(StartError::io("make a working directory for the Redis server"))?;
+        let log =
+            File::create(dir.path().join(LOG)).map_err(StartError::io("make the Redis server's log"))?;
+        let log_too = log.try_clone().map_err(StartError::io("share the Redis server's log"))?;
+
+        let mut server = Command::new("sh")
+            .args(["-c", STARTER, "latchwork-starter"])
+            .arg(program)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", SOCKET])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(args)
+            .current_dir(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(log)
+            .stderr(log_too)
+            // Ctrl-C goes to the owner's whole process group. It is for the owner to decide what that means.
+            .process_group(0)
+            .spawn()
+            .map_err(StartError::io("run `sh`, which starts the Redis server"))?;
+
+        let guardian = Command::new("sh")
+            .args(["-c", GUARDIAN, "latchwork-guardian"])
+            .arg(server.id().to_string())
+            .arg(dir.path())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            // The owner's own output would stay open as long as the guardian lives, and so would a pipe behind it.
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A guardian that dies of the owner's Ctrl-C would guard nothing.
+            .process_group(0)
+            .spawn();
+
+        match guardian {
+            Ok(guardian) => Ok(Run { server, guardian, dir }),
+            Err(source) => {
+                // Closes the starter's pipe, so that it ends without having become a server.
+                let _ = server.wait();
+                Err(StartError::Io { doing: "run `sh`, which guards the Redis server", source })
+            }
+        }
+    }
+
+    fn wait_until_ready(mut self, port: u16) -> Result<Run, StartError> {
+        let socket = self.dir.path().join(SOCKET);
+        let deadline = Instant::now() + START_DEADLINE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if ready::answers(&socket, left).map_err(StartError::io("reach the Redis server's socket"))? {
+                return Ok(self);
+            }
+            if self.has_ended().map_err(StartError::io("look after the Redis server"))? {
+                let log = self.log_tail();
+                // The one English sentence that every version, Redis or Valkey, logs for it.
+                if log.contains("Address already in use") {
+                    return Err(StartError::PortTaken { port });
+                }
+                let status = self.end().map_err(StartError::io("reap the Redis server"))?;
+                return Err(StartError::Ended { status, log });
+            }
+            if left.is_zero() {
+                return Err(StartError::Silent { seconds: START_DEADLINE.as_secs(), log: self.log_tail() });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// Stops the server where it stands; it has stopped when this returns.
+    pub(crate) fn pause(&self) -> io::Result<()> {
+        kill_process(self.server_pid(), Signal::STOP)?;
+        // The signal takes effect a moment later, long enough for a command sent in between to be answered still.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.server_pid()), stopped)?;
+        Ok(())
+    }
+
+    pub(crate) fn resume(&self) -> io::Result<()> {
+        kill_process(self.server_pid(), Signal::CONT)?;
+        Ok(())
+    }
+
+    /// Whether the server has ended by itself. Leaves it unreaped, unlike [`Child::try_wait`].
+    fn has_ended(&self) -> io::Result<bool> {
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(self.server_pid()), ended)?.is_some())
+    }
+
+    fn server_pid(&self) -> Pid {
+        Pid::from_child(&self.server)
+    }
+
+    fn log_tail(&self) -> String {
+        let log = fs::read(self.dir.path().join(LOG)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        if log.is_empty() {
+            return "(nothing)".to_owned();
+        }
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+
+    /// Kills the server, dismisses the guardian and reaps both, the server last (see the top of this file).
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        let killed = self.server.kill();
+        // `wait` closes the pipe first.
+        let guardian = self.guardian.wait();
+        let status = self.server.wait()?;
+        killed.and(guardian).and(Ok(status))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // After `end` this finds both processes reaped already and does nothing. It cannot fail otherwise: a process may
+        // always kill and reap its own children.
+        let _ = self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Run;
+    use crate::{StartError, find_server};
+
+    fn start(port: u16, args: &[&str]) -> Result<Run, StartError> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Run::start(&find_server()?, port, &args)
+    }
+
+    #[test]
+    fn a_stranger_who_took_the_port_is_not_mistaken_for_our_server() {
+        let port = crate::port::free_port().unwrap();
+        let stranger = start(port, &[]).unwrap();
+        let error = start(port, &[]).unwrap_err();
+        assert!(matches!(error, StartError::PortTaken { port: taken } if taken == port), "{error}");
+        drop(stranger);
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_says_why() {
+        let error = start(crate::port::free_port().unwrap(), &["--no-such-setting", "1"]).unwrap_err();
+        assert!(matches!(error, StartError::Ended { .. }), "{error}");
+        assert!(error.to_string().contains("no-such-setting"), "{error}");
+    }
+
+    #[test]
+    fn a_server_with_a_password_counts_as_ready() {
+        start(crate::port::free_port().unwrap(), &["--requirepass", "secret"]).unwrap();
+    }
+}

@@ -1,0 +1,406 @@
+//! One suite for every backend: what a lock promises, whatever it is kept in.
+//!
+//! A backend's test file says how to reach a fresh store ([`Store`]) and calls [`conformance!`].
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use latchwork::{
+    Backend, Guard, Lease, LeaseError, Lock, LockClient, LockError, LockOptions, Lost, NameError, Registry,
+};
+use tokio::time::timeout;
+
+/// A place where locks are kept, as a backend's test file reaches it.
+pub trait Store {
+    type Backend: Backend;
+
+    /// A client with the default watchdog. Clients of one store see the same locks, as different processes would.
+    async fn client(&self) -> LockClient<Self::Backend> {
+        self.client_with(&LockOptions::default()).await
+    }
+
+    async fn client_with(&self, options: &LockOptions) -> LockClient<Self::Backend>;
+
+    /// How many subscriptions to `channel` the store itself knows of.
+    async fn subscribers(&self, channel: &str) -> usize;
+}
+
+/// Far longer than anything here takes, and far shorter than the leases that a lost wake-up would wait for.
+const SOON: Duration = Duration::from_secs(10);
+
+macro_rules! conformance {
+    ($store:expr) => {
+        conformance! { $store =>
+            another_owner_is_kept_out
+            waiter_is_woken_by_release
+            dropped_guard_wakes_a_waiter
+            same_owner_may_enter_again
+            inner_hold_does_not_shorten_the_lease
+            unlock_without_hold_is_an_error
+            guard_of_a_lost_hold_frees_nobody_elses_lock
+            lease_ends_by_itself
+            watchdog_keeps_the_lease
+            watchdog_notices_the_loss
+            wait_ends_in_time_and_leaves_nothing
+            force_unlock_wakes_a_waiter
+            bad_names_and_leases_are_refused
+            dropped_unlock_still_unlocks
+            future_dropped_at_any_poll_leaves_nothing
+            tasks_take_turns
+        }
+    };
+    ($store:expr => $($test:ident)*) => {
+        $(
+            #[tokio::test]
+            async fn $test() {
+                conformance::$test(&$store).await;
+            }
+        )*
+    };
+}
+pub(crate) use conformance;
+
+/// A name that no other test uses.
+fn fresh_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Ordering: Relaxed, only the number's being used once matters.
+    format!("conformance:{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {SOON:?}"))
+}
+
+/// Asks again and again until the answer is yes.
+async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
+    soon(what, async {
+        while !ask().await {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// How many wait on `channel` in this process.
+fn interested<B: Backend>(client: &LockClient<B>, channel: &str) -> usize {
+    let registry: &Registry<B::Transport> = client.registry();
+    if registry.is_empty() {
+        return 0;
+    }
+    // Our own look is one of them.
+    registry.subscribe(channel).acquired() - 1
+}
+
+async fn assert_nothing_left<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) {
+    let channel = client.backend().channel(lock.name());
+    assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
+    eventually("the end of the subscription", async || store.subscribers(&channel).await == 0).await;
+    eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
+}
+
+pub async fn another_owner_is_kept_out<S: Store>(store: &S) {
+    let (one, other) = (store.client().await, store.client().await);
+    let name = fresh_name();
+    let (mine, theirs) = (one.get_lock(&name).unwrap(), other.get_lock(&name).unwrap());
+    assert!(!mine.is_locked().await.unwrap());
+    assert_eq!(mine.remaining().await.unwrap(), None);
+
+    let guard = mine.lock().await.unwrap();
+    assert!(guard.is_held());
+    assert!(theirs.is_locked().await.unwrap());
+    assert!(theirs.remaining().await.unwrap().unwrap() > Duration::from_secs(20));
+    assert!(theirs.is_held_by(guard.owner()).await.unwrap());
+    assert!(theirs.try_lock().await.unwrap().is_none());
+    assert!(mine.try_lock().await.unwrap().is_none(), "each acquisition is an owner of its own");
+
+    guard.unlock().await.unwrap();
+    assert!(!theirs.is_locked().await.unwrap());
+    theirs.try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
+}
+
+pub async fn waiter_is_woken_by_release<S: Store>(store: &S) {
+    wakes_a_waiter(store, async |guard, _| guard.unlock().await.unwrap()).await;
+}
+
+pub async fn dropped_guard_wakes_a_waiter<S: Store>(store: &S) {
+    wakes_a_waiter(store, async |guard, _| drop(guard)).await;
+}
+
+pub async fn force_unlock_wakes_a_waiter<S: Store>(store: &S) {
+    wakes_a_waiter(store, async |guard, lock| {
+        assert!(lock.force_unlock().await.unwrap());
+        guard.forget();
+    })
+    .await;
+}
+
+async fn wakes_a_waiter<S: Store>(
+    store: &S,
+    let_go: impl AsyncFnOnce(Guard<S::Backend>, Lock<S::Backend>),
+) {
+    let (one, other) = (store.client().await, store.client().await);
+    let name = fresh_name();
+    let (mine, theirs) = (one.get_lock(&name).unwrap(), other.get_lock(&name).unwrap());
+    let guard = mine.lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let theirs = theirs.clone();
+        async move { theirs.lock().await.unwrap().unlock().await.unwrap() }
+    });
+    let channel = other.backend().channel(theirs.name());
+    eventually("waiting", async || interested(&other, &channel) == 1).await;
+    // The lease has half a minute to go: only a message can be this quick.
+    let_go(guard, mine.clone()).await;
+    soon("the hand-over", waiter).await.unwrap();
+    assert_nothing_left(store, &other, &theirs).await;
+}
+
+pub async fn same_owner_may_enter_again<S: Store>(store: &S) {
+    let client = store.client().await;
+    let me = client.owner();
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let mine = lock.owned_by(&me);
+    let outer = mine.lock().await.unwrap();
+    let inner = soon("re-entry", mine.lock()).await.unwrap();
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
+    inner.unlock().await.unwrap();
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    assert!(lock.try_lock().await.unwrap().is_none(), "one hold is left");
+    outer.unlock().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
+}
+
+pub async fn inner_hold_does_not_shorten_the_lease<S: Store>(store: &S) {
+    let client = store.client().await;
+    let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&client.owner());
+    let outer = lock.lock_for(Duration::from_secs(60)).await.unwrap();
+    let inner = lock.lock_for(Duration::from_millis(5)).await.unwrap();
+    assert!(lock.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
+    inner.unlock().await.unwrap();
+    assert!(lock.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
+    outer.unlock().await.unwrap();
+}
+
+pub async fn unlock_without_hold_is_an_error<S: Store>(store: &S) {
+    let client = store.client().await;
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let stranger = client.owner();
+    let error = lock.unlock(&stranger).await.unwrap_err();
+    assert!(error.is_not_held(), "{error}");
+
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
+    assert!(lock.is_held_by(guard.owner()).await.unwrap(), "a stranger's unlock changed something");
+
+    let owner = guard.owner().clone();
+    guard.forget();
+    lock.unlock(&owner).await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
+}
+
+pub async fn guard_of_a_lost_hold_frees_nobody_elses_lock<S: Store>(store: &S) {
+    let client = store.client().await;
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let (first, second) = (lock.lock().await.unwrap(), lock.clone());
+    assert!(lock.force_unlock().await.unwrap());
+    let new = second.try_lock().await.unwrap().expect("the lock was forced free");
+    let error = first.unlock().await.unwrap_err();
+    assert!(matches!(error, LockError::NotHeld { .. }), "{error:?}");
+    assert!(lock.is_held_by(new.owner()).await.unwrap());
+
+    assert!(lock.force_unlock().await.unwrap());
+    assert!(!lock.force_unlock().await.unwrap(), "nobody had it");
+    let third = lock.try_lock().await.unwrap().unwrap();
+    drop(new);
+    assert!(lock.is_held_by(third.owner()).await.unwrap());
+    third.unlock().await.unwrap();
+}
+
+pub async fn lease_ends_by_itself<S: Store>(store: &S) {
+    let client = store.client().await;
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lease = Duration::from_millis(150);
+    let before = Instant::now();
+    let expiring = lock.lock_for(lease).await.unwrap();
+    let next = soon("the end of the lease", lock.lock()).await.unwrap();
+    assert!(before.elapsed() >= lease, "two holders: the next one came after {:?}", before.elapsed());
+    assert!(!expiring.is_held());
+    assert_eq!(expiring.lost().await, Lost::Expired);
+    assert!(expiring.unlock().await.unwrap_err().is_not_held());
+    next.unlock().await.unwrap();
+}
+
+pub async fn watchdog_keeps_the_lease<S: Store>(store: &S) {
+    let lease = Duration::from_millis(300);
+    let client = store.client_with(&LockOptions::default().watchdog_timeout(lease)).await;
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.remaining().await.unwrap().unwrap() <= lease);
+    let patience = lease * 4;
+    assert!(lock.try_lock_for(patience, Lease::Watched).await.unwrap().is_none(), "the lease was not renewed");
+    assert!(guard.is_held());
+    guard.unlock().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
+}
+
+pub async fn watchdog_notices_the_loss<S: Store>(store: &S) {
+    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
+    let client = store.client_with(&options).await;
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+    assert_eq!(soon("the notice", guard.lost()).await, Lost::Gone);
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+pub async fn wait_ends_in_time_and_leaves_nothing<S: Store>(store: &S) {
+    let client = store.client().await;
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock().await.unwrap();
+    let wait = Duration::from_millis(100);
+    let before = Instant::now();
+    assert!(lock.try_lock_for(wait, Duration::from_secs(1)).await.unwrap().is_none());
+    let waited = before.elapsed();
+    assert!((wait..SOON).contains(&waited), "waited {waited:?}");
+    guard.unlock().await.unwrap();
+    assert_nothing_left(store, &client, &lock).await;
+}
+
+pub async fn bad_names_and_leases_are_refused<S: Store>(store: &S) {
+    let client = store.client().await;
+    let refused = |name: &str| client.get_lock(name).unwrap_err();
+    assert_eq!(refused(""), NameError::Empty);
+    assert_eq!(refused(&"x".repeat(513)), NameError::TooLong { bytes: 513 });
+    for unbalanced in ["a{b", "a}b", "}a{", "{{a}"] {
+        assert_eq!(refused(unbalanced), NameError::UnbalancedBraces, "{unbalanced}");
+    }
+    assert!(client.get_lock(&"x".repeat(512)).is_ok());
+
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let too_long = Lease::MAX + Duration::from_millis(1);
+    for (lease, why) in [
+        (Duration::ZERO, LeaseError::TooShort),
+        (Duration::from_micros(999), LeaseError::TooShort),
+        (too_long, LeaseError::TooLong),
+        (Duration::MAX, LeaseError::TooLong),
+    ] {
+        let error = lock.lock_for(lease).await.unwrap_err();
+        assert!(matches!(error, LockError::Lease(found) if found == why), "{lease:?}: {error:?}");
+        assert!(lock.try_lock_for(Duration::ZERO, lease).await.is_err());
+    }
+    assert!(!lock.is_locked().await.unwrap());
+}
+
+pub async fn dropped_unlock_still_unlocks<S: Store>(store: &S) {
+    let client = store.client().await;
+    for polls in 0..2 {
+        let lock = client.get_lock(&fresh_name()).unwrap();
+        let guard = lock.lock().await.unwrap();
+        tokio::spawn(DropAfter::polls(polls, guard.unlock())).await.unwrap();
+        eventually("the unlock", async || !lock.is_locked().await.unwrap()).await;
+    }
+}
+
+/// A waiter is dropped after its n-th poll, for every n that it takes to get the lock: it leaves no subscription, no interest
+/// and no lock behind, and a message that it was woken by reaches the waiter behind it.
+pub async fn future_dropped_at_any_poll_leaves_nothing<S: Store>(store: &S) {
+    for polls in 0..1000 {
+        let (holder, client) = (store.client().await, store.client().await);
+        let name = fresh_name();
+        let held = holder.get_lock(&name).unwrap().lock().await.unwrap();
+        let lock = client.get_lock(&name).unwrap();
+        let channel = client.backend().channel(lock.name());
+
+        let dropped = tokio::spawn({
+            let lock = lock.clone();
+            async move { DropAfter::polls(polls, lock.lock()).await.is_some() }
+        });
+        eventually("waiting", async || dropped.is_finished() || interested(&client, &channel) == 1).await;
+        let behind = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.lock().await.unwrap().unlock().await.unwrap() }
+        });
+        eventually("waiting behind", async || interested(&client, &channel) == 2 - usize::from(dropped.is_finished()))
+            .await;
+        held.unlock().await.unwrap();
+        soon("the hand-over to the waiter behind", behind).await.unwrap();
+        let got_it = soon("the end of the first waiter", dropped).await.unwrap();
+        assert_nothing_left(store, &client, &lock).await;
+        if got_it {
+            assert!(polls >= 2, "a waiter that gets the lock by poll {polls} was never asleep");
+            return;
+        }
+    }
+    panic!("the lock was not to be had in a thousand polls");
+}
+
+/// Polls a future so many times, then drops it. `None` if it was dropped.
+struct DropAfter<F: Future> {
+    future: Option<Pin<Box<F>>>,
+    polls: usize,
+}
+
+impl<F: Future> DropAfter<F> {
+    fn polls(polls: usize, future: F) -> Self {
+        Self { future: Some(Box::pin(future)), polls }
+    }
+}
+
+impl<F: Future> Future for DropAfter<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.polls > 0 {
+            self.polls -= 1;
+            let future = self.future.as_mut().expect("not polled after ready");
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+        }
+        if self.polls > 0 {
+            return Poll::Pending;
+        }
+        self.future = None;
+        Poll::Ready(None)
+    }
+}
+
+/// Many tasks of two clients add to a number by reading it, awaiting, and writing it back.
+pub async fn tasks_take_turns<S: Store>(store: &S) {
+    const TASKS: u64 = 16;
+    const ROUNDS: u64 = 25;
+    let clients = [store.client().await, store.client().await];
+    let name = fresh_name();
+    let number = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let lock = clients[task as usize % 2].get_lock(&name).unwrap();
+            let number = Arc::clone(&number);
+            tokio::spawn(async move {
+                for _ in 0..ROUNDS {
+                    let guard = lock.lock().await.unwrap();
+                    // Ordering: Relaxed, because only the lock may be what keeps the number right.
+                    let read = number.load(Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    // Ordering: Relaxed, as above.
+                    number.store(read + 1, Ordering::Relaxed);
+                    guard.unlock().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    soon("every task's turn", async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    })
+    .await;
+    // Ordering: Relaxed, the tasks have ended.
+    assert_eq!(number.load(Ordering::Relaxed), TASKS * ROUNDS);
+    for client in &clients {
+        assert_nothing_left(store, client, &client.get_lock(&name).unwrap()).await;
+    }
+}

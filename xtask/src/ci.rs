@@ -1,0 +1,39 @@
+//! `cargo xtask ci`.
+
+use anyhow::Result;
+use xshell::cmd;
+
+use crate::steps::Steps;
+use crate::workspace::{Workspace, library, public_features};
+use crate::{features, msrv, quickstart, test};
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    let result = run_all(workspace, steps);
+    eprintln!("\n{steps}");
+    result
+}
+
+/// The quick checks first: what they find is the most common, and then known soonest.
+fn run_all(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    let Workspace { shell, cargo, .. } = workspace;
+    steps.run("fmt", || Ok(cmd!(shell, "{cargo} fmt --all --check").run()?))?;
+    steps.run("clippy", || {
+        Ok(cmd!(shell, "{cargo} clippy --workspace --all-targets -- -D warnings").run()?)
+    })?;
+    steps.run("rustdoc", || rustdoc(workspace))?;
+    features::check(workspace, steps)?;
+    msrv::check(workspace, steps)?;
+    test::run(workspace, steps, &[])?;
+    quickstart::run(workspace, steps)
+}
+
+fn rustdoc(workspace: &Workspace) -> Result<()> {
+    let Workspace { shell, cargo, .. } = workspace;
+    let metadata = workspace.metadata()?;
+    // All pages that users will see: items of a feature that is off are not documented, and not checked.
+    let features = public_features(library(&metadata)?).join(",");
+    cmd!(shell, "{cargo} doc --workspace --no-deps --features {features}")
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .run()?;
+    Ok(())
+}

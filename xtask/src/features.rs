@@ -1,0 +1,22 @@
+//! `cargo xtask features`: everywhere else all features are on, and one that needs another without saying so goes
+//! unnoticed.
+
+use anyhow::Result;
+use xshell::cmd;
+
+use crate::steps::Steps;
+use crate::workspace::{Workspace, library, public_features};
+
+pub(crate) fn check(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    let Workspace { shell, cargo, .. } = workspace;
+    steps.run("features", || {
+        let metadata = workspace.metadata()?;
+        let none = "";
+        for feature in [none].into_iter().chain(public_features(library(&metadata)?)) {
+            // Only the library: its tests would turn on what our dev-dependencies ask for.
+            let what = ["--package", "latchwork", "--lib", "--no-default-features", "--features", feature];
+            cmd!(shell, "{cargo} clippy {what...} -- -D warnings").run()?;
+        }
+        Ok(())
+    })
+}

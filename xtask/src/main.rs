@@ -1,0 +1,76 @@
+//! `cargo xtask`: the one entry to everything that is done with this repository. CI runs `cargo xtask ci`, so what is
+//! green here is green there.
+
+mod ci;
+mod features;
+mod loom;
+mod msrv;
+mod quickstart;
+mod redis_server;
+mod steps;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+/// What is done with this repository, by you and by CI alike
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct CommandLine {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run all tests: unit, integration and doc tests, then the loom models. Installs a Redis server if there is none
+    Test(HarnessArgs),
+    /// Run the loom models alone
+    ///
+    /// LOOM_MAX_PREEMPTIONS bounds the search; unset, it is 3.
+    Loom(HarnessArgs),
+    /// Check that no dependency declares a newer Rust than we do
+    Msrv,
+    /// Lint the library with each of its features alone
+    Features,
+    /// Run the quickstart example, in one process and then in three over a Redis server
+    Quickstart,
+    /// Run what CI runs: formatting, lints, docs, features, msrv, test, quickstart
+    Ci,
+}
+
+#[derive(Debug, clap::Args)]
+struct HarnessArgs {
+    /// Names of tests to run (all that contain one of them), and options of the test harness such as --nocapture
+    #[arg(value_name = "FILTER", trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(&CommandLine::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: &Task) -> Result<()> {
+    let workspace = Workspace::open()?;
+    let mut steps = Steps::default();
+    match task {
+        Task::Test(harness) => test::run(&workspace, &mut steps, &harness.args),
+        Task::Loom(harness) => loom::run(&workspace, &mut steps, &harness.args),
+        Task::Msrv => msrv::check(&workspace, &mut steps),
+        Task::Features => features::check(&workspace, &mut steps),
+        Task::Quickstart => quickstart::run(&workspace, &mut steps),
+        Task::Ci => ci::run(&workspace, &mut steps),
+    }
+}

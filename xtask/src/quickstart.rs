@@ -1,0 +1,22 @@
+//! `cargo xtask quickstart`: the first thing a newcomer runs must work.
+
+use anyhow::Result;
+use latchwork_testkit::RedisServer;
+use xshell::cmd;
+
+use crate::redis_server;
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    let Workspace { shell, cargo, .. } = workspace;
+    let example = ["--release", "--package", "latchwork", "--example", "quickstart"];
+    steps.run("quickstart", || Ok(cmd!(shell, "{cargo} run {example...}").run()?))?;
+    steps.run("quickstart over Redis", || {
+        redis_server::ensure(shell)?;
+        let server = RedisServer::try_start()?;
+        let url = server.url();
+        cmd!(shell, "{cargo} run {example...} -- --redis {url} --processes 3").run()?;
+        Ok(())
+    })
+}

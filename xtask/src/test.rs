@@ -1,0 +1,21 @@
+//! `cargo xtask test`.
+
+use anyhow::Result;
+use xshell::cmd;
+
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+use crate::{loom, redis_server};
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, args: &[String]) -> Result<()> {
+    let Workspace { shell, cargo, .. } = workspace;
+    steps.run("Redis server", || redis_server::ensure(shell))?;
+    steps.run("tests", || {
+        // Loom models need a build of their own (below); benches measure and do not test.
+        let packages = ["--workspace", "--exclude", "loom-tests", "--exclude", "benches"];
+        let targets = ["--lib", "--bins", "--tests", "--examples"];
+        Ok(cmd!(shell, "{cargo} test {packages...} {targets...} -- {args...}").run()?)
+    })?;
+    steps.run("doc tests", || Ok(cmd!(shell, "{cargo} test --doc -- {args...}").run()?))?;
+    loom::run(workspace, steps, args)
+}

@@ -1,0 +1,53 @@
+//! Where the repository is, and how commands run in it.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use cargo_metadata::{Metadata, MetadataCommand, Package};
+use xshell::Shell;
+
+/// Features that are not for users of the library: `default` only names others, `loom` is for our model checks.
+const NOT_PUBLIC: [&str; 2] = ["default", "loom"];
+
+pub(crate) struct Workspace {
+    /// Runs commands in the workspace's root, wherever we were called.
+    pub(crate) shell: Shell,
+    /// The cargo that runs us, so that every step uses the same toolchain.
+    pub(crate) cargo: OsString,
+    root: PathBuf,
+}
+
+impl Workspace {
+    pub(crate) fn open() -> Result<Workspace> {
+        let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = xtask.parent().context("xtask lies in the root directory, not in a workspace")?.to_owned();
+        let shell = Shell::new().context("cannot find out the current directory")?;
+        shell.change_dir(&root);
+        Ok(Workspace { shell, cargo: env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root })
+    }
+
+    /// Where cargo puts what it builds.
+    pub(crate) fn target_dir(&self) -> PathBuf {
+        self.root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+    }
+
+    pub(crate) fn metadata(&self) -> Result<Metadata> {
+        MetadataCommand::new()
+            .cargo_path(&self.cargo)
+            .current_dir(&self.root)
+            .exec()
+            .context("cannot read the workspace's metadata")
+    }
+}
+
+/// The library itself.
+pub(crate) fn library(metadata: &Metadata) -> Result<&Package> {
+    metadata.root_package().context("the workspace's root has no package")
+}
+
+/// The features of the library that users may turn on.
+pub(crate) fn public_features(library: &Package) -> Vec<&str> {
+    library.features.keys().map(String::as_str).filter(|feature| !NOT_PUBLIC.contains(feature)).collect()
+}
