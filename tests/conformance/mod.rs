@@ -14,7 +14,7 @@ use latchwork::{
 use tokio::time::timeout;
 
 /// A place where locks are kept, as a backend's test file reaches it.
-pub trait Store {
+pub(crate) trait Store {
     type Backend: Backend;
 
     /// A client with the default watchdog. Clients of one store see the same locks, as different processes would.
@@ -101,7 +101,7 @@ async fn assert_nothing_left<S: Store>(store: &S, client: &LockClient<S::Backend
     eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
 }
 
-pub async fn another_owner_is_kept_out<S: Store>(store: &S) {
+pub(crate) async fn another_owner_is_kept_out<S: Store>(store: &S) {
     let (one, other) = (store.client().await, store.client().await);
     let name = fresh_name();
     let (mine, theirs) = (one.get_lock(&name).unwrap(), other.get_lock(&name).unwrap());
@@ -121,15 +121,15 @@ pub async fn another_owner_is_kept_out<S: Store>(store: &S) {
     theirs.try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
 }
 
-pub async fn waiter_is_woken_by_release<S: Store>(store: &S) {
+pub(crate) async fn waiter_is_woken_by_release<S: Store>(store: &S) {
     wakes_a_waiter(store, async |guard, _| guard.unlock().await.unwrap()).await;
 }
 
-pub async fn dropped_guard_wakes_a_waiter<S: Store>(store: &S) {
+pub(crate) async fn dropped_guard_wakes_a_waiter<S: Store>(store: &S) {
     wakes_a_waiter(store, async |guard, _| drop(guard)).await;
 }
 
-pub async fn force_unlock_wakes_a_waiter<S: Store>(store: &S) {
+pub(crate) async fn force_unlock_wakes_a_waiter<S: Store>(store: &S) {
     wakes_a_waiter(store, async |guard, lock| {
         assert!(lock.force_unlock().await.unwrap());
         guard.forget();
@@ -137,10 +137,7 @@ pub async fn force_unlock_wakes_a_waiter<S: Store>(store: &S) {
     .await;
 }
 
-async fn wakes_a_waiter<S: Store>(
-    store: &S,
-    let_go: impl AsyncFnOnce(Guard<S::Backend>, Lock<S::Backend>),
-) {
+async fn wakes_a_waiter<S: Store>(store: &S, let_go: impl AsyncFnOnce(Guard<S::Backend>, Lock<S::Backend>)) {
     let (one, other) = (store.client().await, store.client().await);
     let name = fresh_name();
     let (mine, theirs) = (one.get_lock(&name).unwrap(), other.get_lock(&name).unwrap());
@@ -157,7 +154,7 @@ async fn wakes_a_waiter<S: Store>(
     assert_nothing_left(store, &other, &theirs).await;
 }
 
-pub async fn same_owner_may_enter_again<S: Store>(store: &S) {
+pub(crate) async fn same_owner_may_enter_again<S: Store>(store: &S) {
     let client = store.client().await;
     let me = client.owner();
     let lock = client.get_lock(&fresh_name()).unwrap();
@@ -172,7 +169,7 @@ pub async fn same_owner_may_enter_again<S: Store>(store: &S) {
     assert!(!lock.is_locked().await.unwrap());
 }
 
-pub async fn inner_hold_does_not_shorten_the_lease<S: Store>(store: &S) {
+pub(crate) async fn inner_hold_does_not_shorten_the_lease<S: Store>(store: &S) {
     let client = store.client().await;
     let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&client.owner());
     let outer = lock.lock_for(Duration::from_secs(60)).await.unwrap();
@@ -183,7 +180,7 @@ pub async fn inner_hold_does_not_shorten_the_lease<S: Store>(store: &S) {
     outer.unlock().await.unwrap();
 }
 
-pub async fn unlock_without_hold_is_an_error<S: Store>(store: &S) {
+pub(crate) async fn unlock_without_hold_is_an_error<S: Store>(store: &S) {
     let client = store.client().await;
     let lock = client.get_lock(&fresh_name()).unwrap();
     let stranger = client.owner();
@@ -200,7 +197,7 @@ pub async fn unlock_without_hold_is_an_error<S: Store>(store: &S) {
     assert!(!lock.is_locked().await.unwrap());
 }
 
-pub async fn guard_of_a_lost_hold_frees_nobody_elses_lock<S: Store>(store: &S) {
+pub(crate) async fn guard_of_a_lost_hold_frees_nobody_elses_lock<S: Store>(store: &S) {
     let client = store.client().await;
     let lock = client.get_lock(&fresh_name()).unwrap();
     let (first, second) = (lock.lock().await.unwrap(), lock.clone());
@@ -218,7 +215,7 @@ pub async fn guard_of_a_lost_hold_frees_nobody_elses_lock<S: Store>(store: &S) {
     third.unlock().await.unwrap();
 }
 
-pub async fn lease_ends_by_itself<S: Store>(store: &S) {
+pub(crate) async fn lease_ends_by_itself<S: Store>(store: &S) {
     let client = store.client().await;
     let lock = client.get_lock(&fresh_name()).unwrap();
     let lease = Duration::from_millis(150);
@@ -232,20 +229,23 @@ pub async fn lease_ends_by_itself<S: Store>(store: &S) {
     next.unlock().await.unwrap();
 }
 
-pub async fn watchdog_keeps_the_lease<S: Store>(store: &S) {
+pub(crate) async fn watchdog_keeps_the_lease<S: Store>(store: &S) {
     let lease = Duration::from_millis(300);
     let client = store.client_with(&LockOptions::default().watchdog_timeout(lease)).await;
     let lock = client.get_lock(&fresh_name()).unwrap();
     let guard = lock.lock().await.unwrap();
     assert!(lock.remaining().await.unwrap().unwrap() <= lease);
     let patience = lease * 4;
-    assert!(lock.try_lock_for(patience, Lease::Watched).await.unwrap().is_none(), "the lease was not renewed");
+    assert!(
+        lock.try_lock_for(patience, Lease::Watched).await.unwrap().is_none(),
+        "the lease was not renewed"
+    );
     assert!(guard.is_held());
     guard.unlock().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
 }
 
-pub async fn watchdog_notices_the_loss<S: Store>(store: &S) {
+pub(crate) async fn watchdog_notices_the_loss<S: Store>(store: &S) {
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
     let client = store.client_with(&options).await;
     let lock = client.get_lock(&fresh_name()).unwrap();
@@ -256,7 +256,7 @@ pub async fn watchdog_notices_the_loss<S: Store>(store: &S) {
     assert_eq!(guard.remaining(), Duration::ZERO);
 }
 
-pub async fn wait_ends_in_time_and_leaves_nothing<S: Store>(store: &S) {
+pub(crate) async fn wait_ends_in_time_and_leaves_nothing<S: Store>(store: &S) {
     let client = store.client().await;
     let lock = client.get_lock(&fresh_name()).unwrap();
     let guard = lock.lock().await.unwrap();
@@ -269,7 +269,7 @@ pub async fn wait_ends_in_time_and_leaves_nothing<S: Store>(store: &S) {
     assert_nothing_left(store, &client, &lock).await;
 }
 
-pub async fn bad_names_and_leases_are_refused<S: Store>(store: &S) {
+pub(crate) async fn bad_names_and_leases_are_refused<S: Store>(store: &S) {
     let client = store.client().await;
     let refused = |name: &str| client.get_lock(name).unwrap_err();
     assert_eq!(refused(""), NameError::Empty);
@@ -294,7 +294,7 @@ pub async fn bad_names_and_leases_are_refused<S: Store>(store: &S) {
     assert!(!lock.is_locked().await.unwrap());
 }
 
-pub async fn dropped_unlock_still_unlocks<S: Store>(store: &S) {
+pub(crate) async fn dropped_unlock_still_unlocks<S: Store>(store: &S) {
     let client = store.client().await;
     for polls in 0..2 {
         let lock = client.get_lock(&fresh_name()).unwrap();
@@ -306,7 +306,7 @@ pub async fn dropped_unlock_still_unlocks<S: Store>(store: &S) {
 
 /// A waiter is dropped after its n-th poll, for every n that it takes to get the lock: it leaves no subscription, no interest
 /// and no lock behind, and a message that it was woken by reaches the waiter behind it.
-pub async fn future_dropped_at_any_poll_leaves_nothing<S: Store>(store: &S) {
+pub(crate) async fn future_dropped_at_any_poll_leaves_nothing<S: Store>(store: &S) {
     for polls in 0..1000 {
         let (holder, client) = (store.client().await, store.client().await);
         let name = fresh_name();
@@ -323,8 +323,10 @@ pub async fn future_dropped_at_any_poll_leaves_nothing<S: Store>(store: &S) {
             let lock = lock.clone();
             async move { lock.lock().await.unwrap().unlock().await.unwrap() }
         });
-        eventually("waiting behind", async || interested(&client, &channel) == 2 - usize::from(dropped.is_finished()))
-            .await;
+        eventually("waiting behind", async || {
+            interested(&client, &channel) == 2 - usize::from(dropped.is_finished())
+        })
+        .await;
         held.unlock().await.unwrap();
         soon("the hand-over to the waiter behind", behind).await.unwrap();
         let got_it = soon("the end of the first waiter", dropped).await.unwrap();
@@ -369,7 +371,7 @@ impl<F: Future> Future for DropAfter<F> {
 }
 
 /// Many tasks of two clients add to a number by reading it, awaiting, and writing it back.
-pub async fn tasks_take_turns<S: Store>(store: &S) {
+pub(crate) async fn tasks_take_turns<S: Store>(store: &S) {
     const TASKS: u64 = 16;
     const ROUNDS: u64 = 25;
     let clients = [store.client().await, store.client().await];

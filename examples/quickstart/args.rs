@@ -1,0 +1,84 @@
+//! The command line.
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, value_parser};
+
+use crate::plan::Plan;
+
+/// Count to 20000 with 64 tasks on 4 named locks, and see whether every increment is there
+///
+/// Each lock protects a plain number. A task takes its lock, reads the number, lets other tasks run, writes the number
+/// plus one, and gives the lock back. Two holders at once would overwrite each other's increments, and would meet inside.
+///
+/// Without --redis all of it happens in this process, and needs no server. With --redis the locks and the numbers are on
+/// a Redis server, and the tasks are divided among child processes.
+#[derive(Debug, Parser)]
+#[command(name = "quickstart", after_long_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// How many tasks there are; task T works on lock T modulo LOCKS
+    #[arg(long, value_name = "TASKS", default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
+    tasks: u32,
+
+    /// How many locks there are, each with a number of its own
+    #[arg(long, value_name = "LOCKS", default_value_t = 4, value_parser = value_parser!(u32).range(1..=1_000))]
+    locks: u32,
+
+    /// How many increments all tasks make together
+    #[arg(
+        long, value_name = "INCREMENTS", default_value_t = 20_000,
+        value_parser = value_parser!(u64).range(1..=1_000_000_000)
+    )]
+    increments: u64,
+
+    /// Keep the locks and the numbers on the Redis server (6.0 or newer) at URL: redis://[user:password@]host[:port][/database]
+    ///
+    /// All keys begin with `latchwork-quickstart:` and something unique, and are deleted at the end.
+    #[arg(long, value_name = "URL")]
+    pub(crate) redis: Option<String>,
+
+    /// Among how many child processes to divide the tasks; only with --redis
+    #[arg(
+        long, value_name = "PROCESSES", default_value_t = 1, requires = "redis",
+        value_parser = value_parser!(u32).range(1..=64)
+    )]
+    pub(crate) processes: u32,
+
+    /// Be one of these child processes: read from stdin what there is to do
+    #[arg(long, hide = true, exclusive = true)]
+    pub(crate) child: bool,
+}
+
+const AFTER_HELP: &str = "\
+The table has one row per lock:
+  acquisitions   how often the lock was taken
+  hand-over      the time from just before the lock was given back until the next holder had it, where that one was
+                 waiting already; over Redis this includes the round trip that stores when the lock was given back
+  wakes wanted   messages that woke a task which then got the lock
+  wakes wasted   messages that woke a task which then found that another had been faster
+
+The last line says how many increments were expected and counted, and how often a holder found another one inside.
+
+Exit code: 0 if all increments are there and nobody met anybody, 1 if not or if something failed on the way, 2 if the
+flags make no sense or Redis cannot be reached.
+
+Example:
+  cargo run --release --example quickstart -- --redis redis://127.0.0.1:6379 --processes 3";
+
+impl Args {
+    /// Parses the command line. Ends the process if there is a mistake in it.
+    pub(crate) fn parse_and_check() -> Self {
+        let args = Self::parse();
+        if args.processes > args.tasks {
+            let message = format!(
+                "{} processes are too many for {} tasks; give each at least one",
+                args.processes, args.tasks
+            );
+            Self::command().error(ErrorKind::ValueValidation, message).exit();
+        }
+        args
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        Plan { tasks: self.tasks, locks: self.locks, increments: self.increments }
+    }
+}

@@ -1,0 +1,108 @@
+//! One of several processes that do the job together. It is told what to do on stdin, and reports on stdout, in lines of
+//! JSON.
+
+use std::io::{self, BufRead, Read, Write};
+use std::ops::Range;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+use latchwork::LockClient;
+use latchwork::redis::Redis;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::outcome::LockOutcome;
+use crate::plan::Plan;
+use crate::redis_numbers::{RedisNumbers, Run};
+use crate::{Error, WRONG_COUNT_OR_FAILURE, job, progress, with_causes};
+
+/// What a child has to do. Not on its command line: everybody can see that, and the URL may hold a password.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Assignment {
+    pub(crate) url: String,
+    pub(crate) run: Run,
+    pub(crate) plan: Plan,
+    /// Which of the plan's tasks are this child's.
+    pub(crate) tasks: Range<u32>,
+}
+
+/// What a child tells its parent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// So many more increments are made.
+    Progress(u64),
+    /// All of them are. One outcome for each lock.
+    Done(Vec<LockOutcome>),
+    /// Something went wrong.
+    Failed(String),
+}
+
+pub(crate) async fn run() -> ExitCode {
+    let assignment = match Assignment::read() {
+        Ok(assignment) => assignment,
+        Err(error) => return give_up(&*error),
+    };
+    tokio::select! {
+        done = work(&assignment) => match done {
+            Ok(locks) => {
+                tell(&Report::Done(locks));
+                ExitCode::SUCCESS
+            }
+            Err(error) => give_up(&*error),
+        },
+        () = parent_is_gone() => {
+            // Nobody is left to clean up but us.
+            let _ = clean_up(assignment).await;
+            ExitCode::from(WRONG_COUNT_OR_FAILURE)
+        }
+    }
+}
+
+impl Assignment {
+    fn read() -> Result<Self, Error> {
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+async fn work(assignment: &Assignment) -> Result<Vec<LockOutcome>, Error> {
+    let Assignment { url, run, plan, tasks } = assignment;
+    let client = LockClient::new(Redis::connect(url).await?);
+    let numbers = RedisNumbers::connect(url, run.clone(), plan.locks).await?;
+    let behind = (0..plan.locks).map(|lock| Ok((client.get_lock(&run.lock(lock))?, numbers.number(lock))));
+    let behind = behind.collect::<Result<Vec<_>, Error>>()?;
+
+    let done = Arc::default();
+    let job = job::run(plan, tasks.clone(), behind, &done);
+    progress::while_running(job, &done, |more| tell(&Report::Progress(more))).await
+}
+
+async fn clean_up(assignment: Assignment) -> Result<(), Error> {
+    let Assignment { url, run, plan, .. } = assignment;
+    RedisNumbers::connect(&url, run, plan.locks).await?.delete().await
+}
+
+/// Waits until stdin closes. The parent holds the other end and never writes to it again, so that is when it ends, however
+/// it ends.
+async fn parent_is_gone() {
+    let (gone, told) = oneshot::channel();
+    // A thread of its own, as reading stdin blocks; it ends with the process.
+    thread::spawn(move || {
+        let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+        let _ = gone.send(());
+    });
+    let _ = told.await;
+}
+
+fn give_up(error: &dyn std::error::Error) -> ExitCode {
+    tell(&Report::Failed(with_causes(error)));
+    ExitCode::from(WRONG_COUNT_OR_FAILURE)
+}
+
+fn tell(report: &Report) {
+    let line = serde_json::to_string(report).expect("a report has nothing that JSON has not");
+    // Fails only when the parent is gone, and that is noticed elsewhere.
+    let _ = writeln!(io::stdout(), "{line}");
+}

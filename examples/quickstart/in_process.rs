@@ -1,0 +1,70 @@
+//! The job in this process alone: no server, no connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use latchwork::LockClient;
+
+use crate::job::{self, Entered, Number};
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+use crate::{Error, clock, progress};
+
+/// A plain number in memory.
+///
+/// The atomics are what safe Rust has for memory that several threads write. Everything here is Relaxed, and the number is
+/// never changed in one step: that each holder sees what the one before it wrote is the lock's doing.
+#[derive(Clone, Default)]
+struct PlainNumber(Arc<Cells>);
+
+#[derive(Default)]
+struct Cells {
+    number: AtomicU64,
+    inside: AtomicU64,
+    last_left: AtomicU64,
+}
+
+impl Number for PlainNumber {
+    async fn enter(&self) -> Result<Entered, Error> {
+        let others = self.0.inside.fetch_add(1, Ordering::Relaxed);
+        Ok(Entered { alone: others == 0, last_left: self.0.last_left.load(Ordering::Relaxed) })
+    }
+
+    async fn read(&self) -> Result<u64, Error> {
+        Ok(self.0.number.load(Ordering::Relaxed))
+    }
+
+    async fn write(&self, number: u64) -> Result<(), Error> {
+        self.0.number.store(number, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn leave(&self) -> Result<(), Error> {
+        self.0.inside.fetch_sub(1, Ordering::Relaxed);
+        self.0.last_left.store(clock::now(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+pub(crate) async fn run(plan: &Plan) -> Result<Outcome, Error> {
+    let client = LockClient::local();
+    let mut numbers = Vec::new();
+    let mut behind = Vec::new();
+    for lock in 0..plan.locks {
+        let number = PlainNumber::default();
+        numbers.push(number.clone());
+        behind.push((client.get_lock(&format!("number:{lock}"))?, number));
+    }
+
+    let bar = progress::bar(plan.increments);
+    let started = Instant::now();
+    let done = Arc::default();
+    let job = job::run(plan, 0..plan.tasks, behind, &done);
+    let locks = progress::while_running(job, &done, |more| bar.inc(more)).await?;
+    let took = started.elapsed();
+    bar.finish();
+
+    let counted = numbers.iter().map(|number| number.0.number.load(Ordering::Relaxed)).sum();
+    Ok(Outcome { expected: plan.increments, counted, took, locks })
+}

@@ -1,0 +1,97 @@
+//! The job: tasks that increment plain numbers, each number behind a lock.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use latchwork::{Backend, Lock};
+use tokio::task::{JoinSet, yield_now};
+
+use crate::outcome::{LockOutcome, Tally};
+use crate::plan::Plan;
+use crate::{Error, clock};
+
+/// A number that comes out right only if one task at a time is at it, and traces by which to tell if two are.
+pub(crate) trait Number: Send + Sync + 'static {
+    /// Leaves a trace for as long as the caller is inside, and looks at those of others.
+    fn enter(&self) -> impl Future<Output = Result<Entered, Error>> + Send;
+    fn read(&self) -> impl Future<Output = Result<u64, Error>> + Send;
+    fn write(&self, number: u64) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Takes the trace back, and notes the time: the lock is given back right after.
+    fn leave(&self) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// What a task found when it came in.
+pub(crate) struct Entered {
+    pub(crate) alone: bool,
+    /// When the last one left, by [`clock::now`]; 0 if nobody was here before.
+    pub(crate) last_left: u64,
+}
+
+/// A lock, the number that it protects, and what the tasks that came by have seen.
+struct Contended<B: Backend, N> {
+    lock: Lock<B>,
+    number: N,
+    tally: Mutex<Tally>,
+}
+
+impl<B: Backend, N: Number> Contended<B, N> {
+    async fn increment(&self) -> Result<(), Error> {
+        let waiting_since = clock::now();
+        let guard = self.lock.lock().await?;
+        let acquired = clock::now();
+
+        let entered = self.number.enter().await?;
+        let number = self.number.read().await?;
+        // Here a second holder would read the same number, and one of the two increments would be lost.
+        yield_now().await;
+        self.number.write(number + 1).await?;
+        self.number.leave().await?;
+
+        // Dropping the guard gives the lock back as well, but cannot say whether it was ours to the end.
+        guard.unlock().await?;
+
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.add_turn(waiting_since, acquired, &entered);
+        Ok(())
+    }
+}
+
+/// Runs `tasks` of `plan` to their end: the first error ends them all. `behind` are the locks, in the plan's order, each
+/// with its number; `done` is counted up with each increment.
+pub(crate) async fn run<B: Backend, N: Number>(
+    plan: &Plan,
+    tasks: Range<u32>,
+    behind: Vec<(Lock<B>, N)>,
+    done: &Arc<AtomicU64>,
+) -> Result<Vec<LockOutcome>, Error> {
+    let contended: Vec<_> = behind
+        .into_iter()
+        .map(|(lock, number)| Arc::new(Contended { lock, number, tally: Mutex::default() }))
+        .collect();
+
+    // Whoever leaves early, by an error or with this future, ends the tasks by dropping the set.
+    let mut running = JoinSet::new();
+    for task in tasks {
+        let contended = Arc::clone(&contended[plan.lock_of(task)]);
+        let increments = plan.increments_of(task);
+        let done = Arc::clone(done);
+        running.spawn(async move {
+            for _ in 0..increments {
+                contended.increment().await?;
+                yield_now().await;
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok::<(), Error>(())
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+
+    let outcome = |contended: &Arc<Contended<B, N>>| {
+        let tally = contended.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        LockOutcome::new(contended.lock.stats(), tally.clone())
+    };
+    Ok(contended.iter().map(outcome).collect())
+}

@@ -1,0 +1,168 @@
+//! What came of it: per lock, added up, and as a table.
+
+use std::fmt;
+use std::time::Duration;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use hdrhistogram::Histogram;
+use latchwork::LockStats;
+use serde::{Deserialize, Serialize};
+
+use crate::job::Entered;
+
+/// What the tasks saw at one lock.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Tally {
+    /// How often a holder found another one inside.
+    overlaps: u64,
+    hand_overs: HandOvers,
+}
+
+impl Tally {
+    pub(crate) fn add_turn(&mut self, waiting_since: u64, acquired: u64, entered: &Entered) {
+        self.overlaps += u64::from(!entered.alone);
+        // Whoever came later found the lock free, and was handed nothing.
+        if waiting_since < entered.last_left {
+            self.hand_overs.record(acquired.saturating_sub(entered.last_left), 1);
+        }
+    }
+}
+
+/// What came of one lock.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct LockOutcome {
+    acquisitions: u64,
+    wakes_wanted: u64,
+    wakes_wasted: u64,
+    tally: Tally,
+}
+
+impl LockOutcome {
+    pub(crate) fn new(stats: LockStats, tally: Tally) -> Self {
+        let LockStats { acquisitions, wakes_wanted, wakes_wasted, .. } = stats;
+        Self { acquisitions, wakes_wanted, wakes_wasted, tally }
+    }
+
+    /// Adds what another process saw of the same lock, or what came of another lock.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.acquisitions += other.acquisitions;
+        self.wakes_wanted += other.wakes_wanted;
+        self.wakes_wasted += other.wakes_wasted;
+        self.tally.overlaps += other.tally.overlaps;
+        self.tally.hand_overs.0 += &other.tally.hand_overs.0;
+    }
+
+    fn row(&self, name: String) -> [String; 6] {
+        [
+            name,
+            self.acquisitions.to_string(),
+            self.tally.hand_overs.at(0.50),
+            self.tally.hand_overs.at(0.99),
+            self.wakes_wanted.to_string(),
+            self.wakes_wasted.to_string(),
+        ]
+    }
+}
+
+/// Nanoseconds, to three digits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "Vec<(u64, u64)>", from = "Vec<(u64, u64)>")]
+struct HandOvers(Histogram<u64>);
+
+impl HandOvers {
+    fn record(&mut self, nanos: u64, count: u64) {
+        self.0.record_n(nanos, count).expect("the histogram grows as it has to");
+    }
+
+    fn at(&self, quantile: f64) -> String {
+        if self.0.is_empty() {
+            return "–".to_owned();
+        }
+        human(Duration::from_nanos(self.0.value_at_quantile(quantile)))
+    }
+}
+
+impl Default for HandOvers {
+    fn default() -> Self {
+        Self(Histogram::new(3).expect("three digits are allowed"))
+    }
+}
+
+/// Between processes: each value that was met, and how often.
+impl From<HandOvers> for Vec<(u64, u64)> {
+    fn from(hand_overs: HandOvers) -> Self {
+        let values = hand_overs.0.iter_recorded();
+        values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+    }
+}
+
+impl From<Vec<(u64, u64)>> for HandOvers {
+    fn from(values: Vec<(u64, u64)>) -> Self {
+        let mut hand_overs = Self::default();
+        for (value, count) in values {
+            hand_overs.record(value, count);
+        }
+        hand_overs
+    }
+}
+
+/// What came of the whole job. Displayed, it ends with the line that says whether all is well.
+pub(crate) struct Outcome {
+    pub(crate) expected: u64,
+    pub(crate) counted: u64,
+    pub(crate) took: Duration,
+    pub(crate) locks: Vec<LockOutcome>,
+}
+
+impl Outcome {
+    pub(crate) fn is_right(&self) -> bool {
+        self.expected == self.counted && self.total().tally.overlaps == 0
+    }
+
+    fn total(&self) -> LockOutcome {
+        let mut total = LockOutcome::default();
+        for lock in &self.locks {
+            total.add(lock);
+        }
+        total
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED).set_header([
+            "lock",
+            "acquisitions",
+            "hand-over p50",
+            "p99",
+            "wakes wanted",
+            "wasted",
+        ]);
+        for (number, lock) in self.locks.iter().enumerate() {
+            table.add_row(lock.row(number.to_string()));
+        }
+        table.add_row(self.total().row("total".to_owned()));
+        for numeric in table.column_iter_mut().skip(1) {
+            numeric.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.table())?;
+        writeln!(f, "took {}", human(self.took))?;
+        let overlaps = self.total().tally.overlaps;
+        write!(f, "expected {}, counted {}, overlaps {overlaps}", self.expected, self.counted)
+    }
+}
+
+fn human(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match duration.as_micros() {
+        0..1_000 => format!("{:.1} µs", seconds * 1e6),
+        1_000..1_000_000 => format!("{:.2} ms", seconds * 1e3),
+        _ => format!("{seconds:.2} s"),
+    }
+}

@@ -1,0 +1,32 @@
+//! Who does how much, and on which lock.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) tasks: u32,
+    pub(crate) locks: u32,
+    /// Of all tasks together.
+    pub(crate) increments: u64,
+}
+
+impl Plan {
+    pub(crate) fn lock_of(&self, task: u32) -> usize {
+        (task % self.locks) as usize
+    }
+
+    /// An equal part; the first tasks make one more each until nothing is left over.
+    pub(crate) fn increments_of(&self, task: u32) -> u64 {
+        let tasks = u64::from(self.tasks);
+        self.increments / tasks + u64::from(u64::from(task) < self.increments % tasks)
+    }
+
+    /// The tasks of one process. Neighbours, so that every process has some on every lock: taking every n-th task would give
+    /// each process locks of its own.
+    pub(crate) fn tasks_of(&self, process: u32, processes: u32) -> Range<u32> {
+        let first = |process| self.tasks * process / processes;
+        first(process)..first(process + 1)
+    }
+}

@@ -1,0 +1,115 @@
+//! Numbers on a Redis server, over a connection of their own: the locks know nothing of them.
+
+use std::process;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, AsyncTypedCommands, Client, IntoConnectionInfo, pipe};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use crate::job::{Entered, Number};
+use crate::{Error, clock};
+
+/// What all keys of one run of the example begin with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Run(String);
+
+impl Run {
+    /// One that no other run has.
+    pub(crate) fn unique() -> Self {
+        Self(format!("latchwork-quickstart:{}-{}", process::id(), clock::now()))
+    }
+
+    pub(crate) fn lock(&self, lock: u32) -> String {
+        self.key("lock", lock)
+    }
+
+    fn key(&self, what: &str, lock: u32) -> String {
+        format!("{}:{what}:{lock}", self.0)
+    }
+}
+
+/// The numbers of one run.
+pub(crate) struct RedisNumbers {
+    run: Run,
+    locks: u32,
+    connection: MultiplexedConnection,
+}
+
+impl RedisNumbers {
+    pub(crate) async fn connect(url: &str, run: Run, locks: u32) -> Result<Self, Error> {
+        let info = url.into_connection_info()?;
+        // Small commands, each of which somebody waits for.
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let client = Client::open(info.set_tcp_settings(tcp))?;
+        // As patient as the lock itself.
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(3)));
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Self { run, locks, connection })
+    }
+
+    pub(crate) fn number(&self, lock: u32) -> RedisNumber {
+        RedisNumber {
+            number: self.run.key("number", lock),
+            inside: self.run.key("inside", lock),
+            last_left: self.run.key("last-left", lock),
+            connection: self.connection.clone(),
+        }
+    }
+
+    /// The sum of all numbers.
+    pub(crate) async fn counted(&self) -> Result<u64, Error> {
+        let mut sum = 0;
+        for lock in 0..self.locks {
+            sum += self.number(lock).read().await?;
+        }
+        Ok(sum)
+    }
+
+    /// Deletes all keys of the run, the locks included: those of a process that was killed would stay until their leases end.
+    pub(crate) async fn delete(&self) -> Result<(), Error> {
+        let kinds = ["lock", "number", "inside", "last-left"];
+        let keys: Vec<String> =
+            kinds.iter().flat_map(|kind| (0..self.locks).map(|lock| self.run.key(kind, lock))).collect();
+        // The last commands of a process that was killed may still be on their way, so once is not enough.
+        while self.connection.clone().del(&keys).await? > 0 {
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+}
+
+/// A number under a key. A key that is not there counts as 0.
+pub(crate) struct RedisNumber {
+    number: String,
+    inside: String,
+    last_left: String,
+    connection: MultiplexedConnection,
+}
+
+impl Number for RedisNumber {
+    async fn enter(&self) -> Result<Entered, Error> {
+        let mut both = pipe();
+        both.incr(&self.inside, 1).get(&self.last_left);
+        let (inside, last_left): (i64, Option<u64>) = both.query_async(&mut self.connection.clone()).await?;
+        Ok(Entered { alone: inside == 1, last_left: last_left.unwrap_or(0) })
+    }
+
+    async fn read(&self) -> Result<u64, Error> {
+        let number = self.connection.clone().get_int(&self.number).await?;
+        Ok(number.map_or(Ok(0), u64::try_from)?)
+    }
+
+    async fn write(&self, number: u64) -> Result<(), Error> {
+        self.connection.clone().set(&self.number, number).await?;
+        Ok(())
+    }
+
+    async fn leave(&self) -> Result<(), Error> {
+        let mut both = pipe();
+        both.decr(&self.inside, 1).ignore().set(&self.last_left, clock::now()).ignore();
+        let () = both.query_async(&mut self.connection.clone()).await?;
+        Ok(())
+    }
+}

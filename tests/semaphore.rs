@@ -1,0 +1,260 @@
+//! `AsyncSemaphore`, by its public face. What needs interleavings is in loom-tests.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use latchwork::{AsyncSemaphore, SemaphorePermit, TryAcquireError};
+
+/// Counts its wake-ups.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Ordering: Relaxed, read by the thread that rings.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Bell {
+    fn rung(&self) -> usize {
+        // Ordering: Relaxed, as above.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_with(future, Waker::noop())
+}
+
+fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+fn permit<'a, F>(future: &mut F) -> SemaphorePermit<'a>
+where
+    F: Future<Output = Result<SemaphorePermit<'a>, latchwork::AcquireError>> + Unpin,
+{
+    match poll(future) {
+        Poll::Ready(permit) => permit.unwrap(),
+        Poll::Pending => panic!("no permit came"),
+    }
+}
+
+#[test]
+fn permits_are_counted() {
+    let semaphore = AsyncSemaphore::new(2);
+    let one = semaphore.try_acquire().unwrap();
+    let two = semaphore.try_acquire().unwrap();
+    assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::NoPermits);
+    drop(one);
+    assert_eq!(semaphore.available_permits(), 1);
+    two.forget();
+    assert_eq!(semaphore.available_permits(), 1);
+    semaphore.add_permits(3);
+    assert_eq!(semaphore.available_permits(), 4);
+}
+
+#[test]
+fn waiters_are_served_in_order() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters: Vec<_> = (0..5).map(|_| semaphore.acquire()).collect();
+    for waiter in &mut waiters {
+        assert!(poll(waiter).is_pending());
+    }
+    for next in 0..5 {
+        semaphore.add_permits(1);
+        for later in &mut waiters[next + 1..] {
+            assert!(poll(later).is_pending());
+        }
+        permit(&mut waiters[next]).forget();
+    }
+}
+
+#[test]
+fn newcomer_stands_behind_who_waits() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut first = semaphore.acquire();
+    assert!(poll(&mut first).is_pending());
+    let mut second = semaphore.acquire();
+    assert!(poll(&mut second).is_pending());
+    semaphore.add_permits(1);
+    assert!(poll(&mut second).is_pending());
+    drop(permit(&mut first));
+    drop(permit(&mut second));
+}
+
+#[test]
+fn two_releases_wake_two_waiters() {
+    let semaphore = AsyncSemaphore::new(0);
+    let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
+    let mut waiters = [semaphore.acquire(), semaphore.acquire()];
+    for (waiter, bell) in waiters.iter_mut().zip(&bells) {
+        assert!(poll_with(waiter, &Waker::from(Arc::clone(bell))).is_pending());
+    }
+    semaphore.add_permits(1);
+    semaphore.add_permits(1);
+    assert_eq!([bells[0].rung(), bells[1].rung()], [1, 1]);
+}
+
+#[test]
+fn cancelled_waiter_takes_no_permit() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut gone = semaphore.acquire();
+    let mut stays = semaphore.acquire();
+    assert!(poll(&mut gone).is_pending());
+    assert!(poll(&mut stays).is_pending());
+    drop(gone);
+    semaphore.add_permits(1);
+    drop(permit(&mut stays));
+    assert_eq!(semaphore.available_permits(), 1);
+}
+
+#[test]
+fn permit_that_was_not_seen_goes_to_the_next() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut gone = semaphore.acquire();
+    let mut stays = semaphore.acquire();
+    assert!(poll(&mut gone).is_pending());
+    assert!(poll(&mut stays).is_pending());
+    semaphore.add_permits(1);
+    drop(gone);
+    drop(permit(&mut stays));
+    assert_eq!(semaphore.available_permits(), 1);
+}
+
+#[test]
+fn cancelled_waiter_lets_go_of_its_waker() {
+    let semaphore = AsyncSemaphore::new(0);
+    let bell = Arc::new(Bell::default());
+    let mut waiter = semaphore.acquire();
+    assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&bell))).is_pending());
+    assert_eq!(Arc::strong_count(&bell), 2);
+    drop(waiter);
+    assert_eq!(Arc::strong_count(&bell), 1);
+}
+
+#[test]
+fn only_the_last_waker_is_called() {
+    let semaphore = AsyncSemaphore::new(0);
+    let (old, new) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+    let mut waiter = semaphore.acquire();
+    assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&old))).is_pending());
+    assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&new))).is_pending());
+    assert_eq!(Arc::strong_count(&old), 1, "the replaced waker was kept");
+    semaphore.add_permits(1);
+    assert_eq!((old.rung(), new.rung()), (0, 1));
+}
+
+#[test]
+fn close_sends_everyone_home() {
+    let semaphore = AsyncSemaphore::new(0);
+    let bell = Arc::new(Bell::default());
+    let mut waiter = semaphore.acquire();
+    assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&bell))).is_pending());
+    semaphore.close();
+    assert!(semaphore.is_closed());
+    assert_eq!(bell.rung(), 1);
+    assert!(matches!(poll(&mut waiter), Poll::Ready(Err(_))));
+    assert!(matches!(poll(&mut semaphore.acquire()), Poll::Ready(Err(_))));
+    semaphore.add_permits(1);
+    assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::Closed);
+}
+
+#[test]
+fn permit_returned_after_close_is_harmless() {
+    let semaphore = AsyncSemaphore::new(1);
+    let held = semaphore.try_acquire().unwrap();
+    semaphore.close();
+    drop(held);
+    assert_eq!(semaphore.available_permits(), 1);
+    assert!(semaphore.is_closed());
+}
+
+#[test]
+#[should_panic(expected = "polled after it had returned ready")]
+fn polling_after_ready_takes_no_second_permit() {
+    let semaphore = AsyncSemaphore::new(2);
+    let mut acquire = semaphore.acquire();
+    permit(&mut acquire).forget();
+    let _ = poll(&mut acquire);
+}
+
+#[test]
+fn overflow_is_refused_before_anything_changes() {
+    let semaphore = AsyncSemaphore::new(AsyncSemaphore::MAX_PERMITS);
+    for n in [1, usize::MAX] {
+        assert!(catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(n))).is_err());
+        assert_eq!(semaphore.available_permits(), AsyncSemaphore::MAX_PERMITS);
+    }
+    assert!(catch_unwind(|| AsyncSemaphore::new(AsyncSemaphore::MAX_PERMITS + 1)).is_err());
+}
+
+#[test]
+fn owned_permit_has_no_lifetime() {
+    let semaphore = Arc::new(AsyncSemaphore::new(1));
+    let owned = Arc::clone(&semaphore).try_acquire_owned().unwrap();
+    let mut waiter = Arc::clone(&semaphore).acquire_owned();
+    assert!(poll(&mut waiter).is_pending());
+    thread::spawn(move || drop(owned)).join().unwrap();
+    match poll(&mut waiter) {
+        Poll::Ready(permit) => permit.unwrap().forget(),
+        Poll::Pending => panic!("no permit came"),
+    }
+    drop(waiter);
+    assert_eq!(Arc::strong_count(&semaphore), 1, "a forgotten permit kept the semaphore alive");
+    assert_eq!(semaphore.available_permits(), 0);
+}
+
+#[test]
+fn debug_shows_who_waits() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiter = semaphore.acquire();
+    assert!(poll(&mut waiter).is_pending());
+    let shown = format!("{semaphore:?}");
+    assert!(shown.contains("available_permits: 0") && shown.contains("queued: 1"), "{shown}");
+}
+
+/// Threads and tasks in one line; real threads, so that the queue that loom replaces is met as well.
+#[test]
+fn threads_and_tasks_share_a_line() {
+    const THREADS: usize = 8;
+    const ROUNDS: usize = 2_000;
+    let semaphore = Arc::new(AsyncSemaphore::new(3));
+    let inside = Arc::new(AtomicUsize::new(0));
+    let workers: Vec<_> = (0..THREADS)
+        .map(|worker| {
+            let (semaphore, inside) = (Arc::clone(&semaphore), Arc::clone(&inside));
+            let round = move |_permit: SemaphorePermit<'_>| {
+                // Ordering: Relaxed, a count to compare; the permits are what is under test.
+                assert!(inside.fetch_add(1, Ordering::Relaxed) < 3, "more inside than permits");
+                thread::yield_now();
+                // Ordering: Relaxed, as above.
+                inside.fetch_sub(1, Ordering::Relaxed);
+            };
+            thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                for turn in 0..ROUNDS {
+                    if (worker + turn) % 7 == 0 {
+                        // Give up at once, in line or with a permit on the way.
+                        let mut impatient = semaphore.acquire();
+                        let _ = poll(&mut impatient);
+                    }
+                    if worker % 2 == 0 {
+                        round(semaphore.blocking_acquire().unwrap());
+                    } else {
+                        round(runtime.block_on(semaphore.acquire()).unwrap());
+                    }
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    assert_eq!(semaphore.available_permits(), 3);
+}

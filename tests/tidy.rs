@@ -1,0 +1,138 @@
+//! The walls of the house, as far as a text search can see them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                files.push((path, text));
+            }
+        }
+    }
+    assert!(!files.is_empty(), "nothing to look at in {folder}");
+    files
+}
+
+/// Panics if a file under `folder` has one of `words` in its code. Comments may say what they like.
+fn assert_absent(folder: &str, but: &str, words: &[&str], why: &str) {
+    for (path, text) in sources(folder) {
+        if !but.is_empty() && path.ends_with(but) {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for word in words {
+                assert!(!code.contains(word), "{}:{}: {word}: {why}", path.display(), number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn only_sync_names_atomics_and_loom() {
+    let words = [
+        "sync::atomic",
+        "loom::",
+        "UnsafeCell::new",
+        "parking_lot::",
+        "crossbeam_queue::",
+        "event_listener::",
+    ];
+    let but = "src/sync.rs";
+    for (path, text) in sources("src") {
+        if path.ends_with(but) {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            let code = code.replace("crate::sync::atomic", "");
+            for word in words {
+                let own = word == "UnsafeCell::new" && text.contains("use crate::sync::UnsafeCell");
+                assert!(
+                    !code.contains(word) || own,
+                    "{}:{}: {word} is invisible to loom",
+                    path.display(),
+                    number + 1
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn redis_uses_public_items_only() {
+    // `crate::sync` is the shim; all else must be there for another crate, too.
+    let public =
+        ["crate::sync::Mutex", "crate::lock::{", "crate::registry::Registry", "crate::runtime::Runtime"];
+    for (path, text) in sources("src/redis") {
+        for line in text.lines().filter(|line| line.contains("crate::")) {
+            let named = public.iter().any(|item| line.contains(item)) || line.contains("crate::transport::");
+            assert!(named, "{}: {line}: write src/redis as if it were another crate", path.display());
+        }
+    }
+}
+
+#[test]
+fn arrows_point_down() {
+    let up = "an arrow that points up";
+    assert_absent(
+        "src/semaphore",
+        "",
+        &["crate::latch", "crate::registry", "crate::lock", "crate::striped"],
+        up,
+    );
+    assert_absent(
+        "src/lock_entry",
+        "",
+        &["crate::registry", "crate::lock::", "crate::local", "crate::redis"],
+        up,
+    );
+    // The convenience constructor `LockClient::local` is the one exception.
+    assert_absent("src/lock", "src/lock/client.rs", &["crate::local", "crate::redis"], up);
+    assert_absent("src/local", "", &["crate::redis"], up);
+    for file in ["src/latch.rs", "src/striped.rs", "src/registry.rs", "src/lock_entry.rs", "src/transport.rs"]
+    {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        for word in ["crate::lock::", "crate::local", "crate::redis"] {
+            assert!(
+                !text.lines().any(|line| !line.trim_start().starts_with("//") && line.contains(word)),
+                "{file}: {word}: {up}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_redis_type_in_a_public_signature() {
+    for (path, text) in sources("src/redis").into_iter().chain([(
+        PathBuf::from("src/redis.rs"),
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/redis.rs")).unwrap(),
+    )]) {
+        for line in text.lines().filter(|line| line.trim_start().starts_with("pub ")) {
+            let foreign = [
+                "::redis::",
+                "RedisError",
+                "Cmd",
+                "Client",
+                "MultiplexedConnection",
+                "PushInfo",
+                "RedisResult",
+            ];
+            for name in foreign {
+                assert!(
+                    !line.contains(name),
+                    "{}: {line}: a release of the redis crate would break ours",
+                    path.display()
+                );
+            }
+        }
+    }
+}

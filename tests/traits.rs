@@ -1,0 +1,70 @@
+//! What may cross threads, what may be pinned anywhere, and what an error is. The compiler checks; there is nothing to run.
+
+use std::error::Error;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use latchwork::local::{Local, LocalTransport, Sleep, ThreadRuntime};
+use latchwork::redis::{Redis, RedisTransport, TokioRuntime};
+use latchwork::*;
+
+fn shared<T: Send + Sync + Unpin>() {}
+fn unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+fn error<T: Error + Send + Sync + 'static>() {}
+fn sent<T: Send>(_: T) {}
+
+#[test]
+fn types() {
+    shared::<AsyncSemaphore>();
+    shared::<SemaphorePermit<'_>>();
+    shared::<OwnedSemaphorePermit>();
+    shared::<Acquire<'_>>();
+    shared::<AcquireOwned>();
+    shared::<StripedSemaphores>();
+    shared::<Latch>();
+    shared::<Call<'_>>();
+    shared::<LockEntry>();
+    shared::<Listener>();
+    shared::<Inbox>();
+    shared::<Registry<LocalTransport>>();
+    shared::<Subscription<LocalTransport>>();
+    shared::<RedisTransport>();
+    shared::<LockClient<Local>>();
+    shared::<Lock<Local>>();
+    shared::<Guard<Local>>();
+    shared::<LockClient<Redis>>();
+    shared::<Lock<Redis>>();
+    shared::<Guard<Redis>>();
+    shared::<Owner>();
+    shared::<LockName>();
+    shared::<ThreadRuntime>();
+    shared::<TokioRuntime>();
+    shared::<Sleep>();
+    // As tokio's.
+    unwind_safe::<AsyncSemaphore>();
+}
+
+#[test]
+fn errors() {
+    error::<AcquireError>();
+    error::<TryAcquireError>();
+    error::<SubscribeError>();
+    error::<NameError>();
+    error::<LeaseError>();
+    error::<LockError>();
+    error::<latchwork::redis::Error>();
+}
+
+#[test]
+fn futures() {
+    let client = LockClient::local();
+    let lock = client.get_lock("traits").unwrap();
+    sent(lock.lock());
+    sent(lock.try_lock());
+    sent(lock.try_lock_for(std::time::Duration::ZERO, Lease::Watched));
+    sent(lock.force_unlock());
+    sent(Redis::connect("redis://127.0.0.1:1"));
+    let latch = Latch::new();
+    sent(latch.wait());
+    let semaphore = AsyncSemaphore::new(1);
+    sent(semaphore.acquire());
+}
