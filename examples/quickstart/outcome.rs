@@ -133,10 +133,10 @@ impl Outcome {
         table.load_preset(UTF8_FULL_CONDENSED).set_header([
             "lock",
             "acquisitions",
-            "hand-over p50",
-            "p99",
-            "wakes wanted",
-            "wasted",
+            "hand-over\np50",
+            "hand-over\np99",
+            "wakes\nwanted",
+            "wakes\nwasted",
         ]);
         for (number, lock) in self.locks.iter().enumerate() {
             table.add_row(lock.row(number.to_string()));
