@@ -13,7 +13,7 @@ use crate::plan::Plan;
 /// Without --redis all of it happens in this process, and needs no server. With --redis the locks and the numbers are on
 /// a Redis server, and the tasks are divided among child processes.
 #[derive(Debug, Parser)]
-#[command(name = "quickstart", after_long_help = AFTER_HELP)]
+#[command(name = "quickstart", verbatim_doc_comment, after_long_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// How many tasks there are; task T works on lock T modulo LOCKS
     #[arg(long, value_name = "TASKS", default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
@@ -30,10 +30,11 @@ pub(crate) struct Args {
     )]
     increments: u64,
 
-    /// Keep the locks and the numbers on the Redis server (6.0 or newer) at URL: redis://[user:password@]host[:port][/database]
+    /// Keep the locks and the numbers on the Redis server at URL
     ///
-    /// All keys begin with `latchwork-quickstart:` and something unique, and are deleted at the end.
-    #[arg(long, value_name = "URL")]
+    /// redis://[user:password@]host[:port][/database]; Redis 6.0 or newer. All keys begin with `latchwork-quickstart:`
+    /// and something unique, and are deleted at the end.
+    #[arg(long, value_name = "URL", verbatim_doc_comment)]
     pub(crate) redis: Option<String>,
 
     /// Among how many child processes to divide the tasks; only with --redis

@@ -65,6 +65,17 @@ fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
 
 /// The error and what it came from, on one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let mut line = String::new();
+    for cause in std::iter::successors(Some(error), |error| error.source()) {
+        let text = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        // Some errors say themselves what they came from.
+        if line.ends_with(&text) {
+            continue;
+        }
+        if !line.is_empty() {
+            line += ": ";
+        }
+        line += &text;
+    }
+    line
 }

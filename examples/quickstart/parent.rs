@@ -14,7 +14,7 @@ use crate::child::{Assignment, Report};
 use crate::outcome::{LockOutcome, Outcome};
 use crate::plan::Plan;
 use crate::redis_numbers::{RedisNumbers, Run};
-use crate::{Error, progress};
+use crate::{Error, progress, with_causes};
 
 pub(crate) async fn run(url: &str, plan: &Plan, processes: u32) -> Result<Outcome, Error> {
     let run = Run::unique();
@@ -72,7 +72,7 @@ async fn gather(
     let mut locks = vec![LockOutcome::default(); plan.locks as usize];
     while let Some(ended) = reports.join_next().await {
         let (process, report) = ended?;
-        match report? {
+        match report.map_err(|error| failed(process, children, &with_causes(&*error)))? {
             Some(Report::Done(more)) => {
                 locks.iter_mut().zip(&more).for_each(|(lock, more)| lock.add(more));
                 children[process].wait().await?;
