@@ -249,9 +249,9 @@ fn threads_come_and_go() {
     assert!(registry.is_empty());
     for channel in ["a", "b", "c"] {
         let told: Vec<bool> = script.0.lock().unwrap().iter().filter_map(|step| on(step, channel)).collect();
-        let in_turns: Vec<bool> = (0..told.len()).map(|number| number % 2 == 0).collect();
+        let in_turns: Vec<bool> = (0..told.len()).map(|number: usize| number.is_multiple_of(2)).collect();
         assert_eq!(told, in_turns, "subscribe and unsubscribe did not alternate");
-        assert!(told.len() % 2 == 0, "a subscription is left");
+        assert!(told.len().is_multiple_of(2), "a subscription is left");
     }
 }
 

@@ -160,7 +160,8 @@ impl<B: Backend> Inner<B> {
 /// # Fairness
 ///
 /// A message calls the waiter of this process that has waited longest, but a newcomer (here or elsewhere) may take the lock
-/// before the one who was called gets to it; then that one waits on, at the end of the line.
+/// before the one who was called gets to it; then that one waits on, at the end of the line. In particular, a task that
+/// lets go and at once takes the lock again has it before the waiter that was called runs.
 ///
 /// # Safety of what the lock protects
 ///
