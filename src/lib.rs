@@ -26,6 +26,12 @@
 #[cfg(all(latchwork_loom, not(feature = "loom")))]
 compile_error!("--cfg latchwork_loom needs the feature `loom`; run the models by `cargo xtask loom`");
 
+// For loom-tests alone.
+#[cfg(latchwork_loom)]
+#[doc(hidden)]
+pub mod fault;
+#[cfg(not(latchwork_loom))]
+mod fault;
 pub mod latch;
 #[cfg(feature = "local")]
 pub mod local;

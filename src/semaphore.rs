@@ -1,35 +1,54 @@
 //! [`AsyncSemaphore`]: permits for async tasks and for threads, without a runtime.
 
 mod acquire;
+mod blocking;
 mod cell;
 mod error;
 mod permit;
+mod poll;
 mod queue;
+mod row;
+mod wakes;
 
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use crate::sync::block_on;
-
 pub use self::acquire::{Acquire, AcquireOwned};
+use self::cell::State;
 pub use self::error::{AcquireError, TryAcquireError};
 pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};
+pub use self::poll::PollSemaphore;
 use self::queue::Queue;
 
-/// A counting semaphore whose waiters are futures.
+/// A counting semaphore whose waiters are futures, or threads.
 ///
-/// It hands out permits; who finds none waits in line without blocking a thread, and a permit that comes back goes to the
-/// oldest waiter. It needs no runtime: any executor can poll its futures, and [`blocking_acquire`](Self::blocking_acquire)
-/// needs none at all. The names and their meaning are those of `tokio::sync::Semaphore`.
+/// It hands out permits. Who finds too few waits in line, and what comes back goes to the oldest waiter. It needs no runtime:
+/// any executor can poll its futures, and the `blocking_…` methods need none at all; both stand in one line. It takes no lock
+/// and blocks nobody, whatever is going on: acquiring, releasing, cancelling, closing.
 ///
-/// It is the semaphore of Redisson's subscription service (`AsyncSemaphore`), with its lost wake-up repaired; the essay at
-/// the head of `semaphore/queue.rs` says how, and `loom-tests` checks it.
+/// # For users of `tokio::sync::Semaphore`
+///
+/// The names, their meaning and their errors are tokio's; `use latchwork::AsyncSemaphore as Semaphore` compiles. What differs:
+///
+/// * `acquire` and its kin return a named future ([`Acquire`]) that is `Unpin`.
+/// * `blocking_acquire` does not panic inside of an async context, as it cannot tell.
+/// * The limit of [`MAX_PERMITS`](Self::MAX_PERMITS) is for all permits in existence, not only for those that are free.
+/// * There is no cooperative budget: an acquire that finds a permit never yields.
+///
+/// More than tokio's: weights of `usize` ([`acquire_weight`](Self::acquire_weight)), [`acquire_up_to`](Self::acquire_up_to),
+/// waiting with a time limit for threads ([`blocking_acquire_timeout`](Self::blocking_acquire_timeout)),
+/// [`set_capacity`](Self::set_capacity), and a look at the line: [`waiters`](Self::waiters), [`held`](Self::held) and `Debug`.
 ///
 /// # Fairness
 ///
-/// Waiters are served in the order in which they were first polled. A newcomer does not join the line while a permit is
-/// free and nobody waits; in the few instructions between a permit coming back and its being handed to the oldest waiter,
-/// [`try_acquire`](Self::try_acquire) may take it first.
+/// Strictly first come, first served, by the order in which the futures were first polled, and whatever they ask for: a request
+/// for many is not overtaken by those for few behind it, and all wait until it is served. A request for more permits than will
+/// ever exist is such a one; it is not refused, since permits can be added. Requests for none are not kept waiting.
+///
+/// Permits go from hand to hand. A waiter that was granted its permits and is not polled keeps them from all others; see `Debug`
+/// for how to find it.
 ///
 /// # Memory ordering
 ///
@@ -37,7 +56,20 @@ use self::queue::Queue;
 ///
 /// # Memory
 ///
-/// A waiter costs one allocation. A cancelled waiter's allocation stays until its turn would have come.
+/// A waiter costs 32 bytes at most, in blocks for 32 waiters; nothing is allocated until somebody waits. A block is freed when
+/// all its waiters have gone, wherever it stands in line; one waiter among 31 that gave up keeps a block.
+///
+/// # Panicking and re-entrant wakers
+///
+/// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures;
+/// whom it thereby serves is woken when it returns. If one panics, the others are called all the same, and then the panic goes
+/// on in whoever released.
+///
+/// # Sources
+///
+/// Redisson's `AsyncSemaphore` is the seed. The row of cells is after the CancellableQueueSynchronizer of Koval, Khalanskiy and
+/// Alistarh, *CQS: A Formally-Verified Framework for Fair and Abortable Synchronization* (PLDI 2023). `semaphore/queue.rs` begins
+/// with the proof, and says exactly how far "lock-free" goes; `loom-tests` checks it.
 ///
 /// # Examples
 ///
@@ -57,8 +89,17 @@ pub struct AsyncSemaphore {
     queue: Queue,
 }
 
+// What is behind the pointers is only ever changed by single atomic steps, so a panic leaves it as it should be.
+impl UnwindSafe for AsyncSemaphore {}
+impl RefUnwindSafe for AsyncSemaphore {}
+
+/// The most that tokio's calls can ask for on a machine of 16 bits is still a `usize`; on all others this is no conversion.
+fn weight(permits: u32) -> usize {
+    usize::try_from(permits).unwrap_or(usize::MAX)
+}
+
 impl AsyncSemaphore {
-    /// The most permits a semaphore can have.
+    /// The most permits that a semaphore can have: `usize::MAX >> 3`.
     pub const MAX_PERMITS: usize = queue::MAX_PERMITS;
 
     /// Makes a semaphore with `permits` free permits.
@@ -77,17 +118,24 @@ impl AsyncSemaphore {
         Self { queue: Queue::new(permits) }
     }
 
-    /// Permits that are free now; out of date as soon as it is read.
-    pub fn available_permits(&self) -> usize {
-        self.queue.available()
+    /// The same as [`new`](Self::new), under the name that tokio has for it.
+    ///
+    /// # Panics
+    ///
+    /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+    #[cfg(not(latchwork_loom))]
+    pub const fn const_new(permits: usize) -> Self {
+        Self::new(permits)
     }
+
+    // === Acquiring ===
 
     /// Takes a permit, waiting in line for it if none is free.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in line. A permit that had come already, but had not been seen by a poll, goes
-    /// to the next in line; none is lost.
+    /// Dropping the future gives up the place in line, without blocking. Permits that had come already go on to the next; none
+    /// is lost.
     ///
     /// # Errors
     ///
@@ -97,7 +145,77 @@ impl AsyncSemaphore {
     ///
     /// When the future is polled again after it was ready.
     pub fn acquire(&self) -> Acquire<'_> {
-        Acquire::new(self)
+        Acquire::new(self, 1, 1)
+    }
+
+    /// Takes `n` permits at once, waiting in line for them if fewer are free. None are taken for `n` of zero, and nobody is
+    /// waited for.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] once the semaphore is closed.
+    ///
+    /// # Panics
+    ///
+    /// When the future is polled again after it was ready.
+    pub fn acquire_many(&self, n: u32) -> Acquire<'_> {
+        self.acquire_weight(weight(n))
+    }
+
+    /// [`acquire_many`](Self::acquire_many) for more than 2³² − 1.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] once the semaphore is closed.
+    ///
+    /// # Panics
+    ///
+    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was ready.
+    #[track_caller]
+    pub fn acquire_weight(&self, n: usize) -> Acquire<'_> {
+        Acquire::new(self, n, n)
+    }
+
+    /// Takes as many permits as are free, but at least the range's start, waiting in line for those, and at most its end.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] once the semaphore is closed.
+    ///
+    /// # Panics
+    ///
+    /// If the range is empty, or ends beyond [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was
+    /// ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// use latchwork::AsyncSemaphore;
+    ///
+    /// let workers = AsyncSemaphore::new(8);
+    /// let team = workers.acquire_up_to(2..=5).await?;
+    /// assert_eq!(team.num_permits(), 5);
+    /// let rest = workers.acquire_up_to(2..=5).await?;
+    /// assert_eq!(rest.num_permits(), 3);
+    /// # Ok::<(), latchwork::AcquireError>(()) }).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn acquire_up_to(&self, n: RangeInclusive<usize>) -> Acquire<'_> {
+        Acquire::new(self, *n.start(), *n.end())
     }
 
     /// As [`acquire`](Self::acquire), for a semaphore behind an [`Arc`]: the permit has no lifetime.
@@ -114,20 +232,45 @@ impl AsyncSemaphore {
     ///
     /// When the future is polled again after it was ready.
     pub fn acquire_owned(self: Arc<Self>) -> AcquireOwned {
-        AcquireOwned::new(self)
+        AcquireOwned::new(self, 1, 1)
     }
 
-    /// Takes a permit, parking this thread until one is free.
+    /// As [`acquire_many`](Self::acquire_many), for a semaphore behind an [`Arc`].
     ///
-    /// Threads and tasks stand in one line. In async code this blocks the executor's thread; use it there only where the
-    /// permits are held for a moment, and by code that does not await.
+    /// # Cancel safety
+    ///
+    /// That of [`acquire`](Self::acquire).
     ///
     /// # Errors
     ///
     /// [`AcquireError`] once the semaphore is closed.
-    pub fn blocking_acquire(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
-        block_on(self.acquire())
+    ///
+    /// # Panics
+    ///
+    /// When the future is polled again after it was ready.
+    pub fn acquire_many_owned(self: Arc<Self>, n: u32) -> AcquireOwned {
+        AcquireOwned::new(self, weight(n), weight(n))
     }
+
+    /// As [`acquire_weight`](Self::acquire_weight), for a semaphore behind an [`Arc`], which is only borrowed.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] once the semaphore is closed.
+    ///
+    /// # Panics
+    ///
+    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was ready.
+    #[track_caller]
+    pub fn acquire_weight_owned(self: &Arc<Self>, n: usize) -> AcquireOwned {
+        AcquireOwned::new(Arc::clone(self), n, n)
+    }
+
+    // === Trying ===
 
     /// Takes a permit if one is free now.
     ///
@@ -137,8 +280,26 @@ impl AsyncSemaphore {
     /// has a free permit in its hand, looking for somebody to give it to.
     /// [`TryAcquireError::Closed`] once the semaphore is closed.
     pub fn try_acquire(&self) -> Result<SemaphorePermit<'_>, TryAcquireError> {
-        self.queue.try_take()?;
-        Ok(SemaphorePermit::new(self))
+        self.try_acquire_weight(1)
+    }
+
+    /// Takes `n` permits if they are free now.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_many(&self, n: u32) -> Result<SemaphorePermit<'_>, TryAcquireError> {
+        self.try_acquire_weight(weight(n))
+    }
+
+    /// [`try_acquire_many`](Self::try_acquire_many) for more than 2³² − 1.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_weight(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
+        self.queue.try_take(n)?;
+        Ok(SemaphorePermit::new(self, n))
     }
 
     /// As [`try_acquire`](Self::try_acquire), for a semaphore behind an [`Arc`].
@@ -147,23 +308,117 @@ impl AsyncSemaphore {
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
     pub fn try_acquire_owned(self: Arc<Self>) -> Result<OwnedSemaphorePermit, TryAcquireError> {
-        self.queue.try_take()?;
-        Ok(OwnedSemaphorePermit::new(self))
+        self.try_acquire_weight_owned(1)
+    }
+
+    /// As [`try_acquire_many`](Self::try_acquire_many), for a semaphore behind an [`Arc`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_many_owned(self: Arc<Self>, n: u32) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+        self.try_acquire_weight_owned(weight(n))
+    }
+
+    /// As [`try_acquire_weight`](Self::try_acquire_weight), for a semaphore behind an [`Arc`], which is only borrowed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_weight_owned(
+        self: &Arc<Self>,
+        n: usize,
+    ) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+        self.queue.try_take(n)?;
+        Ok(OwnedSemaphorePermit::new(Arc::clone(self), n))
+    }
+
+    // === Permits in existence ===
+
+    /// Permits that are free now; out of date as soon as it is read.
+    ///
+    /// None while somebody waits, also if a request for many has gathered some: those are laid aside for it.
+    pub fn available_permits(&self) -> usize {
+        self.queue.available()
     }
 
     /// Adds `n` permits and wakes whom they serve.
     ///
     /// # Panics
     ///
-    /// If more than [`MAX_PERMITS`](Self::MAX_PERMITS) would be free; nothing has changed then.
+    /// If more than [`MAX_PERMITS`](Self::MAX_PERMITS) would exist; nothing has changed then.
     pub fn add_permits(&self, n: usize) {
         self.queue.add(n);
+    }
+
+    /// Takes up to `n` free permits out of existence. Says how many: fewer if fewer were free.
+    ///
+    /// [`set_capacity`](Self::set_capacity) also takes those that are held, once they come back.
+    pub fn forget_permits(&self, n: usize) -> usize {
+        let forgotten = self.queue.drain(n);
+        self.queue.forget(forgotten);
+        forgotten
+    }
+
+    /// Permits in existence: free, held, and laid aside for whoever is first in line.
+    ///
+    /// Right as long as permits are taken out of existence by [`forget`](SemaphorePermit::forget) and not by `mem::forget`.
+    pub fn capacity(&self) -> usize {
+        self.queue.capacity()
+    }
+
+    /// Permits that are not free, as far as [`capacity`](Self::capacity) is right: held, or laid aside for whoever is first in
+    /// line.
+    pub fn held(&self) -> usize {
+        let mut in_debt = 0;
+        self.queue.for_each_waiter(|state| {
+            if let State::Debt(missing) = state {
+                in_debt += missing;
+            }
+        });
+        (self.capacity() + in_debt).saturating_sub(self.available_permits())
+    }
+
+    /// Makes the permits in existence `capacity` in all.
+    ///
+    /// More are added at once. Fewer: those that are free go at once, and what is missing to the number becomes a debt, which takes
+    /// its place in line like a request for as many. So those who wait already are served first, from what comes back; then the debt
+    /// swallows what comes, and then those behind it are served.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); nothing has changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork::AsyncSemaphore;
+    ///
+    /// let semaphore = AsyncSemaphore::new(3);
+    /// let busy = [semaphore.try_acquire()?, semaphore.try_acquire()?];
+    /// semaphore.set_capacity(1);
+    /// assert_eq!((semaphore.available_permits(), semaphore.held()), (0, 2));
+    /// drop(busy);
+    /// assert_eq!((semaphore.available_permits(), semaphore.held()), (1, 0));
+    /// # Ok::<(), latchwork::TryAcquireError>(())
+    /// ```
+    pub fn set_capacity(&self, capacity: usize) {
+        self.queue.set_capacity(capacity);
+    }
+
+    /// How many wait now, those included that were granted their permits and have not been polled since. Walks the line.
+    pub fn waiters(&self) -> usize {
+        let mut waiters = 0;
+        self.queue.for_each_waiter(|state| waiters += usize::from(!matches!(state, State::Debt(_))));
+        waiters
     }
 
     /// Adds up to `n` permits, but leaves no more than `n` free when nobody waits for them: a latch's release.
     pub(crate) fn add_permits_keeping(&self, n: usize) {
         self.queue.add_keeping(n);
     }
+
+    // === Closing ===
 
     /// Refuses everybody from now on: those in line are woken with an error, and so is who comes later.
     ///
@@ -179,11 +434,14 @@ impl AsyncSemaphore {
 }
 
 impl fmt::Debug for AsyncSemaphore {
+    /// Shows the line, oldest first. A waiter that was granted its permits and does not come for them, because nobody polls it,
+    /// shows as `Granted`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncSemaphore")
             .field("available_permits", &self.available_permits())
-            .field("queued", &self.queue.queued())
+            .field("capacity", &self.capacity())
             .field("is_closed", &self.is_closed())
+            .field("line", &self.queue)
             .finish()
     }
 }

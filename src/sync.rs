@@ -6,15 +6,61 @@
 
 #[cfg(not(latchwork_loom))]
 mod imp {
-    pub(crate) use std::sync::Arc;
+    use std::sync::Arc;
     pub(crate) mod atomic {
         #[cfg(feature = "lock")]
         pub(crate) use std::sync::atomic::AtomicU64;
-        pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicUsize, Ordering};
+        pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
     }
-    pub(crate) use crossbeam_queue::SegQueue;
+
+    /// A thread-local that is there from a thread's start to its very end. (loom's macro knows no `const` blocks.)
+    macro_rules! thread_cell {
+        ($name:ident: $type:ty = $init:expr) => {
+            std::thread_local! {
+                static $name: $type = const { $init };
+            }
+        };
+    }
     pub(crate) use event_listener::Event;
     pub(crate) use parking_lot::Mutex;
+    pub(crate) use thread_cell;
+
+    /// Memory that may still be read when it is taken out of use: crossbeam-epoch, by a collector of our own, so that pinning
+    /// never runs the destructors of other crates.
+    pub(crate) mod epoch {
+        use std::sync::LazyLock;
+
+        use crossbeam_epoch::{Collector, LocalHandle, Shared};
+
+        static COLLECTOR: LazyLock<Collector> = LazyLock::new(Collector::new);
+
+        thread_local! {
+            static HANDLE: LocalHandle = COLLECTOR.register();
+        }
+
+        /// Keeps what is retired from now on from being freed.
+        pub(crate) struct Guard(crossbeam_epoch::Guard);
+
+        pub(crate) fn pin() -> Guard {
+            // A thread whose locals are being destroyed can still drop a permit.
+            Guard(HANDLE.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
+        }
+
+        impl Guard {
+            /// Frees a box once nobody is pinned who was pinned at the time of this call.
+            ///
+            /// # Safety
+            ///
+            /// `retired` came from `Box::into_raw`, is retired once, and cannot be reached by who is not pinned now.
+            pub(crate) unsafe fn retire<T>(&self, retired: *mut T) {
+                // SAFETY: the caller's promise.
+                unsafe { self.0.defer_destroy(Shared::from(retired.cast_const())) };
+            }
+        }
+    }
+
+    /// See the loom side: in the model, SeqCst accesses are weaker than they are.
+    pub(crate) fn seq_cst_for_loom() {}
 
     /// loom's `UnsafeCell` takes a closure, so that it can see how long an access lasts; this one only looks like it.
     #[derive(Debug)]
@@ -30,8 +76,26 @@ mod imp {
         }
     }
 
-    /// Runs `future` on this thread, parked in between.
+    /// Runs `future` on this thread, asleep in between.
     pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+        let woken = run(future, || {
+            std::thread::park();
+            true
+        });
+        woken.expect("a sleep without an end does not end")
+    }
+
+    /// Runs `future` on this thread, asleep in between, until `deadline`; drops it then.
+    pub(crate) fn block_on_until<F: Future>(future: F, deadline: std::time::Instant) -> Option<F::Output> {
+        run(future, || {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            std::thread::park_timeout(left);
+            !left.is_zero()
+        })
+    }
+
+    /// `sleep` until unparked; false when it is time to give up.
+    fn run<F: Future>(future: F, sleep: impl Fn() -> bool) -> Option<F::Output> {
         use std::task::{Context, Poll, Wake, Waker};
         use std::thread::{self, Thread};
 
@@ -47,10 +111,12 @@ mod imp {
         let mut context = Context::from_waker(&waker);
         let mut future = std::pin::pin!(future);
         loop {
-            match future.as_mut().poll(&mut context) {
-                Poll::Ready(output) => return output,
-                // `unpark` before `park` makes `park` return at once, and a spurious return only polls once more.
-                Poll::Pending => thread::park(),
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return Some(output);
+            }
+            // `unpark` before `park` makes `park` return at once, and a spurious return only polls once more.
+            if !sleep() {
+                return None;
             }
         }
     }
@@ -60,9 +126,67 @@ mod imp {
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::future::block_on;
-    pub(crate) use loom::sync::Arc;
+
+    /// Models have no clock.
+    pub(crate) fn block_on_until<F: Future>(future: F, _deadline: std::time::Instant) -> Option<F::Output> {
+        Some(block_on(future))
+    }
+    use loom::sync::Arc;
     pub(crate) mod atomic {
-        pub(crate) use loom::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicUsize, Ordering};
+        pub(crate) use loom::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
+    }
+
+    macro_rules! thread_cell {
+        ($name:ident: $type:ty = $init:expr) => {
+            loom::thread_local! {
+                static $name: $type = $init;
+            }
+        };
+    }
+    pub(crate) use thread_cell;
+
+    /// The strictest scheme that keeps crossbeam-epoch's promise: what is retired is freed the moment that nobody is pinned.
+    ///
+    /// It is made of std's cells, which loom does not see, so it adds no order between the model's threads; these all run
+    /// on one real thread, so a thread-local is shared by them.
+    pub(crate) mod epoch {
+        use std::cell::{Cell, RefCell};
+
+        std::thread_local! {
+            static PINNED: Cell<usize> = const { Cell::new(0) };
+            static RETIRED: RefCell<Vec<Box<dyn std::any::Any>>> = const { RefCell::new(Vec::new()) };
+        }
+
+        pub(crate) struct Guard(());
+
+        pub(crate) fn pin() -> Guard {
+            PINNED.set(PINNED.get() + 1);
+            Guard(())
+        }
+
+        impl Guard {
+            pub(crate) unsafe fn retire<T: 'static>(&self, retired: *mut T) {
+                // SAFETY: the caller's promise.
+                let retired = unsafe { Box::from_raw(retired) };
+                RETIRED.with_borrow_mut(|all| all.push(retired));
+            }
+        }
+
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                PINNED.set(PINNED.get() - 1);
+                if PINNED.get() == 0 {
+                    drop(RETIRED.take());
+                }
+            }
+        }
+    }
+
+    /// loom takes SeqCst loads and stores for Acquire and Release, and would report a store buffering that SeqCst forbids.
+    pub(crate) fn seq_cst_for_loom() {
+        if !crate::fault::fault!(NoCommonOrder) {
+            loom::sync::atomic::fence(atomic::Ordering::SeqCst);
+        }
     }
 
     /// parking_lot's face (no poisoning) over loom's mutex.
@@ -76,33 +200,6 @@ mod imp {
 
         pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-        }
-    }
-
-    /// Stands in for crossbeam's queue, whose happens-before edges loom cannot see (it would report races that are none).
-    /// Both are linearizable; what a model checks is the protocol around the queue, not the queue.
-    #[derive(Debug)]
-    pub(crate) struct SegQueue<T>(Mutex<std::collections::VecDeque<T>>);
-
-    impl<T> SegQueue<T> {
-        pub(crate) fn new() -> Self {
-            Self(Mutex::new(std::collections::VecDeque::new()))
-        }
-
-        pub(crate) fn push(&self, value: T) {
-            self.0.lock().push_back(value);
-        }
-
-        pub(crate) fn pop(&self) -> Option<T> {
-            self.0.lock().pop_front()
-        }
-
-        pub(crate) fn is_empty(&self) -> bool {
-            self.0.lock().is_empty()
-        }
-
-        pub(crate) fn len(&self) -> usize {
-            self.0.lock().len()
         }
     }
 

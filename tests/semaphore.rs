@@ -216,7 +216,7 @@ fn debug_shows_who_waits() {
     let mut waiter = semaphore.acquire();
     assert!(poll(&mut waiter).is_pending());
     let shown = format!("{semaphore:?}");
-    assert!(shown.contains("available_permits: 0") && shown.contains("queued: 1"), "{shown}");
+    assert!(shown.contains("available_permits: 0") && shown.contains("line: [Waiting(1)]"), "{shown}");
 }
 
 /// Threads and tasks in one line; real threads, so that the queue that loom replaces is met as well.

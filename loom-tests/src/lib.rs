@@ -5,11 +5,51 @@
 
 pub mod broken;
 
+use std::env;
 use std::pin::Pin;
+use std::process::Command;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use latchwork::AsyncSemaphore;
+use latchwork::fault::{self, Fault};
+use loom::thread::JoinHandle;
 
 /// Polls once. Models that end in *join, then assert* use this instead of `block_on`, which costs a hundred times as many
 /// executions.
 pub fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Whether the future is ready; what it gives is dropped.
+pub fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
+    poll_once(future).is_ready()
+}
+
+/// Runs `body` on a thread of the model.
+pub fn spawn<T: 'static>(
+    semaphore: &Arc<AsyncSemaphore>,
+    body: impl FnOnce(&AsyncSemaphore) -> T + 'static,
+) -> JoinHandle<T> {
+    let semaphore = Arc::clone(semaphore);
+    loom::thread::spawn(move || body(&semaphore))
+}
+
+/// Runs a model with a fault seeded into the real code, and sees to it that it fails, saying `expected`.
+///
+/// In a process of its own, as a model that fails may take the process with it: loom cannot always unwind.
+pub fn must_fail(test: &str, seeded: Fault, expected: &str, model: impl Fn()) {
+    const TWIN: &str = "LATCHWORK_BROKEN_TWIN";
+    if env::var(TWIN).is_ok_and(|twin| twin == test) {
+        fault::seed(seeded);
+        return model();
+    }
+    let twin = Command::new(env::current_exe().expect("a test has a path"))
+        .args([test, "--exact", "--nocapture"])
+        .env(TWIN, test)
+        .output()
+        .expect("a test can be run again");
+    let said = String::from_utf8_lossy(&twin.stderr);
+    assert!(!twin.status.success(), "{seeded:?} was not found: this model cannot fail");
+    assert!(said.contains(expected), "{seeded:?} was found, but not by {expected:?}:\n{said}");
 }

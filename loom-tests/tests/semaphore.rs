@@ -1,26 +1,46 @@
-//! Models of `AsyncSemaphore`, the real code. Each asks one question and ends by counting the permits.
+//! Models of `AsyncSemaphore`, the real code. Each asks one question and ends by counting the permits; for each line that the
+//! answer hangs on there is a twin in which that line is missing, and which must fail.
 #![cfg(latchwork_loom)]
 
 use std::sync::Arc;
 use std::task::Poll;
 
+use latchwork::fault::Fault;
 use latchwork::{AcquireError, AsyncSemaphore, TryAcquireError};
 use loom::future::block_on;
 use loom::thread;
-use loom_tests::poll_once;
+use loom_tests::{is_ready, must_fail, poll_once, spawn};
 
-fn spawn<T: 'static>(
-    semaphore: &Arc<AsyncSemaphore>,
-    body: impl FnOnce(&AsyncSemaphore) -> T + 'static,
-) -> thread::JoinHandle<T> {
-    let semaphore = Arc::clone(semaphore);
-    thread::spawn(move || body(&semaphore))
+/// A model, and its broken twins: which fault, and what the failure says.
+macro_rules! model {
+    ($(#[$doc:meta])* $name:ident $body:block $($twin:ident: $fault:ident, $expected:literal;)*) => {
+        $(#[$doc])*
+        mod $name {
+            use super::*;
+
+            fn model() {
+                loom::model(|| $body);
+            }
+
+            #[test]
+            fn holds() {
+                model();
+            }
+
+            $(
+                #[test]
+                fn $twin() {
+                    let test = concat!(stringify!($name), "::", stringify!($twin));
+                    must_fail(test, Fault::$fault, $expected, model);
+                }
+            )*
+        }
+    };
 }
 
-/// A holder lets go while a newcomer joins: the newcomer gets the permit, whoever comes first.
-#[test]
-fn release_vs_acquire() {
-    loom::model(|| {
+model! {
+    /// A holder lets go while a newcomer joins: the newcomer gets the permit, whoever comes first.
+    release_vs_acquire {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let held = semaphore.try_acquire().unwrap();
         let newcomer = spawn(&semaphore, |semaphore| {
@@ -29,80 +49,112 @@ fn release_vs_acquire() {
         drop(held);
         newcomer.join().unwrap();
         assert_eq!(semaphore.available_permits(), 1);
-    });
+    }
+    fails_without_the_look_at_the_counter: NoLookAtCounter, "deadlock";
 }
 
-/// The same question, asked without sleeping: once all is quiet, no permit is free while somebody waits.
-#[test]
-fn no_free_permit_beside_a_waiter() {
-    loom::model(|| {
+model! {
+    /// The same question, asked without sleeping: once all is quiet, no permit is free while somebody waits. The counter says
+    /// "somebody may be waiting" at first, as after an earlier wait.
+    no_free_permit_beside_a_waiter {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut earlier = semaphore.acquire();
+        assert!(poll_once(&mut earlier).is_pending());
+        drop(earlier);
         let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
         let mut waiter = semaphore.acquire();
         let early = poll_once(&mut waiter);
         releaser.join().unwrap();
         match early {
             Poll::Ready(permit) => drop(permit.unwrap()),
-            Poll::Pending => {
-                assert_eq!(semaphore.available_permits(), 0, "a free permit beside a waiter");
-                assert!(poll_once(&mut waiter).is_ready(), "a permit went astray");
-            }
+            Poll::Pending => assert!(is_ready(&mut waiter), "asleep beside a free permit"),
         }
         drop(waiter);
         assert_eq!(semaphore.available_permits(), 1);
-    });
+    }
+    fails_without_the_second_look: NoSecondLook, "asleep beside a free permit";
+    fails_without_the_look_at_the_counter: NoLookAtCounter, "asleep beside a free permit";
+    fails_without_a_common_order: NoCommonOrder, "asleep beside a free permit";
 }
 
-/// Two releases before either waiter has run wake both.
-#[test]
-fn two_releases_two_waiters() {
-    loom::model(|| {
+model! {
+    /// Two releases before either waiter has run wake both.
+    two_releases_two_waiters {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let mut first = semaphore.acquire();
-        let mut second = semaphore.acquire();
-        assert!(poll_once(&mut first).is_pending());
-        assert!(poll_once(&mut second).is_pending());
+        let (mut first, mut second) = (semaphore.acquire(), semaphore.acquire());
+        assert!(!is_ready(&mut first) && !is_ready(&mut second));
         let releasers = [(); 2].map(|()| spawn(&semaphore, |semaphore| semaphore.add_permits(1)));
         for releaser in releasers {
             releaser.join().unwrap();
         }
         let both = (poll_once(&mut first), poll_once(&mut second));
-        assert!(matches!(&both, (Poll::Ready(Ok(_)), Poll::Ready(Ok(_)))));
+        assert!(matches!(&both, (Poll::Ready(Ok(_)), Poll::Ready(Ok(_)))), "the second release woke nobody");
         drop(both);
         assert_eq!(semaphore.available_permits(), 2);
-    });
+    }
 }
 
-/// A waiter is dropped while its permit is on the way: the permit goes to the next in line, once.
-#[test]
-fn cancel_vs_grant() {
-    loom::model(|| {
+model! {
+    /// Two releases of one permit each meet at the cell of a waiter for two, with a waiter for one behind it.
+    two_releases_fill_one_cell {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let mut first = semaphore.acquire();
-        let mut second = semaphore.acquire();
-        assert!(poll_once(&mut first).is_pending());
-        assert!(poll_once(&mut second).is_pending());
+        let (mut many, mut one) = (semaphore.acquire_many(2), semaphore.acquire());
+        assert!(!is_ready(&mut many) && !is_ready(&mut one));
+        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
+        semaphore.add_permits(1);
+        releaser.join().unwrap();
+        assert!(!is_ready(&mut one), "overtaken");
+        let Poll::Ready(Ok(two)) = poll_once(&mut many) else { panic!("the permits did not add up") };
+        drop(two);
+        assert!(is_ready(&mut one));
+        drop(one);
+        assert_eq!(semaphore.available_permits(), 2);
+    }
+}
+
+model! {
+    /// A waiter is dropped while its permit is on the way: the permit goes to the next in line, once.
+    cancel_vs_grant {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let (mut first, mut second) = (semaphore.acquire(), semaphore.acquire());
+        assert!(!is_ready(&mut first) && !is_ready(&mut second));
         let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
         drop(first);
         releaser.join().unwrap();
-        assert!(
-            poll_once(&mut second).is_ready(),
-            "the permit of the cancelled waiter did not reach the next"
-        );
+        assert!(is_ready(&mut second), "the permit died with the waiter");
         drop(second);
         assert_eq!(semaphore.available_permits(), 1);
-    });
+    }
+    fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "the permit died with the waiter";
 }
 
-/// A waiter is polled with another waker while its permit is on the way: one of the two wakers is called, or the poll is
-/// ready.
-#[test]
-fn waker_change_vs_grant() {
-    loom::model(|| {
+model! {
+    /// A waiter for two is dropped with one permit laid in and another on the way: both go to those behind it.
+    cancel_partly_fed_head {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut large = semaphore.acquire_many(2);
+        let (mut second, mut third) = (semaphore.acquire(), semaphore.acquire());
+        assert!(!is_ready(&mut large) && !is_ready(&mut second) && !is_ready(&mut third));
+        semaphore.add_permits(1);
+        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
+        drop(large);
+        releaser.join().unwrap();
+        let both = (poll_once(&mut second), poll_once(&mut third));
+        assert!(matches!(&both, (Poll::Ready(Ok(_)), Poll::Ready(Ok(_)))), "gathered permits died with the waiter");
+        drop(both);
+        assert_eq!(semaphore.available_permits(), 2);
+    }
+    fails_if_what_was_gathered_dies: GatheredDiesWithWaiter, "gathered permits died with the waiter";
+    fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "gathered permits died with the waiter";
+}
+
+model! {
+    /// A waiter is polled with another waker while its permit is on the way: one of the two wakers is called, or the poll is
+    /// ready. The first waker leads nowhere: if the wait went by that one alone, this would deadlock.
+    waker_change_vs_grant {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let waiter = spawn(&semaphore, |semaphore| {
             let mut waiter = semaphore.acquire();
-            // A waker that leads nowhere: if the wait went by this one alone, `block_on` would deadlock.
             if let Poll::Ready(permit) = poll_once(&mut waiter) {
                 return drop(permit);
             }
@@ -111,26 +163,43 @@ fn waker_change_vs_grant() {
         semaphore.add_permits(1);
         waiter.join().unwrap();
         assert_eq!(semaphore.available_permits(), 1);
-    });
+    }
+    fails_if_published_without_a_look: PublishWithoutLook, "deadlock";
+    fails_if_the_waker_is_not_published: WakerNotPublished, "Causality violation";
 }
 
-/// The semaphore is closed while a newcomer joins: the newcomer is refused, and does not sleep for ever.
-#[test]
-fn close_vs_acquire() {
-    loom::model(|| {
+model! {
+    /// The semaphore is closed while a newcomer joins: the newcomer is refused, and does not sleep for ever.
+    close_vs_acquire {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let newcomer = spawn(&semaphore, |semaphore| block_on(semaphore.acquire()).map(drop));
         semaphore.close();
         let refused: Result<(), AcquireError> = newcomer.join().unwrap();
         assert!(refused.is_err());
         assert_eq!(semaphore.available_permits(), 0);
-    });
+    }
+    fails_without_the_look_whether_closed: NoLookAtClosed, "deadlock";
 }
 
-/// Three threads pass one permit around; what each did under it is visible to the next.
-#[test]
-fn permit_protects_plain_memory() {
-    loom::model(|| {
+model! {
+    /// The semaphore is closed with a permit laid into the cell of a waiter for two, and another on the way: both are free in
+    /// the end, or the waiter has got them.
+    close_vs_partly_fed {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut large = semaphore.acquire_many(2);
+        assert!(!is_ready(&mut large));
+        semaphore.add_permits(1);
+        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
+        semaphore.close();
+        releaser.join().unwrap();
+        assert!(is_ready(&mut large));
+        assert_eq!(semaphore.available_permits(), 2);
+    }
+}
+
+model! {
+    /// Two threads pass one permit around; what each did under it is visible to the next.
+    permit_protects_plain_memory {
         struct Shared(AsyncSemaphore, loom::cell::UnsafeCell<u32>);
         // SAFETY: the cell is only touched by whoever holds the one permit; that this is enough is what the model checks.
         unsafe impl Sync for Shared {}
@@ -152,16 +221,16 @@ fn permit_protects_plain_memory() {
         // SAFETY: the other thread has ended.
         assert_eq!(shared.1.with(|number| unsafe { *number }), 2);
         assert_eq!(shared.0.available_permits(), 1);
-    });
+    }
+    fails_if_a_permit_carries_nothing: PermitCarriesNothing, "Causality violation";
 }
 
-/// A permit that comes back is either taken by a passer-by or reaches the waiter; it is never in both hands, nor in none.
-#[test]
-fn try_acquire_vs_hand_over() {
-    loom::model(|| {
+model! {
+    /// A permit that comes back is either taken by a passer-by or reaches the waiter; it is never in both hands, nor in none.
+    try_acquire_vs_hand_over {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut waiter = semaphore.acquire();
-        assert!(poll_once(&mut waiter).is_pending());
+        assert!(!is_ready(&mut waiter));
         let passer_by = spawn(&semaphore, |semaphore| match semaphore.try_acquire() {
             Ok(permit) => {
                 permit.forget();
@@ -172,8 +241,21 @@ fn try_acquire_vs_hand_over() {
         });
         semaphore.add_permits(1);
         let taken = passer_by.join().unwrap();
-        assert_eq!(poll_once(&mut waiter).is_ready(), !taken);
+        assert_eq!(is_ready(&mut waiter), !taken);
         drop(waiter);
         assert_eq!(semaphore.available_permits(), usize::from(!taken));
-    });
+    }
+}
+
+model! {
+    /// The capacity is lowered while a permit comes back: in the end as many are left as were meant to be.
+    capacity_down_vs_release {
+        let semaphore = Arc::new(AsyncSemaphore::new(2));
+        let held = semaphore.try_acquire_many(2).unwrap();
+        let resizer = spawn(&semaphore, |semaphore| semaphore.set_capacity(1));
+        drop(held);
+        resizer.join().unwrap();
+        assert_eq!(semaphore.available_permits(), 1, "the capacity is not what was asked for");
+    }
+    fails_without_a_debt: NoDebt, "the capacity is not what was asked for";
 }

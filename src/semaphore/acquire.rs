@@ -2,66 +2,109 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::sync::Arc;
+use crate::fault::fault;
 
 use super::AsyncSemaphore;
-use super::cell::{Cell, Served};
+use super::cell::Ended;
 use super::error::AcquireError;
 use super::permit::{OwnedSemaphorePermit, SemaphorePermit};
-use super::queue::{Queue, Refused};
+use super::queue::{MAX_PERMITS, Queue, Refused};
+use super::row::Place;
 
-/// Where a wait stands. Shared by the borrowed and the owned future; it does not hold the semaphore, so each call is told.
-#[derive(Debug)]
-enum Wait {
+/// A wait, and where it stands. Shared by the borrowed and the owned future; it does not hold the semaphore, so each call is
+/// told.
+struct Wait {
+    stage: Stage,
+    min: usize,
+    /// How many more are taken along if they are free when the wait is over.
+    extra: usize,
+}
+
+enum Stage {
     /// Not polled yet: no place in line.
     New,
-    InLine(Arc<Cell>),
+    InLine(Place),
     Done,
 }
 
+// SAFETY: a place is a pointer to a cell that this wait owns, and whoever owns a cell may use it from any thread: `Segment` is
+// `Sync`, and keeps the waker, which is `Send`.
+unsafe impl Send for Wait {}
+// SAFETY: nothing is done through a shared reference.
+unsafe impl Sync for Wait {}
+
 impl Wait {
-    fn poll(&mut self, queue: &Queue, context: &mut Context<'_>) -> Poll<Result<(), AcquireError>> {
-        let served = match self {
-            Self::New => match queue.take_or_enqueue(context.waker()) {
-                Ok(None) => Some(Served::Granted),
-                Ok(Some(cell)) => {
-                    // It may have been served before it got here.
-                    let served = cell.served(context.waker());
-                    *self = Self::InLine(cell);
-                    served
+    #[track_caller]
+    fn new(min: usize, max: usize) -> Self {
+        assert!(max <= MAX_PERMITS, "cannot acquire {max} permits, more than MAX_PERMITS");
+        assert!(min <= max, "cannot acquire at least {min} permits and at most {max}");
+        Self { stage: Stage::New, min, extra: max - min }
+    }
+
+    /// `queue` is the same in every call.
+    fn poll(&mut self, queue: &Queue, context: &mut Context<'_>) -> Poll<Result<usize, AcquireError>> {
+        let place = match self.stage {
+            Stage::New => {
+                match queue.try_take_up_to(self.min, self.min + self.extra) {
+                    Ok(taken) => return self.done(Ok(taken)),
+                    Err(Refused::Closed) => return self.done(Err(AcquireError::closed())),
+                    Err(Refused::NoPermits) => {}
                 }
-                Err(Refused::Closed) => Some(Served::Closed),
-                Err(Refused::NoPermits) => unreachable!("who finds no permit is given a place in line"),
-            },
-            Self::InLine(cell) => cell.served(context.waker()),
-            Self::Done => panic!("an acquire future was polled after it had returned ready"),
+                let place = queue.enqueue(self.min);
+                // From here on the place is given up by dropping this, whatever panics.
+                self.stage = Stage::InLine(place);
+                if queue.is_closed() && !fault!(NoLookAtClosed) {
+                    // Whoever closed it may have looked before we came.
+                    self.cancel(queue);
+                    return Poll::Ready(Err(AcquireError::closed()));
+                }
+                place
+            }
+            Stage::InLine(place) => place,
+            Stage::Done => panic!("an acquire future was polled after it had returned ready"),
         };
-        match served {
-            None => Poll::Pending,
-            Some(served) => {
-                *self = Self::Done;
-                Poll::Ready(match served {
-                    Served::Granted => Ok(()),
-                    Served::Closed => Err(AcquireError::closed()),
-                })
+        // SAFETY: we own the cell, and forget the place if the wait has ended.
+        let Some(ended) = (unsafe { queue.poll(place, context.waker()) }) else { return Poll::Pending };
+        match ended {
+            Ended::Granted => {
+                let extra = if self.extra > 0 { queue.drain(self.extra) } else { 0 };
+                self.done(Ok(self.min + extra))
+            }
+            Ended::Closed { missing } => {
+                let ready = self.done(Err(AcquireError::closed()));
+                queue.give_back(self.min - missing);
+                ready
             }
         }
     }
 
+    fn done(&mut self, result: Result<usize, AcquireError>) -> Poll<Result<usize, AcquireError>> {
+        self.stage = Stage::Done;
+        Poll::Ready(result)
+    }
+
+    /// `queue` is the same as in every poll.
     fn cancel(&mut self, queue: &Queue) {
-        if let Self::InLine(cell) = std::mem::replace(self, Self::Done) {
-            // If we come first, whoever pops the cell sees that we are gone and serves the next. If it comes first, the
-            // permit is ours and goes on from here.
-            if cell.cancel() == Some(Served::Granted) {
-                queue.give_back();
-            }
+        if let Stage::InLine(place) = std::mem::replace(&mut self.stage, Stage::Done) {
+            // SAFETY: we own the cell, and have just forgotten the place.
+            unsafe { queue.cancel(place, self.min) };
         }
+    }
+
+    fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.stage {
+            Stage::New => "new",
+            Stage::InLine(_) => "in line",
+            Stage::Done => "done",
+        };
+        f.debug_struct(name).field("permits", &self.min).field("stage", &stage).finish_non_exhaustive()
     }
 }
 
-/// The future of [`AsyncSemaphore::acquire`].
+/// The future of [`AsyncSemaphore::acquire`] and its kin.
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<'a> {
     semaphore: &'a AsyncSemaphore,
@@ -69,8 +112,9 @@ pub struct Acquire<'a> {
 }
 
 impl<'a> Acquire<'a> {
-    pub(super) fn new(semaphore: &'a AsyncSemaphore) -> Self {
-        Self { semaphore, wait: Wait::New }
+    #[track_caller]
+    pub(super) fn new(semaphore: &'a AsyncSemaphore, min: usize, max: usize) -> Self {
+        Self { semaphore, wait: Wait::new(min, max) }
     }
 }
 
@@ -79,9 +123,7 @@ impl<'a> Future for Acquire<'a> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let semaphore = self.semaphore;
-        self.wait
-            .poll(&semaphore.queue, context)
-            .map(|result| result.map(|()| SemaphorePermit::new(semaphore)))
+        self.wait.poll(&semaphore.queue, context).map(|taken| Ok(SemaphorePermit::new(semaphore, taken?)))
     }
 }
 
@@ -93,20 +135,22 @@ impl Drop for Acquire<'_> {
 
 impl fmt::Debug for Acquire<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("wait", &self.wait).finish_non_exhaustive()
+        self.wait.fmt("Acquire", f)
     }
 }
 
-/// The future of [`AsyncSemaphore::acquire_owned`].
+/// The future of [`AsyncSemaphore::acquire_owned`] and its kin. It can be stored, without a box, and polled as
+/// `Pin::new(&mut acquire).poll(context)`.
 #[must_use = "futures do nothing unless polled"]
 pub struct AcquireOwned {
-    semaphore: std::sync::Arc<AsyncSemaphore>,
+    semaphore: Arc<AsyncSemaphore>,
     wait: Wait,
 }
 
 impl AcquireOwned {
-    pub(super) fn new(semaphore: std::sync::Arc<AsyncSemaphore>) -> Self {
-        Self { semaphore, wait: Wait::New }
+    #[track_caller]
+    pub(super) fn new(semaphore: Arc<AsyncSemaphore>, min: usize, max: usize) -> Self {
+        Self { semaphore, wait: Wait::new(min, max) }
     }
 }
 
@@ -117,7 +161,7 @@ impl Future for AcquireOwned {
         let this = &mut *self;
         this.wait
             .poll(&this.semaphore.queue, context)
-            .map(|result| result.map(|()| OwnedSemaphorePermit::new(std::sync::Arc::clone(&this.semaphore))))
+            .map(|taken| Ok(OwnedSemaphorePermit::new(Arc::clone(&this.semaphore), taken?)))
     }
 }
 
@@ -129,6 +173,6 @@ impl Drop for AcquireOwned {
 
 impl fmt::Debug for AcquireOwned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireOwned").field("wait", &self.wait).finish_non_exhaustive()
+        self.wait.fmt("AcquireOwned", f)
     }
 }

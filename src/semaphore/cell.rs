@@ -1,149 +1,300 @@
-//! One waiter's cell: a state word and a slot for its waker.
+//! One cell of the row: a state word with the number of permits still missing, and a slot for one waker.
 //!
-//! The cell is shared by exactly two: the *owner*, which is the waiting future, and the *server*, which is whoever popped
-//! the cell from the queue. A cell is popped once, so there is at most one server in its life.
+//! The *owner* is the future that waits in the cell. *Servers* are all threads that bring permits; they take no turns, each
+//! step is one CAS on the state word.
 //!
 //! ```text
-//!              owner polls again            owner has written
-//!   ┌─────────┐ with another waker ┌──────────┐
-//!   │ Waiting │───────────────────►│ Updating │──┐ back to Waiting
-//!   └─┬──┬──┬─┘◄───────────────────└──┬────┬──┘◄─┘
-//!     │  │  │ owner is dropped        │    │
-//!     │  │  └──────────► Cancelled    │    │
-//!     │  │ server brings a permit     │    │
-//!     │  └─────────────► Granted ◄────┘    │
-//!     │ server closes the queue            │
-//!     └────────────────► Closed ◄──────────┘
+//!            owner comes           owner's waker is in the slot
+//!  ┌───────┐            ┌─────────────┐ ────────────► ┌────────────┐
+//!  │ Empty │──────────► │ Updating(m) │               │ Waiting(m) │
+//!  └───┬───┘            └──┬───────┬──┘ ◄──────────── └─┬───┬────┬─┘
+//!      │                   │       │    owner polls      │   │    │
+//!      │ capacity is       │       │    with another     │   │    │
+//!      │ lowered           │       │    waker            │   │    │
+//!      ▼                   │       │                     │   │    │
+//!  ┌─────────┐             │       └────────► Closed(m) ◄┘   │    │    the semaphore is closed
+//!  │ Debt(m) │             └────────────────► Granted  ◄─────┘    │    a server brings the last missing permit
+//!  └────┬────┘                                   │                │
+//!       │ a server brings the last permit        │ owner sees it  │    owner is dropped
+//!       └────────────────────────► Gone ◄────────┴────────────────┘
 //! ```
 //!
-//! The waker slot belongs to whoever made the last move: the owner in `Updating` and after `Cancelled`, the server once it
-//! has moved the cell *from `Waiting`* to `Granted` or `Closed`. A server that moves it from `Updating` leaves the slot
-//! alone: the owner is inside, and finds the new state when it tries to go back to `Waiting`.
+//! In `Updating`, `Waiting` and `Debt` a server that has too few permits lays them in: m goes down. All arrows lead
+//! forward, so a cell is used once; a server that meets `Granted`, `Closed` or `Gone` goes on to the next.
+//!
+//! * C1. The slot belongs to the owner in `Updating` and in `Gone`, and to the server that moved the cell *from `Waiting`* to
+//!   `Granted` or `Closed`. A server that moves it from `Updating` leaves the slot alone; the owner is inside.
+//! * C2. The permits that were laid in are m less than the owner asked for. Who moves the cell to `Granted` brings the m that
+//!   were missing; who moves it to `Gone` or `Closed` sees that the owner gives back what was laid in.
 
 use std::task::Waker;
 
+use crate::fault::fault;
 use crate::sync::UnsafeCell;
-use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// The owner sleeps (or is about to) and its waker is in the slot.
-const WAITING: u8 = 0;
-/// The owner is replacing its waker.
-const UPDATING: u8 = 1;
-/// The owner has a permit.
-const GRANTED: u8 = 2;
-/// The owner is gone. The next one in line gets the permit that was meant for it.
-const CANCELLED: u8 = 3;
-/// The semaphore was closed before the owner's turn came.
-const CLOSED: u8 = 4;
+/// The state word: the tag in the low bits, the missing permits above. `MAX_PERMITS` fits above by definition.
+const TAG_BITS: u32 = 3;
 
-/// How a wait ended, told to the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Served {
+pub(super) enum State {
+    Empty,
+    /// The owner is at the waker's slot.
+    Updating(usize),
+    /// The owner sleeps, or is about to.
+    Waiting(usize),
+    /// Nobody waits here: these permits are taken out of circulation in their turn.
+    Debt(usize),
     Granted,
-    Closed,
+    Closed(usize),
+    /// The owner is through with the cell, or a debt is paid.
+    Gone,
 }
 
-/// What a server found.
+impl State {
+    fn pack(self) -> usize {
+        let (tag, missing) = match self {
+            Self::Empty => (0, 0),
+            Self::Updating(missing) => (1, missing),
+            Self::Waiting(missing) => (2, missing),
+            Self::Debt(missing) => (3, missing),
+            Self::Granted => (4, 0),
+            Self::Closed(missing) => (5, missing),
+            Self::Gone => (6, 0),
+        };
+        missing << TAG_BITS | tag
+    }
+
+    fn unpack(word: usize) -> Self {
+        let missing = word >> TAG_BITS;
+        match word & ((1 << TAG_BITS) - 1) {
+            0 => Self::Empty,
+            1 => Self::Updating(missing),
+            2 => Self::Waiting(missing),
+            3 => Self::Debt(missing),
+            4 => Self::Granted,
+            5 => Self::Closed(missing),
+            _ => Self::Gone,
+        }
+    }
+}
+
+/// What the owner finds at the end of its wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// All permits that it asked for are its own.
+    Granted,
+    /// The semaphore was closed; so many permits were still missing.
+    Closed { missing: usize },
+}
+
+/// What became of the permits that a server brought.
 #[derive(Debug)]
-pub(super) enum Handed {
-    /// The cell took it. Wake the owner, outside of any critical step; `None` if the owner is awake already.
-    Taken(Option<Waker>),
-    /// The owner is gone: what was brought still is in the server's hand.
-    Dead,
+pub(super) enum Fed {
+    /// Nobody has come to this cell, and so to none behind it.
+    NobodyYet,
+    /// The cell is over and done with: on to the next.
+    Over,
+    /// All were laid in; more are missing.
+    Absorbed,
+    /// They sufficed. Whoever waited is to be woken, outside of any critical step; `None` if awake already.
+    Served { used: usize, waker: Option<Waker> },
+    /// They sufficed to pay a debt. The cell has no owner, so the server lets go of it.
+    Paid { used: usize },
 }
 
 #[derive(Debug)]
 pub(super) struct Cell {
-    state: AtomicU8,
+    state: AtomicUsize,
     waker: UnsafeCell<Option<Waker>>,
 }
 
-// SAFETY: `waker` is the only part that is not `Sync` by itself, and the state machine above names one party at a time that
-// may touch it; each hand-over of the slot goes through a Release/Acquire pair on `state`. `Waker` is `Send`.
+// SAFETY: `waker` is the only part that is not `Sync` by itself, and C1 names one party at a time that may touch it; each
+// hand-over of the slot goes through a Release/Acquire pair on `state`. `Waker` is `Send`.
 unsafe impl Sync for Cell {}
 
 impl Cell {
-    pub(super) fn new(waker: Waker) -> Self {
-        Self { state: AtomicU8::new(WAITING), waker: UnsafeCell::new(Some(waker)) }
+    pub(super) fn new() -> Self {
+        Self { state: AtomicUsize::new(State::Empty.pack()), waker: UnsafeCell::new(None) }
     }
 
-    /// Server: brings a permit, or the news that the semaphore is closed.
-    pub(super) fn hand(&self, what: Served) -> Handed {
-        let new = match what {
-            Served::Granted => GRANTED,
-            Served::Closed => CLOSED,
-        };
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut state = self.state.load(Ordering::Relaxed);
-        loop {
-            if state == CANCELLED {
-                return Handed::Dead;
-            }
-            // Ordering: Acquire takes over the waker that the owner wrote before WAITING [C1]. Release gives the owner
-            // whatever the releasing side did before, which is what makes a permit a synchronisation point; pairs with
-            // [C2] in `served` and [C3] in `cancel`. Relaxed on failure: only the state is read, and it is tried again.
-            match self.state.compare_exchange_weak(state, new, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(WAITING) => {
-                    // SAFETY: we moved the cell from WAITING, so the slot is ours (see the module's text).
-                    let waker = self.waker.with_mut(|slot| unsafe { (*slot).take() });
-                    return Handed::Taken(waker);
-                }
-                Ok(_) => return Handed::Taken(None),
+    /// For who only looks.
+    pub(super) fn peek(&self) -> State {
+        // Ordering: SeqCst, as this is also the second look of a server that found nobody: see [S2] in `queue.rs`.
+        State::unpack(self.state.load(Ordering::SeqCst))
+    }
+
+    fn step(&self, from: State, to: State, success: Ordering, failure: Ordering) -> Result<(), State> {
+        match self.state.compare_exchange(from.pack(), to.pack(), success, failure) {
+            Ok(_) => Ok(()),
+            Err(now) => Err(State::unpack(now)),
+        }
+    }
+
+    // === Coming: the cell gets an owner ===
+
+    /// Makes the caller the cell's owner, at its slot. False if somebody else was faster.
+    pub(super) fn claim(&self, need: usize) -> bool {
+        // Ordering: SeqCst, "I have come" [S1]: the owner's look at the counter must not be ordered before it.
+        self.step(State::Empty, State::Updating(need), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Leaves a debt in the cell. False if somebody else was faster.
+    pub(super) fn claim_debt(&self, debt: usize) -> bool {
+        // Ordering: SeqCst, as in `claim` [S1].
+        self.step(State::Empty, State::Debt(debt), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    // === The owner ===
+
+    /// How the wait ended; `None` while it lasts, in which case `waker` will be woken.
+    pub(super) fn poll(&self, waker: &Waker) -> Option<Ended> {
+        // Ordering: Acquire on a final state receives what the servers did [C2]. Relaxed would do otherwise.
+        let mut state = State::unpack(self.state.load(Ordering::Acquire));
+        while let State::Waiting(missing) = state {
+            // Ordering: Acquire on failure, for the final state that it may have met [C2]. On success nothing is read:
+            // the slot is as the owner left it.
+            match self.step(state, State::Updating(missing), Ordering::Relaxed, Ordering::Acquire) {
+                Ok(()) => state = State::Updating(missing),
                 Err(now) => state = now,
             }
         }
+        if let State::Updating(_) = state { self.publish(waker) } else { Some(Self::ended(state)) }
     }
 
-    /// Owner: how the wait ended, or `None` while it lasts, in which case `waker` will be woken.
-    pub(super) fn served(&self, waker: &Waker) -> Option<Served> {
-        // Ordering: Acquire receives what the server did before it handed the cell over [C2]. The CAS needs no Release: the
-        // slot's content is unchanged so far. On failure the state is final (only we can leave UPDATING or CANCELLED).
-        if let Err(state) =
-            self.state.compare_exchange(WAITING, UPDATING, Ordering::Acquire, Ordering::Acquire)
-        {
-            return Some(Self::read(state));
-        }
-        // SAFETY: the cell is UPDATING and we are its owner, so the slot is ours.
-        let old = self.waker.with_mut(|slot| match unsafe { &mut *slot } {
-            Some(current) if current.will_wake(waker) => None,
-            current => current.replace(waker.clone()),
+    /// Puts `waker` into the slot and goes to sleep, unless the wait has ended meanwhile. The cell is `Updating`.
+    pub(super) fn publish(&self, waker: &Waker) -> Option<Ended> {
+        let replaced = self.waker.with_mut(|slot| {
+            // SAFETY: the cell is `Updating` and we are its owner, so the slot is ours (C1).
+            let slot = unsafe { &mut *slot };
+            match slot {
+                Some(current) if current.will_wake(waker) => None,
+                // Cloning may panic. The cell is left `Updating` then, which `cancel` can deal with.
+                _ => slot.replace(waker.clone()),
+            }
         });
-        // Ordering: Release publishes the waker written above; pairs with the Acquire in `hand` [C1]. On failure a server
-        // came while we were inside: Acquire receives what it brings [C2].
-        let back = self.state.compare_exchange(UPDATING, WAITING, Ordering::Release, Ordering::Acquire);
-        // Dropping a waker runs foreign code, which may come back into this semaphore: only now that the cell is settled.
-        drop(old);
-        back.err().map(Self::read)
+        // Foreign code, which may come back into this semaphore; a server that comes meanwhile does not wait for us.
+        drop(replaced);
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut state = State::unpack(self.state.load(Ordering::Relaxed));
+        while let State::Updating(missing) = state {
+            if fault!(PublishWithoutLook) {
+                // Ordering: as below; the fault is that this is not a CAS.
+                self.state.store(State::Waiting(missing).pack(), Ordering::Release);
+                return None;
+            }
+            let published = if fault!(WakerNotPublished) { Ordering::Relaxed } else { Ordering::Release };
+            // Ordering: Release publishes the waker to the server that will take it [C1]. Relaxed on failure: what ended the
+            // wait is read below.
+            match self.step(state, State::Waiting(missing), published, Ordering::Relaxed) {
+                Ok(()) => return None,
+                Err(now) => state = now,
+            }
+        }
+        // Ordering: Acquire receives what the servers did [C2].
+        let state = State::unpack(self.state.load(Ordering::Acquire));
+        // The wait ended while we were `Updating`, so nobody else comes for the waker.
+        self.drop_waker();
+        Some(Self::ended(state))
     }
 
-    /// Owner: gives up the wait. `Some` if the server was faster, and then what it brought is the owner's to pass on.
-    pub(super) fn cancel(&self) -> Option<Served> {
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut state = self.state.load(Ordering::Relaxed);
-        // UPDATING is met here only if cloning the new waker panicked; it is ours to leave as WAITING is.
-        while state == WAITING || state == UPDATING {
-            // Ordering: Relaxed on success, nothing is published: a server that finds CANCELLED touches nothing else.
-            // Acquire on failure receives what the server brought [C3]; it is passed on, and what came before with it.
-            match self.state.compare_exchange(state, CANCELLED, Ordering::Relaxed, Ordering::Acquire) {
-                Ok(_) => {
-                    // The queue may keep the cell for long; the waker, and the task behind it, must not live that long.
-                    // SAFETY: we are the owner and the cell is CANCELLED, so the slot is ours.
-                    drop(self.waker.with_mut(|slot| unsafe { (*slot).take() }));
-                    return None;
+    /// Gives up the wait. `Ok` says how many permits were still missing; `Err` that a server was faster.
+    pub(super) fn cancel(&self) -> Result<usize, Ended> {
+        // Ordering: Acquire on a final state receives what the servers did, for it is passed on [C2].
+        let mut state = State::unpack(self.state.load(Ordering::Acquire));
+        // `Updating` is met here when cloning the waker panicked, or when the owner saw a closed semaphore as it came.
+        while let State::Waiting(missing) | State::Updating(missing) = state {
+            // Ordering: Acquire also on success: the permits that were laid in are passed on, and with them what came
+            // before [C2]. No Release: a server that finds `Gone` reads nothing.
+            match self.step(state, State::Gone, Ordering::Acquire, Ordering::Acquire) {
+                Ok(()) => {
+                    self.drop_waker();
+                    return Ok(missing);
                 }
                 Err(now) => state = now,
             }
         }
-        Some(Self::read(state))
+        Err(Self::ended(state))
     }
 
-    fn read(state: u8) -> Served {
+    /// The owner has seen how the wait ended, and will not look again.
+    pub(super) fn leave(&self) {
+        // Ordering: Relaxed. Nobody else moves a cell that has ended, and to servers `Gone` is what it was before: over. The
+        // difference is for those who look for waiters that were granted a permit and do not come for it.
+        self.state.store(State::Gone.pack(), Ordering::Relaxed);
+    }
+
+    /// The waker must not live as long as the cell: behind it is a whole task.
+    fn drop_waker(&self) {
+        // SAFETY: the wait has ended otherwise than from `Waiting`, and we are the owner, so the slot is ours (C1).
+        drop(self.waker.with_mut(|slot| unsafe { (*slot).take() }));
+    }
+
+    fn ended(state: State) -> Ended {
         match state {
-            GRANTED => Served::Granted,
-            CLOSED => Served::Closed,
-            _ => {
-                unreachable!("a cell's owner found it in state {state}, which only the owner itself can set")
+            State::Granted => Ended::Granted,
+            State::Closed(missing) => Ended::Closed { missing },
+            other => unreachable!("the owner of a cell found it {other:?}"),
+        }
+    }
+
+    // === Servers ===
+
+    /// Brings `permits`, at least one.
+    pub(super) fn feed(&self, permits: usize) -> Fed {
+        let mut state = self.peek();
+        loop {
+            let (missing, less): (usize, fn(usize) -> State) = match state {
+                State::Empty => return Fed::NobodyYet,
+                State::Granted | State::Closed(_) | State::Gone => return Fed::Over,
+                State::Updating(missing) => (missing, State::Updating),
+                State::Waiting(missing) => (missing, State::Waiting),
+                State::Debt(missing) => (missing, State::Debt),
+            };
+            let to = match state {
+                _ if missing > permits => less(missing - permits),
+                State::Debt(_) => State::Gone,
+                _ => State::Granted,
+            };
+            // Ordering: Release hands on what the releasing side did before, which is what makes a permit a synchronisation
+            // point [C2]; a chain of feeds is one release sequence. Acquire takes over the waker that the owner wrote before
+            // `Waiting` [C1]. SeqCst on failure because that is a look at the cell like the first one.
+            let handed = if fault!(PermitCarriesNothing) { Ordering::Acquire } else { Ordering::AcqRel };
+            match self.step(state, to, handed, Ordering::SeqCst) {
+                Ok(()) if missing > permits => return Fed::Absorbed,
+                Ok(()) => return self.served(state, missing),
+                Err(now) => state = now,
             }
+        }
+    }
+
+    /// Sends the owner home. Its waker, if it is to be woken.
+    pub(super) fn close(&self) -> Option<Waker> {
+        let mut state = self.peek();
+        while let State::Waiting(missing) | State::Updating(missing) = state {
+            // Ordering: as in `feed`.
+            match self.step(state, State::Closed(missing), Ordering::AcqRel, Ordering::SeqCst) {
+                Ok(()) => return self.take_waker(state),
+                Err(now) => state = now,
+            }
+        }
+        None
+    }
+
+    fn served(&self, from: State, used: usize) -> Fed {
+        match from {
+            State::Debt(_) => Fed::Paid { used },
+            _ => Fed::Served { used, waker: self.take_waker(from) },
+        }
+    }
+
+    /// After the cell's last step, which was ours.
+    fn take_waker(&self, from: State) -> Option<Waker> {
+        match from {
+            // SAFETY: we moved the cell from `Waiting`, so the slot is ours (C1).
+            State::Waiting(_) => self.waker.with_mut(|slot| unsafe { (*slot).take() }),
+            // The owner is at the slot, awake, and finds the new state when it is done.
+            _ => None,
         }
     }
 }

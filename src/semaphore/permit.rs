@@ -5,65 +5,133 @@ use std::sync::Arc;
 
 use super::AsyncSemaphore;
 
-/// One permit of an [`AsyncSemaphore`], given back when it is dropped.
+/// Permits of an [`AsyncSemaphore`], given back when this is dropped.
 #[must_use = "dropping a permit gives it back at once"]
 pub struct SemaphorePermit<'a> {
     semaphore: &'a AsyncSemaphore,
+    permits: usize,
 }
 
 impl<'a> SemaphorePermit<'a> {
-    pub(super) fn new(semaphore: &'a AsyncSemaphore) -> Self {
-        Self { semaphore }
+    pub(super) fn new(semaphore: &'a AsyncSemaphore, permits: usize) -> Self {
+        Self { semaphore, permits }
     }
 
-    /// Keeps the permit for good: the semaphore has one less from now on.
+    /// Keeps the permits for good: the semaphore has so many less from now on.
     ///
     /// [`AsyncSemaphore::add_permits`] makes up for it.
-    pub fn forget(self) {
-        std::mem::forget(self);
+    pub fn forget(mut self) {
+        self.semaphore.queue.forget(std::mem::take(&mut self.permits));
+    }
+
+    /// Adds the permits of `other` to these, to be given back together.
+    ///
+    /// # Panics
+    ///
+    /// If they are not of the same semaphore.
+    #[track_caller]
+    pub fn merge(&mut self, mut other: Self) {
+        assert!(
+            std::ptr::eq(self.semaphore, other.semaphore),
+            "merging permits from different semaphore instances"
+        );
+        // Permits in existence are never more than fit.
+        self.permits += std::mem::take(&mut other.permits);
+    }
+
+    /// Takes `n` of the permits off into one of their own; `None` if these are fewer.
+    pub fn split(&mut self, n: usize) -> Option<Self> {
+        self.permits = self.permits.checked_sub(n)?;
+        Some(Self { semaphore: self.semaphore, permits: n })
+    }
+
+    /// How many permits this is.
+    pub fn num_permits(&self) -> usize {
+        self.permits
+    }
+
+    /// The semaphore that they belong to.
+    pub fn semaphore(&self) -> &'a AsyncSemaphore {
+        self.semaphore
     }
 }
 
 impl Drop for SemaphorePermit<'_> {
     fn drop(&mut self) {
-        self.semaphore.queue.give_back();
+        self.semaphore.queue.give_back(self.permits);
     }
 }
 
 impl fmt::Debug for SemaphorePermit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SemaphorePermit").field("semaphore", self.semaphore).finish()
+        f.debug_struct("SemaphorePermit")
+            .field("permits", &self.permits)
+            .field("semaphore", self.semaphore)
+            .finish()
     }
 }
 
-/// One permit of a shared [`AsyncSemaphore`], which it keeps alive; given back when it is dropped.
+/// Permits of a shared [`AsyncSemaphore`], which they keep alive; given back when this is dropped.
 #[must_use = "dropping a permit gives it back at once"]
 pub struct OwnedSemaphorePermit {
-    /// `None` once forgotten, so that the semaphore's reference count goes down all the same.
-    semaphore: Option<Arc<AsyncSemaphore>>,
+    semaphore: Arc<AsyncSemaphore>,
+    permits: usize,
 }
 
 impl OwnedSemaphorePermit {
-    pub(super) fn new(semaphore: Arc<AsyncSemaphore>) -> Self {
-        Self { semaphore: Some(semaphore) }
+    pub(super) fn new(semaphore: Arc<AsyncSemaphore>, permits: usize) -> Self {
+        Self { semaphore, permits }
     }
 
-    /// Keeps the permit for good: the semaphore has one less from now on.
+    /// Keeps the permits for good: the semaphore has so many less from now on.
+    ///
+    /// [`AsyncSemaphore::add_permits`] makes up for it.
     pub fn forget(mut self) {
-        self.semaphore = None;
+        self.semaphore.queue.forget(std::mem::take(&mut self.permits));
+    }
+
+    /// As [`SemaphorePermit::merge`].
+    ///
+    /// # Panics
+    ///
+    /// If they are not of the same semaphore.
+    #[track_caller]
+    pub fn merge(&mut self, mut other: Self) {
+        assert!(
+            Arc::ptr_eq(&self.semaphore, &other.semaphore),
+            "merging permits from different semaphore instances"
+        );
+        self.permits += std::mem::take(&mut other.permits);
+    }
+
+    /// As [`SemaphorePermit::split`].
+    pub fn split(&mut self, n: usize) -> Option<Self> {
+        self.permits = self.permits.checked_sub(n)?;
+        Some(Self { semaphore: Arc::clone(&self.semaphore), permits: n })
+    }
+
+    /// How many permits this is.
+    pub fn num_permits(&self) -> usize {
+        self.permits
+    }
+
+    /// The semaphore that they belong to.
+    pub fn semaphore(&self) -> &Arc<AsyncSemaphore> {
+        &self.semaphore
     }
 }
 
 impl Drop for OwnedSemaphorePermit {
     fn drop(&mut self) {
-        if let Some(semaphore) = &self.semaphore {
-            semaphore.queue.give_back();
-        }
+        self.semaphore.queue.give_back(self.permits);
     }
 }
 
 impl fmt::Debug for OwnedSemaphorePermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedSemaphorePermit").field("semaphore", &self.semaphore).finish()
+        f.debug_struct("OwnedSemaphorePermit")
+            .field("permits", &self.permits)
+            .field("semaphore", &self.semaphore)
+            .finish()
     }
 }

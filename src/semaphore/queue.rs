@@ -1,69 +1,98 @@
-//! The engine: a counter of free permits, a queue of waiters, and the loop that brings the two together.
+//! The engine: a counter of free permits, a row of cells in which waiters stand, and the moves between the two.
 //!
 //! # The idea
 //!
-//! Free permits lie in `counter`, waiters stand in `waiters`, and [`Queue::run`] moves permits from the one to the other:
-//! take a permit into the hand, take the oldest waiter, hand it over. Whoever adds a permit or a waiter runs the loop, so
-//! no thread ever waits for another. A waiter that is found dead is skipped with the same permit in hand. A thread that
-//! finds nobody to serve gives its permit back, **and then looks at the queue again**.
+//! Free permits lie in `counter`. Who finds too few there claims the next cell of the row and sleeps in it. Who brings permits
+//! while somebody sleeps lays them into the oldest cell until it has what it needs, then into the next, and puts what is left
+//! into the counter. A request for many gathers its permits in its own cell, so small ones neither overtake nor starve it.
+//! Each of these moves is one compare-and-swap; whoever comes second sees what the first one did and goes on from there.
 //!
 //! # Source
 //!
-//! `AsyncSemaphore.tryRun` of Redisson, without the lost wake-up that stood in its releases for five years: there the loop
-//! ended right after giving the permit back. With one permit, a holder A and a newcomer B:
+//! The seed is `AsyncSemaphore` of Redisson: a counter, a queue, and a loop `tryRun` between them. The form, an endless row of
+//! cells in which a waiter and a permit meet by compare-and-swap, is that of the CancellableQueueSynchronizer by Koval,
+//! Khalanskiy and Alistarh (PLDI 2023), on which Kotlin's semaphore stands. Three things differ. Permits go to the oldest
+//! cell and not to one by ticket, which is what makes weights possible: several releases can fill one cell, one release several.
+//! There are no tickets: a cell is claimed by the same step that makes it visible, so a server never meets a place that was
+//! taken but not filled, and nobody has to be sent to the end of the line for having been slow. And the memory of
+//! those who gave up is taken out of the middle of the row (`row.rs`).
 //!
-//! | step | A releases | B acquires | counter | queue |
-//! |---|---|---|---|---|
-//! | 1 | adds its permit, takes it into the hand | | 0 | – |
-//! | 2 | finds the queue empty | | 0 | – |
-//! | 3 | | joins the queue, finds no permit | 0 | B |
-//! | 4 | gives the permit back, leaves | | 1 | B |
+//! # The counter
 //!
-//! B sleeps beside a free permit. `loom-tests` keeps that loop as a model that must fail.
+//! * `>= 0`: so many permits are free.
+//! * [`NONE_FREE`] (−1): none is, and somebody may be waiting. What is brought goes to the row first.
 //!
 //! # Why no wake-up is lost
 //!
-//! Every access to `counter` is a read-modify-write, so any two of them are ordered, and the later one sees what the thread
-//! of the earlier one did before it. A waiter joins the queue *before* its first access (J, in `run`); a thread that is
-//! about to leave a permit behind looks at the queue *after* its last one (G, giving back or adding). If J comes before G,
-//! the look at the queue finds the waiter, and the thread goes round. If G comes before J, the waiter's own loop finds the
-//! permit. When several loops overlap, the counter may dip below zero for a few instructions; the last one to put its
-//! unit back sees the true number, and goes round if it is positive (I2).
+//! There are two ways to sleep beside a free permit: the permit is put into the counter by somebody who did not see us come,
+//! or it was there when we came.
+//!
+//! *A waiter* claims its cell [S1] and then looks at the counter [S3]. If there are permits it takes them all, by setting the
+//! counter to `NONE_FREE`, and brings them to the row as a releaser would.
+//! *A releaser* that finds nobody in the row moves its permits into the counter [S4], and then looks at the row again [S2]. If
+//! somebody is there it takes all permits from the counter and brings them to the row.
+//!
+//! All four are SeqCst, so they are in one order that everybody agrees on. If S1 comes before S2, the releaser sees the waiter.
+//! Otherwise S4, S2, S1, S3 come in this order, and the waiter sees the permits. And while the counter is `>= 0`, a releaser adds
+//! to it without a look at the row: then no waiter has yet been past S3, and the one that gets there takes what was added.
 //!
 //! # Invariants
 //!
-//! * I1. A permit lies in the counter, in one cell, in one thread's hand, or with a holder; every move is one atomic step.
-//! * I2. Once no thread is inside, either the counter is zero or the queue holds no living waiter.
-//! * I3. A cell is popped once, so it has one server in its life (see `cell.rs`).
+//! * Q1. A permit lies in the counter, in one cell, in one thread's hand, or with a holder. Every move is one atomic step.
+//! * Q2. Once no thread is inside, either the counter is not positive or nobody waits.
+//! * Q3. No cell is granted while an older one waits: permits are brought to the first cell that is not over.
+//! * Q4. A thread that has a permit in its hand calls nothing foreign until it has put it down.
 //!
 //! # Pairing
 //!
-//! | release | acquire | carries |
-//! |---|---|---|
-//! | [Q1] every change of `counter` | every change of `counter` | what came before a release; that a waiter has joined |
-//! | [Q2] `close` sets `closed` | `enqueue` reads it back | that the semaphore is closed |
-//! | [Q3] `enqueue` reads `closed` by a read-modify-write | `close` sets it | that a waiter has joined |
+//! | label | one side | other side | carries |
+//! |---|---|---|---|
+//! | [S1]–[S4] | claim, then counter | counter, then row | see above |
+//! | [C1] | owner publishes `Waiting` | server ends the wait | the waker |
+//! | [C2] | server feeds or ends a cell | owner sees the end | what came before the release |
+//! | [P] | every change of the counter that adds | every change that takes | what came before the release |
+//! | [R1] | owner lets go of a cell | sweeper claims the segment | that nobody is at the cell |
+//! | [R2] | sweeper leaves | next sweeper comes | the chain |
 //!
 //! # Progress
 //!
-//! No operation takes a lock or waits for another thread. Two exceptions to what one might hope for: waking runs the woken
-//! task's waker, which is foreign code; and a thread that is suspended by the system with a permit in its hand keeps that
-//! permit from waiters, and from `try_acquire`, until it runs again. A cancelled waiter's cell stays in the queue until its
-//! turn would have come.
+//! Every operation finishes in a bounded number of its own steps unless another one succeeds meanwhile: a compare-and-swap fails
+//! only because another thread's has been done. No lock is taken and no thread waits for another. So the semaphore is
+//! lock-free in the usual sense; with these qualifications:
+//!
+//! * Waking runs the woken task's waker, which is foreign code. All permits are where they belong before it is called.
+//! * The allocator is called when a waiter finds the last segment full, and when a dead segment is freed; never by a release
+//!   that finds no dead segment to sweep, and never to allocate by any release.
+//! * There are two places where a thread has permits in its hand that others gave back: between a waiter's taking them from
+//!   the counter and its bringing them to the row, and the same for a releaser's second look. If the system suspends it
+//!   exactly there, those permits rest with it. Every call of every thread still returns; but a waiter that they would serve
+//!   sleeps on until the thread runs again, and `try_acquire` may fail although a release had returned. So failing is not
+//!   strictly linearizable. Success is.
+//! * Memory is given back by a sweeper and by crossbeam-epoch. While a thread is suspended inside either, what others retire is
+//!   kept.
 //!
 //! # What the model checker does not see
 //!
-//! Under loom the queue is a stand-in (`sync.rs`); that crossbeam's own is linearizable is taken on trust.
+//! loom takes SeqCst loads and stores for Acquire and Release; where S1 to S4 need more, `sync::seq_cst_for_loom` puts a fence, in
+//! the model only. Under loom the epoch scheme is replaced by the strictest one that keeps its promise: retired memory is freed
+//! the moment that nobody is pinned. That crossbeam's own keeps it is taken on trust.
 
+use std::fmt;
 use std::task::Waker;
 
-use crate::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
-use crate::sync::{Arc, SegQueue};
+use crate::fault::fault;
+use crate::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
+use crate::sync::{epoch, seq_cst_for_loom};
 
-use super::cell::{Cell, Handed, Served};
+use super::cell::{Ended, State};
+use super::row::{Front, Place, Row};
+use super::wakes::Frame;
 
-/// As in tokio, so that code which checks against it means the same thing here.
+/// As in tokio, so that code which checks against it means the same thing here. It also fits a cell's state word.
 pub(super) const MAX_PERMITS: usize = usize::MAX >> 3;
+
+/// The counter's value while no permit is free and somebody may be waiting.
+const NONE_FREE: isize = -1;
 
 /// Why no permit was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +101,12 @@ pub(super) enum Refused {
     NoPermits,
 }
 
-#[derive(Debug)]
 pub(super) struct Queue {
-    /// Free permits. Below zero only while loops overlap.
     counter: AtomicIsize,
     closed: AtomicBool,
-    waiters: SegQueue<Arc<Cell>>,
+    /// Permits in existence: free, held, and on their way.
+    capacity: AtomicUsize,
+    row: Row,
 }
 
 impl Queue {
@@ -91,7 +120,8 @@ impl Queue {
         Self {
             counter: AtomicIsize::new(permits as isize),
             closed: AtomicBool::new(false),
-            waiters: SegQueue::new(),
+            capacity: AtomicUsize::new(permits),
+            row: Row::new(),
         }
     }
 
@@ -102,173 +132,362 @@ impl Queue {
         Self {
             counter: AtomicIsize::new(permits as isize),
             closed: AtomicBool::new(false),
-            waiters: SegQueue::new(),
+            capacity: AtomicUsize::new(permits),
+            row: Row::new(),
         }
     }
 
     pub(super) fn available(&self) -> usize {
-        // Ordering: Acquire, so that a caller who sees a permit back also sees what its holder did [Q1].
+        // Ordering: Acquire, so that a caller who sees a permit back also sees what its holder did [P].
         self.counter.load(Ordering::Acquire).max(0) as usize
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        // Ordering: Acquire, a caller who sees the close sees what came before it [Q2].
-        self.closed.load(Ordering::Acquire)
+        // Ordering: SeqCst. Also a waiter's look after it has come: see `close`.
+        self.closed.load(Ordering::SeqCst)
     }
 
-    /// Waiters in line, the cancelled ones whose turn has not come included.
-    pub(super) fn queued(&self) -> usize {
-        self.waiters.len()
+    // === Taking ===
+
+    pub(super) fn try_take(&self, need: usize) -> Result<(), Refused> {
+        self.try_take_up_to(need, need).map(drop)
     }
 
-    pub(super) fn try_take(&self) -> Result<(), Refused> {
+    /// Takes as many free permits as there are, from `min` to `max`.
+    pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
         if self.is_closed() {
             return Err(Refused::Closed);
         }
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut free = self.counter.load(Ordering::Relaxed);
-        while free > 0 {
-            // Ordering: Acquire receives what the last holder did [Q1]; Release keeps the order of all changes that the
-            // essay leans on. Relaxed on failure: only the number is read, and it is tried again.
-            match self.counter.compare_exchange_weak(free, free - 1, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Ok(()),
+        loop {
+            // None is in `NONE_FREE`, which is not the same as zero only if it is asked whether somebody may be waiting.
+            let taken = max.min(free.max(0) as usize);
+            if taken < min {
+                return Err(Refused::NoPermits);
+            }
+            if taken == 0 {
+                return Ok(0);
+            }
+            let rest = free - taken as isize;
+            // Ordering: Acquire receives what the last holders did [P]. Relaxed on failure: only the number is read, and it is
+            // tried again.
+            match self.counter.compare_exchange_weak(free, rest, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(taken),
                 Err(now) => free = now,
             }
         }
-        Err(Refused::NoPermits)
     }
 
-    /// A permit at once if nobody stands in line, otherwise a place in it.
-    pub(super) fn take_or_enqueue(&self, waker: &Waker) -> Result<Option<Arc<Cell>>, Refused> {
-        if self.waiters.is_empty() {
-            match self.try_take() {
-                Ok(()) => return Ok(None),
-                Err(Refused::Closed) => return Err(Refused::Closed),
-                Err(Refused::NoPermits) => {}
+    /// Takes a place in line for `need` permits, at least one. The caller owns the cell there, until [`poll`](Self::poll) says
+    /// that the wait has ended, or [`cancel`](Self::cancel) ends it.
+    pub(super) fn enqueue(&self, need: usize) -> Place {
+        let place = self.row.claim(need, &epoch::pin());
+        seq_cst_for_loom();
+        if !fault!(NoLookAtCounter) {
+            self.take_what_lies_about();
+        }
+        place
+    }
+
+    /// The second half of coming, and of looking again: brings to the row what is in the counter, if anything is.
+    fn take_what_lies_about(&self) {
+        // Ordering: SeqCst, the waiter's look at the counter [S3].
+        let mut free = self.counter.load(Ordering::SeqCst);
+        while free >= 0 {
+            // Ordering: SeqCst, as part of S3 and S4: from here on releases go to the row. Includes the Acquire that receives
+            // what the releasers did [P]; it is passed on with the permits.
+            match self.counter.compare_exchange_weak(free, NONE_FREE, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return self.bring(free as usize),
+                Err(now) => free = now,
             }
         }
-        let cell = Arc::new(Cell::new(waker.clone()));
-        self.waiters.push(Arc::clone(&cell));
-        // Ordering: a read-modify-write that changes nothing, so that it is ordered against `close`'s. If ours comes first,
-        // Release shows our push to its drain [Q3]; if the close comes first, Acquire shows us that nobody drains any more
-        // [Q2]. Two plain accesses could both come too late.
-        if self.closed.fetch_or(false, Ordering::AcqRel) {
-            self.drain();
-        } else {
-            self.run();
-        }
-        Ok(Some(cell))
     }
 
-    /// Adds `n` permits and serves whom they serve.
+    /// How the wait at `place` ended; `None` while it lasts, in which case `waker` will be woken. Ends the ownership of the cell
+    /// unless it is `None`.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the cell at `place`.
+    pub(super) unsafe fn poll(&self, place: Place, waker: &Waker) -> Option<Ended> {
+        // SAFETY: the caller owns the cell.
+        let cell = unsafe { place.cell() };
+        let ended = cell.poll(waker)?;
+        cell.leave();
+        // SAFETY: the caller owns the cell, and by our contract does so no longer.
+        unsafe { self.row.let_go(place) };
+        Some(ended)
+    }
+
+    /// Gives up the wait at `place` for `need` permits, and passes on what was laid in. Ends the ownership of the cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the cell at `place`.
+    pub(super) unsafe fn cancel(&self, place: Place, need: usize) {
+        // SAFETY: the caller owns the cell.
+        let cell = unsafe { place.cell() };
+        let laid_in = match cell.cancel() {
+            Ok(_) if fault!(GatheredDiesWithWaiter) => 0,
+            Ok(missing) | Err(Ended::Closed { missing }) => need - missing,
+            Err(Ended::Granted) if fault!(GrantDiesWithWaiter) => 0,
+            // If we come first, a server goes on to the next; if it comes first, what it brought is ours to pass on.
+            Err(Ended::Granted) => need,
+        };
+        cell.leave();
+        // SAFETY: the caller owns the cell, and by our contract does so no longer.
+        unsafe { self.row.let_go(place) };
+        self.give_back(laid_in);
+    }
+
+    // === Giving ===
+
+    /// Gives permits back that were taken from here.
+    pub(super) fn give_back(&self, permits: usize) {
+        if permits == 0 {
+            return;
+        }
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut free = self.counter.load(Ordering::Relaxed);
+        while free >= 0 {
+            let more = free + permits as isize;
+            // Ordering: Release hands on what the holder did [P]. Relaxed on failure, as in `try_take_up_to`.
+            match self.counter.compare_exchange_weak(free, more, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => free = now,
+            }
+        }
+        self.bring(permits);
+    }
+
+    /// Adds permits to those in existence.
     ///
     /// # Panics
     ///
     /// When there would be more than [`MAX_PERMITS`]; nothing has changed then.
-    pub(super) fn add(&self, n: usize) {
+    pub(super) fn add(&self, permits: usize) {
         // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut free = self.counter.load(Ordering::Relaxed);
+        let mut capacity = self.capacity.load(Ordering::Relaxed);
         loop {
-            // `free` may be a little below zero while loops overlap; the sum must fit whatever they put back.
-            let fits = n <= MAX_PERMITS && free.max(0) as usize <= MAX_PERMITS - n;
-            assert!(fits, "adding {n} permits to {free} would exceed MAX_PERMITS");
-            let more = free + n as isize;
-            // Ordering: Release hands on what the caller did, Acquire orders us after a waiter that has joined [Q1].
-            match self.counter.compare_exchange_weak(free, more, Ordering::AcqRel, Ordering::Relaxed) {
+            let more = capacity.checked_add(permits).filter(|more| *more <= MAX_PERMITS);
+            let more = more
+                .unwrap_or_else(|| panic!("adding {permits} permits to {capacity} would exceed MAX_PERMITS"));
+            // Ordering: Relaxed, a sum of its own; the permits themselves are handed on by the counter and the cells.
+            match self.capacity.compare_exchange_weak(capacity, more, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => break,
-                Err(now) => free = now,
+                Err(now) => capacity = now,
             }
         }
-        self.run_if_awaited();
+        self.give_back(permits);
     }
 
-    /// Gives one permit back that was taken from here, so it fits.
-    pub(super) fn give_back(&self) {
-        // Ordering: Release hands on what the holder did, Acquire orders us after a waiter that has joined [Q1].
-        self.counter.fetch_add(1, Ordering::AcqRel);
-        self.run_if_awaited();
+    /// Permits that somebody has taken will not come back.
+    pub(super) fn forget(&self, permits: usize) {
+        // Ordering: Relaxed, as in `add`. Wraps for a permit that a latch made out of nothing, whose capacity nobody asks for.
+        self.capacity.fetch_sub(permits, Ordering::Relaxed);
     }
 
-    /// Adds up to `n` permits, but leaves no more than `n` free when nobody waits for them.
+    /// Adds up to `n` permits, but leaves no more than `n` free when nobody waits for them. They do not count as capacity.
     pub(super) fn add_keeping(&self, n: usize) {
         Self::assert_permits(n);
-        let n = n as isize;
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut free = self.counter.load(Ordering::Relaxed);
+        while free >= 0 {
+            // A counter that is not `NONE_FREE` says that nobody who came before us sleeps.
+            // Ordering: Release, as in `give_back` [P], also when the number stays: who comes later receives what we did.
+            match self.counter.compare_exchange_weak(
+                free,
+                free.max(n as isize),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => free = now,
+            }
+        }
+        self.bring(n);
+    }
+
+    /// Brings permits to those who wait, and wakes them.
+    fn bring(&self, permits: usize) {
+        if permits == 0 {
+            return;
+        }
+        let me = std::ptr::from_ref(self).cast::<()>();
+        let permits = Frame::with_innermost(|innermost| {
+            let Some(innermost) = innermost else { return permits };
+            // We are inside of a waker. Whom we serve is woken when it returns.
+            let left = self.hand_out(permits, innermost);
+            match innermost.of(me) {
+                Some(ours) if left > 0 => {
+                    ours.leave_over(left);
+                    0
+                }
+                _ => left,
+            }
+        });
+        if permits > 0 {
+            self.bring_and_wake(permits, me);
+        }
+    }
+
+    fn bring_and_wake(&self, mut permits: usize, me: *const ()) {
+        let frame = Frame::new(me);
+        let mut panicked = None;
+        while permits > 0 {
+            // What is left did not fit into the batch, and stays in our hand while the batch is woken; Q4 holds, for a waker's panic
+            // ends in `wake_all`.
+            permits = self.hand_out(permits, &frame);
+            frame.wake_all(&mut panicked);
+            permits += frame.take_left_over();
+        }
+        if let Some(payload) = panicked {
+            std::panic::resume_unwind(payload);
+        }
+    }
+
+    /// Lays permits into the cells of those who wait, in order, and what is left into the counter. Returns what is left because
+    /// `frame` has no more room for wakers.
+    fn hand_out(&self, mut permits: usize, frame: &Frame) -> usize {
+        while permits > 0 {
+            if frame.is_full() {
+                return permits;
+            }
+            let guard = epoch::pin();
+            match self.row.serve(permits, &guard) {
+                Front::Absorbed => return 0,
+                Front::Served { used, waker } => {
+                    permits -= used;
+                    if let Some(waker) = waker {
+                        frame.put(waker);
+                    }
+                }
+                Front::Nobody => permits = self.put_down(permits, &guard),
+            }
+        }
+        0
+    }
+
+    /// Nobody was in the row: puts permits into the counter. Returns those that are to be brought to the row after all.
+    fn put_down(&self, permits: usize, guard: &epoch::Guard) -> usize {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut free = self.counter.load(Ordering::Relaxed);
         loop {
-            // If a waiter joins after this look, its own loop finds what was kept.
-            let more = if free >= 0 && self.waiters.is_empty() { free.max(n) } else { free + n };
-            // Ordering: as in `add` [Q1], also when the number stays: a waiter who joined before this must be seen below.
-            match self.counter.compare_exchange_weak(free, more, Ordering::AcqRel, Ordering::Relaxed) {
+            let more = free.max(0) + permits as isize;
+            // Ordering: SeqCst, "the permits lie here" [S4]; includes the Release that hands on what the holder did [P].
+            match self.counter.compare_exchange_weak(free, more, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => free = now,
             }
         }
-        self.run_if_awaited();
+        seq_cst_for_loom();
+        // The look that Redisson's loop lacked [S2]. Somebody who came after our first look, and looked at the counter before the
+        // permits were there, sleeps; without this line nobody would come back for it.
+        if fault!(NoSecondLook) || !self.row.is_awaited(guard) {
+            return 0;
+        }
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut free = self.counter.load(Ordering::Relaxed);
+        while free >= 0 {
+            // Ordering: SeqCst, as in `take_what_lies_about`.
+            match self.counter.compare_exchange_weak(free, NONE_FREE, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return free as usize,
+                Err(now) => free = now,
+            }
+        }
+        // Somebody else has taken them, and brings them.
+        0
     }
+
+    // === Closing, resizing, looking ===
 
     /// From now on nobody is served: those in line are sent home, newcomers are refused.
     pub(super) fn close(&self) {
-        // Ordering: Release publishes the close [Q2]; Acquire shows us every waiter whose look at `closed` came first [Q3].
-        self.closed.swap(true, Ordering::AcqRel);
-        self.drain();
-    }
-
-    /// After G of the essay: the look at the queue that comes after the counter was changed.
-    fn run_if_awaited(&self) {
-        if !self.waiters.is_empty() {
-            self.run();
-        }
-    }
-
-    /// Hands free permits to the oldest waiters until one of the two runs out.
-    fn run(&self) {
+        // Ordering: SeqCst. A waiter claims its cell [S1] and then looks here; we set this and then look at the row. As with S1
+        // to S4, at least one of the two sees the other.
+        self.closed.swap(true, Ordering::SeqCst);
+        seq_cst_for_loom();
+        let me = std::ptr::from_ref(self).cast::<()>();
+        let frame = Frame::new(me);
+        let mut panicked = None;
         loop {
-            // Ordering: AcqRel on every change of the counter is what the essay's J and G lean on [Q1].
-            if self.counter.fetch_sub(1, Ordering::AcqRel) <= 0 {
-                // There was none to take; put the unit back. If the sum shows a permit, it came in between, and the loop
-                // that brought it may have looked while our unit was missing: it is for us to serve.
-                // Ordering: as above [Q1].
-                if self.counter.fetch_add(1, Ordering::AcqRel) < 0 {
-                    return;
-                }
-                continue;
+            let all_told = {
+                let guard = epoch::pin();
+                self.row.close(&guard, |waker| {
+                    frame.put(waker);
+                    !frame.is_full()
+                })
+            };
+            frame.wake_all(&mut panicked);
+            let left_over = frame.take_left_over();
+            self.give_back(left_over);
+            if all_told {
+                break;
             }
-            if !self.serve_one() {
-                // Ordering: as above [Q1].
-                self.counter.fetch_add(1, Ordering::AcqRel);
-                // The look that Redisson's loop lacked. A waiter that joined while the permit was in our hand found none in
-                // the counter and went to sleep; without this line nobody would come back for it.
-                if self.waiters.is_empty() {
-                    return;
-                }
+        }
+        if let Some(payload) = panicked {
+            std::panic::resume_unwind(payload);
+        }
+    }
+
+    /// Permits in existence, or meant to be: a debt counts as paid.
+    pub(super) fn capacity(&self) -> usize {
+        // Ordering: Relaxed, a figure to look at.
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_capacity(&self, capacity: usize) {
+        Self::assert_permits(capacity);
+        // Ordering: Relaxed, a sum of its own: of several callers, each makes up the difference that it finds.
+        let before = self.capacity.swap(capacity, Ordering::Relaxed);
+        if capacity >= before {
+            self.give_back(capacity - before);
+            return;
+        }
+        let debt = before - capacity;
+        let paid = self.drain(debt);
+        if debt > paid && !fault!(NoDebt) {
+            // In line like a waiter, so that those who came before are served before.
+            self.row.claim_debt(debt - paid, &epoch::pin());
+            seq_cst_for_loom();
+            self.take_what_lies_about();
+        }
+    }
+
+    /// Takes up to `most` free permits out of existence, and says how many; the capacity is the caller's to mend.
+    pub(super) fn drain(&self, most: usize) -> usize {
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut free = self.counter.load(Ordering::Relaxed);
+        loop {
+            let taken = most.min(free.max(0) as usize);
+            if taken == 0 {
+                return 0;
+            }
+            let rest = free - taken as isize;
+            // Ordering: Acquire, so that a caller which drains sees what the holders did [P].
+            match self.counter.compare_exchange_weak(free, rest, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return taken,
+                Err(now) => free = now,
             }
         }
     }
 
-    /// Hands the permit in our hand to the oldest living waiter. False if there is none; the permit still is in our hand.
-    fn serve_one(&self) -> bool {
-        while let Some(cell) = self.waiters.pop() {
-            match cell.hand(Served::Granted) {
-                Handed::Taken(waker) => {
-                    if let Some(waker) = waker {
-                        waker.wake();
-                    }
-                    return true;
-                }
-                // Not given back to the counter, and so not twice: the next in line gets this very permit.
-                Handed::Dead => {}
-            }
-        }
-        false
+    /// Shows every cell that somebody is in, from the oldest on, at some moment of the call each.
+    pub(super) fn for_each_waiter(&self, mut show: impl FnMut(State)) {
+        let guard = epoch::pin();
+        self.row.for_each(&guard, |cell| match cell.peek() {
+            State::Empty | State::Gone => {}
+            state => show(state),
+        });
     }
+}
 
-    /// Sends everyone home who stands in line.
-    fn drain(&self) {
-        while let Some(cell) = self.waiters.pop() {
-            if let Handed::Taken(Some(waker)) = cell.hand(Served::Closed) {
-                waker.wake();
-            }
-        }
+impl fmt::Debug for Queue {
+    /// Shows the line: who waits for how many.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut states = Vec::new();
+        self.for_each_waiter(|state| states.push(state));
+        f.debug_list().entries(states).finish()
     }
 }

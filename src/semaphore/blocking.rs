@@ -1,0 +1,96 @@
+//! Waiting for threads: the same futures, in the same line, with the thread asleep in between.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::sync::{block_on, block_on_until};
+
+use super::AsyncSemaphore;
+use super::error::{AcquireError, TryAcquireError};
+use super::permit::{OwnedSemaphorePermit, SemaphorePermit};
+
+impl AsyncSemaphore {
+    /// Takes a permit, putting this thread to sleep until one is free.
+    ///
+    /// In async code this blocks the executor's thread; use it there only where permits are held for a moment, and by code that
+    /// does not await.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] once the semaphore is closed.
+    pub fn blocking_acquire(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
+        block_on(self.acquire())
+    }
+
+    /// As [`blocking_acquire`](Self::blocking_acquire), for `n` permits.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] once the semaphore is closed.
+    pub fn blocking_acquire_many(&self, n: u32) -> Result<SemaphorePermit<'_>, AcquireError> {
+        block_on(self.acquire_many(n))
+    }
+
+    /// As [`blocking_acquire`](Self::blocking_acquire), for a semaphore behind an [`Arc`].
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] once the semaphore is closed.
+    pub fn blocking_acquire_owned(self: Arc<Self>) -> Result<OwnedSemaphorePermit, AcquireError> {
+        block_on(self.acquire_owned())
+    }
+
+    /// As [`blocking_acquire_many`](Self::blocking_acquire_many), for a semaphore behind an [`Arc`].
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] once the semaphore is closed.
+    pub fn blocking_acquire_many_owned(
+        self: Arc<Self>,
+        n: u32,
+    ) -> Result<OwnedSemaphorePermit, AcquireError> {
+        block_on(self.acquire_many_owned(n))
+    }
+
+    /// Takes `n` permits, putting this thread to sleep until they are free or `timeout` is over. With a timeout of zero it only
+    /// tries.
+    ///
+    /// # Errors
+    ///
+    /// [`TryAcquireError::NoPermits`] if they were not to be had in that time, [`TryAcquireError::Closed`] once the semaphore is
+    /// closed.
+    ///
+    /// # Panics
+    ///
+    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use latchwork::{AsyncSemaphore, TryAcquireError};
+    ///
+    /// let semaphore = AsyncSemaphore::new(1);
+    /// let held = semaphore.blocking_acquire_timeout(1, Duration::from_secs(1))?;
+    /// let late = semaphore.blocking_acquire_timeout(1, Duration::from_millis(10));
+    /// assert_eq!(late.unwrap_err(), TryAcquireError::NoPermits);
+    /// # Ok::<(), TryAcquireError>(())
+    /// ```
+    #[track_caller]
+    pub fn blocking_acquire_timeout(
+        &self,
+        n: usize,
+        timeout: Duration,
+    ) -> Result<SemaphorePermit<'_>, TryAcquireError> {
+        // A time further away than the clock can say does not come.
+        let acquired = match Instant::now().checked_add(timeout) {
+            Some(deadline) => block_on_until(self.acquire_weight(n), deadline),
+            None => Some(block_on(self.acquire_weight(n))),
+        };
+        match acquired {
+            Some(Ok(permit)) => Ok(permit),
+            Some(Err(_closed)) => Err(TryAcquireError::Closed),
+            None => Err(TryAcquireError::NoPermits),
+        }
+    }
+}

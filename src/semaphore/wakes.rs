@@ -1,0 +1,126 @@
+//! Waking, after all is settled: in batches, without recursion, and past wakers that panic.
+//!
+//! A waker is foreign code. It may come back into this very semaphore, and it may panic. So a thread that has handed permits
+//! out first puts the wakers aside, and calls them when it has no permit in its hand. While it does, the thread has a *frame*:
+//! a release inside of a waker finds it and puts its own wakers there, instead of calling them from within. So the stack does
+//! not grow with the line of waiters, however their wakers release.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::mem::MaybeUninit;
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr;
+use std::task::Waker;
+
+/// Wakers that are put aside before some must be called. Two for the model checker, so that it sees the border.
+const BATCH: usize = if cfg!(latchwork_loom) { 2 } else { 32 };
+
+// The innermost frame of this thread.
+crate::sync::thread_cell!(INNERMOST: Cell<*const Frame> = Cell::new(ptr::null()));
+
+/// Where a release in progress on this thread puts wakers aside.
+pub(super) struct Frame {
+    wakers: RefCell<Ring>,
+    /// Permits that a release inside of one of our wakers could not hand out, because there was no room for the wakers.
+    left_over: Cell<usize>,
+    /// Whose permits those are: the semaphore's address, for telling it apart and nothing else.
+    semaphore: *const (),
+    outer: Cell<*const Frame>,
+}
+
+/// A queue of wakers in place; a release must not allocate.
+struct Ring {
+    slots: [MaybeUninit<Waker>; BATCH],
+    first: usize,
+    len: usize,
+}
+
+impl Frame {
+    pub(super) fn new(semaphore: *const ()) -> Self {
+        Self {
+            wakers: RefCell::new(Ring { slots: [const { MaybeUninit::uninit() }; BATCH], first: 0, len: 0 }),
+            left_over: Cell::new(0),
+            semaphore,
+            outer: Cell::new(ptr::null()),
+        }
+    }
+
+    /// The innermost frame of this thread, if it is inside of a waker that one calls.
+    pub(super) fn with_innermost<R>(f: impl FnOnce(Option<&Frame>) -> R) -> R {
+        // SAFETY: a frame is innermost only within `wake_all`, which holds it on the stack below us and takes it out before it
+        // returns; so it is alive, and only shared references to it are around.
+        f(unsafe { INNERMOST.with(Cell::get).as_ref() })
+    }
+
+    /// The frame of this thread's that belongs to `semaphore`, this one or one further out.
+    pub(super) fn of<'f>(&'f self, semaphore: *const ()) -> Option<&'f Frame> {
+        let mut frame = Some(self);
+        while let Some(here) = frame {
+            if here.semaphore == semaphore {
+                return Some(here);
+            }
+            // SAFETY: an outer frame is further down the same stack, within its own `wake_all`, and outlives us.
+            frame = unsafe { here.outer.get().as_ref() };
+        }
+        None
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.wakers.borrow().len == BATCH
+    }
+
+    /// Puts a waker aside. There must be room.
+    pub(super) fn put(&self, waker: Waker) {
+        let mut ring = self.wakers.borrow_mut();
+        assert!(ring.len < BATCH, "no room for a waker; it would never be called");
+        let slot = (ring.first + ring.len) % BATCH;
+        ring.slots[slot].write(waker);
+        ring.len += 1;
+    }
+
+    pub(super) fn leave_over(&self, permits: usize) {
+        self.left_over.set(self.left_over.get() + permits);
+    }
+
+    pub(super) fn take_left_over(&self) -> usize {
+        self.left_over.take()
+    }
+
+    fn take(&self) -> Option<Waker> {
+        let mut ring = self.wakers.borrow_mut();
+        if ring.len == 0 {
+            return None;
+        }
+        let slot = ring.first;
+        ring.first = (slot + 1) % BATCH;
+        ring.len -= 1;
+        // SAFETY: the slot is within `first..first + len` as it was, so it was written, and has not been read since.
+        Some(unsafe { ring.slots[slot].assume_init_read() })
+    }
+
+    /// Calls all wakers, those included that are put aside meanwhile. Of those that panic, keeps the first one's payload.
+    pub(super) fn wake_all(&self, panicked: &mut Option<Box<dyn Any + Send>>) {
+        if self.wakers.borrow().len == 0 {
+            return;
+        }
+        self.outer.set(INNERMOST.with(|innermost| innermost.replace(self)));
+        while let Some(waker) = self.take() {
+            // `wake` consumes the waker, so its being dropped is in here as well.
+            if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                match panicked {
+                    None => *panicked = Some(payload),
+                    // Dropping it is foreign code once more.
+                    Some(_) => std::mem::forget(payload),
+                }
+            }
+        }
+        INNERMOST.with(|innermost| innermost.set(self.outer.get()));
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        debug_assert_eq!(self.wakers.borrow().len, 0, "wakers were put aside and never called");
+        debug_assert_eq!(self.left_over.get(), 0, "permits were left over and never handed out");
+    }
+}
