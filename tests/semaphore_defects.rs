@@ -1,0 +1,292 @@
+//! Defects that other semaphores had or have, each a test named after what went wrong there.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+
+use latchwork::{Acquire, AcquireOwned, AsyncSemaphore};
+
+/// A waker that runs what it is given, however often it is woken.
+struct Run<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Wake for Run<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+fn waker(run: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Run(run)))
+}
+
+fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
+    poll_with(future, Waker::noop()).is_ready()
+}
+
+/// So many waiters in line, each with that waker.
+fn line<'a>(semaphore: &'a AsyncSemaphore, len: usize, waker: &Waker) -> Vec<Acquire<'a>> {
+    let mut line: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
+    for waiter in &mut line {
+        assert!(poll_with(waiter, waker).is_pending());
+    }
+    line
+}
+
+/// async-lock: a release woke the first waiter only, and the second when the first one's *future* was dropped.
+#[test]
+fn second_waiter_is_not_stranded_by_a_finished_future() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters = line(&semaphore, 2, Waker::noop());
+    semaphore.add_permits(2);
+    let (first, second) = waiters.split_at_mut(1);
+    assert!(is_ready(&mut first[0]), "and the future is kept");
+    assert!(is_ready(&mut second[0]));
+}
+
+/// futures-intrusive, Go, embassy, asyncio, shuttle: the large head was cancelled, and nobody offered its permits to the next.
+#[test]
+fn cancelled_large_head_wakes_the_next() {
+    let semaphore = AsyncSemaphore::new(0);
+    let rung = Arc::new(AtomicUsize::new(0));
+    let bell = waker({
+        let rung = Arc::clone(&rung);
+        move || {
+            // Ordering: Relaxed, one thread.
+            rung.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut large = semaphore.acquire_many(10);
+    assert!(!is_ready(&mut large));
+    let mut behind = line(&semaphore, 3, &bell);
+    semaphore.add_permits(3);
+    // Ordering: Relaxed, one thread.
+    assert_eq!(rung.load(Ordering::Relaxed), 0);
+    drop(large);
+    // Ordering: Relaxed, one thread.
+    assert_eq!(rung.load(Ordering::Relaxed), 3);
+    assert!(behind.iter_mut().all(is_ready));
+}
+
+/// async-lock, futures-intrusive, maitake-sync: a waker that used the semaphore met its mutex, and stood still.
+#[test]
+fn waker_may_use_the_semaphore() {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let other: Arc<Mutex<Option<AcquireOwned>>> = Arc::default();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let reentrant = waker({
+        let (semaphore, other, ran) = (Arc::clone(&semaphore), Arc::clone(&other), Arc::clone(&ran));
+        move || {
+            // Ordering: Relaxed, one thread.
+            ran.fetch_add(1, Ordering::Relaxed);
+            semaphore.add_permits(1);
+            drop(semaphore.try_acquire());
+            let mut waiter = Arc::clone(&semaphore).acquire_owned();
+            let _ = is_ready(&mut waiter);
+            drop(other.lock().unwrap().take());
+            drop(waiter);
+            let _ = format!("{semaphore:?} {}", semaphore.waiters());
+        }
+    });
+    let mut first = semaphore.acquire();
+    assert!(poll_with(&mut first, &reentrant).is_pending());
+    let mut second = Arc::clone(&semaphore).acquire_owned();
+    assert!(!is_ready(&mut second));
+    *other.lock().unwrap() = Some(second);
+    semaphore.add_permits(1);
+    // Ordering: Relaxed, one thread.
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    assert!(is_ready(&mut first));
+    drop(first);
+    semaphore.close();
+    assert_eq!(semaphore.available_permits(), 2);
+}
+
+/// maitake-sync, and tokio before 1.54: closing woke under the lock.
+#[test]
+fn waker_may_use_the_semaphore_while_it_is_closed() {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let reentrant = waker({
+        let semaphore = Arc::clone(&semaphore);
+        move || {
+            semaphore.close();
+            semaphore.add_permits(1);
+        }
+    });
+    let mut waiters = line(&semaphore, 100, &reentrant);
+    semaphore.close();
+    assert!(waiters.iter_mut().all(is_ready));
+    assert_eq!(semaphore.available_permits(), 100);
+}
+
+/// tokio: of 40 waiters, one whose waker panicked cost 36 wake-ups and 8 permits; all six that were tried lost some.
+#[test]
+fn panicking_waker_costs_no_wake_up_and_no_permit() {
+    for culprit in [0, 20, 39] {
+        let semaphore = AsyncSemaphore::new(0);
+        let rung = Arc::new(AtomicUsize::new(0));
+        let good = waker({
+            let rung = Arc::clone(&rung);
+            move || {
+                // Ordering: Relaxed, one thread.
+                rung.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let bad = waker(|| panic!("a waker that panics"));
+        let mut line: Vec<_> = (0..40).map(|_| semaphore.acquire()).collect();
+        for (number, waiter) in line.iter_mut().enumerate() {
+            assert!(poll_with(waiter, if number == culprit { &bad } else { &good }).is_pending());
+        }
+        let panicked = catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(50)));
+        let message = panicked.unwrap_err();
+        assert_eq!(message.downcast_ref(), Some(&"a waker that panics"));
+        // Ordering: Relaxed, one thread.
+        assert_eq!(rung.load(Ordering::Relaxed), 39);
+        assert!(line.iter_mut().all(is_ready));
+        assert_eq!(semaphore.available_permits(), 50);
+    }
+}
+
+#[test]
+fn panicking_waker_leaves_nobody_behind_when_closed() {
+    let semaphore = AsyncSemaphore::new(0);
+    let bad = waker(|| panic!("a waker that panics"));
+    let mut waiters = line(&semaphore, 100, &bad);
+    assert!(catch_unwind(AssertUnwindSafe(|| semaphore.close())).is_err());
+    assert!(waiters.iter_mut().all(is_ready));
+}
+
+/// tokio: 200 000 waiters whose wakers release overflowed the stack.
+#[test]
+fn wakers_that_release_do_not_overflow_the_stack() {
+    // One release each, and two: the second kind fills the batch of wakers that are put aside.
+    for releases in [1, 2] {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let rung = Arc::new(AtomicUsize::new(0));
+        let releasing = waker({
+            let (semaphore, rung) = (Arc::clone(&semaphore), Arc::clone(&rung));
+            move || {
+                // Ordering: Relaxed, one thread.
+                rung.fetch_add(1, Ordering::Relaxed);
+                for _ in 0..releases {
+                    semaphore.add_permits(1);
+                }
+            }
+        });
+        const LEN: usize = 200_000;
+        let mut waiters = line(&semaphore, LEN, &releasing);
+        semaphore.add_permits(1);
+        // Ordering: Relaxed, one thread.
+        assert_eq!(rung.load(Ordering::Relaxed), LEN);
+        assert!(waiters.iter_mut().all(is_ready));
+        assert_eq!(semaphore.available_permits(), 1 + LEN * releases);
+    }
+}
+
+/// The same over two semaphores that release each other.
+#[test]
+fn wakers_that_release_another_semaphore_do_not_overflow_the_stack() {
+    let pair = Arc::new([AsyncSemaphore::new(0), AsyncSemaphore::new(0)]);
+    let to = |which: usize| {
+        let pair = Arc::clone(&pair);
+        waker(move || pair[which].add_permits(2))
+    };
+    let mut lines = [line(&pair[0], 50_000, &to(1)), line(&pair[1], 50_000, &to(0))];
+    pair[0].add_permits(1);
+    for line in &mut lines {
+        assert!(line.iter_mut().all(is_ready));
+    }
+    for semaphore in &*pair {
+        semaphore.close();
+    }
+}
+
+/// async-lock: polling a finished future took a second permit.
+#[test]
+fn finished_future_takes_no_second_permit() {
+    let semaphore = AsyncSemaphore::new(2);
+    let mut acquire = semaphore.acquire();
+    assert!(is_ready(&mut acquire));
+    assert!(catch_unwind(AssertUnwindSafe(|| is_ready(&mut acquire))).is_err());
+    drop(acquire);
+    assert_eq!(semaphore.available_permits(), 2);
+}
+
+/// tokio: permits beyond 2³² were lost in a merge; and asked for they could not be.
+#[test]
+fn weights_beyond_32_bits_are_kept() {
+    const HALF: usize = 1 << 33;
+    let semaphore = AsyncSemaphore::new(2 * HALF);
+    let mut permit = semaphore.try_acquire_weight(HALF).unwrap();
+    let mut waiter = semaphore.acquire_weight(HALF + 1);
+    assert!(!is_ready(&mut waiter));
+    drop(waiter);
+    permit.merge(semaphore.try_acquire_weight(HALF).unwrap());
+    assert_eq!(permit.num_permits(), 2 * HALF);
+    drop(permit);
+    assert_eq!(semaphore.available_permits(), 2 * HALF);
+}
+
+/// zio, Go: a request for more than there is. Here it waits, as strictly first come, first served says, and can be cancelled.
+#[test]
+fn request_for_more_than_exists_waits_until_they_do() {
+    let semaphore = AsyncSemaphore::new(3);
+    let mut too_many = semaphore.acquire_many(5);
+    assert!(!is_ready(&mut too_many));
+    let mut behind = semaphore.acquire();
+    assert!(!is_ready(&mut behind));
+    semaphore.add_permits(2);
+    assert!(is_ready(&mut too_many));
+    assert!(is_ready(&mut behind), "given back when the permit was dropped");
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(semaphore.acquire_weight(usize::MAX)))).is_err());
+}
+
+/// Kotlin (#2380): a lock was lost with a waiter that was cancelled after the grant and before it ran.
+#[test]
+fn grant_that_was_not_seen_goes_to_the_next() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters = line(&semaphore, 2, Waker::noop());
+    semaphore.add_permits(1);
+    drop(waiters.remove(0));
+    assert!(is_ready(&mut waiters[0]));
+}
+
+/// tokio (#6450): a waiter that was granted its permit and is not polled keeps it from all others. That is so by design; but it
+/// can be seen.
+#[test]
+fn granted_but_not_polled_can_be_seen() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters = line(&semaphore, 2, Waker::noop());
+    semaphore.add_permits(1);
+    assert_eq!(semaphore.waiters(), 2);
+    let shown = format!("{semaphore:?}");
+    assert!(shown.contains("line: [Granted, Waiting(1)]"), "{shown}");
+    assert!(is_ready(&mut waiters[0]));
+    let shown = format!("{semaphore:?}");
+    assert!(shown.contains("line: [Granted]"), "the permit was dropped and went on: {shown}");
+}
+
+/// A waker dropped inside of the semaphore may drop the last future that waits on it.
+#[test]
+fn dropping_a_waker_may_drop_a_waiter() {
+    struct Holds(OnceLock<Mutex<AcquireOwned>>);
+    impl Wake for Holds {
+        fn wake(self: Arc<Self>) {}
+    }
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let holds = Arc::new(Holds(OnceLock::new()));
+    let mut held = Arc::clone(&semaphore).acquire_owned();
+    assert!(!is_ready(&mut held));
+    holds.0.set(Mutex::new(held)).ok().unwrap();
+    let mut waiter = semaphore.acquire();
+    assert!(poll_with(&mut waiter, &Waker::from(holds)).is_pending());
+    // Replaces the waker, and so drops it, and so the first waiter.
+    assert!(!is_ready(&mut waiter));
+    semaphore.add_permits(1);
+    assert!(is_ready(&mut waiter));
+}
