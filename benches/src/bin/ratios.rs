@@ -1,0 +1,174 @@
+//! The short questions in one table, in less than twenty seconds: the tool to optimise with.
+//!
+//! Each row runs in many slices of a millisecond or two, and the peers take turns slice by slice, so that whatever else
+//! the machine does meets them all alike. The figure is the median slice: it stays where it is until half of them are
+//! disturbed.
+
+use std::time::{Duration, Instant};
+
+use benches::event::{Event, Row};
+use benches::peers::{Latchwork, Peer, Raw, Tokio};
+use benches::questions;
+use clap::Parser;
+use comfy_table::{CellAlignment, Table, presets};
+
+/// What latchwork's semaphore costs, beside its peers, in nanoseconds and in ratios
+#[derive(Debug, Parser)]
+struct CommandLine {
+    /// Only events whose name contains this
+    filter: Option<String>,
+    /// Slices of each row
+    #[arg(long, default_value_t = 201)]
+    slices: usize,
+    /// Microseconds of one slice, about
+    #[arg(long, default_value_t = 1500)]
+    slice_micros: u64,
+}
+
+fn main() {
+    let options = CommandLine::parse();
+    let wanted = |event: &Event| options.filter.as_deref().is_none_or(|filter| event.name.contains(filter));
+    let start = Instant::now();
+    let slice = Duration::from_micros(options.slice_micros);
+    let answers: Vec<Answer> = questions::short()
+        .into_iter()
+        .filter(wanted)
+        .map(|mut event| answer(&mut event, options.slices.max(1), slice))
+        .collect();
+    print(&answers);
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "\nMedians of {} slices of {slice:?} for each row, taken in turns; {seconds:.1} s.",
+        options.slices
+    );
+}
+
+/// Nanoseconds of each peer.
+struct Answer {
+    event: &'static str,
+    nanos: Vec<(&'static str, Spread)>,
+}
+
+/// What the slices of a row say: half of them lie between the quartiles.
+#[derive(Clone, Copy)]
+struct Spread {
+    median: f64,
+    quartiles: (f64, f64),
+}
+
+impl Answer {
+    fn of(&self, peer: &str) -> Option<Spread> {
+        self.nanos.iter().find(|(name, _)| *name == peer).map(|(_, spread)| *spread)
+    }
+
+    fn fastest_peer(&self) -> Option<(&'static str, f64)> {
+        self.nanos
+            .iter()
+            .filter(|(name, _)| ![Latchwork::NAME, Raw::NAME].contains(name))
+            .map(|(name, spread)| (*name, spread.median))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+/// A row that failed to happen so often, on a machine that is too busy, has no figure.
+const MOST_FAILURES: usize = 5;
+
+/// The slices of one row.
+struct Slices<'a> {
+    row: &'a mut Row,
+    rounds: u64,
+    nanos: Vec<f64>,
+    failures: usize,
+}
+
+impl<'a> Slices<'a> {
+    /// Finds how many rounds fill a slice. By doubling, which warms the row up as well.
+    fn new(row: &'a mut Row, slice: Duration) -> Self {
+        let mut slices = Self { row, rounds: 1, nanos: Vec::new(), failures: 0 };
+        while let Some(took) = slices.run() {
+            if took * 2 >= slice {
+                let fit = slices.rounds as f64 * slice.as_secs_f64() / took.as_secs_f64();
+                slices.rounds = (fit as u64).max(1);
+                break;
+            }
+            slices.rounds *= 2;
+        }
+        slices
+    }
+
+    fn run(&mut self) -> Option<Duration> {
+        while self.failures < MOST_FAILURES {
+            match self.row.run(self.rounds) {
+                None => self.failures += 1,
+                took => return took,
+            }
+        }
+        None
+    }
+
+    fn take_one(&mut self, per_round: u32) {
+        if let Some(took) = self.run() {
+            self.nanos.push(took.as_nanos() as f64 / (self.rounds as f64 * f64::from(per_round)));
+        }
+    }
+}
+
+fn answer(event: &mut Event, slices: usize, slice: Duration) -> Answer {
+    let mut peers: Vec<Slices<'_>> = event.rows.iter_mut().map(|row| Slices::new(row, slice)).collect();
+    for turn in 0..slices {
+        // There and back, so that nobody always comes after the same one.
+        if turn % 2 == 0 {
+            peers.iter_mut().for_each(|peer| peer.take_one(event.per_round));
+        } else {
+            peers.iter_mut().rev().for_each(|peer| peer.take_one(event.per_round));
+        }
+    }
+    let told = peers.iter_mut().filter(|peer| peer.failures < MOST_FAILURES);
+    let nanos = told.map(|peer| (peer.row.peer, spread(&mut peer.nanos))).collect();
+    Answer { event: event.name, nanos }
+}
+
+fn spread(taken: &mut [f64]) -> Spread {
+    taken.sort_by(f64::total_cmp);
+    let at = |quarters: usize| taken[(taken.len() - 1) * quarters / 4];
+    Spread { median: at(2), quartiles: (at(1), at(3)) }
+}
+
+fn print(answers: &[Answer]) {
+    let mut peers: Vec<&str> = Vec::new();
+    for (peer, _) in answers.iter().flat_map(|answer| &answer.nanos) {
+        if !peers.contains(peer) {
+            peers.push(peer);
+        }
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    let ends = ["ours/raw", "ours/tokio", "ours/fastest peer", "our quartiles"];
+    table.set_header(["event, ns"].iter().chain(&peers).chain(&ends));
+    for answer in answers {
+        let ours = answer.of(Latchwork::NAME);
+        let ratio = |other: Option<f64>| match (ours, other) {
+            (Some(ours), Some(other)) => format!("{:.2}", ours.median / other),
+            _ => "-".to_owned(),
+        };
+        let mut cells = vec![answer.event.to_owned()];
+        for peer in &peers {
+            cells.push(answer.of(peer).map_or("-".to_owned(), |spread| format!("{:.1}", spread.median)));
+        }
+        cells.push(ratio(answer.of(Raw::NAME).map(|spread| spread.median)));
+        cells.push(ratio(answer.of(Tokio::NAME).map(|spread| spread.median)));
+        cells.push(match (ours, answer.fastest_peer()) {
+            (Some(_), Some((peer, nanos))) => format!("{} {peer}", ratio(Some(nanos))),
+            _ => "-".to_owned(),
+        });
+        cells.push(ours.map_or("-".to_owned(), |ours| {
+            let (low, high) = ours.quartiles;
+            format!("{low:.1}-{high:.1}")
+        }));
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{table}");
+}

@@ -1,0 +1,47 @@
+//! A question as a table has it: an event, and one row for each peer.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::peers::Peer;
+
+/// Something that happens to a semaphore, and how long each peer takes over it.
+#[derive(Debug)]
+pub struct Event {
+    /// `question/event`.
+    pub name: &'static str,
+    /// How many of the things that the figure is about one round holds: 1000 waiters in a burst, for example.
+    pub per_round: u32,
+    /// The peers.
+    pub rows: Vec<Row>,
+}
+
+/// One peer's answer.
+pub struct Row {
+    /// Who.
+    pub peer: &'static str,
+    run: Box<dyn FnMut(u64) -> Option<Duration>>,
+}
+
+impl Row {
+    /// `run(n)` makes the event happen in `n` rounds, says how long they took, and checks that all is as before.
+    pub fn new<P: Peer>(mut run: impl FnMut(u64) -> Duration + 'static) -> Self {
+        Self::new_if_undisturbed::<P>(move |rounds| Some(run(rounds)))
+    }
+
+    /// As [`new`](Self::new), for an event that other programs can keep from happening.
+    pub fn new_if_undisturbed<P: Peer>(run: impl FnMut(u64) -> Option<Duration> + 'static) -> Self {
+        Self { peer: P::NAME, run: Box::new(run) }
+    }
+
+    /// Lets the event happen in so many rounds. `None` if the machine was too busy with something else.
+    pub fn run(&mut self, rounds: u64) -> Option<Duration> {
+        (self.run)(rounds)
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,20 @@
+//! The short questions. Each one is a list of events with a row for each peer.
+
+mod burst_1000;
+mod cancel_waiting;
+mod hand_over;
+mod threads;
+mod uncontended;
+
+use crate::event::Event;
+
+pub use self::burst_1000::burst_1000;
+pub use self::cancel_waiting::cancel_waiting;
+pub use self::hand_over::hand_over;
+pub use self::threads::threads;
+pub use self::uncontended::uncontended;
+
+/// All of them.
+pub fn short() -> Vec<Event> {
+    [uncontended(), hand_over(), cancel_waiting(), burst_1000(), threads()].into_iter().flatten().collect()
+}

@@ -1,0 +1,96 @@
+//! The wakers under the hand-polled questions.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+/// A waker that counts: its wake-ups, and how many copies of it there are.
+///
+/// Not `Waker::noop`: a runtime's waker counts references, so each copy that a semaphore makes costs two atomic operations
+/// on a shared word, and a wake-up costs something too. With a no-op waker needless copies would be free. And the counts
+/// show that whoever should have been woken was, and that nobody's waker was left behind.
+#[derive(Debug)]
+pub struct Counting {
+    wakes: Arc<Wakes>,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct Wakes(AtomicU64);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Ordering: Relaxed, a count that is read on the same thread.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Counting {
+    /// A waker of its own.
+    pub fn new() -> Self {
+        let wakes = Arc::new(Wakes(AtomicU64::new(0)));
+        Self { waker: Waker::from(Arc::clone(&wakes)), wakes }
+    }
+
+    /// What to poll with.
+    pub fn context(&self) -> Context<'_> {
+        Context::from_waker(&self.waker)
+    }
+
+    /// Wake-ups so far.
+    pub fn wakes(&self) -> u64 {
+        // Ordering: Relaxed, as in `wake_by_ref`.
+        self.wakes.0.load(Ordering::Relaxed)
+    }
+
+    /// Checks that no semaphore has kept a copy.
+    ///
+    /// # Panics
+    ///
+    /// If one has.
+    pub fn assert_no_copies(&self) {
+        // `wakes` and `waker`.
+        assert_eq!(Arc::strong_count(&self.wakes), 2, "a copy of the waker was left behind");
+    }
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// A waker that unparks this thread. One for each thread, so that waiting allocates nothing that is not the semaphore's.
+pub fn unparker() -> Waker {
+    Waker::from(Arc::new(Parked(thread::current())))
+}
+
+/// Runs a future on this thread, which sleeps meanwhile; `unparker` is this thread's.
+pub fn block_on<F: Future>(future: F, unparker: &Waker) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(unparker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        thread::park();
+    }
+}
