@@ -371,9 +371,9 @@ impl AsyncSemaphore {
     /// line.
     pub fn held(&self) -> usize {
         let mut in_debt = 0;
-        self.queue.for_each_waiter(|state| {
-            if let State::Debt(missing) = state {
-                in_debt += missing;
+        self.queue.for_each_waiter(|seen| {
+            if seen.state == State::Debt {
+                in_debt += seen.missing;
             }
         });
         (self.capacity() + in_debt).saturating_sub(self.available_permits())
@@ -409,7 +409,7 @@ impl AsyncSemaphore {
     /// How many wait now, those included that were granted their permits and have not been polled since. Walks the line.
     pub fn waiters(&self) -> usize {
         let mut waiters = 0;
-        self.queue.for_each_waiter(|state| waiters += usize::from(!matches!(state, State::Debt(_))));
+        self.queue.for_each_waiter(|seen| waiters += usize::from(seen.state != State::Debt));
         waiters
     }
 

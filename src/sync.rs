@@ -36,7 +36,12 @@ mod imp {
 
         thread_local! {
             static HANDLE: LocalHandle = COLLECTOR.register();
+            static RETIRED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
         }
+
+        /// A thread hands what it has retired to the collector each time it is so much. By itself it would keep up to 64 pieces
+        /// back, which is more than all that a semaphore with few waiters needs.
+        const HAND_OVER: u32 = 16;
 
         /// Keeps what is retired from now on from being freed.
         pub(crate) struct Guard(crossbeam_epoch::Guard);
@@ -55,6 +60,11 @@ mod imp {
             pub(crate) unsafe fn retire<T>(&self, retired: *mut T) {
                 // SAFETY: the caller's promise.
                 unsafe { self.0.defer_destroy(Shared::from(retired.cast_const())) };
+                let retired = RETIRED.get() + 1;
+                RETIRED.set(retired % HAND_OVER);
+                if retired == HAND_OVER {
+                    self.0.flush();
+                }
             }
         }
     }

@@ -48,7 +48,12 @@ impl Wait {
     fn poll(&mut self, queue: &Queue, context: &mut Context<'_>) -> Poll<Result<usize, AcquireError>> {
         let place = match self.stage {
             Stage::New => {
-                match queue.try_take_up_to(self.min, self.min + self.extra) {
+                let taken = if self.extra == 0 {
+                    queue.try_take(self.min).map(|()| self.min)
+                } else {
+                    queue.try_take_up_to(self.min, self.min + self.extra)
+                };
+                match taken {
                     Ok(taken) => return self.done(Ok(taken)),
                     Err(Refused::Closed) => return self.done(Err(AcquireError::closed())),
                     Err(Refused::NoPermits) => {}

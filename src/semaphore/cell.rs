@@ -15,66 +15,113 @@
 //!  ┌─────────┐             │       └────────► Closed(m) ◄┘   │    │    the semaphore is closed
 //!  │ Debt(m) │             └────────────────► Granted  ◄─────┘    │    a server brings the last missing permit
 //!  └────┬────┘                                   │                │
-//!       │ a server brings the last permit        │ owner sees it  │    owner is dropped
-//!       └────────────────────────► Gone ◄────────┴────────────────┘
+//!       │ a server brings the last permit        │                ▼    owner is dropped
+//!       │                                        │ owner      ┌───────────┐
+//!       │                                        │ leaves     │ Cancelled │
+//!       └────────────────────────► Gone ◄────────┴────────────┴───────────┘
 //! ```
 //!
 //! In `Updating`, `Waiting` and `Debt` a server that has too few permits lays them in: m goes down. All arrows lead
-//! forward, so a cell is used once; a server that meets `Granted`, `Closed` or `Gone` goes on to the next.
+//! forward, so a cell is used once; a server that meets one of the others goes on to the next.
 //!
-//! * C1. The slot belongs to the owner in `Updating` and in `Gone`, and to the server that moved the cell *from `Waiting`* to
+//! * C1. The slot belongs to the owner in `Updating` and in `Cancelled`, and to the server that moved the cell *from `Waiting`* to
 //!   `Granted` or `Closed`. A server that moves it from `Updating` leaves the slot alone; the owner is inside.
 //! * C2. The permits that were laid in are m less than the owner asked for. Who moves the cell to `Granted` brings the m that
-//!   were missing; who moves it to `Gone` or `Closed` sees that the owner gives back what was laid in.
+//!   were missing; who moves it to `Cancelled` or `Closed` sees that the owner gives back what was laid in.
+//! * C3. `Gone` is the last that its owner does with a cell. The memory may be freed from then on.
 
+use std::fmt;
 use std::task::Waker;
 
 use crate::fault::fault;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// The state word: the tag in the low bits, the missing permits above. `MAX_PERMITS` fits above by definition.
-const TAG_BITS: u32 = 3;
+/// The state word: the state in the low bits, the missing permits above. `MAX_PERMITS` fits above by definition.
+///
+/// A plain number with named states, and not an enum with the permits inside, because it is compared and swapped as a whole
+/// on the path that every waiter goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(usize);
 
+const STATE_BITS: u32 = 3;
+
+/// See the module's picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
 pub(super) enum State {
-    Empty,
+    Empty = 0,
     /// The owner is at the waker's slot.
-    Updating(usize),
+    Updating = 1,
     /// The owner sleeps, or is about to.
-    Waiting(usize),
+    Waiting = 2,
     /// Nobody waits here: these permits are taken out of circulation in their turn.
-    Debt(usize),
-    Granted,
-    Closed(usize),
-    /// The owner is through with the cell, or a debt is paid.
-    Gone,
+    Debt = 3,
+    Granted = 4,
+    Closed = 5,
+    Cancelled = 6,
+    /// Nobody will touch the cell again.
+    Gone = 7,
 }
 
-impl State {
-    fn pack(self) -> usize {
-        let (tag, missing) = match self {
-            Self::Empty => (0, 0),
-            Self::Updating(missing) => (1, missing),
-            Self::Waiting(missing) => (2, missing),
-            Self::Debt(missing) => (3, missing),
-            Self::Granted => (4, 0),
-            Self::Closed(missing) => (5, missing),
-            Self::Gone => (6, 0),
-        };
-        missing << TAG_BITS | tag
+impl Word {
+    const fn new(state: State, missing: usize) -> Self {
+        Self(missing << STATE_BITS | state as usize)
     }
 
-    fn unpack(word: usize) -> Self {
-        let missing = word >> TAG_BITS;
-        match word & ((1 << TAG_BITS) - 1) {
-            0 => Self::Empty,
-            1 => Self::Updating(missing),
-            2 => Self::Waiting(missing),
-            3 => Self::Debt(missing),
-            4 => Self::Granted,
-            5 => Self::Closed(missing),
-            _ => Self::Gone,
+    const fn is(self, state: State) -> bool {
+        self.0 & ((1 << STATE_BITS) - 1) == state as usize
+    }
+
+    const fn missing(self) -> usize {
+        self.0 >> STATE_BITS
+    }
+
+    const fn with_state(self, state: State) -> Self {
+        Self::new(state, self.missing())
+    }
+
+    /// Whether servers have nothing to do here, now or ever.
+    const fn is_over(self) -> bool {
+        self.0 & ((1 << STATE_BITS) - 1) >= State::Granted as usize
+    }
+
+    fn state(self) -> State {
+        match self.0 & ((1 << STATE_BITS) - 1) {
+            0 => State::Empty,
+            1 => State::Updating,
+            2 => State::Waiting,
+            3 => State::Debt,
+            4 => State::Granted,
+            5 => State::Closed,
+            6 => State::Cancelled,
+            _ => State::Gone,
+        }
+    }
+}
+
+/// A cell as who only looks sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) state: State,
+    /// Permits that it still needs, in the states that need some.
+    pub(super) missing: usize,
+}
+
+impl Seen {
+    /// Whether permits that are brought would be laid in here.
+    pub(super) fn is_in_need(self) -> bool {
+        matches!(self.state, State::Updating | State::Waiting | State::Debt)
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.state {
+            State::Updating | State::Waiting | State::Debt => {
+                f.debug_tuple(&format!("{:?}", self.state)).field(&self.missing).finish()
+            }
+            state => state.fmt(f),
         }
     }
 }
@@ -115,20 +162,22 @@ unsafe impl Sync for Cell {}
 
 impl Cell {
     pub(super) fn new() -> Self {
-        Self { state: AtomicUsize::new(State::Empty.pack()), waker: UnsafeCell::new(None) }
+        Self { state: AtomicUsize::new(Word::new(State::Empty, 0).0), waker: UnsafeCell::new(None) }
+    }
+
+    fn load(&self, ordering: Ordering) -> Word {
+        Word(self.state.load(ordering))
+    }
+
+    fn step(&self, from: Word, to: Word, success: Ordering, failure: Ordering) -> Result<(), Word> {
+        self.state.compare_exchange(from.0, to.0, success, failure).map(drop).map_err(Word)
     }
 
     /// For who only looks.
-    pub(super) fn peek(&self) -> State {
+    pub(super) fn look(&self) -> Seen {
         // Ordering: SeqCst, as this is also the second look of a server that found nobody: see [S2] in `queue.rs`.
-        State::unpack(self.state.load(Ordering::SeqCst))
-    }
-
-    fn step(&self, from: State, to: State, success: Ordering, failure: Ordering) -> Result<(), State> {
-        match self.state.compare_exchange(from.pack(), to.pack(), success, failure) {
-            Ok(_) => Ok(()),
-            Err(now) => Err(State::unpack(now)),
-        }
+        let word = self.load(Ordering::SeqCst);
+        Seen { state: word.state(), missing: word.missing() }
     }
 
     // === Coming: the cell gets an owner ===
@@ -136,34 +185,36 @@ impl Cell {
     /// Makes the caller the cell's owner, at its slot. False if somebody else was faster.
     pub(super) fn claim(&self, need: usize) -> bool {
         // Ordering: SeqCst, "I have come" [S1]: the owner's look at the counter must not be ordered before it.
-        self.step(State::Empty, State::Updating(need), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        let (empty, mine) = (Word::new(State::Empty, 0), Word::new(State::Updating, need));
+        self.step(empty, mine, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Leaves a debt in the cell. False if somebody else was faster.
     pub(super) fn claim_debt(&self, debt: usize) -> bool {
         // Ordering: SeqCst, as in `claim` [S1].
-        self.step(State::Empty, State::Debt(debt), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        let (empty, debt) = (Word::new(State::Empty, 0), Word::new(State::Debt, debt));
+        self.step(empty, debt, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     // === The owner ===
 
     /// How the wait ended; `None` while it lasts, in which case `waker` will be woken.
     pub(super) fn poll(&self, waker: &Waker) -> Option<Ended> {
-        // Ordering: Acquire on a final state receives what the servers did [C2]. Relaxed would do otherwise.
-        let mut state = State::unpack(self.state.load(Ordering::Acquire));
-        while let State::Waiting(missing) = state {
-            // Ordering: Acquire on failure, for the final state that it may have met [C2]. On success nothing is read:
-            // the slot is as the owner left it.
-            match self.step(state, State::Updating(missing), Ordering::Relaxed, Ordering::Acquire) {
-                Ok(()) => state = State::Updating(missing),
-                Err(now) => state = now,
+        // Ordering: Acquire receives what the servers did before they ended the wait [C2].
+        let mut word = self.load(Ordering::Acquire);
+        while word.is(State::Waiting) {
+            // Ordering: Acquire on failure, for the end of the wait that it may have met [C2]. On success nothing is read: the
+            // slot is as the owner left it.
+            match self.step(word, word.with_state(State::Updating), Ordering::Relaxed, Ordering::Acquire) {
+                Ok(()) => return self.publish(waker),
+                Err(now) => word = now,
             }
         }
-        if let State::Updating(_) = state { self.publish(waker) } else { Some(Self::ended(state)) }
+        if word.is(State::Updating) { self.publish(waker) } else { Some(Self::ended(word)) }
     }
 
     /// Puts `waker` into the slot and goes to sleep, unless the wait has ended meanwhile. The cell is `Updating`.
-    pub(super) fn publish(&self, waker: &Waker) -> Option<Ended> {
+    fn publish(&self, waker: &Waker) -> Option<Ended> {
         let replaced = self.waker.with_mut(|slot| {
             // SAFETY: the cell is `Updating` and we are its owner, so the slot is ours (C1).
             let slot = unsafe { &mut *slot };
@@ -176,64 +227,70 @@ impl Cell {
         // Foreign code, which may come back into this semaphore; a server that comes meanwhile does not wait for us.
         drop(replaced);
         // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut state = State::unpack(self.state.load(Ordering::Relaxed));
-        while let State::Updating(missing) = state {
+        let mut word = self.load(Ordering::Relaxed);
+        while word.is(State::Updating) {
+            let asleep = word.with_state(State::Waiting);
             if fault!(PublishWithoutLook) {
                 // Ordering: as below; the fault is that this is not a CAS.
-                self.state.store(State::Waiting(missing).pack(), Ordering::Release);
+                self.state.store(asleep.0, Ordering::Release);
                 return None;
             }
             let published = if fault!(WakerNotPublished) { Ordering::Relaxed } else { Ordering::Release };
             // Ordering: Release publishes the waker to the server that will take it [C1]. Relaxed on failure: what ended the
             // wait is read below.
-            match self.step(state, State::Waiting(missing), published, Ordering::Relaxed) {
+            match self.step(word, asleep, published, Ordering::Relaxed) {
                 Ok(()) => return None,
-                Err(now) => state = now,
+                Err(now) => word = now,
             }
         }
         // Ordering: Acquire receives what the servers did [C2].
-        let state = State::unpack(self.state.load(Ordering::Acquire));
+        let word = self.load(Ordering::Acquire);
         // The wait ended while we were `Updating`, so nobody else comes for the waker.
         self.drop_waker();
-        Some(Self::ended(state))
+        Some(Self::ended(word))
     }
 
     /// Gives up the wait. `Ok` says how many permits were still missing; `Err` that a server was faster.
     pub(super) fn cancel(&self) -> Result<usize, Ended> {
-        // Ordering: Acquire on a final state receives what the servers did, for it is passed on [C2].
-        let mut state = State::unpack(self.state.load(Ordering::Acquire));
+        // Ordering: Acquire receives what the servers did before they ended the wait, for it is passed on [C2].
+        let mut word = self.load(Ordering::Acquire);
         // `Updating` is met here when cloning the waker panicked, or when the owner saw a closed semaphore as it came.
-        while let State::Waiting(missing) | State::Updating(missing) = state {
+        while word.is(State::Waiting) || word.is(State::Updating) {
             // Ordering: Acquire also on success: the permits that were laid in are passed on, and with them what came
-            // before [C2]. No Release: a server that finds `Gone` reads nothing.
-            match self.step(state, State::Gone, Ordering::Acquire, Ordering::Acquire) {
+            // before [C2]. No Release: a server that finds `Cancelled` reads nothing.
+            match self.step(word, Word::new(State::Cancelled, 0), Ordering::Acquire, Ordering::Acquire) {
                 Ok(()) => {
                     self.drop_waker();
-                    return Ok(missing);
+                    return Ok(word.missing());
                 }
-                Err(now) => state = now,
+                Err(now) => word = now,
             }
         }
-        Err(Self::ended(state))
+        Err(Self::ended(word))
     }
 
-    /// The owner has seen how the wait ended, and will not look again.
+    /// The owner has seen how the wait ended, or cancelled it, and touches the cell for the last time.
     pub(super) fn leave(&self) {
-        // Ordering: Relaxed. Nobody else moves a cell that has ended, and to servers `Gone` is what it was before: over. The
-        // difference is for those who look for waiters that were granted a permit and do not come for it.
-        self.state.store(State::Gone.pack(), Ordering::Relaxed);
+        // Ordering: Release puts all that was done with the cell before its memory is freed; pairs with the Acquire in
+        // `is_gone` [R1]. A plain store, for nobody else moves a cell whose wait has ended.
+        self.state.store(Word::new(State::Gone, 0).0, Ordering::Release);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        // Ordering: Acquire, see `leave` [R1].
+        self.load(Ordering::Acquire).is(State::Gone)
     }
 
     /// The waker must not live as long as the cell: behind it is a whole task.
     fn drop_waker(&self) {
-        // SAFETY: the wait has ended otherwise than from `Waiting`, and we are the owner, so the slot is ours (C1).
+        // SAFETY: the cell is `Cancelled`, or its wait was ended from `Updating`, and we are its owner: the slot is ours (C1).
         drop(self.waker.with_mut(|slot| unsafe { (*slot).take() }));
     }
 
-    fn ended(state: State) -> Ended {
-        match state {
+    fn ended(word: Word) -> Ended {
+        match word.state() {
             State::Granted => Ended::Granted,
-            State::Closed(missing) => Ended::Closed { missing },
+            State::Closed => Ended::Closed { missing: word.missing() },
             other => unreachable!("the owner of a cell found it {other:?}"),
         }
     }
@@ -242,59 +299,57 @@ impl Cell {
 
     /// Brings `permits`, at least one.
     pub(super) fn feed(&self, permits: usize) -> Fed {
-        let mut state = self.peek();
+        // Ordering: SeqCst, a look as in `look` [S2].
+        let mut word = self.load(Ordering::SeqCst);
         loop {
-            let (missing, less): (usize, fn(usize) -> State) = match state {
-                State::Empty => return Fed::NobodyYet,
-                State::Granted | State::Closed(_) | State::Gone => return Fed::Over,
-                State::Updating(missing) => (missing, State::Updating),
-                State::Waiting(missing) => (missing, State::Waiting),
-                State::Debt(missing) => (missing, State::Debt),
+            if word.is_over() {
+                return Fed::Over;
+            }
+            if word.is(State::Empty) {
+                return Fed::NobodyYet;
+            }
+            let missing = word.missing();
+            let sated = missing <= permits;
+            let to = match sated {
+                false => Word::new(word.state(), missing - permits),
+                true if word.is(State::Debt) => Word::new(State::Gone, 0),
+                true => Word::new(State::Granted, 0),
             };
-            let to = match state {
-                _ if missing > permits => less(missing - permits),
-                State::Debt(_) => State::Gone,
-                _ => State::Granted,
-            };
+            let handed = if fault!(PermitCarriesNothing) { Ordering::Acquire } else { Ordering::AcqRel };
             // Ordering: Release hands on what the releasing side did before, which is what makes a permit a synchronisation
             // point [C2]; a chain of feeds is one release sequence. Acquire takes over the waker that the owner wrote before
             // `Waiting` [C1]. SeqCst on failure because that is a look at the cell like the first one.
-            let handed = if fault!(PermitCarriesNothing) { Ordering::Acquire } else { Ordering::AcqRel };
-            match self.step(state, to, handed, Ordering::SeqCst) {
-                Ok(()) if missing > permits => return Fed::Absorbed,
-                Ok(()) => return self.served(state, missing),
-                Err(now) => state = now,
+            match self.step(word, to, handed, Ordering::SeqCst) {
+                Ok(()) if !sated => return Fed::Absorbed,
+                Ok(()) if word.is(State::Debt) => return Fed::Paid { used: missing },
+                Ok(()) => return Fed::Served { used: missing, waker: self.take_waker(word) },
+                Err(now) => word = now,
             }
         }
     }
 
     /// Sends the owner home. Its waker, if it is to be woken.
     pub(super) fn close(&self) -> Option<Waker> {
-        let mut state = self.peek();
-        while let State::Waiting(missing) | State::Updating(missing) = state {
+        // Ordering: SeqCst, a look as in `look` [S2].
+        let mut word = self.load(Ordering::SeqCst);
+        while word.is(State::Waiting) || word.is(State::Updating) {
             // Ordering: as in `feed`.
-            match self.step(state, State::Closed(missing), Ordering::AcqRel, Ordering::SeqCst) {
-                Ok(()) => return self.take_waker(state),
-                Err(now) => state = now,
+            match self.step(word, word.with_state(State::Closed), Ordering::AcqRel, Ordering::SeqCst) {
+                Ok(()) => return self.take_waker(word),
+                Err(now) => word = now,
             }
         }
         None
     }
 
-    fn served(&self, from: State, used: usize) -> Fed {
-        match from {
-            State::Debt(_) => Fed::Paid { used },
-            _ => Fed::Served { used, waker: self.take_waker(from) },
-        }
-    }
-
-    /// After the cell's last step, which was ours.
-    fn take_waker(&self, from: State) -> Option<Waker> {
-        match from {
+    /// After the cell's last step, which was ours, and from `from`.
+    fn take_waker(&self, from: Word) -> Option<Waker> {
+        if from.is(State::Waiting) {
             // SAFETY: we moved the cell from `Waiting`, so the slot is ours (C1).
-            State::Waiting(_) => self.waker.with_mut(|slot| unsafe { (*slot).take() }),
+            self.waker.with_mut(|slot| unsafe { (*slot).take() })
+        } else {
             // The owner is at the slot, awake, and finds the new state when it is done.
-            _ => None,
+            None
         }
     }
 }

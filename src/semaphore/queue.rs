@@ -51,7 +51,7 @@
 //! | [C1] | owner publishes `Waiting` | server ends the wait | the waker |
 //! | [C2] | server feeds or ends a cell | owner sees the end | what came before the release |
 //! | [P] | every change of the counter that adds | every change that takes | what came before the release |
-//! | [R1] | owner lets go of a cell | sweeper claims the segment | that nobody is at the cell |
+//! | [R1] | owner leaves its cell | sweeper finds all cells left | that nobody is at the cell |
 //! | [R2] | sweeper leaves | next sweeper comes | the chain |
 //!
 //! # Progress
@@ -84,7 +84,7 @@ use crate::fault::fault;
 use crate::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use crate::sync::{epoch, seq_cst_for_loom};
 
-use super::cell::{Ended, State};
+use super::cell::{Ended, Seen, State};
 use super::row::{Front, Place, Row};
 use super::wakes::Frame;
 
@@ -150,7 +150,24 @@ impl Queue {
     // === Taking ===
 
     pub(super) fn try_take(&self, need: usize) -> Result<(), Refused> {
-        self.try_take_up_to(need, need).map(drop)
+        if self.is_closed() {
+            return Err(Refused::Closed);
+        }
+        // More than MAX_PERMITS are never free, and more than that would not be a number here.
+        let need = isize::try_from(need).unwrap_or(isize::MAX);
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut free = self.counter.load(Ordering::Relaxed);
+        while free >= need {
+            // Ordering: Acquire receives what the last holders did [P]. Relaxed on failure: only the number is read, and it is
+            // tried again.
+            match self.counter.compare_exchange_weak(free, free - need, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return Ok(()),
+                Err(now) => free = now,
+            }
+        }
+        // None are to be had even where `NONE_FREE` is less.
+        if need == 0 { Ok(()) } else { Err(Refused::NoPermits) }
     }
 
     /// Takes as many free permits as there are, from `min` to `max`.
@@ -161,7 +178,6 @@ impl Queue {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut free = self.counter.load(Ordering::Relaxed);
         loop {
-            // None is in `NONE_FREE`, which is not the same as zero only if it is asked whether somebody may be waiting.
             let taken = max.min(free.max(0) as usize);
             if taken < min {
                 return Err(Refused::NoPermits);
@@ -170,8 +186,7 @@ impl Queue {
                 return Ok(0);
             }
             let rest = free - taken as isize;
-            // Ordering: Acquire receives what the last holders did [P]. Relaxed on failure: only the number is read, and it is
-            // tried again.
+            // Ordering: as in `try_take` [P].
             match self.counter.compare_exchange_weak(free, rest, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Ok(taken),
                 Err(now) => free = now,
@@ -190,18 +205,25 @@ impl Queue {
         place
     }
 
-    /// The second half of coming, and of looking again: brings to the row what is in the counter, if anything is.
+    /// The second half of coming: brings to the row what is in the counter, if anything is.
     fn take_what_lies_about(&self) {
-        // Ordering: SeqCst, the waiter's look at the counter [S3].
+        let permits = self.take_all();
+        self.bring(permits);
+    }
+
+    /// Takes all free permits into the caller's hand, and leaves `NONE_FREE`: from then on releases go to the row.
+    fn take_all(&self) -> usize {
+        // Ordering: SeqCst, a waiter's look at the counter [S3].
         let mut free = self.counter.load(Ordering::SeqCst);
         while free >= 0 {
-            // Ordering: SeqCst, as part of S3 and S4: from here on releases go to the row. Includes the Acquire that receives
-            // what the releasers did [P]; it is passed on with the permits.
+            // Ordering: SeqCst, as part of S3 and S4. Includes the Acquire that receives what the releasers did [P]; it is
+            // passed on with the permits.
             match self.counter.compare_exchange_weak(free, NONE_FREE, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return self.bring(free as usize),
+                Ok(_) => return free as usize,
                 Err(now) => free = now,
             }
         }
+        0
     }
 
     /// How the wait at `place` ended; `None` while it lasts, in which case `waker` will be woken. Ends the ownership of the cell
@@ -214,9 +236,8 @@ impl Queue {
         // SAFETY: the caller owns the cell.
         let cell = unsafe { place.cell() };
         let ended = cell.poll(waker)?;
-        cell.leave();
         // SAFETY: the caller owns the cell, and by our contract does so no longer.
-        unsafe { self.row.let_go(place) };
+        unsafe { self.row.leave(place) };
         Some(ended)
     }
 
@@ -235,9 +256,8 @@ impl Queue {
             // If we come first, a server goes on to the next; if it comes first, what it brought is ours to pass on.
             Err(Ended::Granted) => need,
         };
-        cell.leave();
         // SAFETY: the caller owns the cell, and by our contract does so no longer.
-        unsafe { self.row.let_go(place) };
+        unsafe { self.row.leave(place) };
         self.give_back(laid_in);
     }
 
@@ -252,7 +272,7 @@ impl Queue {
         let mut free = self.counter.load(Ordering::Relaxed);
         while free >= 0 {
             let more = free + permits as isize;
-            // Ordering: Release hands on what the holder did [P]. Relaxed on failure, as in `try_take_up_to`.
+            // Ordering: Release hands on what the holder did [P]. Relaxed on failure, as in `try_take`.
             match self.counter.compare_exchange_weak(free, more, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => free = now,
@@ -387,17 +407,8 @@ impl Queue {
         if fault!(NoSecondLook) || !self.row.is_awaited(guard) {
             return 0;
         }
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut free = self.counter.load(Ordering::Relaxed);
-        while free >= 0 {
-            // Ordering: SeqCst, as in `take_what_lies_about`.
-            match self.counter.compare_exchange_weak(free, NONE_FREE, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return free as usize,
-                Err(now) => free = now,
-            }
-        }
-        // Somebody else has taken them, and brings them.
-        0
+        // If there are none any more, somebody else has taken them, and brings them.
+        self.take_all()
     }
 
     // === Closing, resizing, looking ===
@@ -474,11 +485,13 @@ impl Queue {
     }
 
     /// Shows every cell that somebody is in, from the oldest on, at some moment of the call each.
-    pub(super) fn for_each_waiter(&self, mut show: impl FnMut(State)) {
+    pub(super) fn for_each_waiter(&self, mut show: impl FnMut(Seen)) {
         let guard = epoch::pin();
-        self.row.for_each(&guard, |cell| match cell.peek() {
-            State::Empty | State::Gone => {}
-            state => show(state),
+        self.row.for_each(&guard, |cell| {
+            let seen = cell.look();
+            if !matches!(seen.state, State::Empty | State::Cancelled | State::Gone) {
+                show(seen);
+            }
         });
     }
 }
@@ -486,8 +499,8 @@ impl Queue {
 impl fmt::Debug for Queue {
     /// Shows the line: who waits for how many.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut states = Vec::new();
-        self.for_each_waiter(|state| states.push(state));
+        let mut states: Vec<Seen> = Vec::new();
+        self.for_each_waiter(|seen| states.push(seen));
         f.debug_list().entries(states).finish()
     }
 }

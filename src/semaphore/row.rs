@@ -7,7 +7,7 @@
 //! waiter, `head` for the next server; within a segment an index does the same. Hints are only ever behind the truth, never
 //! ahead of it (R1), so they need no atomic step of their own.
 //!
-//! A segment is *dead* when all its cells are through: their owners have gone, or their debts are paid. Dead segments are
+//! A segment is *dead* when all its cells are `Gone`: their owners have left, or their debts are paid. Dead segments are
 //! taken out of the chain wherever they are, so that memory follows those who wait and not those who have waited.
 //!
 //! # Invariants
@@ -15,16 +15,16 @@
 //! * R1. Every cell left of a `head` hint is over (it will never take a permit again); every cell left of a `tail` hint is
 //!   claimed. Both properties are for ever, so a stale hint, or one that is set back by a slow thread, is still true.
 //! * R2. Only the last segment has `Empty` cells: the next one is appended when all are claimed.
-//! * R3. A segment's word `holds` counts its cells that are not through, and the hints that stand on it, and says whether it
-//!   is in the chain. A hint moves only to a segment in the chain, by counting itself in. So a segment on which a hint stands,
-//!   or whose cells are not all through, is in the chain.
+//! * R3. A segment's word `holds` counts the hints that stand on it, and says whether it is in the chain. A hint moves only to
+//!   a segment in the chain, by counting itself in. So a segment on which a hint stands is in the chain; and so is one with a
+//!   cell that is not `Gone`, since only dead segments are taken out.
 //! * R4. Out of the chain comes a segment only by the sweeper, of which there is one at a time: it swaps the word of a dead
-//!   segment that is not the last for zero, makes the predecessor point past it, and then retires it. Nothing else is ever
-//!   freed while the row lives.
+//!   segment that is not the last, and on which no hint stands, for zero, makes the predecessor point past it, and then
+//!   retires it. Nothing else is ever freed while the row lives.
 //!
 //! # Why a reader never meets freed memory
 //!
-//! Readers are pinned (crossbeam-epoch), and a retired segment is freed when every reader that was pinned at the time has
+//! Readers are pinned (`sync::epoch`), and a retired segment is freed when every reader that was pinned at the time has
 //! left. A reader starts from a hint, which points to a segment in the chain at that moment (R3), and goes on by `next`. Say it
 //! comes from segment Y to X. If Y was in the chain when the reader read `next`, X had not been retired yet. If Y had been taken
 //! out after the reader was pinned, its `next` is what it was at that time, and was in the chain then; so X was retired after
@@ -32,8 +32,13 @@
 //!
 //! # Cost
 //!
-//! A sweep walks the chain, and starts when at least half of its segments are dead, so each segment pays for a step or two over
-//! its life. What it leaves is at most as many dead segments as living ones, and two.
+//! A sweep walks the chain. It starts when at least half of the chain's segments are known to be dead, or when the chain is
+//! twice as long as the last sweep left it; so each segment pays for a step or two over its life. What stays is at most as many
+//! dead segments as living ones, and a few.
+//!
+//! That a segment has died is noticed by the owner that leaves it last, who looks at the other cells before it leaves. Of two
+//! that leave at the very same moment, each may take the other for the last, and then nobody notices: such a segment stays
+//! until the next sweep, which looks at them all. It would take an atomic step for each waiter to be sure.
 
 use std::ptr;
 use std::task::Waker;
@@ -47,11 +52,13 @@ use super::cell::{Cell, Fed, State};
 /// Cells to a segment. Two for the model checker, so that its few waiters cross borders.
 pub(super) const CELLS: usize = if cfg!(latchwork_loom) { 2 } else { 32 };
 
-/// In `holds`: the segment is in the chain. Above what cells and hints can add up to.
+/// A chain of so many segments is not worth sweeping.
+const FEW: usize = 4;
+
+/// In `holds`: the segment is in the chain. Above what hints can add up to.
 const LINKED: usize = 1 << (usize::BITS - 1);
 /// In `holds`: a hint stands here, or somebody is about to move one here.
-const HINT: usize = 1 << 8;
-const _: () = assert!(CELLS < HINT);
+const HINT: usize = 1;
 
 #[derive(Debug)]
 pub(super) struct Segment {
@@ -61,16 +68,19 @@ pub(super) struct Segment {
     claimed: AtomicUsize,
     /// Every cell before this one is over.
     over: AtomicUsize,
+    /// A cell that was not `Gone` when somebody looked. Where to look next.
+    alive: AtomicUsize,
     cells: [Cell; CELLS],
 }
 
 impl Segment {
     fn new() -> Box<Self> {
         Box::new(Self {
-            holds: AtomicUsize::new(LINKED + CELLS),
+            holds: AtomicUsize::new(LINKED),
             next: AtomicPtr::new(ptr::null_mut()),
             claimed: AtomicUsize::new(0),
             over: AtomicUsize::new(0),
+            alive: AtomicUsize::new(0),
             cells: std::array::from_fn(|_| Cell::new()),
         })
     }
@@ -79,8 +89,27 @@ impl Segment {
         &self.cells[index]
     }
 
+    /// Whether all cells are `Gone`, but for `myself` if given.
+    ///
+    /// Looks on from where the last look found somebody. Who has gone does not come back, so over the life of a segment
+    /// all these looks together go round once.
+    fn is_dead(&self, myself: Option<usize>) -> bool {
+        // Ordering: Relaxed, any cell will do to start from.
+        let first = self.alive.load(Ordering::Relaxed);
+        for index in (first..CELLS).chain(0..first) {
+            if Some(index) != myself && !self.cells[index].is_gone() {
+                if index != first {
+                    // Ordering: Relaxed, as above.
+                    self.alive.store(index, Ordering::Relaxed);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
     /// Counts a hint in. False if the segment is out of the chain.
-    fn hold(&self, dead: &AtomicIsize) -> bool {
+    fn hold(&self) -> bool {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut holds = self.holds.load(Ordering::Relaxed);
         while holds & LINKED != 0 {
@@ -88,13 +117,7 @@ impl Segment {
             // caller's pin until the hint is there.
             match self.holds.compare_exchange_weak(holds, holds + HINT, Ordering::Relaxed, Ordering::Relaxed)
             {
-                Ok(_) => {
-                    if holds == LINKED {
-                        // Ordering: Relaxed, see `Row::dead`.
-                        dead.fetch_sub(1, Ordering::Relaxed);
-                    }
-                    return true;
-                }
+                Ok(_) => return true,
                 Err(now) => holds = now,
             }
         }
@@ -112,13 +135,15 @@ pub(super) struct Row {
     tail: AtomicPtr<Segment>,
     /// Segments in the chain.
     linked: AtomicUsize,
-    /// Segments in the chain that are dead. Only says when to sweep, so it may be off for a moment, and even below zero.
+    /// Segments in the chain that are known to be dead. Only says when to sweep, so it may be off.
     dead: AtomicIsize,
+    /// How long the chain may get before it is swept in any case.
+    sweep_at: AtomicUsize,
     /// Whether somebody sweeps. Nobody waits for this: who finds it set leaves, and the sweeper looks again.
     sweeping: AtomicBool,
 }
 
-/// A claimed cell. Its segment lives until [`Row::let_go`].
+/// A claimed cell. Its segment lives until [`Row::leave`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     segment: *const Segment,
@@ -128,9 +153,9 @@ pub(super) struct Place {
 impl Place {
     /// # Safety
     ///
-    /// The caller owns the cell, and has not let go of it.
+    /// The caller owns the cell, and has not left it.
     pub(super) unsafe fn cell<'a>(self) -> &'a Cell {
-        // SAFETY: the cell is not through, so its segment is in the chain and not freed (R3, R4).
+        // SAFETY: the cell is not `Gone`, so its segment is in the chain and not freed (R3, R4).
         unsafe { &*self.segment }.cell(self.index)
     }
 }
@@ -156,6 +181,7 @@ impl Row {
             tail: AtomicPtr::new(ptr::null_mut()),
             linked: AtomicUsize::new(0),
             dead: AtomicIsize::new(0),
+            sweep_at: AtomicUsize::new(FEW),
             sweeping: AtomicBool::new(false),
         }
     }
@@ -169,6 +195,7 @@ impl Row {
             tail: AtomicPtr::new(ptr::null_mut()),
             linked: AtomicUsize::new(0),
             dead: AtomicIsize::new(0),
+            sweep_at: AtomicUsize::new(FEW),
             sweeping: AtomicBool::new(false),
         }
     }
@@ -209,17 +236,20 @@ impl Row {
         }
     }
 
-    /// The owner is through with its cell.
+    /// The owner leaves its cell, whose wait has ended.
     ///
     /// # Safety
     ///
     /// The caller owns the cell, and does not touch it again.
-    pub(super) unsafe fn let_go(&self, place: Place) {
-        // Ordering: Release puts all that the owner did with the cell before the sweeper's claim of the segment [R1]. Once
-        // this is done the segment may be freed at any moment, so the word is the last thing that is touched.
-        // SAFETY: the caller owns the cell, so until this very step the segment is in the chain (R3, R4).
-        let before = unsafe { &*place.segment }.holds.fetch_sub(1, Ordering::Release);
-        self.left(before - 1);
+    pub(super) unsafe fn leave(&self, place: Place) {
+        // SAFETY: the caller owns the cell, which is not `Gone`, so the segment is in the chain (R3, R4).
+        let segment = unsafe { &*place.segment };
+        // Before we leave, because afterwards the segment may be freed at any moment.
+        let last = segment.is_dead(Some(place.index));
+        segment.cell(place.index).leave();
+        if last {
+            self.died(&crate::sync::epoch::pin());
+        }
     }
 
     // === Servers ===
@@ -227,7 +257,7 @@ impl Row {
     /// Brings `permits` to the oldest cell that can take some.
     pub(super) fn serve(&self, permits: usize, guard: &Guard) -> Front {
         let mut front = Front::Nobody;
-        self.visit(guard, |place, cell| match cell.feed(permits) {
+        self.visit(guard, |segment, cell| match cell.feed(permits) {
             Fed::Over => Visit::Over,
             Fed::NobodyYet => Visit::Stop,
             Fed::Absorbed => {
@@ -240,8 +270,10 @@ impl Row {
             }
             Fed::Paid { used } => {
                 front = Front::Served { used, waker: None };
-                // SAFETY: a paid debt has no owner, and the server that paid it stands in for one.
-                unsafe { self.let_go(place) };
+                // A paid debt is `Gone`, and has no owner that would look.
+                if segment.is_dead(None) {
+                    self.died(guard);
+                }
                 Visit::OverAndStop
             }
         });
@@ -251,13 +283,10 @@ impl Row {
     /// Whether somebody has come who is not served.
     pub(super) fn is_awaited(&self, guard: &Guard) -> bool {
         let mut awaited = false;
-        self.visit(guard, |_, cell| match cell.peek() {
-            State::Granted | State::Closed(_) | State::Gone => Visit::Over,
-            State::Empty => Visit::Stop,
-            State::Updating(_) | State::Waiting(_) | State::Debt(_) => {
-                awaited = true;
-                Visit::Stop
-            }
+        self.visit(guard, |_, cell| {
+            let seen = cell.look();
+            awaited = seen.is_in_need();
+            if awaited || seen.state == State::Empty { Visit::Stop } else { Visit::Over }
         });
         awaited
     }
@@ -272,9 +301,9 @@ impl Row {
                 none_left = false;
                 return Visit::OverAndStop;
             }
-            match cell.peek() {
+            match cell.look().state {
                 State::Empty => Visit::Stop,
-                State::Debt(_) => Visit::Skip,
+                State::Debt => Visit::Skip,
                 _ => Visit::Over,
             }
         });
@@ -286,7 +315,7 @@ impl Row {
         let mut segment = self.load(&self.oldest, guard);
         while let Some(here) = segment {
             for cell in &here.cells {
-                if cell.peek() == State::Empty {
+                if cell.look().state == State::Empty {
                     return;
                 }
                 show(cell);
@@ -296,14 +325,14 @@ impl Row {
     }
 
     /// Goes from the first cell that is not known to be over to the end of the row, or until told to stop.
-    fn visit(&self, guard: &Guard, mut visit: impl FnMut(Place, &Cell) -> Visit) {
+    fn visit(&self, guard: &Guard, mut visit: impl FnMut(&Segment, &Cell) -> Visit) {
         let Some(mut segment) = self.start(&self.head, guard) else { return };
         let mut all_over = true;
         loop {
             // Ordering: Relaxed, R1.
             let first = segment.over.load(Ordering::Relaxed);
             for index in first..CELLS {
-                let visited = visit(Place { segment, index }, segment.cell(index));
+                let visited = visit(segment, segment.cell(index));
                 all_over &= matches!(visited, Visit::Over | Visit::OverAndStop);
                 if all_over {
                     // Ordering: Relaxed, R1. A plain store, because being set back does no harm.
@@ -349,7 +378,7 @@ impl Row {
         self.link(&last.next, guard)
     }
 
-    fn link<'g>(&self, link: &AtomicPtr<Segment>, _pinned: &'g Guard) -> &'g Segment {
+    fn link<'g>(&self, link: &AtomicPtr<Segment>, guard: &'g Guard) -> &'g Segment {
         let new = Box::into_raw(Segment::new());
         // Ordering: SeqCst, a part of "I have come" [S1]; includes the Release that publishes the segment's content, and on
         // failure the Acquire that receives another's.
@@ -357,6 +386,7 @@ impl Row {
             Ok(_) => {
                 // Ordering: Relaxed, see `Row::dead`.
                 self.linked.fetch_add(1, Ordering::Relaxed);
+                self.tidy(guard);
                 // SAFETY: in the chain, and freed no sooner than the guard is dropped.
                 unsafe { &*new }
             }
@@ -380,7 +410,7 @@ impl Row {
         if !stands.is_null() && !ptr::eq(stands, from) {
             return;
         }
-        if !to.hold(&self.dead) {
+        if !to.hold() {
             return;
         }
         let to_pointer = ptr::from_ref(to).cast_mut();
@@ -391,37 +421,30 @@ impl Row {
         if !left.is_null() {
             // SAFETY: a hint that we have counted (or that we took over with the CAS) still holds it; and we are pinned.
             let left = unsafe { &*left };
-            // Ordering: Release, as in `let_go` [R1].
-            let before = left.holds.fetch_sub(HINT, Ordering::Release);
-            self.left_pinned(before - HINT, guard);
+            // Ordering: Relaxed, as in `hold`. It may be dead and have waited only for us, so it is time to look.
+            left.holds.fetch_sub(HINT, Ordering::Relaxed);
+            self.tidy(guard);
         }
     }
 
-    /// To be called with what is left in the `holds` that the caller has just gone out of.
-    fn left(&self, holds: usize) {
-        if holds == LINKED {
-            self.left_pinned(holds, &crate::sync::epoch::pin());
-        }
-    }
-
-    fn left_pinned(&self, holds: usize, guard: &Guard) {
-        if holds != LINKED {
-            return;
-        }
+    /// A segment was left by its last owner.
+    fn died(&self, guard: &Guard) {
         // Ordering: AcqRel, so that the sweeper which did not see this will see it when it looks again: it hands `sweeping`
         // back by a read-modify-write, which ours in `tidy` comes before or after.
         self.dead.fetch_add(1, Ordering::AcqRel);
         self.tidy(guard);
     }
 
-    /// Sweeps if at least half of the chain is dead.
+    /// Sweeps if it is worth it: see the essay's "Cost".
     fn tidy(&self, guard: &Guard) {
         loop {
-            // Ordering: Relaxed for both, see `dead`; that a sweep is not forgotten is by the swaps below.
-            let dead = self.dead.load(Ordering::Relaxed);
+            // Ordering: Relaxed for all three, they only say when; that a sweep is not forgotten is by the swaps below.
+            let dead = self.dead.load(Ordering::Relaxed).max(0) as usize;
             // Ordering: as above.
             let linked = self.linked.load(Ordering::Relaxed);
-            if dead <= 0 || (dead as usize).saturating_mul(2) < linked {
+            // Ordering: as above.
+            let long = linked >= self.sweep_at.load(Ordering::Relaxed);
+            if !long && (dead == 0 || dead * 2 < linked) {
                 return;
             }
             // Ordering: AcqRel. If it is set, our Release shows the sweeper the segment that we have counted, for it swaps after
@@ -438,15 +461,24 @@ impl Row {
         }
     }
 
-    /// Takes the dead segments out of the chain, but for the last one. Says how many. The caller is the only sweeper.
+    /// Takes the dead segments out of the chain, but for the last one and those on which a hint stands. Says how many. The
+    /// caller is the only sweeper.
     fn sweep(&self, guard: &Guard) -> usize {
-        let mut swept = 0;
+        // Ordering: Relaxed, see `dead`. Those that die while we walk may be counted twice.
+        let known = self.dead.load(Ordering::Relaxed);
+        let (mut swept, mut stays, mut stays_dead) = (0, 0, 0);
         let mut link = &self.oldest;
         while let Some(segment) = self.load(link, guard) {
+            stays += 1;
             let Some(next) = self.next(segment, guard) else { break };
-            // Ordering: Acquire receives all that was done with the cells, before they are freed [R1]. Relaxed on failure:
-            // not dead.
-            if segment.holds.compare_exchange(LINKED, 0, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if !segment.is_dead(None) {
+                link = &segment.next;
+                continue;
+            }
+            // Ordering: Relaxed. What was done with the cells was received when they were seen to be `Gone` [R1]; a hint that
+            // comes or goes is ordered by this word alone.
+            if segment.holds.compare_exchange(LINKED, 0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+                stays_dead += 1;
                 link = &segment.next;
                 continue;
             }
@@ -456,11 +488,14 @@ impl Row {
             // and only this sweeper has taken its word to zero, so it is retired once.
             unsafe { guard.retire(ptr::from_ref(segment).cast_mut()) };
             swept += 1;
+            stays -= 1;
         }
-        // Ordering: Relaxed for both, see `dead`.
+        // Ordering: Relaxed for all three, see `tidy`.
         self.linked.fetch_sub(swept, Ordering::Relaxed);
         // Ordering: as above.
-        self.dead.fetch_sub(swept as isize, Ordering::Relaxed);
+        self.dead.fetch_sub(known - stays_dead, Ordering::Relaxed);
+        // Ordering: as above.
+        self.sweep_at.store(2 * stays + FEW, Ordering::Relaxed);
         swept
     }
 }

@@ -96,8 +96,7 @@ macro_rules! acquire_many {
 }
 
 acquire_many! {
-    // TODO: latchwork has no `acquire_many` yet. Once it has, this line turns its row on:
-    // crate::peers::Latchwork => |semaphore, n| semaphore.acquire_many(n);
+    crate::peers::Latchwork => |semaphore, n| semaphore.acquire_many(n);
     Tokio => |semaphore, n| semaphore.acquire_many(n);
     Asyncband => |semaphore, n| semaphore.acquire(n as usize);
     Intrusive => |semaphore, n| semaphore.acquire(n as usize);
