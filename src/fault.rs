@@ -42,6 +42,12 @@ pub enum Fault {
     PermitCarriesNothing,
     /// A lowered capacity that finds too few free permits leaves no debt.
     NoDebt,
+    /// A segment is swept though a hint stands on it.
+    SweptUnderHint,
+    /// What is retired is freed though somebody reads it.
+    FreedUnderReaders,
+    /// A segment is swept though not all have left it.
+    SweptUnderOwner,
     /// A sweeper that is done does not look again.
     SweeperDoesNotLookAgain,
 }

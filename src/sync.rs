@@ -43,6 +43,23 @@ mod imp {
         /// back, which is more than all that a semaphore with few waiters needs.
         const HAND_OVER: u32 = 16;
 
+        /// In a model, tells whether what it is part of was freed.
+        #[derive(Debug)]
+        pub(crate) struct Canary;
+
+        impl Canary {
+            pub(crate) const fn new() -> Self {
+                Self
+            }
+
+            pub(crate) fn assert_alive(&self) {}
+        }
+
+        pub(crate) trait Retire {
+            #[expect(dead_code, reason = "asked for in models")]
+            fn canary(&self) -> &Canary;
+        }
+
         /// Keeps what is retired from now on from being freed.
         pub(crate) struct Guard(crossbeam_epoch::Guard);
 
@@ -57,7 +74,7 @@ mod imp {
             /// # Safety
             ///
             /// `retired` came from `Box::into_raw`, is retired once, and cannot be reached by who is not pinned now.
-            pub(crate) unsafe fn retire<T>(&self, retired: *mut T) {
+            pub(crate) unsafe fn retire<T: Retire>(&self, retired: *mut T) {
                 // SAFETY: the caller's promise.
                 unsafe { self.0.defer_destroy(Shared::from(retired.cast_const())) };
                 let retired = RETIRED.get() + 1;
@@ -157,14 +174,37 @@ mod imp {
 
     /// The strictest scheme that keeps crossbeam-epoch's promise: what is retired is freed the moment that nobody is pinned.
     ///
-    /// It is made of std's cells, which loom does not see, so it adds no order between the model's threads; these all run
-    /// on one real thread, so a thread-local is shared by them.
+    /// Freed things are buried and not given back, so that whoever still comes to one meets its dead canary. All this is made
+    /// of std's cells, which loom does not see, so it adds no order between the model's threads; these all run on one real
+    /// thread, so a thread-local is shared by them.
     pub(crate) mod epoch {
         use std::cell::{Cell, RefCell};
 
+        /// Tells whether what it is part of was freed.
+        #[derive(Debug)]
+        pub(crate) struct Canary(Cell<bool>);
+
+        // SAFETY: all threads of a model run on one real thread.
+        unsafe impl Sync for Canary {}
+
+        impl Canary {
+            pub(crate) const fn new() -> Self {
+                Self(Cell::new(true))
+            }
+
+            pub(crate) fn assert_alive(&self) {
+                assert!(self.0.get(), "read after it was freed");
+            }
+        }
+
+        pub(crate) trait Retire: 'static {
+            fn canary(&self) -> &Canary;
+        }
+
         std::thread_local! {
             static PINNED: Cell<usize> = const { Cell::new(0) };
-            static RETIRED: RefCell<Vec<Box<dyn std::any::Any>>> = const { RefCell::new(Vec::new()) };
+            static RETIRED: RefCell<Vec<Box<dyn Retire>>> = const { RefCell::new(Vec::new()) };
+            static BURIED: RefCell<Vec<Box<dyn Retire>>> = const { RefCell::new(Vec::new()) };
         }
 
         pub(crate) struct Guard(());
@@ -175,10 +215,13 @@ mod imp {
         }
 
         impl Guard {
-            pub(crate) unsafe fn retire<T: 'static>(&self, retired: *mut T) {
+            pub(crate) unsafe fn retire<T: Retire>(&self, retired: *mut T) {
                 // SAFETY: the caller's promise.
                 let retired = unsafe { Box::from_raw(retired) };
                 RETIRED.with_borrow_mut(|all| all.push(retired));
+                if crate::fault::fault!(FreedUnderReaders) {
+                    bury();
+                }
             }
         }
 
@@ -186,9 +229,21 @@ mod imp {
             fn drop(&mut self) {
                 PINNED.set(PINNED.get() - 1);
                 if PINNED.get() == 0 {
-                    drop(RETIRED.take());
+                    bury();
                 }
             }
+        }
+
+        fn bury() {
+            for freed in RETIRED.take() {
+                freed.canary().0.set(false);
+                BURIED.with_borrow_mut(|all| all.push(freed));
+            }
+        }
+
+        /// Nobody can come any more: the row that the buried ones were part of is gone.
+        pub(crate) fn forget_buried() {
+            drop(BURIED.take());
         }
     }
 

@@ -45,7 +45,7 @@ use std::task::Waker;
 
 use crate::fault::fault;
 use crate::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
-use crate::sync::epoch::Guard;
+use crate::sync::epoch::{Canary, Guard, Retire};
 
 use super::cell::{Cell, Fed, State};
 
@@ -71,6 +71,13 @@ pub(super) struct Segment {
     /// A cell that was not `Gone` when somebody looked. Where to look next.
     alive: AtomicUsize,
     cells: [Cell; CELLS],
+    canary: Canary,
+}
+
+impl Retire for Segment {
+    fn canary(&self) -> &Canary {
+        &self.canary
+    }
 }
 
 impl Segment {
@@ -82,10 +89,12 @@ impl Segment {
             over: AtomicUsize::new(0),
             alive: AtomicUsize::new(0),
             cells: std::array::from_fn(|_| Cell::new()),
+            canary: Canary::new(),
         })
     }
 
     pub(super) fn cell(&self, index: usize) -> &Cell {
+        self.canary.assert_alive();
         &self.cells[index]
     }
 
@@ -94,6 +103,9 @@ impl Segment {
     /// Looks on from where the last look found somebody. Who has gone does not come back, so over the life of a segment
     /// all these looks together go round once.
     fn is_dead(&self, myself: Option<usize>) -> bool {
+        if myself.is_none() && fault!(SweptUnderOwner) {
+            return self.cells[0].is_gone();
+        }
         // Ordering: Relaxed, any cell will do to start from.
         let first = self.alive.load(Ordering::Relaxed);
         for index in (first..CELLS).chain(0..first) {
@@ -357,7 +369,8 @@ impl Row {
         // the counter: see [S2] in `queue.rs`. It includes the Acquire by which the segment's content is seen.
         let segment = link.load(Ordering::SeqCst);
         // SAFETY: null, or a segment that is freed no sooner than the guard is dropped (the essay's "Why a reader…").
-        unsafe { segment.as_ref() }
+        let segment = unsafe { segment.as_ref() };
+        segment.inspect(|segment| segment.canary.assert_alive())
     }
 
     fn next<'g>(&self, segment: &Segment, guard: &'g Guard) -> Option<&'g Segment> {
@@ -475,9 +488,14 @@ impl Row {
                 link = &segment.next;
                 continue;
             }
+            let swept_under_hint = fault!(SweptUnderHint) && {
+                // Ordering: none would make this right.
+                segment.holds.swap(0, Ordering::Relaxed) != 0
+            };
             // Ordering: Relaxed. What was done with the cells was received when they were seen to be `Gone` [R1]; a hint that
             // comes or goes is ordered by this word alone.
-            if segment.holds.compare_exchange(LINKED, 0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            let claimed = segment.holds.compare_exchange(LINKED, 0, Ordering::Relaxed, Ordering::Relaxed);
+            if claimed.is_err() && !swept_under_hint {
                 stays_dead += 1;
                 link = &segment.next;
                 continue;
@@ -522,5 +540,7 @@ impl Drop for Row {
             // Ordering: as above.
             segment = owned.next.load(Ordering::Relaxed);
         }
+        #[cfg(latchwork_loom)]
+        crate::sync::epoch::forget_buried();
     }
 }
