@@ -53,7 +53,7 @@ impl Frame {
     }
 
     /// The frame of this thread's that belongs to `semaphore`, this one or one further out.
-    pub(super) fn of<'f>(&'f self, semaphore: *const ()) -> Option<&'f Frame> {
+    pub(super) fn of(&self, semaphore: *const ()) -> Option<&Frame> {
         let mut frame = Some(self);
         while let Some(here) = frame {
             if here.semaphore == semaphore {
