@@ -3,7 +3,7 @@
 //! * [`peers`]: the semaphores under comparison, behind one trait.
 //! * [`questions`]: the short questions, each written once, for criterion and for the `ratios` tool alike.
 //! * [`event`]: how a question and its rows look to those two.
-//! * [`cores`], [`criterion`], [`line`], [`wakers`]: tools.
+//! * [`cores`], [`criterion`], [`mod@line`], [`wakers`]: tools.
 //!
 //! The long questions (`depth`, `tasks`, `release_tail`) stand in their bench files.
 
