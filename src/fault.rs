@@ -24,6 +24,8 @@ pub(crate) use fault;
 pub enum Fault {
     /// A releaser that found nobody does not look at the row again.
     NoSecondLook,
+    /// A waiter that has come leaves a releaser's mark.
+    MarkNotWiped,
     /// A waiter that has come does not look at the counter.
     NoLookAtCounter,
     /// A waiter that has come does not look whether the semaphore was closed.

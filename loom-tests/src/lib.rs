@@ -35,6 +35,13 @@ pub fn spawn<T: 'static>(
     loom::thread::spawn(move || body(&semaphore))
 }
 
+/// Runs a model under a bound of so many preemptions less than asked for: one that has many more steps than others.
+pub fn model_with_less(less: usize, body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.saturating_sub(less));
+    builder.check(body);
+}
+
 /// Runs a model with a fault seeded into the real code, and sees to it that it fails, saying `expected`.
 ///
 /// In a process of its own, as a model that fails may take the process with it: loom cannot always unwind.

@@ -7,17 +7,11 @@ use std::task::Poll;
 
 use latchwork::AsyncSemaphore;
 use latchwork::fault::Fault;
-use loom_tests::{is_ready, must_fail, poll_once, spawn};
+use loom_tests::{is_ready, model_with_less, must_fail, poll_once, spawn};
 
 /// One preemption less than elsewhere: these models have many more steps, and take seconds instead of minutes.
 fn model(body: impl Fn() + Send + Sync + 'static) {
     model_with_less(1, body);
-}
-
-fn model_with_less(less: usize, body: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.saturating_sub(less));
-    builder.check(body);
 }
 
 /// Two waiters fill a segment, are served and leave; a third goes to the next one; and a releaser walks over both meanwhile.

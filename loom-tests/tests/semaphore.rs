@@ -9,17 +9,23 @@ use latchwork::fault::Fault;
 use latchwork::{AcquireError, AsyncSemaphore, TryAcquireError};
 use loom::future::block_on;
 use loom::thread;
-use loom_tests::{is_ready, must_fail, poll_once, spawn};
+use loom_tests::{is_ready, model_with_less, must_fail, poll_once, spawn};
 
-/// A model, and its broken twins: which fault, and what the failure says.
+/// A model, with less preemptions than elsewhere if it is long, and its broken twins: which fault, and what the failure says.
 macro_rules! model {
-    ($(#[$doc:meta])* $name:ident $body:block $($twin:ident: $fault:ident, $expected:literal;)*) => {
+    ($(#[$doc:meta])* $name:ident $body:block $($twins:tt)*) => {
+        model! { $(#[$doc])* $name with 0 less $body $($twins)* }
+    };
+    (
+        $(#[$doc:meta])* $name:ident with $less:literal less $body:block
+        $($twin:ident: $fault:ident, $expected:literal;)*
+    ) => {
         $(#[$doc])*
         mod $name {
             use super::*;
 
             fn model() {
-                loom::model(|| $body);
+                model_with_less($less, || $body);
             }
 
             #[test]
@@ -75,6 +81,54 @@ model! {
     fails_without_the_second_look: NoSecondLook, "asleep beside a free permit";
     fails_without_the_look_at_the_counter: NoLookAtCounter, "asleep beside a free permit";
     fails_without_a_common_order: NoCommonOrder, "asleep beside a free permit";
+    fails_if_the_mark_is_left: MarkNotWiped, "asleep beside a free permit";
+}
+
+model! {
+    /// A releaser finds nobody, a waiter comes and goes to sleep, and a newcomer comes after it: the newcomer does not get the
+    /// permit, wherever the releaser is with it.
+    sleeper_is_not_overtaken {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut earlier = semaphore.acquire();
+        assert!(!is_ready(&mut earlier));
+        drop(earlier);
+        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
+        let mut sleeper = semaphore.acquire();
+        if !is_ready(&mut sleeper) {
+            let mut newcomer = semaphore.acquire();
+            assert!(!is_ready(&mut newcomer), "overtaken");
+            assert!(semaphore.try_acquire().is_err(), "overtaken");
+            releaser.join().unwrap();
+            assert!(is_ready(&mut sleeper), "asleep beside a free permit");
+            assert!(is_ready(&mut newcomer), "given back, and it is the next");
+        } else {
+            releaser.join().unwrap();
+        }
+        drop(sleeper);
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+    fails_without_the_second_look: NoSecondLook, "overtaken";
+    fails_if_the_mark_is_left: MarkNotWiped, "overtaken";
+}
+
+model! {
+    /// Two releasers find nobody at once, and a waiter comes: it gets one of the permits, and the other one is free.
+    two_releasers_put_down with 1 less {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut earlier = semaphore.acquire();
+        assert!(!is_ready(&mut earlier));
+        drop(earlier);
+        let releasers = [(); 2].map(|()| spawn(&semaphore, |semaphore| semaphore.add_permits(1)));
+        let mut waiter = semaphore.acquire();
+        let early = is_ready(&mut waiter);
+        for releaser in releasers {
+            releaser.join().unwrap();
+        }
+        assert!(early || is_ready(&mut waiter), "asleep beside a free permit");
+        drop(waiter);
+        assert_eq!(semaphore.available_permits(), 2);
+    }
+    fails_without_the_second_look: NoSecondLook, "asleep beside a free permit";
 }
 
 model! {

@@ -19,22 +19,29 @@
 //!
 //! # The counter
 //!
-//! * `>= 0`: so many permits are free.
+//! * `>= 0`: so many permits are free, and nobody sleeps who could have them.
 //! * [`NONE_FREE`] (−1): none is, and somebody may be waiting. What is brought goes to the row first.
+//! * `< -1`: the same; and a releaser that found nobody in the row has left this *mark*, and is about to put permits here. Each
+//!   mark is used once in the life of a semaphore.
 //!
-//! # Why no wake-up is lost
+//! # Why no wake-up is lost, and nobody is overtaken
 //!
-//! There are two ways to sleep beside a free permit: the permit is put into the counter by somebody who did not see us come,
-//! or it was there when we came.
+//! A permit in the counter is for whoever comes next. It must not get there while somebody sleeps: neither may the sleeper be
+//! forgotten, nor may a newcomer have it first.
 //!
-//! *A waiter* claims its cell [S1] and then looks at the counter [S3]. If there are permits it takes them all, by setting the
-//! counter to `NONE_FREE`, and brings them to the row as a releaser would.
-//! *A releaser* that finds nobody in the row moves its permits into the counter [S4], and then looks at the row again [S2]. If
-//! somebody is there it takes all permits from the counter and brings them to the row.
+//! *A waiter* claims its cell [S1] and then looks at the counter [S3]. Only if it finds `NONE_FREE` does it sleep. A mark it wipes
+//! out, by setting the counter to `NONE_FREE`. If there are permits it takes them all, likewise, and brings them to the row as a
+//! releaser would.
+//! *A releaser* that finds nobody in the row marks the counter [S0], looks at the row again [S2], and then swaps the mark for its
+//! permits [S4]. If somebody is in the row, it goes back to the row; if the mark is gone, it starts again.
 //!
-//! All four are SeqCst, so they are in one order that everybody agrees on. If S1 comes before S2, the releaser sees the waiter.
-//! Otherwise S4, S2, S1, S3 come in this order, and the waiter sees the permits. And while the counter is `>= 0`, a releaser adds
-//! to it without a look at the row: then no waiter has yet been past S3, and the one that gets there takes what was added.
+//! Say a waiter sleeps, and a releaser's S4 succeeds. The mark was there all the time from S0 to S4, so the waiter's S3, which found
+//! no mark, was before S0, or after S4. After S4 it would have found the permits. So S1, S3, S0, S2 come in this order, and the
+//! releaser saw the waiter, and did not come to S4: a contradiction. All four are SeqCst, so this order is one that everybody
+//! agrees on. While the counter is `>= 0`, a releaser adds to it without a look at the row: then no waiter has yet been past S3.
+//!
+//! The seed put its permit back into the counter first and looked at the queue afterwards, if at all. Without the second look a
+//! wake-up is lost; with it none is, but for a moment the permit lies open beside a sleeper.
 //!
 //! # Invariants
 //!
@@ -47,7 +54,7 @@
 //!
 //! | label | one side | other side | carries |
 //! |---|---|---|---|
-//! | [S1]–[S4] | claim, then counter | counter, then row | see above |
+//! | [S0]–[S4] | claim, then counter | counter, then row, then counter | see above |
 //! | [C1] | owner publishes `Waiting` | server ends the wait | the waker |
 //! | [C2] | server feeds or ends a cell | owner sees the end | what came before the release |
 //! | [P] | every change of the counter that adds | every change that takes | what came before the release |
@@ -63,17 +70,16 @@
 //! * Waking runs the woken task's waker, which is foreign code. All permits are where they belong before it is called.
 //! * The allocator is called when a waiter finds the last segment full, and when a dead segment is freed; never by a release
 //!   that finds no dead segment to sweep, and never to allocate by any release.
-//! * There are two places where a thread has permits in its hand that others gave back: between a waiter's taking them from
-//!   the counter and its bringing them to the row, and the same for a releaser's second look. If the system suspends it
-//!   exactly there, those permits rest with it. Every call of every thread still returns; but a waiter that they would serve
-//!   sleeps on until the thread runs again, and `try_acquire` may fail although a release had returned. So failing is not
-//!   strictly linearizable. Success is.
+//! * There is one place where a thread has permits in its hand that others gave back: between a waiter's taking them from
+//!   the counter and its bringing them to the row. If the system suspends it exactly there, those permits rest with it. Every
+//!   call of every thread still returns; but a waiter that they would serve sleeps on until the thread runs again, and
+//!   `try_acquire` may fail although a release had returned. So failing is not strictly linearizable. Success is.
 //! * Memory is given back by a sweeper and by crossbeam-epoch. While a thread is suspended inside either, what others retire is
 //!   kept.
 //!
 //! # What the model checker does not see
 //!
-//! loom takes SeqCst loads and stores for Acquire and Release; where S1 to S4 need more, `sync::seq_cst_for_loom` puts a fence, in
+//! loom takes SeqCst loads and stores for Acquire and Release; where S0 to S4 need more, `sync::seq_cst_for_loom` puts a fence, in
 //! the model only. Under loom the epoch scheme is replaced by the strictest one that keeps its promise: retired memory is freed
 //! the moment that nobody is pinned. That crossbeam's own keeps it is taken on trust.
 
@@ -103,6 +109,8 @@ pub(super) enum Refused {
 
 pub(super) struct Queue {
     counter: AtomicIsize,
+    /// Marks that were used so far.
+    marks: AtomicUsize,
     closed: AtomicBool,
     /// Permits in existence: free, held, and on their way.
     capacity: AtomicUsize,
@@ -119,6 +127,7 @@ impl Queue {
         Self::assert_permits(permits);
         Self {
             counter: AtomicIsize::new(permits as isize),
+            marks: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             capacity: AtomicUsize::new(permits),
             row: Row::new(),
@@ -131,6 +140,7 @@ impl Queue {
         Self::assert_permits(permits);
         Self {
             counter: AtomicIsize::new(permits as isize),
+            marks: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             capacity: AtomicUsize::new(permits),
             row: Row::new(),
@@ -205,25 +215,21 @@ impl Queue {
         place
     }
 
-    /// The second half of coming: brings to the row what is in the counter, if anything is.
+    /// The second half of coming: wipes out a mark, and brings to the row what is in the counter, if anything is.
     fn take_what_lies_about(&self) {
-        let permits = self.take_all();
-        self.bring(permits);
-    }
-
-    /// Takes all free permits into the caller's hand, and leaves `NONE_FREE`: from then on releases go to the row.
-    fn take_all(&self) -> usize {
-        // Ordering: SeqCst, a waiter's look at the counter [S3].
-        let mut free = self.counter.load(Ordering::SeqCst);
-        while free >= 0 {
-            // Ordering: SeqCst, as part of S3 and S4. Includes the Acquire that receives what the releasers did [P]; it is
-            // passed on with the permits.
-            match self.counter.compare_exchange_weak(free, NONE_FREE, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return free as usize,
-                Err(now) => free = now,
+        // Ordering: SeqCst, the waiter's look at the counter [S3].
+        let mut seen = self.counter.load(Ordering::SeqCst);
+        while seen != NONE_FREE {
+            if seen < NONE_FREE && fault!(MarkNotWiped) {
+                return;
+            }
+            // Ordering: SeqCst, as part of S3: from here on releases go to the row. Includes the Acquire that receives what the
+            // releasers did [P]; it is passed on with the permits.
+            match self.counter.compare_exchange_weak(seen, NONE_FREE, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return self.bring(seen.max(0) as usize),
+                Err(now) => seen = now,
             }
         }
-        0
     }
 
     /// How the wait at `place` ended; `None` while it lasts, in which case `waker` will be woken. Ends the ownership of the cell
@@ -391,24 +397,52 @@ impl Queue {
 
     /// Nobody was in the row: puts permits into the counter. Returns those that are to be brought to the row after all.
     fn put_down(&self, permits: usize, guard: &epoch::Guard) -> usize {
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut free = self.counter.load(Ordering::Relaxed);
+        // Ordering: SeqCst, since this may be another releaser's mark, and then stands for our S0: what we look at below must
+        // not be older than it.
+        let mut seen = self.counter.load(Ordering::SeqCst);
         loop {
-            let more = free.max(0) + permits as isize;
-            // Ordering: SeqCst, "the permits lie here" [S4]; includes the Release that hands on what the holder did [P].
-            match self.counter.compare_exchange_weak(free, more, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(now) => free = now,
+            if seen >= 0 {
+                // Ordering: Release hands on what the holder did [P]; SeqCst on failure, as above.
+                let more = seen + permits as isize;
+                match self.counter.compare_exchange_weak(seen, more, Ordering::Release, Ordering::SeqCst) {
+                    Ok(_) => return 0,
+                    Err(now) => seen = now,
+                }
+                continue;
+            }
+            if seen == NONE_FREE {
+                let mark = self.new_mark();
+                // Ordering: SeqCst, "permits are about to come" [S0].
+                match self.counter.compare_exchange(NONE_FREE, mark, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(_) => seen = mark,
+                    Err(now) => {
+                        seen = now;
+                        continue;
+                    }
+                }
+            }
+            seq_cst_for_loom();
+            // The look that Redisson's loop lacked [S2]. Somebody who came after our first look, and looked at the counter before
+            // the mark was there, sleeps; without this line nobody would come back for it.
+            if !fault!(NoSecondLook) && self.row.is_awaited(guard) {
+                return permits;
+            }
+            // Ordering: SeqCst, "they are here" [S4]; includes the Release that hands on what the holder did [P].
+            match self.counter.compare_exchange(seen, permits as isize, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return 0,
+                // A waiter has wiped out the mark, or another releaser has put its permits here.
+                Err(now) => seen = now,
             }
         }
-        seq_cst_for_loom();
-        // The look that Redisson's loop lacked [S2]. Somebody who came after our first look, and looked at the counter before the
-        // permits were there, sleeps; without this line nobody would come back for it.
-        if fault!(NoSecondLook) || !self.row.is_awaited(guard) {
-            return 0;
-        }
-        // If there are none any more, somebody else has taken them, and brings them.
-        self.take_all()
+    }
+
+    /// A value below `NONE_FREE` that no other releaser ever leaves: a mark that was wiped out does not come back, so who finds
+    /// the one that it has seen knows that nobody has been here in between.
+    fn new_mark(&self) -> isize {
+        // Ordering: Relaxed, only its being used once matters.
+        let used = self.marks.fetch_add(1, Ordering::Relaxed);
+        // Half of all numbers: at one each nanosecond they last for a century.
+        NONE_FREE - 1 - (used & (isize::MAX as usize >> 1)) as isize
     }
 
     // === Closing, resizing, looking ===
