@@ -376,7 +376,8 @@ impl AsyncSemaphore {
                 in_debt += seen.missing;
             }
         });
-        (self.capacity() + in_debt).saturating_sub(self.available_permits())
+        let out = self.queue.balance() + in_debt as isize - self.available_permits() as isize;
+        out.max(0) as usize
     }
 
     /// Makes the permits in existence `capacity` in all.

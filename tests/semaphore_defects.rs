@@ -290,3 +290,85 @@ fn dropping_a_waker_may_drop_a_waiter() {
     semaphore.add_permits(1);
     assert!(is_ready(&mut waiter));
 }
+
+/// A waker whose drop panics took the permits with it that its waiter had gathered.
+#[test]
+fn waker_that_panics_when_dropped_costs_no_permit() {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a waker that panics when dropped");
+        }
+    }
+    let semaphore = AsyncSemaphore::new(0);
+    let mut large = semaphore.acquire_many(2);
+    assert!(poll_with(&mut large, &Waker::from(Arc::new(Bomb))).is_pending());
+    semaphore.add_permits(1);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(large))).is_err());
+    assert_eq!((semaphore.available_permits(), semaphore.waiters()), (1, 0));
+}
+
+/// A panic, in a close, of a waker whom permits had reached that were added by another waker, left the rest asleep for ever.
+#[test]
+fn closing_goes_on_past_what_wakers_do() {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let adds = waker({
+        let semaphore = Arc::clone(&semaphore);
+        move || semaphore.add_permits(100)
+    });
+    let bad = waker(|| panic!("a waker that panics"));
+    let mut waiters: Vec<_> = (0..200).map(|_| semaphore.acquire()).collect();
+    for (number, waiter) in waiters.iter_mut().enumerate() {
+        let waker = match number {
+            0 => &adds,
+            40 => &bad,
+            _ => Waker::noop(),
+        };
+        assert!(poll_with(waiter, waker).is_pending());
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| semaphore.close())).is_err());
+    assert!(waiters.iter_mut().all(is_ready), "somebody sleeps on a closed semaphore");
+}
+
+#[test]
+fn wakers_that_close_do_not_overflow_the_stack() {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let closes = waker({
+        let semaphore = Arc::clone(&semaphore);
+        move || semaphore.close()
+    });
+    let mut waiters = line(&semaphore, 200_000, &closes);
+    semaphore.close();
+    assert!(waiters.iter_mut().all(is_ready));
+}
+
+/// With a debt behind a waiter, raising the capacity again made permits in the debt's stead: one more was out than ever should be.
+#[test]
+fn raised_capacity_pays_debts_first() {
+    let semaphore = AsyncSemaphore::new(3);
+    let held = semaphore.try_acquire_many(3).unwrap();
+    let mut waiter = semaphore.acquire();
+    assert!(!is_ready(&mut waiter));
+    semaphore.set_capacity(1);
+    semaphore.set_capacity(3);
+    assert!(!is_ready(&mut waiter), "a fourth permit of three");
+    drop(held);
+    assert!(is_ready(&mut waiter));
+    drop(waiter);
+    assert_eq!((semaphore.available_permits(), semaphore.capacity(), semaphore.held()), (3, 3, 0));
+}
+
+/// Forgetting permits that a debt waited for made the capacity wrap.
+#[test]
+fn forgetting_what_a_debt_waits_for_does_not_wrap() {
+    let semaphore = AsyncSemaphore::new(3);
+    let held = semaphore.try_acquire_many(3).unwrap();
+    semaphore.set_capacity(1);
+    held.forget();
+    assert_eq!((semaphore.capacity(), semaphore.held()), (0, 0));
+    semaphore.set_capacity(5);
+    assert_eq!((semaphore.available_permits(), semaphore.capacity(), semaphore.held()), (5, 5, 0));
+}

@@ -250,8 +250,9 @@ impl Cell {
         Some(Self::ended(word))
     }
 
-    /// Gives up the wait. `Ok` says how many permits were still missing; `Err` that a server was faster.
-    pub(super) fn cancel(&self) -> Result<usize, Ended> {
+    /// Gives up the wait. `Ok` says how many permits were still missing, and gives the waker, which must not live as long as the
+    /// cell (behind it is a whole task), to be dropped when all else is done. `Err` says that a server was faster.
+    pub(super) fn cancel(&self) -> Result<(usize, Option<Waker>), Ended> {
         // Ordering: Acquire receives what the servers did before they ended the wait, for it is passed on [C2].
         let mut word = self.load(Ordering::Acquire);
         // `Updating` is met here when cloning the waker panicked, or when the owner saw a closed semaphore as it came.
@@ -259,10 +260,8 @@ impl Cell {
             // Ordering: Acquire also on success: the permits that were laid in are passed on, and with them what came
             // before [C2]. No Release: a server that finds `Cancelled` reads nothing.
             match self.step(word, Word::new(State::Cancelled, 0), Ordering::Acquire, Ordering::Acquire) {
-                Ok(()) => {
-                    self.drop_waker();
-                    return Ok(word.missing());
-                }
+                // SAFETY: the cell is `Cancelled`, and we are its owner: the slot is ours (C1).
+                Ok(()) => return Ok((word.missing(), self.waker.with_mut(|slot| unsafe { (*slot).take() }))),
                 Err(now) => word = now,
             }
         }
@@ -281,9 +280,8 @@ impl Cell {
         self.load(Ordering::Acquire).is(State::Gone)
     }
 
-    /// The waker must not live as long as the cell: behind it is a whole task.
     fn drop_waker(&self) {
-        // SAFETY: the cell is `Cancelled`, or its wait was ended from `Updating`, and we are its owner: the slot is ours (C1).
+        // SAFETY: the wait was ended from `Updating`, and we are the cell's owner: the slot is ours (C1).
         drop(self.waker.with_mut(|slot| unsafe { (*slot).take() }));
     }
 

@@ -48,7 +48,8 @@
 //! * Q1. A permit lies in the counter, in one cell, in one thread's hand, or with a holder. Every move is one atomic step.
 //! * Q2. Once no thread is inside, either the counter is not positive or nobody waits.
 //! * Q3. No cell is granted while an older one waits: permits are brought to the first cell that is not over.
-//! * Q4. A thread that has a permit in its hand calls nothing foreign until it has put it down.
+//! * Q4. A thread that has a permit in its hand calls nothing foreign until it has put it down. (But for one that serves more
+//!   waiters than it can put wakers aside for: it calls a batch of them, with what is left still in its hand.)
 //!
 //! # Pairing
 //!
@@ -112,8 +113,8 @@ pub(super) struct Queue {
     /// Marks that were used so far.
     marks: AtomicUsize,
     closed: AtomicBool,
-    /// Permits in existence: free, held, and on their way.
-    capacity: AtomicUsize,
+    /// Permits in existence, or meant to be: a debt counts as paid. Below zero while permits are forgotten that a debt waits for.
+    capacity: AtomicIsize,
     row: Row,
 }
 
@@ -129,7 +130,7 @@ impl Queue {
             counter: AtomicIsize::new(permits as isize),
             marks: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
-            capacity: AtomicUsize::new(permits),
+            capacity: AtomicIsize::new(permits as isize),
             row: Row::new(),
         }
     }
@@ -142,7 +143,7 @@ impl Queue {
             counter: AtomicIsize::new(permits as isize),
             marks: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
-            capacity: AtomicUsize::new(permits),
+            capacity: AtomicIsize::new(permits as isize),
             row: Row::new(),
         }
     }
@@ -255,7 +256,11 @@ impl Queue {
     pub(super) unsafe fn cancel(&self, place: Place, need: usize) {
         // SAFETY: the caller owns the cell.
         let cell = unsafe { place.cell() };
-        let laid_in = match cell.cancel() {
+        let (cancelled, waker) = match cell.cancel() {
+            Ok((missing, waker)) => (Ok(missing), waker),
+            Err(ended) => (Err(ended), None),
+        };
+        let laid_in = match cancelled {
             Ok(_) if fault!(GatheredDiesWithWaiter) => 0,
             Ok(missing) | Err(Ended::Closed { missing }) => need - missing,
             Err(Ended::Granted) if fault!(GrantDiesWithWaiter) => 0,
@@ -265,6 +270,8 @@ impl Queue {
         // SAFETY: the caller owns the cell, and by our contract does so no longer.
         unsafe { self.row.leave(place) };
         self.give_back(laid_in);
+        // Foreign code, which may come back into this semaphore, or panic: when nothing is in our hand any more (Q4).
+        drop(waker);
     }
 
     // === Giving ===
@@ -296,9 +303,9 @@ impl Queue {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut capacity = self.capacity.load(Ordering::Relaxed);
         loop {
-            let more = capacity.checked_add(permits).filter(|more| *more <= MAX_PERMITS);
-            let more = more
-                .unwrap_or_else(|| panic!("adding {permits} permits to {capacity} would exceed MAX_PERMITS"));
+            let room = (MAX_PERMITS as isize - capacity) as usize;
+            assert!(permits <= room, "adding {permits} permits to {capacity} would exceed MAX_PERMITS");
+            let more = capacity + permits as isize;
             // Ordering: Relaxed, a sum of its own; the permits themselves are handed on by the counter and the cells.
             match self.capacity.compare_exchange_weak(capacity, more, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => break,
@@ -310,8 +317,9 @@ impl Queue {
 
     /// Permits that somebody has taken will not come back.
     pub(super) fn forget(&self, permits: usize) {
-        // Ordering: Relaxed, as in `add`. Wraps for a permit that a latch made out of nothing, whose capacity nobody asks for.
-        self.capacity.fetch_sub(permits, Ordering::Relaxed);
+        // Ordering: Relaxed, as in `add`. Goes below zero with the permits that a latch makes out of nothing, whose capacity
+        // nobody asks for.
+        self.capacity.fetch_sub(permits as isize, Ordering::Relaxed);
     }
 
     /// Adds up to `n` permits, but leaves no more than `n` free when nobody waits for them. They do not count as capacity.
@@ -358,18 +366,42 @@ impl Queue {
         }
     }
 
-    fn bring_and_wake(&self, mut permits: usize, me: *const ()) {
+    fn bring_and_wake(&self, permits: usize, me: *const ()) {
         let frame = Frame::new(me);
+        frame.leave_over(permits);
+        self.work_off(&frame);
+    }
+
+    /// Hands out what is left over in the frame, closes if that is left over, and wakes; until nothing is.
+    fn work_off(&self, frame: &Frame) {
         let mut panicked = None;
-        while permits > 0 {
-            // What is left did not fit into the batch, and stays in our hand while the batch is woken; Q4 holds, for a waker's panic
-            // ends in `wake_all`.
-            permits = self.hand_out(permits, &frame);
+        loop {
+            if frame.take_close() {
+                self.close_into(frame);
+            }
+            // What does not fit into the batch stays in our hand while the batch is woken. A waker's panic ends in `wake_all`.
+            let left = self.hand_out(frame.take_left_over(), frame);
+            frame.leave_over(left);
             frame.wake_all(&mut panicked);
-            permits += frame.take_left_over();
+            if frame.is_worked_off() {
+                break;
+            }
         }
-        if let Some(payload) = panicked {
+        // A second panic would end the process.
+        if let Some(payload) = panicked.filter(|_| !std::thread::panicking()) {
             std::panic::resume_unwind(payload);
+        }
+    }
+
+    /// Sends home as many as there is room for in the frame, and leaves the rest over.
+    fn close_into(&self, frame: &Frame) {
+        let guard = epoch::pin();
+        let room = |waker| {
+            frame.put(waker);
+            !frame.is_full()
+        };
+        if frame.is_full() || !self.row.close(&guard, room) {
+            frame.leave_close();
         }
     }
 
@@ -454,30 +486,23 @@ impl Queue {
         self.closed.swap(true, Ordering::SeqCst);
         seq_cst_for_loom();
         let me = std::ptr::from_ref(self).cast::<()>();
-        let frame = Frame::new(me);
-        let mut panicked = None;
-        loop {
-            let all_told = {
-                let guard = epoch::pin();
-                self.row.close(&guard, |waker| {
-                    frame.put(waker);
-                    !frame.is_full()
-                })
-            };
-            frame.wake_all(&mut panicked);
-            let left_over = frame.take_left_over();
-            self.give_back(left_over);
-            if all_told {
-                break;
-            }
-        }
-        if let Some(payload) = panicked {
-            std::panic::resume_unwind(payload);
+        let passed_on = Frame::with_innermost(|innermost| {
+            // Inside of a waker: whoever called it goes on with the closing.
+            innermost.and_then(|innermost| innermost.of(me)).map(Frame::leave_close).is_some()
+        });
+        if !passed_on {
+            let frame = Frame::new(me);
+            frame.leave_close();
+            self.work_off(&frame);
         }
     }
 
-    /// Permits in existence, or meant to be: a debt counts as paid.
     pub(super) fn capacity(&self) -> usize {
+        self.balance().max(0) as usize
+    }
+
+    /// The capacity, before it is cut off at zero.
+    pub(super) fn balance(&self) -> isize {
         // Ordering: Relaxed, a figure to look at.
         self.capacity.load(Ordering::Relaxed)
     }
@@ -485,12 +510,16 @@ impl Queue {
     pub(super) fn set_capacity(&self, capacity: usize) {
         Self::assert_permits(capacity);
         // Ordering: Relaxed, a sum of its own: of several callers, each makes up the difference that it finds.
-        let before = self.capacity.swap(capacity, Ordering::Relaxed);
-        if capacity >= before {
-            self.give_back(capacity - before);
+        let before = self.capacity.swap(capacity as isize, Ordering::Relaxed);
+        let more = capacity as isize - before;
+        if more >= 0 {
+            // Debts first, wherever they stand: what they wait for is out and will come back, so a permit that was made in
+            // their stead would be one too many.
+            let left = self.row.pay_debts(more as usize, &epoch::pin());
+            self.give_back(left);
             return;
         }
-        let debt = before - capacity;
+        let debt = more.unsigned_abs();
         let paid = self.drain(debt);
         if debt > paid && !fault!(NoDebt) {
             // In line like a waiter, so that those who came before are served before.

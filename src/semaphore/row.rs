@@ -322,6 +322,31 @@ impl Row {
         none_left
     }
 
+    /// Pays debts, wherever they stand in line, and says what is left.
+    pub(super) fn pay_debts(&self, mut permits: usize, guard: &Guard) -> usize {
+        self.visit(guard, |segment, cell| {
+            let seen = cell.look();
+            if permits == 0 || seen.state == State::Empty {
+                return Visit::Stop;
+            }
+            if seen.state == State::Debt {
+                match cell.feed(permits) {
+                    Fed::Paid { used } => {
+                        permits -= used;
+                        if segment.is_dead(None) {
+                            self.died(guard);
+                        }
+                    }
+                    Fed::Absorbed => permits = 0,
+                    // Somebody else has paid it.
+                    Fed::Over | Fed::NobodyYet | Fed::Served { .. } => {}
+                }
+            }
+            Visit::Skip
+        });
+        permits
+    }
+
     /// Shows every claimed cell from the oldest on, those that are over included.
     pub(super) fn for_each(&self, guard: &Guard, mut show: impl FnMut(&Cell)) {
         let mut segment = self.load(&self.oldest, guard);

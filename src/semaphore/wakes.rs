@@ -23,6 +23,8 @@ pub(super) struct Frame {
     wakers: RefCell<Ring>,
     /// Permits that a release inside of one of our wakers could not hand out, because there was no room for the wakers.
     left_over: Cell<usize>,
+    /// Whether the semaphore is to be closed, or to be closed further.
+    close: Cell<bool>,
     /// Whose permits those are: the semaphore's address, for telling it apart and nothing else.
     semaphore: *const (),
     outer: Cell<*const Frame>,
@@ -40,6 +42,7 @@ impl Frame {
         Self {
             wakers: RefCell::new(Ring { slots: [const { MaybeUninit::uninit() }; BATCH], first: 0, len: 0 }),
             left_over: Cell::new(0),
+            close: Cell::new(false),
             semaphore,
             outer: Cell::new(ptr::null()),
         }
@@ -86,6 +89,19 @@ impl Frame {
         self.left_over.take()
     }
 
+    pub(super) fn leave_close(&self) {
+        self.close.set(true);
+    }
+
+    pub(super) fn take_close(&self) -> bool {
+        self.close.take()
+    }
+
+    /// Whether nothing is left to be done, nor anybody to be woken.
+    pub(super) fn is_worked_off(&self) -> bool {
+        self.left_over.get() == 0 && !self.close.get() && self.wakers.borrow().len == 0
+    }
+
     fn take(&self) -> Option<Waker> {
         let mut ring = self.wakers.borrow_mut();
         if ring.len == 0 {
@@ -120,7 +136,6 @@ impl Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        debug_assert_eq!(self.wakers.borrow().len, 0, "wakers were put aside and never called");
-        debug_assert_eq!(self.left_over.get(), 0, "permits were left over and never handed out");
+        debug_assert!(self.is_worked_off(), "something was left over and never done");
     }
 }
