@@ -23,6 +23,11 @@
 //! Arrows point down: `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`], [`lock_entry`] → [`latch`] →
 //! [`semaphore`].
 
+// So that the README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
+
 #[cfg(all(latchwork_loom, not(feature = "loom")))]
 compile_error!("--cfg latchwork_loom needs the feature `loom`; run the models by `cargo xtask loom`");
 
