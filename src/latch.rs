@@ -8,8 +8,9 @@ use crate::semaphore::{AcquireOwned, AsyncSemaphore};
 /// Where tasks wait to be called, one by one or many at once.
 ///
 /// A call that finds nobody waiting is kept, so that a task which looked, found nothing to do and is about to wait does not
-/// miss it. What is kept is bounded: a [`release`](Self::release) of `n` leaves no more than `n` calls behind, so a burst of
-/// calls does not become a row of pointless wake-ups later.
+/// miss it. What is kept is bounded: a [`release`](Self::release) of `n` leaves no more than `n` calls behind (of several that
+/// are made at the very same moment, each may leave its own), so a burst of calls does not become a row of pointless wake-ups
+/// later.
 ///
 /// # Fairness
 ///
