@@ -30,6 +30,10 @@ pub enum Fault {
     NoLookAtCounter,
     /// A waiter that has come does not look whether the semaphore was closed.
     NoLookAtClosed,
+    /// A releaser takes a cell whose owner has not come yet for the end of the row.
+    RowEndsAtWhoIsSlow,
+    /// A releaser goes on to those behind an owner that has not come yet, and lets it come afterwards.
+    SlowComesBehindOurBack,
     /// The looks are made without the one order that everybody agrees on.
     NoCommonOrder,
     /// The grant of a waiter that is dropped at that moment is not passed on.

@@ -144,6 +144,7 @@ impl AsyncSemaphore {
     /// # Panics
     ///
     /// When the future is polled again after it was ready.
+    #[inline]
     pub fn acquire(&self) -> Acquire<'_> {
         Acquire::new(self, 1, 1)
     }
@@ -162,6 +163,7 @@ impl AsyncSemaphore {
     /// # Panics
     ///
     /// When the future is polled again after it was ready.
+    #[inline]
     pub fn acquire_many(&self, n: u32) -> Acquire<'_> {
         self.acquire_weight(weight(n))
     }
@@ -180,6 +182,7 @@ impl AsyncSemaphore {
     ///
     /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was ready.
     #[track_caller]
+    #[inline]
     pub fn acquire_weight(&self, n: usize) -> Acquire<'_> {
         Acquire::new(self, n, n)
     }
@@ -214,6 +217,7 @@ impl AsyncSemaphore {
     /// # Ok::<(), latchwork::AcquireError>(()) }).unwrap();
     /// ```
     #[track_caller]
+    #[inline]
     pub fn acquire_up_to(&self, n: RangeInclusive<usize>) -> Acquire<'_> {
         Acquire::new(self, *n.start(), *n.end())
     }
@@ -231,6 +235,7 @@ impl AsyncSemaphore {
     /// # Panics
     ///
     /// When the future is polled again after it was ready.
+    #[inline]
     pub fn acquire_owned(self: Arc<Self>) -> AcquireOwned {
         AcquireOwned::new(self, 1, 1)
     }
@@ -248,6 +253,7 @@ impl AsyncSemaphore {
     /// # Panics
     ///
     /// When the future is polled again after it was ready.
+    #[inline]
     pub fn acquire_many_owned(self: Arc<Self>, n: u32) -> AcquireOwned {
         AcquireOwned::new(self, weight(n), weight(n))
     }
@@ -266,6 +272,7 @@ impl AsyncSemaphore {
     ///
     /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was ready.
     #[track_caller]
+    #[inline]
     pub fn acquire_weight_owned(self: &Arc<Self>, n: usize) -> AcquireOwned {
         AcquireOwned::new(Arc::clone(self), n, n)
     }
@@ -279,6 +286,7 @@ impl AsyncSemaphore {
     /// [`TryAcquireError::NoPermits`] if none is free. That may also be said in the few instructions in which another thread
     /// has a free permit in its hand, looking for somebody to give it to.
     /// [`TryAcquireError::Closed`] once the semaphore is closed.
+    #[inline]
     pub fn try_acquire(&self) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_acquire_weight(1)
     }
@@ -288,6 +296,7 @@ impl AsyncSemaphore {
     /// # Errors
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
+    #[inline]
     pub fn try_acquire_many(&self, n: u32) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_acquire_weight(weight(n))
     }
@@ -297,6 +306,7 @@ impl AsyncSemaphore {
     /// # Errors
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
+    #[inline]
     pub fn try_acquire_weight(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.queue.try_take(n)?;
         Ok(SemaphorePermit::new(self, n))
@@ -307,6 +317,7 @@ impl AsyncSemaphore {
     /// # Errors
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
+    #[inline]
     pub fn try_acquire_owned(self: Arc<Self>) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         self.try_acquire_weight_owned(1)
     }
@@ -316,6 +327,7 @@ impl AsyncSemaphore {
     /// # Errors
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
+    #[inline]
     pub fn try_acquire_many_owned(self: Arc<Self>, n: u32) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         self.try_acquire_weight_owned(weight(n))
     }
@@ -325,6 +337,7 @@ impl AsyncSemaphore {
     /// # Errors
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
+    #[inline]
     pub fn try_acquire_weight_owned(
         self: &Arc<Self>,
         n: usize,
@@ -338,6 +351,7 @@ impl AsyncSemaphore {
     /// Permits that are free now; out of date as soon as it is read.
     ///
     /// None while somebody waits, also if a request for many has gathered some: those are laid aside for it.
+    #[inline]
     pub fn available_permits(&self) -> usize {
         self.queue.available()
     }
@@ -429,6 +443,7 @@ impl AsyncSemaphore {
     }
 
     /// Whether [`close`](Self::close) was called.
+    #[inline]
     pub fn is_closed(&self) -> bool {
         self.queue.is_closed()
     }

@@ -23,6 +23,7 @@ mod imp {
     }
     pub(crate) use event_listener::Event;
     pub(crate) use parking_lot::Mutex;
+    pub(crate) use std::hint::spin_loop;
     pub(crate) use thread_cell;
 
     /// Memory that may still be read when it is taken out of use: crossbeam-epoch, by a collector of our own, so that pinning
@@ -153,6 +154,7 @@ mod imp {
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::future::block_on;
+    pub(crate) use loom::hint::spin_loop;
 
     /// Models have no clock.
     pub(crate) fn block_on_until<F: Future>(future: F, _deadline: std::time::Instant) -> Option<F::Output> {

@@ -112,6 +112,44 @@ model! {
 }
 
 model! {
+    /// Two come one after the other while a releaser walks along the row: the later one is not served before the earlier one.
+    break_vs_arrive {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
+        let (mut earlier, mut later) = (semaphore.acquire(), semaphore.acquire());
+        let early = is_ready(&mut earlier);
+        if !early {
+            let overtaken = is_ready(&mut later);
+            releaser.join().unwrap();
+            assert!(!overtaken && !is_ready(&mut later), "overtaken");
+            assert!(is_ready(&mut earlier), "asleep beside a free permit");
+        } else {
+            releaser.join().unwrap();
+        }
+        drop((earlier, later));
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+    fails_if_the_slow_come_behind_our_back: SlowComesBehindOurBack, "overtaken";
+}
+
+model! {
+    /// Somebody sleeps behind one who has claimed a cell and not come yet: the permit that comes back is for the sleeper, and not
+    /// for whoever passes by.
+    sleeper_behind_a_slow_comer with 1 less {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let slow = spawn(&semaphore, |semaphore| is_ready(&mut semaphore.acquire()));
+        let mut sleeper = semaphore.acquire();
+        if !is_ready(&mut sleeper) {
+            semaphore.add_permits(1);
+            assert!(semaphore.try_acquire().is_err() || is_ready(&mut sleeper), "overtaken");
+        }
+        slow.join().unwrap();
+        drop(sleeper);
+    }
+    fails_if_the_row_ends_at_who_is_slow: RowEndsAtWhoIsSlow, "overtaken";
+}
+
+model! {
     /// Two releasers find nobody at once, and a waiter comes: it gets one of the permits, and the other one is free.
     two_releasers_put_down with 1 less {
         let semaphore = Arc::new(AsyncSemaphore::new(0));

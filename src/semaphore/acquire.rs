@@ -38,6 +38,7 @@ unsafe impl Sync for Wait {}
 
 impl Wait {
     #[track_caller]
+    #[inline]
     fn new(min: usize, max: usize) -> Self {
         assert!(max <= MAX_PERMITS, "cannot acquire {max} permits, more than MAX_PERMITS");
         assert!(min <= max, "cannot acquire at least {min} permits and at most {max}");
@@ -45,32 +46,50 @@ impl Wait {
     }
 
     /// `queue` is the same in every call.
+    // What needs no waiting is inlined into the caller, and the rest is not.
+    #[inline]
     fn poll(&mut self, queue: &Queue, context: &mut Context<'_>) -> Poll<Result<usize, AcquireError>> {
-        let place = match self.stage {
-            Stage::New => {
-                let taken = if self.extra == 0 {
-                    queue.try_take(self.min).map(|()| self.min)
-                } else {
-                    queue.try_take_up_to(self.min, self.min + self.extra)
-                };
-                match taken {
-                    Ok(taken) => return self.done(Ok(taken)),
-                    Err(Refused::Closed) => return self.done(Err(AcquireError::closed())),
-                    Err(Refused::NoPermits) => {}
-                }
-                let place = queue.enqueue(self.min);
-                // From here on the place is given up by dropping this, whatever panics.
-                self.stage = Stage::InLine(place);
-                if queue.is_closed() && !fault!(NoLookAtClosed) {
-                    // Whoever closed it may have looked before we came.
-                    self.cancel(queue);
-                    return Poll::Ready(Err(AcquireError::closed()));
-                }
-                place
-            }
-            Stage::InLine(place) => place,
+        match self.stage {
+            Stage::New => match self.try_take(queue) {
+                Ok(taken) => self.done(Ok(taken)),
+                Err(Refused::Closed) => self.done(Err(AcquireError::closed())),
+                Err(Refused::NoPermits) => self.join_line(queue, context),
+            },
+            Stage::InLine(place) => self.poll_in_line(place, queue, context),
             Stage::Done => panic!("an acquire future was polled after it had returned ready"),
-        };
+        }
+    }
+
+    #[inline]
+    fn try_take(&self, queue: &Queue) -> Result<usize, Refused> {
+        match self.extra {
+            0 => queue.try_take(self.min).map(|()| self.min),
+            extra => queue.try_take_up_to(self.min, self.min + extra),
+        }
+    }
+
+    #[inline(never)]
+    fn join_line(&mut self, queue: &Queue, context: &mut Context<'_>) -> Poll<Result<usize, AcquireError>> {
+        let place = queue.enqueue(self.min, context.waker());
+        // From here on the place is given up by dropping this, whatever panics.
+        self.stage = Stage::InLine(place);
+        let served = queue.look_about();
+        if queue.is_closed() && !fault!(NoLookAtClosed) {
+            // Whoever closed it may have looked before we came.
+            self.cancel(queue);
+            return Poll::Ready(Err(AcquireError::closed()));
+        }
+        // What was found may have served this very wait.
+        if served { self.poll_in_line(place, queue, context) } else { Poll::Pending }
+    }
+
+    #[inline(never)]
+    fn poll_in_line(
+        &mut self,
+        place: Place,
+        queue: &Queue,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<usize, AcquireError>> {
         // SAFETY: we own the cell, and forget the place if the wait has ended.
         let Some(ended) = (unsafe { queue.poll(place, context.waker()) }) else { return Poll::Pending };
         match ended {
@@ -86,14 +105,17 @@ impl Wait {
         }
     }
 
+    #[inline]
     fn done(&mut self, result: Result<usize, AcquireError>) -> Poll<Result<usize, AcquireError>> {
         self.stage = Stage::Done;
         Poll::Ready(result)
     }
 
     /// `queue` is the same as in every poll.
+    #[inline]
     fn cancel(&mut self, queue: &Queue) {
-        if let Stage::InLine(place) = std::mem::replace(&mut self.stage, Stage::Done) {
+        if let Stage::InLine(place) = self.stage {
+            self.stage = Stage::Done;
             // SAFETY: we own the cell, and have just forgotten the place.
             unsafe { queue.cancel(place, self.min) };
         }
@@ -118,6 +140,7 @@ pub struct Acquire<'a> {
 
 impl<'a> Acquire<'a> {
     #[track_caller]
+    #[inline]
     pub(super) fn new(semaphore: &'a AsyncSemaphore, min: usize, max: usize) -> Self {
         Self { semaphore, wait: Wait::new(min, max) }
     }
@@ -126,6 +149,7 @@ impl<'a> Acquire<'a> {
 impl<'a> Future for Acquire<'a> {
     type Output = Result<SemaphorePermit<'a>, AcquireError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let semaphore = self.semaphore;
         self.wait.poll(&semaphore.queue, context).map(|taken| Ok(SemaphorePermit::new(semaphore, taken?)))
@@ -133,6 +157,7 @@ impl<'a> Future for Acquire<'a> {
 }
 
 impl Drop for Acquire<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.wait.cancel(&self.semaphore.queue);
     }
@@ -154,6 +179,7 @@ pub struct AcquireOwned {
 
 impl AcquireOwned {
     #[track_caller]
+    #[inline]
     pub(super) fn new(semaphore: Arc<AsyncSemaphore>, min: usize, max: usize) -> Self {
         Self { semaphore, wait: Wait::new(min, max) }
     }
@@ -162,6 +188,7 @@ impl AcquireOwned {
 impl Future for AcquireOwned {
     type Output = Result<OwnedSemaphorePermit, AcquireError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         this.wait
@@ -171,6 +198,7 @@ impl Future for AcquireOwned {
 }
 
 impl Drop for AcquireOwned {
+    #[inline]
     fn drop(&mut self) {
         self.wait.cancel(&self.semaphore.queue);
     }

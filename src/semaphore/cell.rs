@@ -4,28 +4,28 @@
 //! step is one CAS on the state word.
 //!
 //! ```text
-//!            owner comes           owner's waker is in the slot
-//!  ┌───────┐            ┌─────────────┐ ────────────► ┌────────────┐
-//!  │ Empty │──────────► │ Updating(m) │               │ Waiting(m) │
-//!  └───┬───┘            └──┬───────┬──┘ ◄──────────── └─┬───┬────┬─┘
-//!      │                   │       │    owner polls      │   │    │
-//!      │ capacity is       │       │    with another     │   │    │
-//!      │ lowered           │       │    waker            │   │    │
-//!      ▼                   │       │                     │   │    │
-//!  ┌─────────┐             │       └────────► Closed(m) ◄┘   │    │    the semaphore is closed
-//!  │ Debt(m) │             └────────────────► Granted  ◄─────┘    │    a server brings the last missing permit
-//!  └────┬────┘                                   │                │
-//!       │ a server brings the last permit        │                ▼    owner is dropped
-//!       │                                        │ owner      ┌───────────┐
-//!       │                                        │ leaves     │ Cancelled │
-//!       └────────────────────────► Gone ◄────────┴────────────┴───────────┘
+//!   ┌───────┐  owner has come,        ┌────────────┐ ─── owner polls with ──► ┌─────────────┐
+//!   │ Empty │ ──────────────────────► │ Waiting(m) │     another waker        │ Updating(m) │
+//!   └─┬───┬─┘  waker in the slot      └─┬────┬───┬─┘ ◄────────────────────────└──┬───────┬──┘
+//!     │   │                             │    │   │                               │       │
+//!     │   │ capacity is lowered         │    │   └──────► Closed(m) ◄────────────┘       │   the semaphore is closed
+//!     │   │                             │    └──────────► Granted  ◄─────────────────────┘   a server brings the last
+//!     │   ▼                             │                    │                               missing permit
+//!     │ ┌─────────┐                     │ owner is           │
+//!     │ │ Debt(m) │                     ▼ dropped            │
+//!     │ └────┬────┘               ┌───────────┐              │
+//!     │      │ a server brings    │ Cancelled │ ◄────────┐   │
+//!     │      │ the last permit    └─────┬─────┘          │   │
+//!     │      ▼                          │ owner leaves   │   │
+//!     │    Gone ◄───────────────────────┴────────────────│───┘
+//!     └──────────────────────────────────────────────────┘ the owner is slow to come: it is to come again
 //! ```
 //!
-//! In `Updating`, `Waiting` and `Debt` a server that has too few permits lays them in: m goes down. All arrows lead
-//! forward, so a cell is used once; a server that meets one of the others goes on to the next.
+//! In `Waiting`, `Updating` and `Debt` a server that has too few permits lays them in: m goes down. All arrows but the one back
+//! to `Waiting` lead forward, so a cell is used once; a server that meets one of the others goes on to the next.
 //!
-//! * C1. The slot belongs to the owner in `Updating` and in `Cancelled`, and to the server that moved the cell *from `Waiting`* to
-//!   `Granted` or `Closed`. A server that moves it from `Updating` leaves the slot alone; the owner is inside.
+//! * C1. The slot belongs to the owner in `Empty`, `Updating` and `Cancelled`, and to the server that moved the cell *from
+//!   `Waiting`* to `Granted` or `Closed`. A server that moves it from `Updating` leaves the slot alone; the owner is inside.
 //! * C2. The permits that were laid in are m less than the owner asked for. Who moves the cell to `Granted` brings the m that
 //!   were missing; who moves it to `Cancelled` or `Closed` sees that the owner gives back what was laid in.
 //! * C3. `Gone` is the last that its owner does with a cell. The memory may be freed from then on.
@@ -36,6 +36,7 @@ use std::task::Waker;
 use crate::fault::fault;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::spin_loop;
 
 /// The state word: the state in the low bits, the missing permits above. `MAX_PERMITS` fits above by definition.
 ///
@@ -46,10 +47,14 @@ struct Word(usize);
 
 const STATE_BITS: u32 = 3;
 
+/// Looks at a cell whose owner has claimed it and is about to come: more than its few instructions take, unless it was suspended.
+const PATIENCE: usize = if cfg!(latchwork_loom) { 0 } else { 64 };
+
 /// See the module's picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum State {
+    /// Nobody has come; the cell may be claimed.
     Empty = 0,
     /// The owner is at the waker's slot.
     Updating = 1,
@@ -59,6 +64,7 @@ pub(super) enum State {
     Debt = 3,
     Granted = 4,
     Closed = 5,
+    /// The owner has given up the wait, or was too slow to come.
     Cancelled = 6,
     /// Nobody will touch the cell again.
     Gone = 7,
@@ -138,7 +144,7 @@ pub(super) enum Ended {
 /// What became of the permits that a server brought.
 #[derive(Debug)]
 pub(super) enum Fed {
-    /// Nobody has come to this cell, and so to none behind it.
+    /// Nobody has come to this cell.
     NobodyYet,
     /// The cell is over and done with: on to the next.
     Over,
@@ -180,25 +186,32 @@ impl Cell {
         Seen { state: word.state(), missing: word.missing() }
     }
 
-    // === Coming: the cell gets an owner ===
+    // === The owner ===
 
-    /// Makes the caller the cell's owner, at its slot. False if somebody else was faster.
-    pub(super) fn claim(&self, need: usize) -> bool {
-        // Ordering: SeqCst, "I have come" [S1]: the owner's look at the counter must not be ordered before it.
-        let (empty, mine) = (Word::new(State::Empty, 0), Word::new(State::Updating, need));
-        self.step(empty, mine, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    /// Waits here for `need` permits from now on, until `waker` is called. If it took so long since the cell was claimed that
+    /// a server has gone on to those behind it, gives the waker back: another cell is to be claimed.
+    #[inline]
+    pub(super) fn come(&self, need: usize, waker: Waker) -> Result<(), Waker> {
+        // SAFETY: the cell is claimed and we have not come, so the slot is ours (C1).
+        self.waker.with_mut(|slot| unsafe { *slot = Some(waker) });
+        // Ordering: SeqCst, "I have come" [S1]: the owner's look at the counter must not be ordered before it. Includes the Release
+        // that publishes the waker to the server which will take it [C1]. Relaxed on failure: nothing is read.
+        let (empty, waiting) = (Word::new(State::Empty, 0), Word::new(State::Waiting, need));
+        match self.step(empty, waiting, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(()) => Ok(()),
+            Err(_cancelled) => Err(self.take_own_waker().expect("it was put there just now")),
+        }
     }
 
-    /// Leaves a debt in the cell. False if somebody else was faster.
-    pub(super) fn claim_debt(&self, debt: usize) -> bool {
-        // Ordering: SeqCst, as in `claim` [S1].
+    /// Leaves a debt in the cell. False if another cell is to be claimed, as in [`come`](Self::come).
+    pub(super) fn come_as_debt(&self, debt: usize) -> bool {
+        // Ordering: SeqCst, as in `come` [S1].
         let (empty, debt) = (Word::new(State::Empty, 0), Word::new(State::Debt, debt));
         self.step(empty, debt, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    // === The owner ===
-
     /// How the wait ended; `None` while it lasts, in which case `waker` will be woken.
+    #[inline]
     pub(super) fn poll(&self, waker: &Waker) -> Option<Ended> {
         // Ordering: Acquire receives what the servers did before they ended the wait [C2].
         let mut word = self.load(Ordering::Acquire);
@@ -206,26 +219,42 @@ impl Cell {
             // Ordering: Acquire on failure, for the end of the wait that it may have met [C2]. On success nothing is read: the
             // slot is as the owner left it.
             match self.step(word, word.with_state(State::Updating), Ordering::Relaxed, Ordering::Acquire) {
-                Ok(()) => return self.publish(waker),
+                Ok(()) => return self.update(waker),
                 Err(now) => word = now,
             }
         }
-        if word.is(State::Updating) { self.publish(waker) } else { Some(Self::ended(word)) }
+        Some(Self::ended(word))
     }
 
-    /// Puts `waker` into the slot and goes to sleep, unless the wait has ended meanwhile. The cell is `Updating`.
-    fn publish(&self, waker: &Waker) -> Option<Ended> {
+    /// Puts `waker` into the slot and goes back to sleep, unless the wait has ended meanwhile. The cell is `Updating`.
+    fn update(&self, waker: &Waker) -> Option<Ended> {
+        /// Cloning a waker is foreign code. If it panics, the old one stays, and is as good as it was.
+        struct BackToSleep<'a>(&'a Cell);
+
+        impl Drop for BackToSleep<'_> {
+            fn drop(&mut self) {
+                self.0.sleep();
+            }
+        }
+
+        let in_case_of_a_panic = BackToSleep(self);
         let replaced = self.waker.with_mut(|slot| {
             // SAFETY: the cell is `Updating` and we are its owner, so the slot is ours (C1).
             let slot = unsafe { &mut *slot };
             match slot {
                 Some(current) if current.will_wake(waker) => None,
-                // Cloning may panic. The cell is left `Updating` then, which `cancel` can deal with.
                 _ => slot.replace(waker.clone()),
             }
         });
-        // Foreign code, which may come back into this semaphore; a server that comes meanwhile does not wait for us.
+        std::mem::forget(in_case_of_a_panic);
+        let ended = self.sleep();
+        // Foreign code, which may come back into this semaphore, or panic: when all is as it should be.
         drop(replaced);
+        ended
+    }
+
+    /// From `Updating` back to `Waiting`, unless the wait has ended meanwhile.
+    fn sleep(&self) -> Option<Ended> {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut word = self.load(Ordering::Relaxed);
         while word.is(State::Updating) {
@@ -246,7 +275,7 @@ impl Cell {
         // Ordering: Acquire receives what the servers did [C2].
         let word = self.load(Ordering::Acquire);
         // The wait ended while we were `Updating`, so nobody else comes for the waker.
-        self.drop_waker();
+        drop(self.take_own_waker());
         Some(Self::ended(word))
     }
 
@@ -255,13 +284,11 @@ impl Cell {
     pub(super) fn cancel(&self) -> Result<(usize, Option<Waker>), Ended> {
         // Ordering: Acquire receives what the servers did before they ended the wait, for it is passed on [C2].
         let mut word = self.load(Ordering::Acquire);
-        // `Updating` is met here when cloning the waker panicked, or when the owner saw a closed semaphore as it came.
-        while word.is(State::Waiting) || word.is(State::Updating) {
+        while word.is(State::Waiting) {
             // Ordering: Acquire also on success: the permits that were laid in are passed on, and with them what came
             // before [C2]. No Release: a server that finds `Cancelled` reads nothing.
             match self.step(word, Word::new(State::Cancelled, 0), Ordering::Acquire, Ordering::Acquire) {
-                // SAFETY: the cell is `Cancelled`, and we are its owner: the slot is ours (C1).
-                Ok(()) => return Ok((word.missing(), self.waker.with_mut(|slot| unsafe { (*slot).take() }))),
+                Ok(()) => return Ok((word.missing(), self.take_own_waker())),
                 Err(now) => word = now,
             }
         }
@@ -280,9 +307,10 @@ impl Cell {
         self.load(Ordering::Acquire).is(State::Gone)
     }
 
-    fn drop_waker(&self) {
-        // SAFETY: the wait was ended from `Updating`, and we are the cell's owner: the slot is ours (C1).
-        drop(self.waker.with_mut(|slot| unsafe { (*slot).take() }));
+    /// For the owner, while the slot is its own (C1): it cancelled, or the wait did not end from `Waiting`.
+    fn take_own_waker(&self) -> Option<Waker> {
+        // SAFETY: the slot is the caller's.
+        self.waker.with_mut(|slot| unsafe { (*slot).take() })
     }
 
     fn ended(word: Word) -> Ended {
@@ -294,6 +322,21 @@ impl Cell {
     }
 
     // === Servers ===
+
+    /// Gives an owner that has claimed the cell a moment to come, and tells it to come again if it does not.
+    #[cold]
+    pub(super) fn break_if_slow(&self) {
+        for _ in 0..PATIENCE {
+            // Ordering: Relaxed, who has come is looked at again by the caller.
+            if !self.load(Ordering::Relaxed).is(State::Empty) {
+                return;
+            }
+            spin_loop();
+        }
+        let (empty, cancelled) = (Word::new(State::Empty, 0), Word::new(State::Cancelled, 0));
+        // Ordering: Relaxed: neither side reads what the other did. If the owner was faster, it has come.
+        let _ = self.step(empty, cancelled, Ordering::Relaxed, Ordering::Relaxed);
+    }
 
     /// Brings `permits`, at least one.
     pub(super) fn feed(&self, permits: usize) -> Fed {

@@ -13,6 +13,7 @@ pub struct SemaphorePermit<'a> {
 }
 
 impl<'a> SemaphorePermit<'a> {
+    #[inline]
     pub(super) fn new(semaphore: &'a AsyncSemaphore, permits: usize) -> Self {
         Self { semaphore, permits }
     }
@@ -46,6 +47,7 @@ impl<'a> SemaphorePermit<'a> {
     }
 
     /// How many permits this is.
+    #[inline]
     pub fn num_permits(&self) -> usize {
         self.permits
     }
@@ -57,6 +59,7 @@ impl<'a> SemaphorePermit<'a> {
 }
 
 impl Drop for SemaphorePermit<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.semaphore.queue.give_back(self.permits);
     }
@@ -79,6 +82,7 @@ pub struct OwnedSemaphorePermit {
 }
 
 impl OwnedSemaphorePermit {
+    #[inline]
     pub(super) fn new(semaphore: Arc<AsyncSemaphore>, permits: usize) -> Self {
         Self { semaphore, permits }
     }
@@ -111,6 +115,7 @@ impl OwnedSemaphorePermit {
     }
 
     /// How many permits this is.
+    #[inline]
     pub fn num_permits(&self) -> usize {
         self.permits
     }
@@ -122,6 +127,7 @@ impl OwnedSemaphorePermit {
 }
 
 impl Drop for OwnedSemaphorePermit {
+    #[inline]
     fn drop(&mut self) {
         self.semaphore.queue.give_back(self.permits);
     }

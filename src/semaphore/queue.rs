@@ -148,11 +148,13 @@ impl Queue {
         }
     }
 
+    #[inline]
     pub(super) fn available(&self) -> usize {
         // Ordering: Acquire, so that a caller who sees a permit back also sees what its holder did [P].
         self.counter.load(Ordering::Acquire).max(0) as usize
     }
 
+    #[inline]
     pub(super) fn is_closed(&self) -> bool {
         // Ordering: SeqCst. Also a waiter's look after it has come: see `close`.
         self.closed.load(Ordering::SeqCst)
@@ -160,6 +162,7 @@ impl Queue {
 
     // === Taking ===
 
+    #[inline]
     pub(super) fn try_take(&self, need: usize) -> Result<(), Refused> {
         if self.is_closed() {
             return Err(Refused::Closed);
@@ -206,31 +209,53 @@ impl Queue {
     }
 
     /// Takes a place in line for `need` permits, at least one. The caller owns the cell there, until [`poll`](Self::poll) says
-    /// that the wait has ended, or [`cancel`](Self::cancel) ends it.
-    pub(super) fn enqueue(&self, need: usize) -> Place {
-        let place = self.row.claim(need, &epoch::pin());
-        seq_cst_for_loom();
-        if !fault!(NoLookAtCounter) {
-            self.take_what_lies_about();
+    /// that the wait has ended, or [`cancel`](Self::cancel) ends it. It is to [`look_about`](Self::look_about) next.
+    #[inline]
+    pub(super) fn enqueue(&self, need: usize, waker: &Waker) -> Place {
+        // Foreign code, which may panic: before there is a place that could be lost with it.
+        let mut waker = waker.clone();
+        loop {
+            let place = self.row.claim();
+            // SAFETY: we own the cell.
+            match unsafe { place.cell() }.come(need, waker) {
+                Ok(()) => return place,
+                Err(back) => waker = back,
+            }
+            // SAFETY: we own the cell, and forget the place.
+            unsafe { self.row.leave(place) };
         }
-        place
     }
 
-    /// The second half of coming: wipes out a mark, and brings to the row what is in the counter, if anything is.
-    fn take_what_lies_about(&self) {
+    /// The second half of coming: wipes out a mark, and brings to the row what is in the counter. True if anything was there; who
+    /// waits may be among those that it served.
+    #[inline]
+    pub(super) fn look_about(&self) -> bool {
+        seq_cst_for_loom();
+        if fault!(NoLookAtCounter) {
+            return false;
+        }
         // Ordering: SeqCst, the waiter's look at the counter [S3].
-        let mut seen = self.counter.load(Ordering::SeqCst);
+        let seen = self.counter.load(Ordering::SeqCst);
+        seen != NONE_FREE && self.take_what_lies_about(seen)
+    }
+
+    fn take_what_lies_about(&self, mut seen: isize) -> bool {
         while seen != NONE_FREE {
             if seen < NONE_FREE && fault!(MarkNotWiped) {
-                return;
+                return false;
             }
             // Ordering: SeqCst, as part of S3: from here on releases go to the row. Includes the Acquire that receives what the
             // releasers did [P]; it is passed on with the permits.
             match self.counter.compare_exchange_weak(seen, NONE_FREE, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return self.bring(seen.max(0) as usize),
+                Ok(_) => {
+                    let found = seen.max(0) as usize;
+                    self.bring(found);
+                    return found > 0;
+                }
                 Err(now) => seen = now,
             }
         }
+        false
     }
 
     /// How the wait at `place` ended; `None` while it lasts, in which case `waker` will be woken. Ends the ownership of the cell
@@ -277,6 +302,7 @@ impl Queue {
     // === Giving ===
 
     /// Gives permits back that were taken from here.
+    #[inline]
     pub(super) fn give_back(&self, permits: usize) {
         if permits == 0 {
             return;
@@ -344,6 +370,7 @@ impl Queue {
     }
 
     /// Brings permits to those who wait, and wakes them.
+    #[inline(never)]
     fn bring(&self, permits: usize) {
         if permits == 0 {
             return;
@@ -523,9 +550,20 @@ impl Queue {
         let paid = self.drain(debt);
         if debt > paid && !fault!(NoDebt) {
             // In line like a waiter, so that those who came before are served before.
-            self.row.claim_debt(debt - paid, &epoch::pin());
-            seq_cst_for_loom();
-            self.take_what_lies_about();
+            self.enqueue_debt(debt - paid);
+            self.look_about();
+        }
+    }
+
+    fn enqueue_debt(&self, debt: usize) {
+        loop {
+            let place = self.row.claim();
+            // SAFETY: we own the cell.
+            if unsafe { place.cell() }.come_as_debt(debt) {
+                return;
+            }
+            // SAFETY: we own the cell, and forget the place.
+            unsafe { self.row.leave(place) };
         }
     }
 

@@ -2,29 +2,37 @@
 //!
 //! # The idea
 //!
-//! The row is a chain of segments of [`CELLS`] cells each. Cells are claimed strictly from left to right, so the claimed ones
-//! are a prefix of the row, and the first `Empty` cell is its end. Two *hints* say where to start looking: `tail` for the next
-//! waiter, `head` for the next server; within a segment an index does the same. Hints are only ever behind the truth, never
-//! ahead of it (R1), so they need no atomic step of their own.
+//! The row is a chain of segments of [`CELLS`] cells each. Its end is one word, `tail`: the last segment, and how many of its cells
+//! are claimed. Who waits claims the next cell by moving that word on, which is all it takes: a segment with a claimed cell
+//! in it stays until the cell is left, so nothing has to be protected first.
+//!
+//! Servers start from a *hint*: `head`, and an index within the segment. Hints are only ever behind the truth, never ahead of it
+//! (R1), so they need no atomic step of their own.
 //!
 //! A segment is *dead* when all its cells are `Gone`: their owners have left, or their debts are paid. Dead segments are
 //! taken out of the chain wherever they are, so that memory follows those who wait and not those who have waited.
 //!
 //! # Invariants
 //!
-//! * R1. Every cell left of a `head` hint is over (it will never take a permit again); every cell left of a `tail` hint is
-//!   claimed. Both properties are for ever, so a stale hint, or one that is set back by a slow thread, is still true.
-//! * R2. Only the last segment has `Empty` cells: the next one is appended when all are claimed.
-//! * R3. A segment's word `holds` counts the hints that stand on it, and says whether it is in the chain. A hint moves only to
-//!   a segment in the chain, by counting itself in. So a segment on which a hint stands is in the chain; and so is one with a
+//! * R1. Every cell left of a `head` hint is over: it will never take a permit again. That is for ever, so a stale hint, or one that
+//!   is set back by a slow thread, is still true.
+//! * R2. Cells are claimed strictly from left to right, each once. Only the last segment has unclaimed ones: the next is appended
+//!   when all are claimed, and `tail` comes there with its first claim.
+//! * R3. A segment's word `holds` counts `head` and `tail` while they stand on it, and says whether it is in the chain. Both move only
+//!   to a segment in the chain, by counting themselves in. So a segment on which one stands is in the chain; and so is one with a
 //!   cell that is not `Gone`, since only dead segments are taken out.
 //! * R4. Out of the chain comes a segment only by the sweeper, of which there is one at a time: it swaps the word of a dead
 //!   segment that is not the last, and on which no hint stands, for zero, makes the predecessor point past it, and then
 //!   retires it. Nothing else is ever freed while the row lives.
 //!
-//! # Why a reader never meets freed memory
+//! # Why nobody meets freed memory
 //!
-//! Readers are pinned (`sync::epoch`), and a retired segment is freed when every reader that was pinned at the time has
+//! *Who claims* a cell does not look at memory until the claim is done. When it is, `tail` named that segment at that moment, so the
+//! segment was in the chain (R3), and stays as long as the claimed cell is not left. It does not matter how old the word
+//! was that the claimer had read: if the address had been freed and used again meanwhile, then for a segment of this row that
+//! has exactly this cell to claim.
+//!
+//! *Servers* are pinned (`sync::epoch`), and a retired segment is freed when every reader that was pinned at the time has
 //! left. A reader starts from a hint, which points to a segment in the chain at that moment (R3), and goes on by `next`. Say it
 //! comes from segment Y to X. If Y was in the chain when the reader read `next`, X had not been retired yet. If Y had been taken
 //! out after the reader was pinned, its `next` is what it was at that time, and was in the chain then; so X was retired after
@@ -60,12 +68,12 @@ const LINKED: usize = 1 << (usize::BITS - 1);
 /// In `holds`: a hint stands here, or somebody is about to move one here.
 const HINT: usize = 1;
 
+// Aligned so that a pointer to it has room for a cell's index: see `Place`.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Segment {
     holds: AtomicUsize,
     next: AtomicPtr<Segment>,
-    /// Every cell before this one is claimed.
-    claimed: AtomicUsize,
     /// Every cell before this one is over.
     over: AtomicUsize,
     /// A cell that was not `Gone` when somebody looked. Where to look next.
@@ -85,7 +93,6 @@ impl Segment {
         Box::new(Self {
             holds: AtomicUsize::new(LINKED),
             next: AtomicPtr::new(ptr::null_mut()),
-            claimed: AtomicUsize::new(0),
             over: AtomicUsize::new(0),
             alive: AtomicUsize::new(0),
             cells: std::array::from_fn(|_| Cell::new()),
@@ -143,7 +150,7 @@ pub(super) struct Row {
     oldest: AtomicPtr<Segment>,
     /// Where servers start; null: at the oldest.
     head: AtomicPtr<Segment>,
-    /// Where waiters start; null: at the oldest.
+    /// The row's end: the next cell to claim, as a [`Place`]. Null until the first waiter comes.
     tail: AtomicPtr<Segment>,
     /// Segments in the chain.
     linked: AtomicUsize,
@@ -155,20 +162,40 @@ pub(super) struct Row {
     sweeping: AtomicBool,
 }
 
-/// A claimed cell. Its segment lives until [`Row::leave`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    segment: *const Segment,
-    index: usize,
-}
+/// A cell: its segment's address, and its number in the low bits that the alignment leaves free. As the row's end, where it names the
+/// cell to be claimed next, the number may be [`CELLS`]: the segment is full.
+///
+/// Who has claimed the cell has its segment as well, until [`Row::leave`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(*mut Segment);
+
+const INDEX: usize = align_of::<Segment>() - 1;
+const _: () = assert!(CELLS <= INDEX);
 
 impl Place {
+    fn new(segment: *const Segment, index: usize) -> Self {
+        Self(segment.cast_mut().map_addr(|address| address | index))
+    }
+
+    fn segment(self) -> *const Segment {
+        self.0.map_addr(|address| address & !INDEX)
+    }
+
+    fn index(self) -> usize {
+        self.0.addr() & INDEX
+    }
+
+    /// The next place, in the same segment. There must be one.
+    fn next(self) -> Self {
+        Self(self.0.map_addr(|address| address + 1))
+    }
+
     /// # Safety
     ///
     /// The caller owns the cell, and has not left it.
     pub(super) unsafe fn cell<'a>(self) -> &'a Cell {
-        // SAFETY: the cell is not `Gone`, so its segment is in the chain and not freed (R3, R4).
-        unsafe { &*self.segment }.cell(self.index)
+        // SAFETY: the cell is claimed and not `Gone`, so its segment is in the chain and not freed (R3, R4).
+        unsafe { &*self.segment() }.cell(self.index())
     }
 }
 
@@ -214,37 +241,61 @@ impl Row {
 
     // === Waiters ===
 
-    /// Makes the caller the owner of the first free cell.
-    pub(super) fn claim(&self, need: usize, guard: &Guard) -> Place {
-        self.claim_with(guard, |cell| cell.claim(need))
-    }
-
-    /// Leaves a debt in the first free cell.
-    pub(super) fn claim_debt(&self, debt: usize, guard: &Guard) {
-        self.claim_with(guard, |cell| cell.claim_debt(debt));
-    }
-
-    fn claim_with(&self, guard: &Guard, claim: impl Fn(&Cell) -> bool) -> Place {
-        let mut segment = match self.start(&self.tail, guard) {
-            Some(segment) => segment,
-            None => self.begin(guard),
-        };
-        loop {
-            // Ordering: Relaxed, R1.
-            let first = segment.claimed.load(Ordering::Relaxed);
-            for index in first..CELLS {
-                if claim(segment.cell(index)) {
-                    // Ordering: Relaxed, R1. A plain store, because being set back does no harm.
-                    segment.claimed.store(index + 1, Ordering::Relaxed);
-                    return Place { segment, index };
-                }
+    /// Makes the caller the owner of the row's first unclaimed cell.
+    #[inline]
+    pub(super) fn claim(&self) -> Place {
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut end = Place(self.tail.load(Ordering::Relaxed));
+        while !end.0.is_null() && end.index() < CELLS {
+            match self.claim_at(end) {
+                Ok(()) => return end,
+                Err(now) => end = now,
             }
-            let next = match self.next(segment, guard) {
+        }
+        self.claim_in_next()
+    }
+
+    fn claim_at(&self, end: Place) -> Result<(), Place> {
+        // Ordering: SeqCst, a part of "I have come" [S1]: who looks for waiters must see how far the row goes. Includes the
+        // Acquire that receives the segment's content. Relaxed on failure, as in `claim`.
+        let step = self.tail.compare_exchange_weak(end.0, end.next().0, Ordering::SeqCst, Ordering::Relaxed);
+        step.map(drop).map_err(Place)
+    }
+
+    /// Claims in the segment behind the one that is full, or in the first one.
+    #[cold]
+    fn claim_in_next(&self) -> Place {
+        let guard = &crate::sync::epoch::pin();
+        loop {
+            // Ordering: Acquire receives the segment's content.
+            let end = Place(self.tail.load(Ordering::Acquire));
+            if !end.0.is_null() && end.index() < CELLS {
+                // Somebody has moved on meanwhile.
+                if self.claim_at(end).is_ok() {
+                    return end;
+                }
+                continue;
+            }
+            // SAFETY: null, or the segment at the row's end, which is freed no sooner than the guard is dropped (see the essay).
+            let link = unsafe { end.segment().as_ref() }.map_or(&self.oldest, |full| &full.next);
+            let next = match self.load(link, guard) {
                 Some(next) => next,
-                None => self.append(segment, guard),
+                None => self.append(link, guard),
             };
-            self.advance(&self.tail, segment, next, guard);
-            segment = next;
+            if self.swing(&self.tail, end.0, next, Place::new(next, 1).0, guard) {
+                return Place::new(next, 0);
+            }
+        }
+    }
+
+    /// Whether somebody has claimed the segment's cell of that number.
+    fn is_claimed(&self, segment: &Segment, index: usize, guard: &Guard) -> bool {
+        // Ordering: SeqCst, a part of the look [S2] at whether somebody has come.
+        let end = Place(self.tail.load(Ordering::SeqCst));
+        // The end has not come to a segment that it does not stand on and that has no successor, and has left all others (R2).
+        match ptr::eq(end.segment(), segment) {
+            true => index < end.index(),
+            false => self.next(segment, guard).is_some(),
         }
     }
 
@@ -253,12 +304,13 @@ impl Row {
     /// # Safety
     ///
     /// The caller owns the cell, and does not touch it again.
+    #[inline]
     pub(super) unsafe fn leave(&self, place: Place) {
         // SAFETY: the caller owns the cell, which is not `Gone`, so the segment is in the chain (R3, R4).
-        let segment = unsafe { &*place.segment };
+        let segment = unsafe { &*place.segment() };
         // Before we leave, because afterwards the segment may be freed at any moment.
-        let last = segment.is_dead(Some(place.index));
-        segment.cell(place.index).leave();
+        let last = segment.is_dead(Some(place.index()));
+        segment.cell(place.index()).leave();
         if last {
             self.died(&crate::sync::epoch::pin());
         }
@@ -269,9 +321,9 @@ impl Row {
     /// Brings `permits` to the oldest cell that can take some.
     pub(super) fn serve(&self, permits: usize, guard: &Guard) -> Front {
         let mut front = Front::Nobody;
-        self.visit(guard, |segment, cell| match cell.feed(permits) {
+        self.visit(guard, Slow::Break, |segment, cell| match cell.feed(permits) {
+            Fed::NobodyYet => Visit::NobodyYet,
             Fed::Over => Visit::Over,
-            Fed::NobodyYet => Visit::Stop,
             Fed::Absorbed => {
                 front = Front::Absorbed;
                 Visit::Stop
@@ -295,10 +347,14 @@ impl Row {
     /// Whether somebody has come who is not served.
     pub(super) fn is_awaited(&self, guard: &Guard) -> bool {
         let mut awaited = false;
-        self.visit(guard, |_, cell| {
+        self.visit(guard, Slow::PassBy, |_, cell| {
             let seen = cell.look();
             awaited = seen.is_in_need();
-            if awaited || seen.state == State::Empty { Visit::Stop } else { Visit::Over }
+            match seen.state {
+                State::Empty => Visit::NobodyYet,
+                _ if awaited => Visit::Stop,
+                _ => Visit::Over,
+            }
         });
         awaited
     }
@@ -306,7 +362,8 @@ impl Row {
     /// Sends home who waits, giving each waker to `put` until that says there is no more room. True if none is left.
     pub(super) fn close(&self, guard: &Guard, mut put: impl FnMut(Waker) -> bool) -> bool {
         let mut none_left = true;
-        self.visit(guard, |_, cell| {
+        // Who is slow looks whether it was closed once it has come.
+        self.visit(guard, Slow::PassBy, |_, cell| {
             if let Some(waker) = cell.close()
                 && !put(waker)
             {
@@ -314,7 +371,7 @@ impl Row {
                 return Visit::OverAndStop;
             }
             match cell.look().state {
-                State::Empty => Visit::Stop,
+                State::Empty => Visit::NobodyYet,
                 State::Debt => Visit::Skip,
                 _ => Visit::Over,
             }
@@ -324,13 +381,13 @@ impl Row {
 
     /// Pays debts, wherever they stand in line, and says what is left.
     pub(super) fn pay_debts(&self, mut permits: usize, guard: &Guard) -> usize {
-        self.visit(guard, |segment, cell| {
-            let seen = cell.look();
-            if permits == 0 || seen.state == State::Empty {
+        self.visit(guard, Slow::PassBy, |segment, cell| {
+            if permits == 0 {
                 return Visit::Stop;
             }
-            if seen.state == State::Debt {
-                match cell.feed(permits) {
+            match cell.look().state {
+                State::Empty => return Visit::NobodyYet,
+                State::Debt => match cell.feed(permits) {
                     Fed::Paid { used } => {
                         permits -= used;
                         if segment.is_dead(None) {
@@ -340,7 +397,8 @@ impl Row {
                     Fed::Absorbed => permits = 0,
                     // Somebody else has paid it.
                     Fed::Over | Fed::NobodyYet | Fed::Served { .. } => {}
-                }
+                },
+                _ => {}
             }
             Visit::Skip
         });
@@ -351,8 +409,8 @@ impl Row {
     pub(super) fn for_each(&self, guard: &Guard, mut show: impl FnMut(&Cell)) {
         let mut segment = self.load(&self.oldest, guard);
         while let Some(here) = segment {
-            for cell in &here.cells {
-                if cell.look().state == State::Empty {
+            for (index, cell) in here.cells.iter().enumerate() {
+                if cell.look().state == State::Empty && !self.is_claimed(here, index, guard) {
                     return;
                 }
                 show(cell);
@@ -362,14 +420,28 @@ impl Row {
     }
 
     /// Goes from the first cell that is not known to be over to the end of the row, or until told to stop.
-    fn visit(&self, guard: &Guard, mut visit: impl FnMut(&Segment, &Cell) -> Visit) {
-        let Some(mut segment) = self.start(&self.head, guard) else { return };
+    fn visit(&self, guard: &Guard, slow: Slow, mut visit: impl FnMut(&Segment, &Cell) -> Visit) {
+        let Some(mut segment) = self.start(guard) else { return };
         let mut all_over = true;
         loop {
             // Ordering: Relaxed, R1.
             let first = segment.over.load(Ordering::Relaxed);
             for index in first..CELLS {
-                let visited = visit(segment, segment.cell(index));
+                let cell = segment.cell(index);
+                let mut visited = visit(segment, cell);
+                while visited == Visit::NobodyYet {
+                    if !self.is_claimed(segment, index, guard) || fault!(RowEndsAtWhoIsSlow) {
+                        return;
+                    }
+                    visited = match slow {
+                        Slow::PassBy => Visit::Skip,
+                        Slow::Break if fault!(SlowComesBehindOurBack) => Visit::Skip,
+                        Slow::Break => {
+                            cell.break_if_slow();
+                            visit(segment, cell)
+                        }
+                    };
+                }
                 all_over &= matches!(visited, Visit::Over | Visit::OverAndStop);
                 if all_over {
                     // Ordering: Relaxed, R1. A plain store, because being set back does no harm.
@@ -381,7 +453,7 @@ impl Row {
             }
             let Some(next) = self.next(segment, guard) else { return };
             if all_over {
-                self.advance(&self.head, segment, next, guard);
+                self.advance_head(segment, next, guard);
             }
             segment = next;
         }
@@ -402,21 +474,12 @@ impl Row {
         self.load(&segment.next, guard)
     }
 
-    fn start<'g>(&self, hint: &AtomicPtr<Segment>, guard: &'g Guard) -> Option<&'g Segment> {
-        self.load(hint, guard).or_else(|| self.load(&self.oldest, guard))
+    fn start<'g>(&self, guard: &'g Guard) -> Option<&'g Segment> {
+        self.load(&self.head, guard).or_else(|| self.load(&self.oldest, guard))
     }
 
-    /// Makes the first segment of the row, unless somebody else was faster.
-    fn begin<'g>(&self, guard: &'g Guard) -> &'g Segment {
-        self.link(&self.oldest, guard)
-    }
-
-    /// Appends a segment to the last one, unless somebody else was faster.
-    fn append<'g>(&self, last: &Segment, guard: &'g Guard) -> &'g Segment {
-        self.link(&last.next, guard)
-    }
-
-    fn link<'g>(&self, link: &AtomicPtr<Segment>, guard: &'g Guard) -> &'g Segment {
+    /// Appends a segment at `link`, which was seen to be null, unless somebody else was faster.
+    fn append<'g>(&self, link: &AtomicPtr<Segment>, guard: &'g Guard) -> &'g Segment {
         let new = Box::into_raw(Segment::new());
         // Ordering: SeqCst, a part of "I have come" [S1]; includes the Release that publishes the segment's content, and on
         // failure the Acquire that receives another's.
@@ -438,31 +501,42 @@ impl Row {
         }
     }
 
-    /// Moves a hint on from `from`, which is done with, to `to` or, if that is out of the chain already, not at all: the next
-    /// one who comes by tries again from further on.
-    fn advance(&self, hint: &AtomicPtr<Segment>, from: &Segment, to: &Segment, guard: &Guard) {
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let stands = hint.load(Ordering::Relaxed);
+    /// Moves the head on from `from`, which is done with, to `to` or, if that is out of the chain already, not at all: the next one
+    /// who comes by tries again from further on.
+    fn advance_head(&self, from: &Segment, to: &Segment, guard: &Guard) {
+        // Ordering: Relaxed, a guess that the CAS in `swing` checks.
+        let stands = self.head.load(Ordering::Relaxed);
         // Somebody who started from further back must not set the hint back to where segments may be freed; and if it stands
         // further on, there is nothing to do. Null is "at the oldest", and can be left from anywhere.
-        if !stands.is_null() && !ptr::eq(stands, from) {
-            return;
+        if stands.is_null() || ptr::eq(stands, from) {
+            self.swing(&self.head, stands, to, ptr::from_ref(to).cast_mut(), guard);
         }
+    }
+
+    /// Swings the head or the tail from what it was to `word`, which names the segment `to`. False if it was swung by somebody
+    /// else, or `to` is out of the chain, which takes that it was.
+    fn swing(
+        &self,
+        hint: &AtomicPtr<Segment>,
+        from: *mut Segment,
+        to: &Segment,
+        word: *mut Segment,
+        guard: &Guard,
+    ) -> bool {
         if !to.hold() {
-            return;
+            return false;
         }
-        let to_pointer = ptr::from_ref(to).cast_mut();
-        // Ordering: Release, so that who starts here sees the segment's content, as we do; SeqCst reads include the Acquire.
-        // Relaxed on failure: somebody else has moved it.
-        let moved = hint.compare_exchange(stands, to_pointer, Ordering::Release, Ordering::Relaxed);
-        let left = if moved.is_ok() { stands } else { to_pointer };
-        if !left.is_null() {
-            // SAFETY: a hint that we have counted (or that we took over with the CAS) still holds it; and we are pinned.
-            let left = unsafe { &*left };
+        // Ordering: SeqCst, for the tail: a part of "I have come" [S1]. For both it includes the Release by which who starts here
+        // sees the segment's content, as we do. Relaxed on failure: nothing is read.
+        let swung = hint.compare_exchange(from, word, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        // SAFETY: null, or a segment on which the hint stood; and we are pinned.
+        let left = if swung { unsafe { Place(from).segment().as_ref() } } else { Some(to) };
+        if let Some(left) = left {
             // Ordering: Relaxed, as in `hold`. It may be dead and have waited only for us, so it is time to look.
             left.holds.fetch_sub(HINT, Ordering::Relaxed);
             self.tidy(guard);
         }
+        swung
     }
 
     /// A segment was left by its last owner.
@@ -543,9 +617,20 @@ impl Row {
     }
 }
 
+/// What to do about a cell that is claimed, but whose owner has not come yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slow {
+    /// Nothing: it will look for itself when it has come.
+    PassBy,
+    /// Tell it to come again, for we go on to those behind it, and it must not come into the line behind our back.
+    Break,
+}
+
 /// What to do after a cell was visited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
+    /// Nobody has come to the cell. If nobody has claimed it either, this is the end of the row.
+    NobodyYet,
     /// The cell is over: on to the next.
     Over,
     /// The cell is over now, and that was all.
