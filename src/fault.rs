@@ -48,6 +48,8 @@ pub enum Fault {
     PermitCarriesNothing,
     /// A lowered capacity that finds too few free permits leaves no debt.
     NoDebt,
+    /// Calls that a latch keeps add up.
+    CallsAddUp,
     /// A segment is swept though a hint stands on it.
     SweptUnderHint,
     /// What is retired is freed though somebody reads it.

@@ -8,9 +8,8 @@ use crate::semaphore::{AcquireOwned, AsyncSemaphore};
 /// Where tasks wait to be called, one by one or many at once.
 ///
 /// A call that finds nobody waiting is kept, so that a task which looked, found nothing to do and is about to wait does not
-/// miss it. What is kept is bounded: a [`release`](Self::release) of `n` leaves no more than `n` calls behind (of several that
-/// are made at the very same moment, each may leave its own), so a burst of calls does not become a row of pointless wake-ups
-/// later.
+/// miss it. What is kept does not add up: of many calls that find nobody waiting, as many are kept as the largest
+/// [`release`](Self::release) made at once. So a burst of calls does not become a row of pointless wake-ups later.
 ///
 /// # Fairness
 ///
@@ -40,7 +39,7 @@ pub struct Latch {
 impl Latch {
     /// Makes a latch that nobody was called on.
     pub fn new() -> Self {
-        Self { semaphore: Arc::new(AsyncSemaphore::new(0)) }
+        Self { semaphore: Arc::new(AsyncSemaphore::new_latch()) }
     }
 
     /// Calls the `n` oldest waiters; what is left over is kept, but never more than `n` calls in all.
@@ -49,7 +48,7 @@ impl Latch {
     ///
     /// If `n` exceeds [`AsyncSemaphore::MAX_PERMITS`].
     pub fn release(&self, n: usize) {
-        self.semaphore.add_permits_keeping(n);
+        self.semaphore.call(n);
     }
 
     /// Waits until called.

@@ -109,13 +109,18 @@ impl AsyncSemaphore {
     /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
     #[cfg(not(latchwork_loom))]
     pub const fn new(permits: usize) -> Self {
-        Self { queue: Queue::new(permits) }
+        Self { queue: Queue::new(permits, false) }
     }
 
     #[cfg(latchwork_loom)]
     #[expect(missing_docs, reason = "documented above; loom's atomics cannot be made in a const")]
     pub fn new(permits: usize) -> Self {
-        Self { queue: Queue::new(permits) }
+        Self { queue: Queue::new(permits, false) }
+    }
+
+    /// One without permits, for a latch: those that come while nobody waits do not add up, as many are kept as came at once.
+    pub(crate) fn new_latch() -> Self {
+        Self { queue: Queue::new(0, true) }
     }
 
     /// The same as [`new`](Self::new), under the name that tokio has for it.
@@ -428,9 +433,9 @@ impl AsyncSemaphore {
         waiters
     }
 
-    /// Adds up to `n` permits, but leaves no more than `n` free when nobody waits for them: a latch's release.
-    pub(crate) fn add_permits_keeping(&self, n: usize) {
-        self.queue.add_keeping(n);
+    /// As [`add_permits`](Self::add_permits), for a latch, whose permits are calls and no capacity.
+    pub(crate) fn call(&self, n: usize) {
+        self.queue.call(n);
     }
 
     // === Closing ===

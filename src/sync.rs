@@ -64,6 +64,7 @@ mod imp {
         /// Keeps what is retired from now on from being freed.
         pub(crate) struct Guard(crossbeam_epoch::Guard);
 
+        #[inline]
         pub(crate) fn pin() -> Guard {
             // A thread whose locals are being destroyed can still drop a permit.
             Guard(HANDLE.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))

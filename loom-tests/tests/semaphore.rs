@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use latchwork::fault::Fault;
-use latchwork::{AcquireError, AsyncSemaphore, TryAcquireError};
+use latchwork::{AcquireError, AsyncSemaphore, Latch, TryAcquireError};
 use loom::future::block_on;
 use loom::thread;
 use loom_tests::{is_ready, model_with_less, must_fail, poll_once, spawn};
@@ -350,4 +350,43 @@ model! {
         assert_eq!(semaphore.available_permits(), 1, "the capacity is not what was asked for");
     }
     fails_without_a_debt: NoDebt, "the capacity is not what was asked for";
+}
+
+model! {
+    /// A latch is released twice at once while nobody waits: one call is kept, not two.
+    simultaneous_calls_do_not_add_up {
+        let latch = Arc::new(Latch::new());
+        // "Somebody may be waiting", as after an earlier wait.
+        assert!(!is_ready(&mut Box::pin(latch.wait())));
+        let other = {
+            let latch = Arc::clone(&latch);
+            thread::spawn(move || latch.release(1))
+        };
+        latch.release(1);
+        other.join().unwrap();
+        assert_eq!(latch.kept(), 1, "calls have added up");
+    }
+    fails_if_calls_add_up: CallsAddUp, "calls have added up";
+}
+
+model! {
+    /// Two come at once where a segment begins: each has a cell of its own, and both are served.
+    two_come_at_a_border {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut line: Vec<_> = (0..3).map(|_| Arc::clone(&semaphore).acquire_owned()).collect();
+        let mut last = line.pop().unwrap();
+        for waiter in &mut line {
+            assert!(!is_ready(waiter));
+        }
+        let other = thread::spawn(move || {
+            assert!(!is_ready(&mut last));
+            last
+        });
+        let mut mine = semaphore.acquire();
+        assert!(!is_ready(&mut mine));
+        line.push(other.join().unwrap());
+        semaphore.add_permits(4);
+        assert!(line.iter_mut().all(is_ready) && is_ready(&mut mine), "two in one cell");
+        assert_eq!(semaphore.waiters(), 0);
+    }
 }

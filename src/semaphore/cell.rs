@@ -339,6 +339,7 @@ impl Cell {
     }
 
     /// Brings `permits`, at least one.
+    #[inline]
     pub(super) fn feed(&self, permits: usize) -> Fed {
         // Ordering: SeqCst, a look as in `look` [S2].
         let mut word = self.load(Ordering::SeqCst);

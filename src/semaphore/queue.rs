@@ -11,11 +11,11 @@
 //!
 //! The seed is `AsyncSemaphore` of Redisson: a counter, a queue, and a loop `tryRun` between them. The form, an endless row of
 //! cells in which a waiter and a permit meet by compare-and-swap, is that of the CancellableQueueSynchronizer by Koval,
-//! Khalanskiy and Alistarh (PLDI 2023), on which Kotlin's semaphore stands. Three things differ. Permits go to the oldest
-//! cell and not to one by ticket, which is what makes weights possible: several releases can fill one cell, one release several.
-//! There are no tickets: a cell is claimed by the same step that makes it visible, so a server never meets a place that was
-//! taken but not filled, and nobody has to be sent to the end of the line for having been slow. And the memory of
-//! those who gave up is taken out of the middle of the row (`row.rs`).
+//! Khalanskiy and Alistarh (PLDI 2023), on which Kotlin's semaphore stands; so is the breaking of a cell whose owner is slow. Three
+//! things differ. Permits go to the oldest cell and not to one by ticket, which is what makes weights possible: several
+//! releases can fill one cell, one release several. The row's end is one word of address and index, so who claims a cell has its
+//! segment in the same step, and looks for nothing by number. And the memory of those who gave up is taken out of the
+//! middle of the row (`row.rs`).
 //!
 //! # The counter
 //!
@@ -29,9 +29,9 @@
 //! A permit in the counter is for whoever comes next. It must not get there while somebody sleeps: neither may the sleeper be
 //! forgotten, nor may a newcomer have it first.
 //!
-//! *A waiter* claims its cell [S1] and then looks at the counter [S3]. Only if it finds `NONE_FREE` does it sleep. A mark it wipes
-//! out, by setting the counter to `NONE_FREE`. If there are permits it takes them all, likewise, and brings them to the row as a
-//! releaser would.
+//! *A waiter* claims a cell, comes there with its waker [S1], and then looks at the counter [S3]. Only if it finds `NONE_FREE` does
+//! it sleep. A mark it wipes out, by setting the counter to `NONE_FREE`. If there are permits it takes them all, likewise, and
+//! brings them to the row as a releaser would.
 //! *A releaser* that finds nobody in the row marks the counter [S0], looks at the row again [S2], and then swaps the mark for its
 //! permits [S4]. If somebody is in the row, it goes back to the row; if the mark is gone, it starts again.
 //!
@@ -39,6 +39,12 @@
 //! no mark, was before S0, or after S4. After S4 it would have found the permits. So S1, S3, S0, S2 come in this order, and the
 //! releaser saw the waiter, and did not come to S4: a contradiction. All four are SeqCst, so this order is one that everybody
 //! agrees on. While the counter is `>= 0`, a releaser adds to it without a look at the row: then no waiter has yet been past S3.
+//!
+//! Between claiming and coming a waiter has a cell, but is not there. A releaser that meets such a cell and goes on to those behind
+//! it first *breaks* it, after a moment's patience: it moves the cell to `Cancelled`, and the waiter has to claim another. If it
+//! went on without, the waiter could come meanwhile, and a newcomer behind it, and the newcomer would be served first. So the order in
+//! which they are served is the order in which they came, S1; and who was broken had not come, for its first poll had not
+//! returned.
 //!
 //! The seed put its permit back into the counter first and looked at the queue afterwards, if at all. Without the second look a
 //! wake-up is lost; with it none is, but for a moment the permit lies open beside a sleeper.
@@ -55,7 +61,7 @@
 //!
 //! | label | one side | other side | carries |
 //! |---|---|---|---|
-//! | [S0]–[S4] | claim, then counter | counter, then row, then counter | see above |
+//! | [S0]–[S4] | row, then counter | counter, then row, then counter | see above |
 //! | [C1] | owner publishes `Waiting` | server ends the wait | the waker |
 //! | [C2] | server feeds or ends a cell | owner sees the end | what came before the release |
 //! | [P] | every change of the counter that adds | every change that takes | what came before the release |
@@ -65,8 +71,9 @@
 //! # Progress
 //!
 //! Every operation finishes in a bounded number of its own steps unless another one succeeds meanwhile: a compare-and-swap fails
-//! only because another thread's has been done. No lock is taken and no thread waits for another. So the semaphore is
-//! lock-free in the usual sense; with these qualifications:
+//! only because another thread's has been done, and a waiter that is broken knows that a releaser has gone past it. No lock is
+//! taken and no thread waits for another (but for the bounded patience above). So the semaphore is lock-free in the usual
+//! sense; with these qualifications:
 //!
 //! * Waking runs the woken task's waker, which is foreign code. All permits are where they belong before it is called.
 //! * The allocator is called when a waiter finds the last segment full, and when a dead segment is freed; never by a release
@@ -115,6 +122,8 @@ pub(super) struct Queue {
     closed: AtomicBool,
     /// Permits in existence, or meant to be: a debt counts as paid. Below zero while permits are forgotten that a debt waits for.
     capacity: AtomicIsize,
+    /// A latch's: permits that nobody waits for do not add up; as many are kept as came at once.
+    coalesces: bool,
     row: Row,
 }
 
@@ -124,26 +133,28 @@ impl Queue {
     }
 
     #[cfg(not(latchwork_loom))]
-    pub(super) const fn new(permits: usize) -> Self {
+    pub(super) const fn new(permits: usize, coalesces: bool) -> Self {
         Self::assert_permits(permits);
         Self {
             counter: AtomicIsize::new(permits as isize),
             marks: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             capacity: AtomicIsize::new(permits as isize),
+            coalesces,
             row: Row::new(),
         }
     }
 
     // loom's types register themselves with the running model, so they cannot be made in a const.
     #[cfg(latchwork_loom)]
-    pub(super) fn new(permits: usize) -> Self {
+    pub(super) fn new(permits: usize, coalesces: bool) -> Self {
         Self::assert_permits(permits);
         Self {
             counter: AtomicIsize::new(permits as isize),
             marks: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             capacity: AtomicIsize::new(permits as isize),
+            coalesces,
             row: Row::new(),
         }
     }
@@ -249,7 +260,9 @@ impl Queue {
             match self.counter.compare_exchange_weak(seen, NONE_FREE, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => {
                     let found = seen.max(0) as usize;
-                    self.bring(found);
+                    if found > 0 {
+                        self.bring(found);
+                    }
                     return found > 0;
                 }
                 Err(now) => seen = now,
@@ -264,6 +277,7 @@ impl Queue {
     /// # Safety
     ///
     /// The caller owns the cell at `place`.
+    #[inline]
     pub(super) unsafe fn poll(&self, place: Place, waker: &Waker) -> Option<Ended> {
         // SAFETY: the caller owns the cell.
         let cell = unsafe { place.cell() };
@@ -310,14 +324,21 @@ impl Queue {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut free = self.counter.load(Ordering::Relaxed);
         while free >= 0 {
-            let more = free + permits as isize;
-            // Ordering: Release hands on what the holder did [P]. Relaxed on failure, as in `try_take`.
+            let more = self.together(free, permits);
+            // Ordering: Release hands on what the holder did [P], also if the number stays. Relaxed on failure, as in `try_take`.
             match self.counter.compare_exchange_weak(free, more, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => free = now,
             }
         }
         self.bring(permits);
+    }
+
+    /// What is free when permits come to those that are.
+    #[inline]
+    fn together(&self, free: isize, permits: usize) -> isize {
+        let permits = permits as isize;
+        if self.coalesces && !fault!(CallsAddUp) { free.max(permits) } else { free + permits }
     }
 
     /// Adds permits to those in existence.
@@ -341,6 +362,16 @@ impl Queue {
         self.give_back(permits);
     }
 
+    /// Gives back permits that are no capacity: a latch's calls.
+    ///
+    /// # Panics
+    ///
+    /// When they are more than [`MAX_PERMITS`].
+    pub(super) fn call(&self, permits: usize) {
+        Self::assert_permits(permits);
+        self.give_back(permits);
+    }
+
     /// Permits that somebody has taken will not come back.
     pub(super) fn forget(&self, permits: usize) {
         // Ordering: Relaxed, as in `add`. Goes below zero with the permits that a latch makes out of nothing, whose capacity
@@ -348,69 +379,45 @@ impl Queue {
         self.capacity.fetch_sub(permits as isize, Ordering::Relaxed);
     }
 
-    /// Adds up to `n` permits, but leaves no more than `n` free when nobody waits for them. They do not count as capacity.
-    pub(super) fn add_keeping(&self, n: usize) {
-        Self::assert_permits(n);
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut free = self.counter.load(Ordering::Relaxed);
-        while free >= 0 {
-            // A counter that is not `NONE_FREE` says that nobody who came before us sleeps.
-            // Ordering: Release, as in `give_back` [P], also when the number stays: who comes later receives what we did.
-            match self.counter.compare_exchange_weak(
-                free,
-                free.max(n as isize),
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(now) => free = now,
-            }
-        }
-        self.bring(n);
-    }
-
     /// Brings permits to those who wait, and wakes them.
     #[inline(never)]
     fn bring(&self, permits: usize) {
-        if permits == 0 {
-            return;
-        }
         let me = std::ptr::from_ref(self).cast::<()>();
-        let permits = Frame::with_innermost(|innermost| {
-            let Some(innermost) = innermost else { return permits };
-            // We are inside of a waker. Whom we serve is woken when it returns.
-            let left = self.hand_out(permits, innermost);
-            match innermost.of(me) {
-                Some(ours) if left > 0 => {
-                    ours.leave_over(left);
-                    0
-                }
-                _ => left,
-            }
+        let left = Frame::with_innermost(|innermost| match innermost {
+            None => permits,
+            Some(innermost) => self.bring_inside_of_a_waker(permits, innermost, me),
         });
-        if permits > 0 {
-            self.bring_and_wake(permits, me);
+        if left > 0 {
+            self.work_off(left, &Frame::new(me));
         }
     }
 
-    fn bring_and_wake(&self, permits: usize, me: *const ()) {
-        let frame = Frame::new(me);
-        frame.leave_over(permits);
-        self.work_off(&frame);
+    /// Whom we serve is woken when the waker returns. Returns what is to be brought by ourselves.
+    #[cold]
+    fn bring_inside_of_a_waker(&self, permits: usize, innermost: &Frame, me: *const ()) -> usize {
+        let left = self.hand_out(permits, innermost);
+        match innermost.of(me) {
+            Some(ours) if left > 0 => {
+                ours.leave_over(left);
+                0
+            }
+            _ => left,
+        }
     }
 
-    /// Hands out what is left over in the frame, closes if that is left over, and wakes; until nothing is.
-    fn work_off(&self, frame: &Frame) {
+    /// Hands out permits, and wakes whom they serve; then does what the wakers have left over in the frame, until nothing is.
+    #[inline]
+    fn work_off(&self, mut permits: usize, frame: &Frame) {
         let mut panicked = None;
         loop {
+            // What does not fit into the batch stays in our hand while the batch is woken. A waker's panic ends in `wake_all`.
+            let left = self.hand_out(permits, frame);
+            frame.wake_all(&mut panicked);
+            permits = left + frame.take_left_over();
             if frame.take_close() {
                 self.close_into(frame);
             }
-            // What does not fit into the batch stays in our hand while the batch is woken. A waker's panic ends in `wake_all`.
-            let left = self.hand_out(frame.take_left_over(), frame);
-            frame.leave_over(left);
-            frame.wake_all(&mut panicked);
-            if frame.is_worked_off() {
+            if permits == 0 && frame.is_worked_off() {
                 break;
             }
         }
@@ -434,12 +441,13 @@ impl Queue {
 
     /// Lays permits into the cells of those who wait, in order, and what is left into the counter. Returns what is left because
     /// `frame` has no more room for wakers.
+    #[inline]
     fn hand_out(&self, mut permits: usize, frame: &Frame) -> usize {
-        while permits > 0 {
-            if frame.is_full() {
-                return permits;
-            }
-            let guard = epoch::pin();
+        if permits == 0 {
+            return 0;
+        }
+        let guard = epoch::pin();
+        while permits > 0 && !frame.is_full() {
             match self.row.serve(permits, &guard) {
                 Front::Absorbed => return 0,
                 Front::Served { used, waker } => {
@@ -451,7 +459,7 @@ impl Queue {
                 Front::Nobody => permits = self.put_down(permits, &guard),
             }
         }
-        0
+        permits
     }
 
     /// Nobody was in the row: puts permits into the counter. Returns those that are to be brought to the row after all.
@@ -462,7 +470,7 @@ impl Queue {
         loop {
             if seen >= 0 {
                 // Ordering: Release hands on what the holder did [P]; SeqCst on failure, as above.
-                let more = seen + permits as isize;
+                let more = self.together(seen, permits);
                 match self.counter.compare_exchange_weak(seen, more, Ordering::Release, Ordering::SeqCst) {
                     Ok(_) => return 0,
                     Err(now) => seen = now,
@@ -519,8 +527,8 @@ impl Queue {
         });
         if !passed_on {
             let frame = Frame::new(me);
-            frame.leave_close();
-            self.work_off(&frame);
+            self.close_into(&frame);
+            self.work_off(0, &frame);
         }
     }
 

@@ -14,8 +14,8 @@
 //!
 //! # Invariants
 //!
-//! * R1. Every cell left of a `head` hint is over: it will never take a permit again. That is for ever, so a stale hint, or one that
-//!   is set back by a slow thread, is still true.
+//! * R1. Every cell in the segments before a `head` hint is over, and so is every one of a segment's before its `over`: it will never
+//!   take a permit again. That is for ever, so a stale hint, or one that is set back by a slow thread, is still true.
 //! * R2. Cells are claimed strictly from left to right, each once. Only the last segment has unclaimed ones: the next is appended
 //!   when all are claimed, and `tail` comes there with its first claim.
 //! * R3. A segment's word `holds` counts `head` and `tail` while they stand on it, and says whether it is in the chain. Both move only
@@ -74,7 +74,7 @@ const HINT: usize = 1;
 pub(super) struct Segment {
     holds: AtomicUsize,
     next: AtomicPtr<Segment>,
-    /// Every cell before this one is over.
+    /// Every cell of this segment before this one is over.
     over: AtomicUsize,
     /// A cell that was not `Gone` when somebody looked. Where to look next.
     alive: AtomicUsize,
@@ -107,12 +107,17 @@ impl Segment {
 
     /// Whether all cells are `Gone`, but for `myself` if given.
     ///
-    /// Looks on from where the last look found somebody. Who has gone does not come back, so over the life of a segment
-    /// all these looks together go round once.
+    /// Looks at the last cell first, which mostly is the last to be left, and then on from where the last look found somebody. Who
+    /// has gone does not come back, so over the life of a segment all these looks together go round once.
+    #[inline]
     fn is_dead(&self, myself: Option<usize>) -> bool {
         if myself.is_none() && fault!(SweptUnderOwner) {
             return self.cells[0].is_gone();
         }
+        (myself == Some(CELLS - 1) || self.cells[CELLS - 1].is_gone()) && self.are_all_gone(myself)
+    }
+
+    fn are_all_gone(&self, myself: Option<usize>) -> bool {
         // Ordering: Relaxed, any cell will do to start from.
         let first = self.alive.load(Ordering::Relaxed);
         for index in (first..CELLS).chain(0..first) {
@@ -319,6 +324,7 @@ impl Row {
     // === Servers ===
 
     /// Brings `permits` to the oldest cell that can take some.
+    #[inline]
     pub(super) fn serve(&self, permits: usize, guard: &Guard) -> Front {
         let mut front = Front::Nobody;
         self.visit(guard, Slow::Break, |segment, cell| match cell.feed(permits) {
@@ -420,10 +426,12 @@ impl Row {
     }
 
     /// Goes from the first cell that is not known to be over to the end of the row, or until told to stop.
+    #[inline]
     fn visit(&self, guard: &Guard, slow: Slow, mut visit: impl FnMut(&Segment, &Cell) -> Visit) {
         let Some(mut segment) = self.start(guard) else { return };
         let mut all_over = true;
         loop {
+            let mut over_here = true;
             // Ordering: Relaxed, R1.
             let first = segment.over.load(Ordering::Relaxed);
             for index in first..CELLS {
@@ -442,8 +450,8 @@ impl Row {
                         }
                     };
                 }
-                all_over &= matches!(visited, Visit::Over | Visit::OverAndStop);
-                if all_over {
+                over_here &= matches!(visited, Visit::Over | Visit::OverAndStop);
+                if over_here {
                     // Ordering: Relaxed, R1. A plain store, because being set back does no harm.
                     segment.over.store(index + 1, Ordering::Relaxed);
                 }
@@ -452,6 +460,7 @@ impl Row {
                 }
             }
             let Some(next) = self.next(segment, guard) else { return };
+            all_over &= over_here;
             if all_over {
                 self.advance_head(segment, next, guard);
             }

@@ -6,7 +6,7 @@
 //! not grow with the line of waiters, however their wakers release.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
@@ -20,7 +20,10 @@ crate::sync::thread_cell!(INNERMOST: Cell<*const Frame> = Cell::new(ptr::null())
 
 /// Where a release in progress on this thread puts wakers aside.
 pub(super) struct Frame {
-    wakers: RefCell<Ring>,
+    /// A queue of wakers in place, as a release must not allocate: `len` of them from `first` on, round the end.
+    wakers: [Cell<MaybeUninit<Waker>>; BATCH],
+    first: Cell<usize>,
+    len: Cell<usize>,
     /// Permits that a release inside of one of our wakers could not hand out, because there was no room for the wakers.
     left_over: Cell<usize>,
     /// Whether the semaphore is to be closed, or to be closed further.
@@ -30,17 +33,13 @@ pub(super) struct Frame {
     outer: Cell<*const Frame>,
 }
 
-/// A queue of wakers in place; a release must not allocate.
-struct Ring {
-    slots: [MaybeUninit<Waker>; BATCH],
-    first: usize,
-    len: usize,
-}
-
 impl Frame {
+    #[inline]
     pub(super) fn new(semaphore: *const ()) -> Self {
         Self {
-            wakers: RefCell::new(Ring { slots: [const { MaybeUninit::uninit() }; BATCH], first: 0, len: 0 }),
+            wakers: [const { Cell::new(MaybeUninit::uninit()) }; BATCH],
+            first: Cell::new(0),
+            len: Cell::new(0),
             left_over: Cell::new(0),
             close: Cell::new(false),
             semaphore,
@@ -69,16 +68,16 @@ impl Frame {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.wakers.borrow().len == BATCH
+        self.len.get() == BATCH
     }
 
     /// Puts a waker aside. There must be room.
+    #[inline]
     pub(super) fn put(&self, waker: Waker) {
-        let mut ring = self.wakers.borrow_mut();
-        assert!(ring.len < BATCH, "no room for a waker; it would never be called");
-        let slot = (ring.first + ring.len) % BATCH;
-        ring.slots[slot].write(waker);
-        ring.len += 1;
+        assert!(!self.is_full(), "no room for a waker; it would never be called");
+        let len = self.len.get();
+        self.wakers[(self.first.get() + len) % BATCH].set(MaybeUninit::new(waker));
+        self.len.set(len + 1);
     }
 
     pub(super) fn leave_over(&self, permits: usize) {
@@ -99,24 +98,23 @@ impl Frame {
 
     /// Whether nothing is left to be done, nor anybody to be woken.
     pub(super) fn is_worked_off(&self) -> bool {
-        self.left_over.get() == 0 && !self.close.get() && self.wakers.borrow().len == 0
+        self.left_over.get() == 0 && !self.close.get() && self.len.get() == 0
     }
 
+    #[inline]
     fn take(&self) -> Option<Waker> {
-        let mut ring = self.wakers.borrow_mut();
-        if ring.len == 0 {
-            return None;
-        }
-        let slot = ring.first;
-        ring.first = (slot + 1) % BATCH;
-        ring.len -= 1;
+        let left = self.len.get().checked_sub(1)?;
+        self.len.set(left);
+        let slot = self.first.get();
+        self.first.set((slot + 1) % BATCH);
         // SAFETY: the slot is within `first..first + len` as it was, so it was written, and has not been read since.
-        Some(unsafe { ring.slots[slot].assume_init_read() })
+        Some(unsafe { self.wakers[slot].replace(MaybeUninit::uninit()).assume_init() })
     }
 
     /// Calls all wakers, those included that are put aside meanwhile. Of those that panic, keeps the first one's payload.
+    #[inline]
     pub(super) fn wake_all(&self, panicked: &mut Option<Box<dyn Any + Send>>) {
-        if self.wakers.borrow().len == 0 {
+        if self.len.get() == 0 {
             return;
         }
         self.outer.set(INNERMOST.with(|innermost| innermost.replace(self)));
