@@ -321,24 +321,21 @@ impl Queue {
         if permits == 0 {
             return;
         }
+        if self.coalesces {
+            // Takes the long way to `put_down`, so that the short one has no more to ask.
+            return self.bring(permits);
+        }
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut free = self.counter.load(Ordering::Relaxed);
         while free >= 0 {
-            let more = self.together(free, permits);
-            // Ordering: Release hands on what the holder did [P], also if the number stays. Relaxed on failure, as in `try_take`.
+            let more = free + permits as isize;
+            // Ordering: Release hands on what the holder did [P]. Relaxed on failure, as in `try_take`.
             match self.counter.compare_exchange_weak(free, more, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => free = now,
             }
         }
         self.bring(permits);
-    }
-
-    /// What is free when permits come to those that are.
-    #[inline]
-    fn together(&self, free: isize, permits: usize) -> isize {
-        let permits = permits as isize;
-        if self.coalesces && !fault!(CallsAddUp) { free.max(permits) } else { free + permits }
     }
 
     /// Adds permits to those in existence.
@@ -469,7 +466,7 @@ impl Queue {
         let mut seen = self.counter.load(Ordering::SeqCst);
         loop {
             if seen >= 0 {
-                // Ordering: Release hands on what the holder did [P]; SeqCst on failure, as above.
+                // Ordering: Release hands on what the holder did [P], also if the number stays; SeqCst on failure, as above.
                 let more = self.together(seen, permits);
                 match self.counter.compare_exchange_weak(seen, more, Ordering::Release, Ordering::SeqCst) {
                     Ok(_) => return 0,
@@ -501,6 +498,12 @@ impl Queue {
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// What is free when permits come to those that are.
+    fn together(&self, free: isize, permits: usize) -> isize {
+        let permits = permits as isize;
+        if self.coalesces && !fault!(CallsAddUp) { free.max(permits) } else { free + permits }
     }
 
     /// A value below `NONE_FREE` that no other releaser ever leaves: a mark that was wiped out does not come back, so who finds
