@@ -36,6 +36,7 @@ use self::queue::Queue;
 /// * `blocking_acquire` does not panic inside of an async context, as it cannot tell.
 /// * The limit of [`MAX_PERMITS`](Self::MAX_PERMITS) is for all permits in existence, not only for those that are free.
 /// * There is no cooperative budget: an acquire that finds a permit never yields.
+/// * A waiter that was granted its permits before [`close`](Self::close), and is polled afterwards, gets them.
 ///
 /// More than tokio's: weights of `usize` ([`acquire_weight`](Self::acquire_weight)), [`acquire_up_to`](Self::acquire_up_to),
 /// waiting with a time limit for threads ([`blocking_acquire_timeout`](Self::blocking_acquire_timeout)),
@@ -192,7 +193,8 @@ impl AsyncSemaphore {
         Acquire::new(self, n, n)
     }
 
-    /// Takes as many permits as are free, but at least the range's start, waiting in line for those, and at most its end.
+    /// Takes as many permits as are free, but at least the range's start, waiting in line for those, and at most its end. After a
+    /// wait, what is taken beyond the start is what is free when the future is polled.
     ///
     /// # Cancel safety
     ///
@@ -361,7 +363,7 @@ impl AsyncSemaphore {
         self.queue.available()
     }
 
-    /// Adds `n` permits and wakes whom they serve.
+    /// Adds `n` permits and wakes whom they serve. If a debt is in line ([`set_capacity`](Self::set_capacity)), they pay it in its turn.
     ///
     /// # Panics
     ///
@@ -379,7 +381,9 @@ impl AsyncSemaphore {
         forgotten
     }
 
-    /// Permits in existence: free, held, and laid aside for whoever is first in line.
+    /// Permits in existence: free, held, and laid aside for whoever is first in line. What a debt waits for
+    /// ([`set_capacity`](Self::set_capacity)) does not count any more, so while some are held this can be less than
+    /// [`held`](Self::held).
     ///
     /// Right as long as permits are taken out of existence by [`forget`](SemaphorePermit::forget) and not by `mem::forget`.
     pub fn capacity(&self) -> usize {
@@ -389,19 +393,12 @@ impl AsyncSemaphore {
     /// Permits that are not free, as far as [`capacity`](Self::capacity) is right: held, or laid aside for whoever is first in
     /// line.
     pub fn held(&self) -> usize {
-        let mut in_debt = 0;
-        self.queue.for_each_waiter(|seen| {
-            if seen.state == State::Debt {
-                in_debt += seen.missing;
-            }
-        });
-        let out = self.queue.balance() + in_debt as isize - self.available_permits() as isize;
-        out.max(0) as usize
+        self.queue.held()
     }
 
     /// Makes the permits in existence `capacity` in all.
     ///
-    /// More are added at once. Fewer: those that are free go at once, and what is missing to the number becomes a debt, which takes
+    /// More: debts that are still in line are struck off, and the others added at once. Fewer: those that are free go at once, and what is missing to the number becomes a debt, which takes
     /// its place in line like a request for as many. So those who wait already are served first, from what comes back; then the debt
     /// swallows what comes, and then those behind it are served.
     ///
@@ -426,7 +423,8 @@ impl AsyncSemaphore {
         self.queue.set_capacity(capacity);
     }
 
-    /// How many wait now, those included that were granted their permits and have not been polled since. Walks the line.
+    /// How many wait now, those included that were granted their permits, or sent home, and have not been polled since. Walks the
+    /// line.
     pub fn waiters(&self) -> usize {
         let mut waiters = 0;
         self.queue.for_each_waiter(|seen| waiters += usize::from(seen.state != State::Debt));
@@ -442,7 +440,8 @@ impl AsyncSemaphore {
 
     /// Refuses everybody from now on: those in line are woken with an error, and so is who comes later.
     ///
-    /// Permits that are out stay valid; giving them back is harmless.
+    /// Permits that are out stay valid; giving them back is harmless. What was laid aside for somebody in line is free once its future
+    /// is polled or dropped.
     pub fn close(&self) {
         self.queue.close();
     }

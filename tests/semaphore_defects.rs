@@ -437,3 +437,23 @@ fn closing_behind_a_debt_does_not_walk_the_line_again_and_again() {
     // 1 to 15 as it is, 1 to 340 as it was.
     assert!(with < without * 100, "{with:?} instead of {without:?}");
 }
+
+/// Ours: a debt counted as paid, so permits could be added in its stead before it was, and in the end more existed than there are
+/// numbers for.
+#[test]
+fn debts_leave_no_room_for_more_permits_than_may_exist() {
+    const MAX: usize = AsyncSemaphore::MAX_PERMITS;
+    let semaphore = AsyncSemaphore::new(MAX);
+    let mut held = semaphore.try_acquire_weight(MAX).unwrap();
+    let mut waiter = semaphore.acquire_weight(MAX);
+    assert!(!is_ready(&mut waiter));
+    semaphore.set_capacity(0);
+    assert!(catch_unwind(|| semaphore.add_permits(1)).is_err(), "as many exist as may");
+    assert_eq!((semaphore.capacity(), semaphore.held()), (0, MAX));
+    // One goes to the waiter and back into the debt; then there is room for one.
+    drop(held.split(1));
+    drop(waiter);
+    assert_eq!((semaphore.capacity(), semaphore.held()), (0, MAX - 1));
+    semaphore.add_permits(1);
+    assert_eq!((semaphore.capacity(), semaphore.held()), (1, MAX - 1), "which pays the debt in its turn");
+}

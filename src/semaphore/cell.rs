@@ -152,6 +152,8 @@ pub(super) enum Fed {
     Absorbed,
     /// They sufficed. Whoever waited is to be woken, outside of any critical step; `None` if awake already.
     Served { used: usize, waker: Option<Waker> },
+    /// All went into a debt; more is owed.
+    Lessened,
     /// They sufficed to pay a debt. The cell has no owner, so the server lets go of it.
     Paid { used: usize },
 }
@@ -362,6 +364,7 @@ impl Cell {
             // point [C2]; a chain of feeds is one release sequence. Acquire takes over the waker that the owner wrote before
             // `Waiting` [C1]. SeqCst on failure because that is a look at the cell like the first one.
             match self.step(word, to, handed, Ordering::SeqCst) {
+                Ok(()) if !sated && word.is(State::Debt) => return Fed::Lessened,
                 Ok(()) if !sated => return Fed::Absorbed,
                 Ok(()) if word.is(State::Debt) => return Fed::Paid { used: missing },
                 Ok(()) => return Fed::Served { used: missing, waker: self.take_waker(word) },

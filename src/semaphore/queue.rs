@@ -120,8 +120,10 @@ pub(super) struct Queue {
     /// Marks that were used so far.
     marks: AtomicUsize,
     closed: AtomicBool,
-    /// Permits in existence, or meant to be: a debt counts as paid. Below zero while permits are forgotten that a debt waits for.
+    /// Permits that are meant to exist: a debt counts as paid. Below zero while permits are forgotten that a debt waits for.
     capacity: AtomicIsize,
+    /// What debts still wait for. With `capacity` this is what exists: free, laid in, or held. Never too small.
+    owed: AtomicUsize,
     /// A latch's: permits that nobody waits for do not add up; as many are kept as came at once.
     coalesces: bool,
     row: Row,
@@ -140,6 +142,7 @@ impl Queue {
             marks: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             capacity: AtomicIsize::new(permits as isize),
+            owed: AtomicUsize::new(0),
             coalesces,
             row: Row::new(),
         }
@@ -154,6 +157,7 @@ impl Queue {
             marks: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             capacity: AtomicIsize::new(permits as isize),
+            owed: AtomicUsize::new(0),
             coalesces,
             row: Row::new(),
         }
@@ -344,14 +348,17 @@ impl Queue {
     ///
     /// When there would be more than [`MAX_PERMITS`]; nothing has changed then.
     pub(super) fn add(&self, permits: usize) {
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut capacity = self.capacity.load(Ordering::Relaxed);
+        // Ordering: Acquire, so that who sees a capacity that was lowered sees what is owed for it.
+        let mut capacity = self.capacity.load(Ordering::Acquire);
         loop {
-            let room = (MAX_PERMITS as isize - capacity) as usize;
-            assert!(permits <= room, "adding {permits} permits to {capacity} would exceed MAX_PERMITS");
+            // Ordering: Relaxed, see above.
+            let existing = capacity + self.owed.load(Ordering::Relaxed) as isize;
+            let room = (MAX_PERMITS as isize - existing).max(0) as usize;
+            assert!(permits <= room, "adding {permits} permits to {existing} would exceed MAX_PERMITS");
             let more = capacity + permits as isize;
-            // Ordering: Relaxed, a sum of its own; the permits themselves are handed on by the counter and the cells.
-            match self.capacity.compare_exchange_weak(capacity, more, Ordering::Relaxed, Ordering::Relaxed) {
+            // Ordering: Relaxed, a sum of its own; the permits themselves are handed on by the counter and the cells. Acquire on
+            // failure, as above.
+            match self.capacity.compare_exchange_weak(capacity, more, Ordering::Relaxed, Ordering::Acquire) {
                 Ok(_) => break,
                 Err(now) => capacity = now,
             }
@@ -371,8 +378,7 @@ impl Queue {
 
     /// Permits that somebody has taken will not come back.
     pub(super) fn forget(&self, permits: usize) {
-        // Ordering: Relaxed, as in `add`. Goes below zero with the permits that a latch makes out of nothing, whose capacity
-        // nobody asks for.
+        // Ordering: Relaxed, as in `add`. A latch's calls are no capacity, so there it goes below zero; nobody asks.
         self.capacity.fetch_sub(permits as isize, Ordering::Relaxed);
     }
 
@@ -452,6 +458,10 @@ impl Queue {
                     if let Some(waker) = waker {
                         frame.put(waker);
                     }
+                }
+                Front::Debt { used } => {
+                    permits -= used;
+                    self.paid(used);
                 }
                 Front::Nobody => permits = self.put_down(permits, &guard),
             }
@@ -540,30 +550,61 @@ impl Queue {
     }
 
     /// The capacity, before it is cut off at zero.
-    pub(super) fn balance(&self) -> isize {
+    fn balance(&self) -> isize {
         // Ordering: Relaxed, a figure to look at.
         self.capacity.load(Ordering::Relaxed)
     }
 
+    pub(super) fn held(&self) -> usize {
+        // Ordering: Relaxed, a figure to look at.
+        let existing = self.balance() + self.owed.load(Ordering::Relaxed) as isize;
+        (existing - self.available() as isize).max(0) as usize
+    }
+
     pub(super) fn set_capacity(&self, capacity: usize) {
         Self::assert_permits(capacity);
-        // Ordering: Relaxed, a sum of its own: of several callers, each makes up the difference that it finds.
-        let before = self.capacity.swap(capacity as isize, Ordering::Relaxed);
-        let more = capacity as isize - before;
-        if more >= 0 {
-            // Debts first, wherever they stand: what they wait for is out and will come back, so a permit that was made in
-            // their stead would be one too many.
-            let left = self.row.pay_debts(more as usize, &epoch::pin());
-            self.give_back(left);
-            return;
+        let capacity = capacity as isize;
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut before = self.capacity.load(Ordering::Relaxed);
+        loop {
+            let debt = (before - capacity).max(0) as usize;
+            // Before the capacity goes down, so that nobody in between sees room for permits that there is not.
+            // Ordering: Relaxed, the CAS below publishes it.
+            self.owed.fetch_add(debt, Ordering::Relaxed);
+            // Ordering: Release, see `add`. Of several callers, each makes up the difference that it finds.
+            match self.capacity.compare_exchange(before, capacity, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) if debt > 0 => return self.go_into_debt(debt),
+                Ok(_) => return self.make_more((capacity - before) as usize),
+                Err(now) => {
+                    self.paid(debt);
+                    before = now;
+                }
+            }
         }
-        let debt = more.unsigned_abs();
+    }
+
+    /// Debts first, wherever they stand: what they wait for is out and will come back, so a permit that was made in their stead
+    /// would be one too many.
+    fn make_more(&self, permits: usize) {
+        let left = self.row.pay_debts(permits, &epoch::pin());
+        self.paid(permits - left);
+        self.give_back(left);
+    }
+
+    /// Free permits pay at once. For what is missing, the debt is in line like a waiter, so that those who came before are served
+    /// before.
+    fn go_into_debt(&self, debt: usize) {
         let paid = self.drain(debt);
+        self.paid(paid);
         if debt > paid && !fault!(NoDebt) {
-            // In line like a waiter, so that those who came before are served before.
             self.enqueue_debt(debt - paid);
             self.look_about();
         }
+    }
+
+    fn paid(&self, permits: usize) {
+        // Ordering: Relaxed, a sum of its own.
+        self.owed.fetch_sub(permits, Ordering::Relaxed);
     }
 
     fn enqueue_debt(&self, debt: usize) {

@@ -214,6 +214,10 @@ pub(super) enum Front {
         used: usize,
         waker: Option<Waker>,
     },
+    /// A debt has swallowed so many.
+    Debt {
+        used: usize,
+    },
 }
 
 impl Row {
@@ -338,8 +342,12 @@ impl Row {
                 front = Front::Served { used, waker };
                 Visit::OverAndStop
             }
+            Fed::Lessened => {
+                front = Front::Debt { used: permits };
+                Visit::Stop
+            }
             Fed::Paid { used } => {
-                front = Front::Served { used, waker: None };
+                front = Front::Debt { used };
                 // A paid debt is `Gone`, and has no owner that would look.
                 if segment.is_dead(None) {
                     self.died(guard);
@@ -400,9 +408,9 @@ impl Row {
                             self.died(guard);
                         }
                     }
-                    Fed::Absorbed => permits = 0,
+                    Fed::Lessened => permits = 0,
                     // Somebody else has paid it.
-                    Fed::Over | Fed::NobodyYet | Fed::Served { .. } => {}
+                    Fed::Over | Fed::NobodyYet | Fed::Absorbed | Fed::Served { .. } => {}
                 },
                 _ => {}
             }
