@@ -63,7 +63,8 @@ use self::queue::Queue;
 /// # Panicking and re-entrant wakers
 ///
 /// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures;
-/// whom it thereby serves is woken when it returns. If one panics, the others are called all the same, and then the panic goes
+/// whom it thereby serves is woken when it returns, or goes to sleep in one of the `blocking_…` calls. A waker must not wait in any
+/// other way for somebody that it has served. If one panics, the others are called all the same, and then the panic goes
 /// on in whoever released.
 ///
 /// # Sources
@@ -429,6 +430,15 @@ impl AsyncSemaphore {
         let mut waiters = 0;
         self.queue.for_each_waiter(|seen| waiters += usize::from(seen.state != State::Debt));
         waiters
+    }
+
+    /// How many are in line and have neither been granted their permits nor been sent home. Walks the line.
+    pub(crate) fn sleepers(&self) -> usize {
+        let mut sleepers = 0;
+        self.queue.for_each_waiter(|seen| {
+            sleepers += usize::from(matches!(seen.state, State::Updating | State::Waiting));
+        });
+        sleepers
     }
 
     /// As [`add_permits`](Self::add_permits), for a latch, whose permits are calls and no capacity.

@@ -11,7 +11,7 @@ use super::AsyncSemaphore;
 use super::cell::Ended;
 use super::error::AcquireError;
 use super::permit::{OwnedSemaphorePermit, SemaphorePermit};
-use super::queue::{MAX_PERMITS, Queue, Refused};
+use super::queue::{MAX_PERMITS, Queue};
 use super::row::Place;
 
 /// A wait, and where it stands. Shared by the borrowed and the owned future; it does not hold the semaphore, so each call is
@@ -46,33 +46,30 @@ impl Wait {
     }
 
     /// `queue` is the same in every call.
-    // What needs no waiting is inlined into the caller, and the rest is not.
+    // Inlined into the caller is what needs no waiting, and no more, or the caller would not be inlined into its own.
     #[inline]
     fn poll(&mut self, queue: &Queue, context: &mut Context<'_>) -> Poll<Result<usize, AcquireError>> {
-        match self.stage {
-            Stage::New => match self.try_take(queue) {
-                Ok(taken) => self.done(Ok(taken)),
-                Err(Refused::Closed) => self.done(Err(AcquireError::closed())),
-                Err(Refused::NoPermits) => self.join_line(queue, context),
-            },
-            Stage::InLine(place) => self.poll_in_line(place, queue, context),
-            Stage::Done => panic!("an acquire future was polled after it had returned ready"),
+        if !matches!(self.stage, Stage::New) {
+            return self.poll_in_line(queue, context);
         }
-    }
-
-    #[inline]
-    fn try_take(&self, queue: &Queue) -> Result<usize, Refused> {
-        match self.extra {
-            0 => queue.try_take(self.min).map(|()| self.min),
-            extra => queue.try_take_up_to(self.min, self.min + extra),
+        if self.extra == 0 && queue.try_take(self.min).is_ok() {
+            return self.done(Ok(self.min));
         }
+        self.join_line(queue, context)
     }
 
     #[inline(never)]
     fn join_line(&mut self, queue: &Queue, context: &mut Context<'_>) -> Poll<Result<usize, AcquireError>> {
-        let place = queue.enqueue(self.min, context.waker());
+        if self.extra > 0
+            && let Ok(taken) = queue.try_take_up_to(self.min, self.min + self.extra)
+        {
+            return self.done(Ok(taken));
+        }
+        if queue.is_closed() {
+            return self.done(Err(AcquireError::closed()));
+        }
         // From here on the place is given up by dropping this, whatever panics.
-        self.stage = Stage::InLine(place);
+        self.stage = Stage::InLine(queue.enqueue(self.min, context.waker()));
         let served = queue.look_about();
         if queue.is_closed() && !fault!(NoLookAtClosed) {
             // Whoever closed it may have looked before we came.
@@ -80,16 +77,18 @@ impl Wait {
             return Poll::Ready(Err(AcquireError::closed()));
         }
         // What was found may have served this very wait.
-        if served { self.poll_in_line(place, queue, context) } else { Poll::Pending }
+        if served { self.poll_in_line(queue, context) } else { Poll::Pending }
     }
 
     #[inline(never)]
     fn poll_in_line(
         &mut self,
-        place: Place,
         queue: &Queue,
         context: &mut Context<'_>,
     ) -> Poll<Result<usize, AcquireError>> {
+        let Stage::InLine(place) = self.stage else {
+            panic!("an acquire future was polled after it had returned ready");
+        };
         // SAFETY: we own the cell, and forget the place if the wait has ended.
         let Some(ended) = (unsafe { queue.poll(place, context.waker()) }) else { return Poll::Pending };
         match ended {

@@ -1,13 +1,31 @@
 //! Waiting for threads: the same futures, in the same line, with the thread asleep in between.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sync::{block_on, block_on_until};
+use crate::sync;
 
 use super::AsyncSemaphore;
 use super::error::{AcquireError, TryAcquireError};
 use super::permit::{OwnedSemaphorePermit, SemaphorePermit};
+use super::queue::Queue;
+
+/// `acquire`, for a thread that sleeps whenever it is pending.
+fn sleeping<F: Future + Unpin>(mut acquire: F) -> impl Future<Output = F::Output> {
+    poll_fn(move |context| {
+        let polled = Pin::new(&mut acquire).poll(context);
+        if polled.is_pending() {
+            Queue::call_all_put_aside();
+        }
+        polled
+    })
+}
+
+fn block_on<F: Future + Unpin>(acquire: F) -> F::Output {
+    sync::block_on(sleeping(acquire))
+}
 
 impl AsyncSemaphore {
     /// Takes a permit, putting this thread to sleep until one is free.
@@ -84,7 +102,7 @@ impl AsyncSemaphore {
     ) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         // A time further away than the clock can say does not come.
         let acquired = match Instant::now().checked_add(timeout) {
-            Some(deadline) => block_on_until(self.acquire_weight(n), deadline),
+            Some(deadline) => sync::block_on_until(sleeping(self.acquire_weight(n)), deadline),
             None => Some(block_on(self.acquire_weight(n))),
         };
         match acquired {

@@ -3,7 +3,8 @@
 //! A waker is foreign code. It may come back into this very semaphore, and it may panic. So a thread that has handed permits
 //! out first puts the wakers aside, and calls them when it has no permit in its hand. While it does, the thread has a *frame*:
 //! a release inside of a waker finds it and puts its own wakers there, instead of calling them from within. So the stack does
-//! not grow with the line of waiters, however their wakers release.
+//! not grow with the line of waiters, however their wakers release. If a waker goes to sleep by one of our blocking calls, all that is
+//! put aside is called first.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -28,7 +29,7 @@ pub(super) struct Frame {
     left_over: Cell<usize>,
     /// Whether the semaphore is to be closed, or to be closed further.
     close: Cell<bool>,
-    /// Whose permits those are: the semaphore's address, for telling it apart and nothing else.
+    /// Whose permits those are: the queue's address.
     semaphore: *const (),
     outer: Cell<*const Frame>,
 }
@@ -65,6 +66,31 @@ impl Frame {
             frame = unsafe { here.outer.get().as_ref() };
         }
         None
+    }
+
+    /// Shows all frames of this thread, the innermost first.
+    pub(super) fn for_each(show: impl Fn(&Frame)) {
+        let mut frame = INNERMOST.with(Cell::get);
+        // SAFETY: a frame is in the list only within `wake_all`, which holds it on the stack below us.
+        while let Some(here) = unsafe { frame.as_ref() } {
+            frame = here.outer.get();
+            show(here);
+        }
+    }
+
+    pub(super) fn semaphore(&self) -> *const () {
+        self.semaphore
+    }
+
+    /// Moves all that is put aside or left over to another frame, which must be empty.
+    pub(super) fn hand_over(&self, other: &Frame) {
+        while let Some(waker) = self.take() {
+            other.put(waker);
+        }
+        other.leave_over(self.take_left_over());
+        if self.take_close() {
+            other.leave_close();
+        }
     }
 
     pub(super) fn is_full(&self) -> bool {
