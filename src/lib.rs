@@ -31,6 +31,7 @@ pub struct Readme;
 #[cfg(all(latchwork_loom, not(feature = "loom")))]
 compile_error!("--cfg latchwork_loom needs the feature `loom`; run the models by `cargo xtask loom`");
 
+mod counter;
 // For loom-tests alone.
 #[cfg(latchwork_loom)]
 #[doc(hidden)]
@@ -51,6 +52,7 @@ pub mod semaphore;
 pub mod striped;
 mod sync;
 pub mod transport;
+mod unless;
 
 #[doc(inline)]
 pub use crate::latch::{Call, Latch};
@@ -63,7 +65,7 @@ pub use crate::lock::{
 #[doc(inline)]
 pub use crate::lock_entry::{Listener, LockEntry};
 #[doc(inline)]
-pub use crate::registry::{Registry, Subscription};
+pub use crate::registry::{Registry, RegistryStats, Subscription};
 #[doc(inline)]
 pub use crate::runtime::Runtime;
 #[doc(inline)]
@@ -72,6 +74,6 @@ pub use crate::semaphore::{
     TryAcquireError,
 };
 #[doc(inline)]
-pub use crate::striped::StripedSemaphores;
+pub use crate::striped::{Stripe, StripeGuard, StripedSemaphores, StripesGuard};
 #[doc(inline)]
 pub use crate::transport::{Inbox, Message, SubscribeError, Transport};

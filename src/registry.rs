@@ -1,28 +1,35 @@
 //! [`Registry`]: one subscription per channel and process, however many wait.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+mod stats;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::lock_entry::LockEntry;
-use crate::semaphore::SemaphorePermit;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use crate::lock_entry::{Figures, LockEntry};
 use crate::striped::StripedSemaphores;
 use crate::sync::Mutex;
-use crate::transport::{Inbox, Transport};
+use crate::transport::{Inbox, SubscribeError, Transport};
+
+pub use self::stats::RegistryStats;
 
 /// Keeps one subscription per channel, shared by all who are interested: the first one in subscribes, the last one out
 /// unsubscribes.
 ///
 /// # How it keeps order
 ///
-/// Three things must not come apart: the interest count reaching zero (or leaving it), the entry's coming into (or going
-/// out of) the map, and the call to the transport. They happen together under the channel's *stripe*, one of
-/// [`StripedSemaphores`]. Nothing is awaited and no foreign future polled while a stripe is held: the transport only begins
-/// its work, and the confirmation is awaited by each waiter on the entry. So a slow, failing or cancelled subscription
-/// delays nobody on an unrelated channel of the same stripe, and a stripe is taken by a thread for some hundred nanoseconds
-/// at most, which is why it may be taken in `Drop` as well.
+/// The calls to the transport for one channel must be made in the order of what they go by: an entry's coming into the map, and
+/// its going out of it. So both are done, each together with its call, under the channel's *stripe*, one of
+/// [`StripedSemaphores`]. Who joins an entry that is there needs no stripe: the interest count reaches zero, and the entry
+/// leaves the map, in one step under the map's mutex.
+///
+/// Nothing is awaited and no foreign future polled while a stripe is held: the transport only begins its work, and the
+/// confirmation is awaited by each waiter on the entry. So a slow, failing or cancelled subscription delays nobody on an
+/// unrelated channel of the same stripe, and a stripe is taken by a thread for some hundred nanoseconds at most, which is why it
+/// may be taken in `Drop` as well.
 ///
 /// # Examples
 ///
@@ -65,8 +72,9 @@ pub struct Registry<T: Transport> {
 struct Shared<T> {
     transport: T,
     stripes: StripedSemaphores,
-    /// Never locked while the transport is called, nor while anything foreign runs.
-    entries: Mutex<HashMap<Arc<str>, Arc<LockEntry>>>,
+    /// Each under its channel's hash. Never locked while the transport is called, nor while anything foreign runs.
+    entries: Mutex<HashTable<Arc<LockEntry>>>,
+    figures: Arc<Figures>,
 }
 
 impl<T: Transport> Registry<T> {
@@ -76,7 +84,8 @@ impl<T: Transport> Registry<T> {
             shared: Arc::new(Shared {
                 transport,
                 stripes: StripedSemaphores::new(),
-                entries: Mutex::new(HashMap::new()),
+                entries: Mutex::new(HashTable::new()),
+                figures: Arc::default(),
             }),
         }
     }
@@ -84,29 +93,35 @@ impl<T: Transport> Registry<T> {
     /// Joins the entry of `channel`, subscribing if nobody has yet.
     ///
     /// Returns at once. Await [`LockEntry::subscribed`] before relying on messages.
+    ///
+    /// # Panics
+    ///
+    /// If [`Transport::subscribe`] does. Nothing is left behind then.
     pub fn subscribe(&self, channel: &str) -> Subscription<T> {
-        let shared = Arc::clone(&self.shared);
-        let stripe = shared.stripe(channel);
-        let (entry, first) = {
-            let mut entries = shared.entries.lock();
-            match entries.get(channel) {
-                // A failed entry is only good for telling those who are in it.
-                Some(entry) if entry.failure().is_none() => {
-                    entry.acquire();
-                    (Arc::clone(entry), false)
-                }
-                _ => {
-                    let entry = Arc::new(LockEntry::new(Arc::from(channel)));
-                    entries.insert(Arc::clone(entry.shared_channel()), Arc::clone(&entry));
-                    (entry, true)
-                }
-            }
-        };
-        if first {
-            shared.transport.subscribe(entry.shared_channel(), Inbox::new(Arc::clone(&entry)));
+        let shared = &self.shared;
+        let hash = shared.stripes.hash(channel);
+        if let Some(entry) = shared.join(channel, hash) {
+            return self.subscription(entry);
         }
-        drop(stripe);
-        Subscription { shared, entry }
+        // Declared before the stripe, and so dropped after it if the transport panics: leaving takes the stripe, too.
+        let subscription;
+        let _stripe = shared.stripes.for_hash(hash).blocking_acquire();
+        // Somebody else may have had the stripe before us.
+        if let Some(entry) = shared.join(channel, hash) {
+            return self.subscription(entry);
+        }
+        subscription = self.subscription(shared.found(channel, hash));
+        let broken = FailsWhenDropped(&subscription.entry);
+        shared
+            .transport
+            .subscribe(subscription.entry.shared_channel(), Inbox::new(Arc::clone(&subscription.entry)));
+        std::mem::forget(broken);
+        subscription
+    }
+
+    /// `entry`, with a unit of interest in it.
+    fn subscription(&self, entry: Arc<LockEntry>) -> Subscription<T> {
+        Subscription { shared: Arc::clone(&self.shared), entry }
     }
 
     /// The transport that was given to [`new`](Self::new).
@@ -123,6 +138,23 @@ impl<T: Transport> Registry<T> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// What goes on, in numbers. Cheap, however many entries there are.
+    pub fn stats(&self) -> RegistryStats {
+        let figures = &self.shared.figures;
+        RegistryStats {
+            subscriptions_begun: figures.begun.get(),
+            subscriptions_ended: figures.ended.get(),
+            subscriptions_failed: figures.failed.get(),
+            resubscriptions: figures.resubscribed.get(),
+            entries: self.len() as u64,
+            interest: figures.interest.get(),
+            unlock_messages: figures.unlocks.get(),
+            read_unlock_messages: figures.read_unlocks.get(),
+            wakes_wanted: figures.answers.wanted.get(),
+            wakes_wasted: figures.answers.wasted.get(),
+        }
+    }
 }
 
 impl<T: Transport> Clone for Registry<T> {
@@ -133,10 +165,64 @@ impl<T: Transport> Clone for Registry<T> {
 }
 
 impl<T> Shared<T> {
-    fn stripe(&self, channel: &str) -> SemaphorePermit<'_> {
-        // Blocking, not awaiting: a future that was handed the stripe and is not polled would keep it from a fiftieth of
-        // all names. Whoever holds it is a running thread that is about to let go.
-        self.stripes.for_name(channel).blocking_acquire().expect("stripes are never closed")
+    /// Adds a unit of interest to the entry of `channel`, if there is one that has not failed: a failed one is only good for
+    /// telling those who are in it.
+    fn join(&self, channel: &str, hash: u64) -> Option<Arc<LockEntry>> {
+        let entries = self.entries.lock();
+        let entry = entries.find(hash, |entry| entry.channel() == channel)?;
+        if entry.is_failed() {
+            return None;
+        }
+        entry.acquire();
+        Some(Arc::clone(entry))
+    }
+
+    /// Puts a fresh entry of `channel` into the map, with a unit of interest, in the place of one that has failed if there is one.
+    /// The caller holds the channel's stripe.
+    fn found(&self, channel: &str, hash: u64) -> Arc<LockEntry> {
+        let entry = Arc::new(LockEntry::new(Arc::from(channel), hash, Arc::clone(&self.figures)));
+        let fresh = Arc::clone(&entry);
+        let mut entries = self.entries.lock();
+        match entries.entry(hash, |entry| entry.channel() == channel, |entry| entry.hash()) {
+            // Whoever still is in the old one holds it.
+            Entry::Occupied(mut failed) => *failed.get_mut() = fresh,
+            Entry::Vacant(vacant) => {
+                vacant.insert(fresh);
+            }
+        }
+        entry
+    }
+
+    /// Gives up a unit of interest in `entry`. True if it was the last; then the entry is out of the map. The caller holds the
+    /// channel's stripe.
+    fn leave(&self, entry: &Arc<LockEntry>) -> bool {
+        // Locked before the count is lowered: who finds an entry in the map can join it.
+        let mut entries = self.entries.lock();
+        if !entry.release() {
+            return false;
+        }
+        // One that failed is not there if a newcomer has put a fresh one in its place. That one is not for us to touch.
+        if let Ok(ours) = entries.find_entry(entry.hash(), |found| Arc::ptr_eq(found, entry)) {
+            ours.remove();
+        }
+        if entries.capacity() > FEW && entries.len() < entries.capacity() / 8 {
+            let room = entries.len() * 2;
+            entries.shrink_to(room, |entry| entry.hash());
+        }
+        true
+    }
+}
+
+/// A map with room for so many is not worth shrinking.
+const FEW: usize = 64;
+
+/// What a panicking transport leaves behind is an entry that nobody will ever confirm. It must not look like one that is
+/// being subscribed to.
+struct FailsWhenDropped<'a>(&'a LockEntry);
+
+impl Drop for FailsWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.failed(SubscribeError::new("the transport panicked"));
     }
 }
 
@@ -168,26 +254,11 @@ impl<T: Transport> Drop for Subscription<T> {
         if self.entry.release_unless_last() {
             return;
         }
-        let channel = self.entry.shared_channel();
-        let _stripe = self.shared.stripe(channel);
-        if !self.entry.release() {
-            // Somebody joined before we had the stripe.
-            return;
-        }
-        let ours = {
-            let mut entries = self.shared.entries.lock();
-            match entries.entry(Arc::clone(channel)) {
-                Entry::Occupied(found) if Arc::ptr_eq(found.get(), &self.entry) => {
-                    found.remove();
-                    true
-                }
-                // Ours had failed and a newcomer put a fresh one in its place: that one is not for us to touch.
-                _ => false,
-            }
-        };
-        // A failed subscription has left nothing behind that could be unsubscribed (the transport's contract).
-        if ours && self.entry.failure().is_none() {
-            self.shared.transport.unsubscribe(channel);
+        let _stripe = self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire();
+        // Somebody may have joined before we had the stripe. And a failed subscription has left nothing behind that could be
+        // ended (the transport's contract).
+        if self.shared.leave(&self.entry) && self.entry.end() {
+            self.shared.transport.unsubscribe(self.entry.shared_channel());
         }
     }
 }
@@ -200,8 +271,11 @@ impl<T: Transport> fmt::Debug for Subscription<T> {
 
 impl<T: Transport> fmt::Debug for Registry<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Taken out, since what an entry shows is foreign code: the transport's error, and whatever is written to.
+        let entries: Vec<_> = self.shared.entries.lock().iter().cloned().collect();
         f.debug_struct("Registry")
-            .field("entries", &self.shared.entries.lock().values())
+            .field("stats", &self.stats())
+            .field("entries", &entries)
             .field("stripes", &self.shared.stripes)
             .finish()
     }

@@ -1,9 +1,15 @@
 //! [`StripedSemaphores`]: a fixed row of semaphores, one of which a name picks.
 
+mod guard;
+mod stripe;
+
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use crate::semaphore::AsyncSemaphore;
+
+pub use self::guard::{StripeGuard, StripesGuard};
+pub use self::stripe::Stripe;
 
 /// As many stripes as Redisson's subscription service has.
 pub const DEFAULT_STRIPES: usize = 50;
@@ -11,8 +17,13 @@ pub const DEFAULT_STRIPES: usize = 50;
 /// A row of one-permit semaphores; the same name always picks the same one.
 ///
 /// It orders work on one name without keeping anything per name: two jobs for one name never run at once, two for different
-/// names do unless their names share a stripe. The hash is seeded anew for every row, so nobody outside can choose names
-/// that all fall on one stripe.
+/// names do unless their names share a stripe. By default the hash is SipHash with a key of the row's own, so nobody outside
+/// can choose names that all fall on one stripe.
+///
+/// # Several names at once
+///
+/// Taking one stripe after another by hand can deadlock with somebody who takes them in another order, and with oneself, since
+/// two names may share a stripe. [`acquire_all`](Self::acquire_all) takes each stripe once, in the order of the row.
 ///
 /// # Fairness
 ///
@@ -26,14 +37,18 @@ pub const DEFAULT_STRIPES: usize = 50;
 /// use latchwork::StripedSemaphores;
 ///
 /// let stripes = StripedSemaphores::new();
-/// let turn = stripes.for_name("orders").acquire().await.expect("never closed");
-/// assert!(stripes.for_name("orders").try_acquire().is_err());
+/// let turn = stripes.for_name("orders").acquire().await;
+/// assert!(stripes.for_name("orders").try_acquire().is_none());
 /// drop(turn);
+///
+/// let transfer = stripes.acquire_all(["alice", "bob"]).await;
+/// assert!(stripes.for_name("bob").try_acquire().is_none());
+/// # drop(transfer);
 /// # });
 /// ```
-pub struct StripedSemaphores {
+pub struct StripedSemaphores<S = RandomState> {
     stripes: Box<[Padded]>,
-    hasher: RandomState,
+    hasher: S,
 }
 
 /// Alone on its cache lines: threads that work on neighbouring stripes would slow each other down otherwise.
@@ -53,28 +68,117 @@ impl StripedSemaphores {
     ///
     /// If `stripes` is zero.
     pub fn with_stripes(stripes: usize) -> Self {
+        Self::with_hasher(stripes, RandomState::new())
+    }
+}
+
+impl<S: BuildHasher> StripedSemaphores<S> {
+    /// Makes `stripes` stripes among which `hasher` chooses.
+    ///
+    /// Whoever can choose names, and can foresee the hash, can make them all fall on one stripe; then they wait for each other.
+    ///
+    /// # Panics
+    ///
+    /// If `stripes` is zero.
+    pub fn with_hasher(stripes: usize, hasher: S) -> Self {
         assert!(stripes > 0, "a row of stripes needs at least one");
-        Self {
-            stripes: (0..stripes).map(|_| Padded(AsyncSemaphore::new(1))).collect(),
-            hasher: RandomState::new(),
-        }
+        Self { stripes: (0..stripes).map(|_| Padded(AsyncSemaphore::new(1))).collect(), hasher }
     }
 
     /// The stripe of `name`, from 0 to [`len`](Self::len) − 1.
     pub fn stripe_of(&self, name: &str) -> usize {
-        // The remainder is less than `len`, so it fits.
-        (self.hasher.hash_one(name) % self.stripes.len() as u64) as usize
+        self.stripe_of_hash(self.hash(name))
     }
 
-    /// The semaphore of `name`.
-    pub fn for_name(&self, name: &str) -> &AsyncSemaphore {
-        &self.stripes[self.stripe_of(name)].0
+    /// The stripe of `name`, to be taken.
+    pub fn for_name(&self, name: &str) -> Stripe<'_> {
+        self.for_hash(self.hash(name))
     }
 
+    /// Takes the stripes of all `names`, each once, in the order of the row, waiting in line for each.
+    ///
+    /// Calls of this, and of its kin below, never deadlock with each other. Taking one more stripe by other means while a guard
+    /// of this lives can.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives back the stripes that it has, and its place in line. A future that is neither polled nor
+    /// dropped keeps the stripes it was given.
+    pub fn acquire_all<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> impl Future<Output = StripesGuard<'_>> {
+        let stripes = self.in_order(names);
+        async move {
+            let mut taken = StripesGuard::with_room(stripes.len());
+            for stripe in stripes {
+                taken.push(self.stripe(stripe).acquire().await);
+            }
+            taken
+        }
+    }
+
+    /// Takes the stripes of all `names` if they are free now; none of them if one is not.
+    pub fn try_acquire_all<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Option<StripesGuard<'_>> {
+        let stripes = self.in_order(names);
+        let mut taken = StripesGuard::with_room(stripes.len());
+        for stripe in stripes {
+            taken.push(self.stripe(stripe).try_acquire()?);
+        }
+        Some(taken)
+    }
+
+    /// As [`acquire_all`](Self::acquire_all), putting this thread to sleep until it has them.
+    pub fn blocking_acquire_all<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> StripesGuard<'_> {
+        let stripes = self.in_order(names);
+        let mut taken = StripesGuard::with_room(stripes.len());
+        for stripe in stripes {
+            taken.push(self.stripe(stripe).blocking_acquire());
+        }
+        taken
+    }
+
+    /// The stripes of `names`, in the order in which everybody takes them, each once.
+    fn in_order<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Vec<usize> {
+        let mut stripes: Vec<usize> = names.into_iter().map(|name| self.stripe_of(name.as_ref())).collect();
+        // Without an order, two that want the same two stripes can each have one and wait for the other's; and who takes a
+        // stripe twice waits for itself.
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes
+    }
+
+    /// The hash by which a name picks its stripe, for whoever has another use for it.
+    pub(crate) fn hash(&self, name: &str) -> u64 {
+        self.hasher.hash_one(name)
+    }
+
+    /// The stripe of the name that has this hash.
+    pub(crate) fn for_hash(&self, hash: u64) -> Stripe<'_> {
+        self.stripe(self.stripe_of_hash(hash))
+    }
+}
+
+impl<S> StripedSemaphores<S> {
     /// How many stripes there are.
     #[expect(clippy::len_without_is_empty, reason = "there always is at least one stripe")]
     pub fn len(&self) -> usize {
         self.stripes.len()
+    }
+
+    fn stripe_of_hash(&self, hash: u64) -> usize {
+        // The remainder is less than `len`, so it fits.
+        (hash % self.stripes.len() as u64) as usize
+    }
+
+    fn stripe(&self, number: usize) -> Stripe<'_> {
+        Stripe::new(&self.stripes[number].0)
     }
 }
 
@@ -84,15 +188,9 @@ impl Default for StripedSemaphores {
     }
 }
 
-impl fmt::Debug for StripedSemaphores {
-    /// Shows the stripes that are held now, by their number.
+impl<S> fmt::Debug for StripedSemaphores<S> {
+    /// Shows of each stripe how many hold it and how many wait for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut held = f.debug_map();
-        for (number, stripe) in self.stripes.iter().enumerate() {
-            if stripe.0.available_permits() == 0 {
-                held.entry(&number, &stripe.0);
-            }
-        }
-        held.finish()
+        f.debug_list().entries((0..self.len()).map(|number| self.stripe(number))).finish()
     }
 }

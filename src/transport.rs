@@ -19,23 +19,30 @@ pub enum Message {
 /// Brings the messages of channels to the [`Inbox`]es that subscribed to them.
 ///
 /// Both calls only *begin* something: they must return without blocking and without awaiting, because they are made under
-/// the channel's stripe, and from `Drop`. They must not call back into the [`Registry`](crate::Registry).
+/// the channel's stripe, and from `Drop`. They must not call back into the [`Registry`](crate::Registry); the inbox may be used
+/// at once. Should [`subscribe`](Self::subscribe) panic, the subscription has failed.
 ///
 /// # What an implementation must keep
 ///
-/// * Calls for one channel take effect in the order in which they were made.
+/// * Calls for one channel take effect in the order in which they were made. Between them they alternate: one channel is
+///   never subscribed to twice at a time, and never unsubscribed from when it has failed.
 /// * [`Inbox::ready`] is called once messages published from then on will arrive, and not before.
 /// * If a channel cannot be subscribed to, for a reason that waiting does not cure, [`Inbox::failed`] is called, and the
 ///   channel counts as unsubscribed.
 /// * Whenever messages may have been lost (a connection was made anew), [`Inbox::resubscribed`] is called once messages
 ///   arrive again.
+/// * What concerns one subscription comes to its own inbox. A channel that is subscribed to again has a new one.
 ///
-/// # What it may do
+/// # What it may lose, repeat and reorder
 ///
-/// * Lose messages, as long as it says so by `resubscribed`; and lose them silently as long as that is rare: who waits for
-///   a message always has a timer beside it, so a silent loss costs time, never a hang.
-/// * Repeat messages and deliver them late: each only makes a waiter look again.
-/// * Reorder messages of different channels.
+/// | | lose | repeat, or bring late | reorder |
+/// |---|---|---|---|
+/// | [`deliver`](Inbox::deliver) | yes, if it says so by `resubscribed`. Silently only if that is rare: it costs a waiter the time until its own timer, which every waiter must have | yes: a waiter looks once more in vain | yes, also on one channel, and before `ready` |
+/// | [`ready`](Inbox::ready) | only until it can be had: a waiter waits for it until its own time limit | yes | not before it is true |
+/// | [`resubscribed`](Inbox::resubscribed) | no | yes: everybody looks once more | not before messages arrive again; it stands for `ready`, too |
+/// | [`failed`](Inbox::failed) | no, as long as somebody waits | yes: the first one counts | it is the last word; what comes after it confirms nothing |
+///
+/// After [`unsubscribe`](Self::unsubscribe) all of them may still come to the old inbox, and do nothing.
 pub trait Transport: Send + Sync + 'static {
     /// Begins to bring messages of `channel` to `inbox`, until [`unsubscribe`](Self::unsubscribe).
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox);
@@ -53,23 +60,24 @@ impl Inbox {
         Self(entry)
     }
 
-    /// The subscription is confirmed.
+    /// The subscription is confirmed. Does nothing after [`failed`](Self::failed).
     pub fn ready(&self) {
         self.0.ready();
     }
 
-    /// The subscription cannot be had; everybody who waits for it is told.
+    /// The subscription cannot be had, or is lost for good; everybody who waits for it, or for its messages, is told. Who
+    /// comes later begins a new one.
     pub fn failed(&self, error: SubscribeError) {
         self.0.failed(error);
     }
 
-    /// Messages arrive again after some may have been lost: everybody looks again.
+    /// Messages arrive again after some may have been lost: everybody looks again, also who is about to sleep. Confirms a
+    /// subscription that was not confirmed yet.
     pub fn resubscribed(&self) {
-        self.0.ready();
-        self.0.wake_all();
+        self.0.resubscribed();
     }
 
-    /// A message came.
+    /// A message came: wakes those whom it is for, on this thread. If nobody sleeps, it is kept for who comes next.
     pub fn deliver(&self, message: Message) {
         self.0.deliver(message);
     }

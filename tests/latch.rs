@@ -1,7 +1,10 @@
 //! `Latch`: calls, kept calls, and calls that are passed on.
 
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use latchwork::Latch;
 
@@ -79,5 +82,132 @@ fn many_are_called_at_once() {
         let Poll::Ready(call) = poll(wait.as_mut()) else { panic!("one was not called") };
         call.consume();
     }
+    assert_eq!(latch.kept(), 0);
+}
+
+#[test]
+fn all_who_wait_now_are_called() {
+    let latch = Latch::new();
+    let mut waits: Vec<_> = (0..100).map(|_| Box::pin(latch.wait())).collect();
+    for wait in &mut waits {
+        assert!(poll(wait.as_mut()).is_pending());
+    }
+    assert_eq!(latch.waiters(), 100);
+    latch.release_all();
+    for wait in &mut waits {
+        let Poll::Ready(call) = poll(wait.as_mut()) else { panic!("one was not called") };
+        call.consume();
+    }
+    assert_eq!((latch.kept(), latch.waiters()), (0, 0));
+    assert!(poll(pin!(latch.wait())).is_pending(), "a later one was called, too");
+}
+
+#[test]
+fn a_call_of_nobody_is_kept_once() {
+    let latch = Latch::new();
+    for _ in 0..1000 {
+        latch.release_all();
+    }
+    assert_eq!(latch.kept(), 1);
+}
+
+/// Redisson (2ddc4a432, PR #7206): the permit of a waiter that was cancelled came back twice.
+#[test]
+fn a_cancelled_waiter_does_not_multiply_its_call() {
+    let latch = Latch::new();
+    for called in [false, true] {
+        let mut waits: Vec<_> = (0..50).map(|_| Box::pin(latch.wait())).collect();
+        for wait in &mut waits {
+            assert!(poll(wait.as_mut()).is_pending());
+        }
+        if called {
+            latch.release(3);
+        }
+        drop(waits);
+        assert!(latch.kept() <= if called { 3 } else { 0 });
+    }
+}
+
+#[test]
+fn calls_of_those_who_gave_up_are_not_hoarded() {
+    let latch = Latch::new();
+    let mut waits: Vec<_> = (0..1000).map(|_| Box::pin(latch.wait())).collect();
+    for wait in &mut waits {
+        assert!(poll(wait.as_mut()).is_pending());
+        latch.release(1);
+    }
+    drop(waits);
+    assert_eq!(latch.kept(), 1);
+}
+
+/// Redisson (#4215): a release stopped at a waiter that was cancelled.
+#[test]
+fn cancelled_waiters_are_stepped_over() {
+    let latch = Latch::new();
+    let mut waits: Vec<_> = (0..100).map(|_| Box::pin(latch.wait())).collect();
+    for wait in &mut waits {
+        assert!(poll(wait.as_mut()).is_pending());
+    }
+    let mut last = waits.pop().unwrap();
+    drop(waits);
+    latch.release(1);
+    let Poll::Ready(call) = poll(last.as_mut()) else { panic!("the call went to one who had given up") };
+    call.consume();
+    assert_eq!(latch.kept(), 0);
+}
+
+#[test]
+fn a_call_answered_in_vain_is_not_passed_on() {
+    let latch = Latch::new();
+    latch.release(1);
+    latch.try_wait().unwrap().waste();
+    assert_eq!(latch.kept(), 0);
+}
+
+#[test]
+fn a_thread_waits() {
+    let latch = Latch::new();
+    assert!(latch.blocking_wait_timeout(Duration::ZERO).is_none());
+    let start = Instant::now();
+    assert!(latch.blocking_wait_timeout(Duration::from_millis(20)).is_none());
+    assert!(start.elapsed() >= Duration::from_millis(20));
+    assert_eq!(latch.waiters(), 0);
+    std::thread::scope(|scope| {
+        let threads = [
+            scope.spawn(|| latch.blocking_wait().consume()),
+            scope.spawn(|| latch.blocking_wait_timeout(Duration::from_secs(30)).unwrap().consume()),
+            // Further away than the clock can say.
+            scope.spawn(|| latch.blocking_wait_timeout(Duration::MAX).unwrap().consume()),
+        ];
+        while latch.waiters() < threads.len() {
+            std::thread::yield_now();
+        }
+        latch.release_all();
+    });
+    assert_eq!(latch.kept(), 0);
+}
+
+#[test]
+fn a_task_waits_until_its_timer_is_ready() {
+    let latch = Latch::new();
+    let time_is_up = Cell::new(false);
+    let timer = poll_fn(|_| if time_is_up.get() { Poll::Ready(()) } else { Poll::Pending });
+    let mut wait = pin!(latch.wait_unless(timer));
+    assert!(poll(wait.as_mut()).is_pending());
+    time_is_up.set(true);
+    assert!(matches!(poll(wait.as_mut()), Poll::Ready(None)));
+    assert_eq!(latch.waiters(), 0, "its place in line is kept although it gave up");
+}
+
+#[test]
+fn a_call_that_comes_with_the_timer_is_heard() {
+    let latch = Latch::new();
+    // The call comes after the latch was looked at, and before the timer was.
+    let timer = poll_fn(|_| {
+        latch.release(1);
+        Poll::Ready(())
+    });
+    let Poll::Ready(call) = poll(pin!(latch.wait_unless(timer))) else { panic!("the timer is ready") };
+    call.expect("the call was thrown away for the timer").consume();
     assert_eq!(latch.kept(), 0);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use conformance::{Store, conformance};
 use latchwork::local::Local;
-use latchwork::{LeaseError, LockClient, LockOptions};
+use latchwork::{Backend, LeaseError, LockClient, LockOptions, Message};
 
 struct InProcess(Local);
 
@@ -28,4 +28,34 @@ conformance!(InProcess(Local::new()));
 fn watchdog_timeout_must_be_a_lease() {
     let options = LockOptions::default().watchdog_timeout(Duration::ZERO);
     assert_eq!(LockClient::with_options(Local::new(), &options).unwrap_err(), LeaseError::TooShort);
+}
+
+#[tokio::test]
+async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
+    let client = LockClient::local();
+    let lock = client.get_lock("orders").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let waits = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    let registry = client.registry();
+    let until = async |what: &dyn Fn() -> bool| {
+        let happened = async {
+            while !what() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), happened).await.expect("it never happened");
+    };
+    until(&|| registry.stats().interest == 1).await;
+    // Nobody let go of it.
+    registry.transport().publish(&client.backend().channel(lock.name()), Message::Unlock);
+    until(&|| registry.stats().wakes_wasted == 1).await;
+    assert_eq!(registry.stats().wakes_wanted, 0);
+    guard.unlock().await.unwrap();
+    waits.await.unwrap().unlock().await.unwrap();
+    let stats = registry.stats();
+    assert_eq!((stats.wakes_wanted, stats.wakes_wasted), (1, 1));
+    assert_eq!((stats.unlock_messages, stats.interest, stats.entries), (2, 0, 0));
 }

@@ -1,59 +1,19 @@
 //! `Registry` and `LockEntry`: who subscribes, who unsubscribes, and who is told.
 
+mod script;
+
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
+use std::time::Duration;
 
-use latchwork::{Call, Inbox, Message, Registry, SubscribeError, Transport};
+use latchwork::{Message, Registry, RegistryStats, SubscribeError};
 
-/// Records what it is asked for; the test plays the server.
-#[derive(Clone, Default)]
-struct Script(Arc<Mutex<Vec<Step>>>);
-
-#[derive(Debug)]
-enum Step {
-    Subscribe(String, Inbox),
-    Unsubscribe(String),
-}
-
-impl Transport for Script {
-    fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
-        self.0.lock().unwrap().push(Step::Subscribe(channel.to_string(), inbox));
-    }
-
-    fn unsubscribe(&self, channel: &Arc<str>) {
-        self.0.lock().unwrap().push(Step::Unsubscribe(channel.to_string()));
-    }
-}
-
-impl Script {
-    /// What was asked for since the last look, in short, and the last inbox.
-    fn steps(&self) -> (Vec<String>, Option<Inbox>) {
-        let mut inbox = None;
-        let steps = std::mem::take(&mut *self.0.lock().unwrap());
-        let told = steps.into_iter().map(|step| match step {
-            Step::Subscribe(channel, to) => {
-                inbox = Some(to);
-                format!("+{channel}")
-            }
-            Step::Unsubscribe(channel) => format!("-{channel}"),
-        });
-        (told.collect(), inbox)
-    }
-
-    fn inbox(&self) -> Inbox {
-        self.steps().1.expect("somebody subscribed")
-    }
-}
-
-fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
+use script::{Script, Step, answers, poll};
 
 fn registry() -> (Script, Registry<Script>) {
-    let script = Script::default();
-    (script.clone(), Registry::new(script))
+    Script::registry()
 }
 
 #[test]
@@ -80,6 +40,8 @@ fn each_waiter_waits_for_readiness_by_itself() {
     let (script, registry) = registry();
     let (impatient, patient) = (registry.subscribe("a"), registry.subscribe("a"));
     let mut waits = pin!(patient.subscribed());
+    let mut waits_too = pin!(patient.subscribed());
+    assert!(poll(waits_too.as_mut()).is_pending());
     {
         let mut gives_up = pin!(impatient.subscribed());
         assert!(poll(gives_up.as_mut()).is_pending());
@@ -92,6 +54,7 @@ fn each_waiter_waits_for_readiness_by_itself() {
     );
     script.inbox().ready();
     assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(()))));
+    assert!(matches!(poll(waits_too.as_mut()), Poll::Ready(Ok(()))), "only one was told");
 }
 
 #[test]
@@ -240,36 +203,102 @@ fn threads_come_and_go() {
         for thread in 0..4 {
             let registry = &registry;
             scope.spawn(move || {
-                for round in 0..2000 {
+                for round in 0..5000 {
                     let _subscription = registry.subscribe(["a", "b", "c"][(thread + round) % 3]);
+                }
+                for _ in 0..5000 {
+                    let (one, other) = (registry.subscribe("a"), registry.subscribe("a"));
+                    assert!(
+                        std::ptr::eq(&raw const *one, &raw const *other),
+                        "joined an entry that was going"
+                    );
                 }
             });
         }
     });
     assert!(registry.is_empty());
+    let steps: Vec<Step> = script.take();
     for channel in ["a", "b", "c"] {
-        let told: Vec<bool> = script.0.lock().unwrap().iter().filter_map(|step| on(step, channel)).collect();
+        let told: Vec<bool> = steps.iter().filter_map(|step| step.on(channel)).collect();
         let in_turns: Vec<bool> = (0..told.len()).map(|number: usize| number.is_multiple_of(2)).collect();
         assert_eq!(told, in_turns, "subscribe and unsubscribe did not alternate");
         assert!(told.len().is_multiple_of(2), "a subscription is left");
     }
 }
 
-/// Whether a step subscribes (true) or unsubscribes, if it is about `channel`.
-fn on(step: &Step, channel: &str) -> Option<bool> {
-    match step {
-        Step::Subscribe(name, _) => (name == channel).then_some(true),
-        Step::Unsubscribe(name) => (name == channel).then_some(false),
-    }
+#[test]
+fn readiness_has_the_waiters_own_time_limit() {
+    let (script, registry) = registry();
+    let subscription = registry.subscribe("a");
+    let never = std::future::pending::<()>;
+    assert!(matches!(poll(pin!(subscription.subscribed_unless(std::future::ready(())))), Poll::Ready(None)));
+    assert!(subscription.blocking_subscribed_timeout(Duration::from_millis(1)).is_none());
+    let mut patient = pin!(subscription.subscribed_unless(never()));
+    assert!(poll(patient.as_mut()).is_pending());
+    script.inbox().ready();
+    assert!(matches!(poll(patient), Poll::Ready(Some(Ok(())))));
+    assert!(matches!(
+        poll(pin!(subscription.subscribed_unless(std::future::ready(())))),
+        Poll::Ready(Some(Ok(())))
+    ));
+    assert!(matches!(subscription.blocking_subscribed_timeout(Duration::MAX), Some(Ok(()))));
 }
 
-/// Whether a call has come for this one; if so, it is answered.
-fn answers<'a>(wait: std::pin::Pin<&mut impl Future<Output = Call<'a>>>) -> bool {
-    match poll(wait) {
-        Poll::Ready(call) => {
-            call.consume();
-            true
-        }
-        Poll::Pending => false,
-    }
+#[test]
+fn a_thread_waits_for_readiness() {
+    let (script, registry) = registry();
+    let subscription = registry.subscribe("a");
+    let inbox = script.inbox();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| subscription.blocking_subscribed_timeout(Duration::from_secs(30)));
+        inbox.ready();
+        assert!(matches!(waits.join().unwrap(), Some(Ok(()))));
+    });
+}
+
+#[test]
+fn read_unlock_runs_all_listeners_of_one_subscription() {
+    let (script, registry) = registry();
+    let subscription = registry.subscribe("a");
+    let inbox = script.inbox();
+    let listeners: Vec<_> = (0..3).map(|_| subscription.listen(|| {})).collect();
+    let mut asleep = pin!(subscription.latch().wait());
+    assert!(poll(asleep.as_mut()).is_pending());
+    inbox.deliver(Message::ReadUnlock);
+    assert!(listeners.iter().all(latchwork::Listener::has_run));
+    assert!(answers(asleep));
+    assert_eq!(subscription.latch().kept(), 0);
+}
+
+#[test]
+fn figures_tell_what_happened() {
+    let (script, registry) = registry();
+    assert_eq!(registry.stats(), RegistryStats::default());
+    let (one, other) = (registry.subscribe("a"), registry.subscribe("a"));
+    let inbox = script.inbox();
+    inbox.ready();
+    let failed = registry.subscribe("b");
+    script.inbox().failed(SubscribeError::new("no permission"));
+    let stats = registry.stats();
+    assert_eq!((stats.subscriptions_begun, stats.subscriptions_failed, stats.subscriptions_ended), (2, 1, 0));
+    assert_eq!((stats.entries, stats.interest), (2, 3));
+
+    inbox.deliver(Message::Unlock);
+    drop(one.latch().try_wait().unwrap()); // passed on: not yet answered
+    assert_eq!((registry.stats().wakes_wanted, registry.stats().wakes_wasted), (0, 0));
+    one.latch().try_wait().unwrap().consume();
+    inbox.deliver(Message::ReadUnlock);
+    one.latch().try_wait().unwrap().waste();
+    other.latch().try_wait().unwrap().waste();
+    inbox.deliver(Message::Unlock);
+    let listener = other.listen(|| {});
+    assert!(listener.has_run());
+    inbox.resubscribed(); // two calls are kept, for whom nobody comes
+    drop((one, other, listener, failed));
+
+    let stats = registry.stats();
+    assert_eq!((stats.unlock_messages, stats.read_unlock_messages, stats.resubscriptions), (2, 1, 1));
+    assert_eq!((stats.wakes_wanted, stats.wakes_wasted), (2, 2));
+    assert_eq!((stats.subscriptions_begun, stats.subscriptions_failed, stats.subscriptions_ended), (2, 1, 1));
+    assert_eq!((stats.entries, stats.interest), (0, 0));
 }

@@ -57,12 +57,17 @@ pub(super) async fn acquire<B: Backend>(
     let mut call: Option<Call<'_>> = None;
     while !is_over() {
         let attempt = claim.attempt(shared, give_up).await?;
-        if let (Some(call), Attempt::Acquired(_) | Attempt::Held(_)) = (call.take(), &attempt) {
-            call.consume();
-            match attempt {
-                Attempt::Acquired(_) => shared.counters.wakes_wanted.add_one(),
-                _ => shared.counters.wakes_wasted.add_one(),
+        match (&attempt, call.take()) {
+            (Attempt::Acquired(_), Some(call)) => {
+                call.consume();
+                shared.counters.wakes_wanted.add_one();
             }
+            (Attempt::Held(_), Some(call)) => {
+                call.waste();
+                shared.counters.wakes_wasted.add_one();
+            }
+            // Not answered: goes to the next waiter.
+            (Attempt::OutOfTime, _) | (_, None) => {}
         }
         let left = match attempt {
             Attempt::Acquired(guard) => return Ok(Some(guard)),

@@ -1,6 +1,6 @@
 //! What a lock's waiters went through, in numbers.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::counter::Counter;
 
 /// A snapshot of what happened through one [`Lock`](crate::Lock) and its clones, since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,20 +28,5 @@ impl Counters {
             wakes_wanted: self.wakes_wanted.get(),
             wakes_wasted: self.wakes_wasted.get(),
         }
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(super) fn add_one(&self) {
-        // Ordering: Relaxed, a figure to look at; nothing is read through it.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        // Ordering: Relaxed, as above.
-        self.0.load(Ordering::Relaxed)
     }
 }

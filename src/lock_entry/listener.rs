@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::latch::Latch;
+use crate::latch::{Answers, Latch};
 use crate::semaphore::AcquireOwned;
 use crate::sync::Mutex;
 
@@ -23,6 +23,7 @@ pub struct Listener(Arc<Waiting>);
 
 struct Waiting {
     stage: Mutex<Stage>,
+    answers: Option<Arc<Answers>>,
 }
 
 enum Stage {
@@ -37,7 +38,8 @@ enum Stage {
 
 impl Listener {
     pub(super) fn new(latch: &Latch, callback: Callback) -> Self {
-        let waiting = Arc::new(Waiting { stage: Mutex::new(Stage::Polling { again: false }) });
+        let stage = Mutex::new(Stage::Polling { again: false });
+        let waiting = Arc::new(Waiting { stage, answers: latch.answers().cloned() });
         waiting.drive(latch.wait_owned(), callback);
         Self(waiting)
     }
@@ -66,11 +68,19 @@ impl Waiting {
                     *stage = Stage::Done;
                     drop(stage);
                     permit.expect("a latch's semaphore is never closed").forget();
+                    if let Some(answers) = &self.answers {
+                        answers.wanted.add_one();
+                    }
                     callback();
                     return;
                 }
-                // Removed while we polled. Dropping the future, or its permit, passes the call on.
-                (Stage::Done | Stage::InLine(..), _) => return,
+                // Removed while we polled. Dropping the future, or its permit, passes the call on, to foreign wakers; so after the
+                // mutex is free again.
+                (Stage::Done | Stage::InLine(..), polled) => {
+                    drop(stage);
+                    drop(polled);
+                    return;
+                }
             }
         }
     }

@@ -1,0 +1,63 @@
+//! What does a waiter pay for its place in the registry, before and after all else that it does?
+//!
+//! The transport does nothing, so this is the registry alone.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::BenchmarkId;
+use latchwork::{Inbox, Registry, Transport};
+
+const NAME: &str = "redisson_lock__channel:{orders:42}";
+/// So many other names are subscribed, so that the map does not fit into the first cache.
+const OTHERS: usize = 10_000;
+
+struct Nowhere;
+
+impl Transport for Nowhere {
+    fn subscribe(&self, _channel: &Arc<str>, inbox: Inbox) {
+        inbox.ready();
+    }
+
+    fn unsubscribe(&self, _channel: &Arc<str>) {}
+}
+
+fn main() {
+    let registry = Registry::new(Nowhere);
+    let others: Vec<_> = (0..OTHERS).map(|number| registry.subscribe(&format!("orders:{number}"))).collect();
+    let mut criterion = benches::criterion::criterion();
+    let mut group = criterion.benchmark_group("subscribe");
+
+    group.bench_function("first_and_last", |bencher| {
+        bencher.iter(|| drop(black_box(registry.subscribe(black_box(NAME)))));
+    });
+    let first = registry.subscribe(NAME);
+    group.bench_function("joined", |bencher| {
+        bencher.iter(|| drop(black_box(registry.subscribe(black_box(NAME)))));
+    });
+    group.bench_function(BenchmarkId::new("joined", "two_threads"), |bencher| {
+        bencher.iter_custom(|rounds| on_two_threads(&registry, rounds));
+    });
+    group.bench_function("cloned", |bencher| bencher.iter(|| drop(black_box(first.clone()))));
+    group.finish();
+
+    assert_eq!(registry.stats().interest, OTHERS as u64 + 1);
+    drop(others);
+    criterion.final_summary();
+}
+
+/// One round of one thread, while another does the same with another name.
+fn on_two_threads(registry: &Registry<Nowhere>, rounds: u64) -> Duration {
+    let come_and_go = |name: &str| {
+        let start = Instant::now();
+        for _ in 0..rounds {
+            drop(black_box(registry.subscribe(black_box(name))));
+        }
+        start.elapsed()
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| come_and_go("orders:1"));
+        come_and_go(NAME).max(other.join().expect("nothing panics here"))
+    })
+}

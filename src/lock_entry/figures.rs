@@ -1,0 +1,19 @@
+//! [`Figures`]: what happens to all entries of one registry.
+
+use std::sync::Arc;
+
+use crate::counter::Counter;
+use crate::latch::Answers;
+
+/// Shared by a registry and its entries. See [`RegistryStats`](crate::RegistryStats) for what they mean.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) begun: Counter,
+    pub(crate) ended: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) resubscribed: Counter,
+    pub(crate) interest: Counter,
+    pub(crate) unlocks: Counter,
+    pub(crate) read_unlocks: Counter,
+    pub(crate) answers: Arc<Answers>,
+}

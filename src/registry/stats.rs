@@ -1,0 +1,34 @@
+//! [`RegistryStats`]: what goes on in a registry, in numbers.
+
+/// A snapshot of what happened through one [`Registry`](crate::Registry) and its clones, since it was made.
+///
+/// The figures are read one after the other while things go on, so they need not add up. Once all is quiet they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegistryStats {
+    /// Subscriptions that the transport was asked to begin. Those that neither ended nor failed stand now.
+    pub subscriptions_begun: u64,
+    /// Subscriptions that the transport was asked to end, as the last one had left.
+    pub subscriptions_ended: u64,
+    /// Subscriptions that the transport could not have, or lost for good.
+    pub subscriptions_failed: u64,
+    /// Times that messages of a channel arrived again, after some may have been lost.
+    pub resubscriptions: u64,
+    /// Channels that somebody is interested in now. Fewer than subscriptions stand never; more while some who are in a failed
+    /// one have not left.
+    pub entries: u64,
+    /// [`Subscription`](crate::Subscription)s alive now.
+    pub interest: u64,
+    /// [`Unlock`](crate::Message::Unlock)s that came.
+    pub unlock_messages: u64,
+    /// [`ReadUnlock`](crate::Message::ReadUnlock)s that came.
+    pub read_unlock_messages: u64,
+    /// Wake-ups that were worth it: calls that were [consumed](crate::Call::consume), and callbacks that were run.
+    ///
+    /// A call counts when it is answered, and so once, however often it is passed on before. One that is kept and that nobody
+    /// ever comes for wakes nobody, and is not counted.
+    pub wakes_wanted: u64,
+    /// Wake-ups in vain: calls that were [wasted](crate::Call::waste). A lock wastes the call after which it found itself still
+    /// held.
+    pub wakes_wasted: u64,
+}

@@ -1,0 +1,54 @@
+//! [`StripeGuard`] and [`StripesGuard`]: stripes that are held, until the guard is dropped.
+
+use std::fmt;
+
+use crate::semaphore::SemaphorePermit;
+
+/// One stripe, held; dropping this is the only way to let go of it.
+///
+/// It is not a [`SemaphorePermit`], because that can be forgotten: a stripe whose permit is lost is dead, and all names that
+/// fall on it with it.
+#[must_use = "dropping the guard gives the stripe back at once"]
+pub struct StripeGuard<'a>(#[expect(dead_code, reason = "held, and dropped")] SemaphorePermit<'a>);
+
+impl<'a> StripeGuard<'a> {
+    pub(super) fn new(permit: SemaphorePermit<'a>) -> Self {
+        Self(permit)
+    }
+}
+
+impl fmt::Debug for StripeGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StripeGuard").finish_non_exhaustive()
+    }
+}
+
+/// Several stripes, held; dropping this lets go of all of them.
+#[must_use = "dropping the guard gives the stripes back at once"]
+pub struct StripesGuard<'a>(Vec<StripeGuard<'a>>);
+
+impl<'a> StripesGuard<'a> {
+    pub(super) fn with_room(stripes: usize) -> Self {
+        Self(Vec::with_capacity(stripes))
+    }
+
+    pub(super) fn push(&mut self, stripe: StripeGuard<'a>) {
+        self.0.push(stripe);
+    }
+
+    /// How many stripes these are: as many as there were names, or fewer if some share one.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none, because no names were given.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for StripesGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StripesGuard").field("stripes", &self.len()).finish()
+    }
+}

@@ -1,0 +1,62 @@
+//! [`Stripe`]: one of the row, for taking it and nothing else.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::semaphore::AsyncSemaphore;
+
+use super::guard::StripeGuard;
+
+/// One of the [`StripedSemaphores`](crate::StripedSemaphores): who has it, has it by a [`StripeGuard`].
+///
+/// It does not show its semaphore, whose permits could be forgotten, and which could be closed, with all names that fall on it.
+#[derive(Clone, Copy)]
+pub struct Stripe<'a>(&'a AsyncSemaphore);
+
+impl<'a> Stripe<'a> {
+    pub(super) fn new(semaphore: &'a AsyncSemaphore) -> Self {
+        Self(semaphore)
+    }
+
+    /// Takes the stripe, waiting in line for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in line; if the stripe had come already, it goes on to the next.
+    pub async fn acquire(self) -> StripeGuard<'a> {
+        StripeGuard::new(self.0.acquire().await.expect("a stripe is never closed"))
+    }
+
+    /// Takes the stripe if it is free now.
+    pub fn try_acquire(self) -> Option<StripeGuard<'a>> {
+        self.0.try_acquire().ok().map(StripeGuard::new)
+    }
+
+    /// Takes the stripe, putting this thread to sleep until it is free.
+    pub fn blocking_acquire(self) -> StripeGuard<'a> {
+        // Without the makings of a sleep where none is needed. Nobody is overtaken by it: nothing is free while somebody waits.
+        self.try_acquire()
+            .unwrap_or_else(|| StripeGuard::new(self.0.blocking_acquire().expect("a stripe is never closed")))
+    }
+
+    /// Takes the stripe, putting this thread to sleep until it is free or `timeout` is over.
+    pub fn blocking_acquire_timeout(self, timeout: Duration) -> Option<StripeGuard<'a>> {
+        self.0.blocking_acquire_timeout(1, timeout).ok().map(StripeGuard::new)
+    }
+
+    /// How many hold the stripe: one or none.
+    pub fn holders(self) -> usize {
+        self.0.held()
+    }
+
+    /// How many wait for the stripe. One that was given it and has not been polled since counts here and as its holder.
+    pub fn waiters(self) -> usize {
+        self.0.waiters()
+    }
+}
+
+impl fmt::Debug for Stripe<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stripe").field("holders", &self.holders()).field("waiters", &self.waiters()).finish()
+    }
+}

@@ -1,0 +1,297 @@
+//! What subscribing costs in memory, and that all of it comes back, by an allocator that counts. The count is for all threads,
+//! so this runs by itself.
+//!
+//! `LATCHWORK_SOAK_SECONDS` makes the soak at the end last longer than its two seconds.
+
+mod script;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use latchwork::{Inbox, Latch, Message, Registry, SubscribeError, Subscription, Transport};
+
+use script::{Script, poll};
+
+struct Counting;
+
+static IN_USE: AtomicIsize = AtomicIsize::new(0);
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: all is passed on to the system's allocator, unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // Ordering: Relaxed, figures to look at.
+        IN_USE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // Ordering: as above.
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // Ordering: as above.
+        IN_USE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn in_use() -> isize {
+    // Ordering: Relaxed; whoever asks has joined the threads that it asks about.
+    IN_USE.load(Ordering::Relaxed)
+}
+
+fn allocations() -> usize {
+    // Ordering: as above.
+    ALLOCATIONS.load(Ordering::Relaxed)
+}
+
+/// Keeps nothing, so that only the registry's own memory is seen.
+#[derive(Clone, Copy)]
+struct Forgetful;
+
+impl Transport for Forgetful {
+    fn subscribe(&self, _channel: &Arc<str>, inbox: Inbox) {
+        inbox.ready();
+    }
+
+    fn unsubscribe(&self, _channel: &Arc<str>) {}
+}
+
+fn main() {
+    joining_and_leaving_allocates_nothing();
+    an_entry_costs_less_than_256_bytes();
+    readiness_keeps_nothing_of_those_who_waited_for_it();
+    removed_listeners_leave_nothing();
+    soak();
+}
+
+fn joining_and_leaving_allocates_nothing() {
+    let registry = Registry::new(Forgetful);
+    let _first = registry.subscribe("orders:42");
+    let before = allocations();
+    for _ in 0..1000 {
+        let subscription = registry.subscribe("orders:42");
+        drop(subscription.clone());
+        assert!(matches!(poll(pin!(subscription.subscribed())), std::task::Poll::Ready(Ok(()))));
+    }
+    assert_eq!(allocations(), before);
+}
+
+const ENTRIES: usize = 100_000;
+
+fn names() -> Vec<String> {
+    (0..ENTRIES).map(|number| format!("orders:{number}")).collect()
+}
+
+/// The heap that each entry has taken since `before`, beside the text of its name.
+fn each_beside(names: &[String], before: isize) -> f64 {
+    let text: usize = names.iter().map(String::len).sum();
+    (in_use() - before - text as isize) as f64 / names.len() as f64
+}
+
+fn an_entry_costs_less_than_256_bytes() {
+    let names = names();
+    let start = in_use();
+    {
+        let mut subscriptions: Vec<Subscription<Forgetful>> = Vec::with_capacity(ENTRIES);
+        let registry = Registry::new(Forgetful);
+        let empty = in_use();
+        subscriptions.extend(names.iter().map(|name| registry.subscribe(name)));
+        let each = each_beside(&names, empty);
+        println!("bytes of heap per entry, beside the name: {each:.1}");
+        assert!(each <= 256.0, "{each} bytes");
+
+        let mut asleep: Vec<_> = Vec::with_capacity(ENTRIES);
+        let before = in_use();
+        for subscription in &subscriptions {
+            let mut wait = Box::pin(subscription.latch().wait());
+            assert!(poll(wait.as_mut()).is_pending());
+            asleep.push(wait);
+        }
+        let each = (in_use() - before) as f64 / ENTRIES as f64;
+        println!("bytes of heap for the first sleeper of an entry, with its future: {each:.1}");
+        drop(asleep);
+        subscriptions.clear();
+        assert!(in_use() - empty < 64 * 1024, "the map is kept: {} bytes", in_use() - empty);
+    }
+    assert!(in_use() - start < 64 * 1024, "{} bytes are left", in_use() - start);
+}
+
+fn readiness_keeps_nothing_of_those_who_waited_for_it() {
+    let (script, registry) = Script::registry();
+    let subscription = registry.subscribe("orders:42");
+    let inbox = script.inbox();
+    let before = in_use();
+    {
+        let mut waits: Vec<_> = (0..100).map(|_| Box::pin(subscription.subscribed())).collect();
+        assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
+        inbox.ready();
+        assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_ready()));
+    }
+    assert_eq!(in_use(), before);
+}
+
+/// Redisson (#6328): listeners that had been cancelled stayed in the queue, 2.5 GB of them.
+fn removed_listeners_leave_nothing() {
+    let registry = Registry::new(Forgetful);
+    let subscription = registry.subscribe("orders:42");
+    let _patient = subscription.listen(|| {});
+    let before = in_use();
+    let mut most = 0;
+    for _ in 0..1_000_000 {
+        drop(subscription.listen(|| {}));
+        most = most.max(in_use() - before);
+    }
+    println!("most bytes kept over a million removed listeners: {most}");
+    assert!(most < 64 * 1024, "{most} bytes");
+}
+
+/// Redisson (#1326, #3577, #6328, PR #5038): memory that grew for weeks. 200 tasks wait for 10 000 names and give up at any poll,
+/// while confirmations come late, fail and are repeated; in the end there is nothing.
+fn soak() {
+    const TASKS: usize = 200;
+    const NAMES: u64 = 10_000;
+    let seconds = std::env::var("LATCHWORK_SOAK_SECONDS").map_or(2, |seconds| seconds.parse().unwrap());
+
+    collect_what_was_retired();
+    let before = in_use();
+    let (registry, rounds) = {
+        let (script, registry) = Script::registry();
+        let end = Instant::now() + Duration::from_secs(seconds);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
+        let server = runtime.spawn(play_the_server(script.clone(), end));
+        let clients: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let registry = registry.clone();
+                runtime.spawn(async move {
+                    let mut dice = Dice::new();
+                    let mut rounds = 0_u64;
+                    while Instant::now() < end {
+                        come_and_go(&registry, &mut dice, NAMES).await;
+                        rounds += 1;
+                    }
+                    rounds
+                })
+            })
+            .collect();
+        let rounds = runtime.block_on(async {
+            let mut rounds = 0;
+            for client in clients {
+                rounds += client.await.unwrap();
+            }
+            server.await.unwrap();
+            rounds
+        });
+        drop(runtime);
+        // The inboxes that nobody has read.
+        drop(script.take());
+        (registry, rounds)
+    };
+    let stats = registry.stats();
+    println!("soak: {rounds} waits; {stats:?}");
+    assert!(rounds > 1000 && stats.wakes_wanted > 0 && stats.subscriptions_failed > 0, "it did not soak");
+    assert!(registry.is_empty());
+    assert_eq!((stats.entries, stats.interest), (0, 0));
+    assert_eq!(stats.subscriptions_begun, stats.subscriptions_ended + stats.subscriptions_failed);
+    drop(registry);
+    collect_what_was_retired();
+    let left = in_use() - before;
+    println!("bytes left after the soak: {left}");
+    assert!(left < 64 * 1024, "{left} bytes are left");
+}
+
+/// The memory of waiters that have gone is given back when others come and go.
+fn collect_what_was_retired() {
+    let latch = Latch::new();
+    for _ in 0..10_000 {
+        assert!(poll(pin!(latch.wait())).is_pending());
+    }
+}
+
+/// Subscribes, waits for readiness and then for a call, and gives up at a poll that the dice choose, or gets that far.
+async fn come_and_go<T: Transport>(registry: &Registry<T>, dice: &mut Dice, names: u64) {
+    let name = dice.roll(names).to_string();
+    let polls = dice.roll(6);
+    let (answer, cloned, listens) = (dice.roll(3), dice.roll(4) == 0, dice.roll(4) == 0);
+    let whole = async {
+        let subscription = registry.subscribe(&name);
+        let _clone = cloned.then(|| subscription.clone());
+        let _listener = listens.then(|| subscription.listen(|| {}));
+        if subscription.subscribed().await.is_err() {
+            return;
+        }
+        let call = subscription.latch().wait().await;
+        match answer {
+            0 => call.consume(),
+            1 => call.waste(),
+            _ => drop(call),
+        }
+    };
+    let mut whole = pin!(whole);
+    let mut polled = 0;
+    std::future::poll_fn(|context| {
+        if polled == polls {
+            return std::task::Poll::Ready(());
+        }
+        polled += 1;
+        let ready = whole.as_mut().poll(context);
+        if ready.is_pending() {
+            // There may be nobody who would wake it.
+            context.waker().wake_by_ref();
+        }
+        ready
+    })
+    .await;
+}
+
+/// Answers what was asked for, in any order and not always as one would wish.
+async fn play_the_server(script: Script, end: Instant) {
+    let mut dice = Dice::new();
+    let mut inboxes: Vec<Inbox> = Vec::new();
+    while Instant::now() < end {
+        for step in script.take() {
+            if let script::Step::Subscribe(_, inbox) = step {
+                inboxes.push(inbox);
+            }
+        }
+        // Late, since a few are left for the next time.
+        while inboxes.len() > 50 {
+            let inbox = inboxes.swap_remove(dice.roll(inboxes.len() as u64) as usize);
+            match dice.roll(8) {
+                0 => inbox.failed(SubscribeError::new("no connection")),
+                1 => inbox.resubscribed(),
+                _ => inbox.ready(),
+            }
+            match dice.roll(4) {
+                0 => inbox.deliver(Message::ReadUnlock),
+                1 => inbox.failed(SubscribeError::new("permission withdrawn")),
+                _ => inbox.deliver(Message::Unlock),
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Random numbers; not good ones.
+struct Dice(u64);
+
+impl Dice {
+    fn new() -> Self {
+        Self(RandomState::new().hash_one(0) | 1)
+    }
+
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}

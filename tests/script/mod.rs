@@ -1,0 +1,83 @@
+//! A transport that records what it is asked for; the test plays the server.
+
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use latchwork::{Call, Inbox, Registry, Transport};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Script(Arc<Mutex<Vec<Step>>>);
+
+#[derive(Debug)]
+pub(crate) enum Step {
+    Subscribe(String, Inbox),
+    Unsubscribe(String),
+}
+
+impl Step {
+    /// Whether it subscribes (true) or unsubscribes, if it is about `channel`.
+    pub(crate) fn on(&self, channel: &str) -> Option<bool> {
+        match self {
+            Self::Subscribe(name, _) => (name == channel).then_some(true),
+            Self::Unsubscribe(name) => (name == channel).then_some(false),
+        }
+    }
+}
+
+impl Transport for Script {
+    fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+        self.0.lock().unwrap().push(Step::Subscribe(channel.to_string(), inbox));
+    }
+
+    fn unsubscribe(&self, channel: &Arc<str>) {
+        self.0.lock().unwrap().push(Step::Unsubscribe(channel.to_string()));
+    }
+}
+
+impl Script {
+    pub(crate) fn registry() -> (Self, Registry<Self>) {
+        let script = Self::default();
+        (script.clone(), Registry::new(script))
+    }
+
+    /// What was asked for since the last look.
+    pub(crate) fn take(&self) -> Vec<Step> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    /// What was asked for since the last look, in short, and the last inbox.
+    pub(crate) fn steps(&self) -> (Vec<String>, Option<Inbox>) {
+        let mut inbox = None;
+        let told = self.take().into_iter().map(|step| match step {
+            Step::Subscribe(channel, to) => {
+                inbox = Some(to);
+                format!("+{channel}")
+            }
+            Step::Unsubscribe(channel) => format!("-{channel}"),
+        });
+        (told.collect(), inbox)
+    }
+
+    pub(crate) fn inbox(&self) -> Inbox {
+        self.steps().1.expect("somebody subscribed")
+    }
+}
+
+pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Whether a call has come for this one; if so, it is answered.
+pub(crate) fn answers<'a>(wait: Pin<&mut impl Future<Output = Call<'a>>>) -> bool {
+    match poll(wait) {
+        Poll::Ready(call) => {
+            call.consume();
+            true
+        }
+        Poll::Pending => false,
+    }
+}
