@@ -63,7 +63,7 @@ pub use crate::lock::{
     LockStats, Lost, NameError, Owner, Released, Tried,
 };
 #[doc(inline)]
-pub use crate::lock_entry::{Listener, LockEntry};
+pub use crate::lock_entry::{Listener, LockEntry, Turn};
 #[doc(inline)]
 pub use crate::registry::{Registry, RegistryStats, Subscription};
 #[doc(inline)]

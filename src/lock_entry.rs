@@ -3,9 +3,10 @@
 mod figures;
 mod listener;
 mod readiness;
+mod turn;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::latch::Latch;
@@ -17,6 +18,8 @@ use crate::unless::unless;
 pub(crate) use self::figures::Figures;
 pub use self::listener::Listener;
 use self::readiness::Readiness;
+pub use self::turn::Turn;
+use self::turn::Turns;
 
 /// What all who wait for one channel in this process share: how many they are, whether the subscription stands, and the
 /// latch they sleep on.
@@ -36,6 +39,8 @@ pub struct LockEntry {
     interest: AtomicUsize,
     readiness: Readiness,
     latch: Latch,
+    /// Made for who comes first: many entries never have a waiter.
+    turns: OnceLock<Box<Turns>>,
     figures: Arc<Figures>,
 }
 
@@ -45,7 +50,15 @@ impl LockEntry {
         figures.begun.add_one();
         figures.interest.add_one();
         let latch = Latch::counting(Arc::clone(&figures.answers));
-        Self { channel, hash, interest: AtomicUsize::new(1), readiness: Readiness::new(), latch, figures }
+        Self {
+            channel,
+            hash,
+            interest: AtomicUsize::new(1),
+            readiness: Readiness::new(),
+            latch,
+            turns: OnceLock::new(),
+            figures,
+        }
     }
 
     /// The channel whose messages come here.
@@ -110,6 +123,27 @@ impl LockEntry {
     /// Where to sleep until a message comes.
     pub fn latch(&self) -> &Latch {
         &self.latch
+    }
+
+    /// Waits until all who came before have had their turn.
+    ///
+    /// Who has the turn is the only one of this process that competes for what the channel is about, and the only one that needs to
+    /// sleep on the [`latch`](Self::latch) for it.
+    ///
+    /// # Fairness
+    ///
+    /// Strictly first come, first served.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in line, and dropping the turn passes it on.
+    pub async fn turn(&self) -> Turn<'_> {
+        self.turns.get_or_init(|| Box::new(Turns::new())).take().await
+    }
+
+    /// Whether messages arrive.
+    pub fn is_ready(&self) -> bool {
+        self.readiness.is_ready()
     }
 
     /// Waits until messages published from now on will arrive.
@@ -225,6 +259,7 @@ impl fmt::Debug for LockEntry {
             .field("interest", &self.acquired())
             .field("readiness", &self.readiness)
             .field("latch", &self.latch)
+            .field("waiters_for_their_turn", &self.turns.get().map_or(0, |turns| turns.waiters()))
             .finish()
     }
 }

@@ -119,6 +119,12 @@ impl<T: Transport> Registry<T> {
         subscription
     }
 
+    /// Joins the entry of `channel` if somebody is interested in it already, and does nothing otherwise.
+    pub fn join(&self, channel: &str) -> Option<Subscription<T>> {
+        let entry = self.shared.join(channel, self.shared.stripes.hash(channel))?;
+        Some(self.subscription(entry))
+    }
+
     /// `entry`, with a unit of interest in it.
     fn subscription(&self, entry: Arc<LockEntry>) -> Subscription<T> {
         Subscription { shared: Arc::clone(&self.shared), entry }

@@ -10,7 +10,9 @@ mod imp {
     pub(crate) mod atomic {
         #[cfg(feature = "lock")]
         pub(crate) use std::sync::atomic::AtomicU64;
-        pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
+        pub(crate) use std::sync::atomic::{
+            AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering,
+        };
     }
 
     /// A thread-local that is there from a thread's start to its very end. (loom's macro knows no `const` blocks.)
@@ -163,7 +165,9 @@ mod imp {
     }
     use loom::sync::Arc;
     pub(crate) mod atomic {
-        pub(crate) use loom::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
+        pub(crate) use loom::sync::atomic::{
+            AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering,
+        };
     }
 
     macro_rules! thread_cell {

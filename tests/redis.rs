@@ -31,3 +31,38 @@ impl Store for OnServer {
 }
 
 conformance!(OnServer);
+
+/// Each waiter asked for itself: twice when it came, and once more with every lease that ended.
+#[tokio::test]
+async fn waiters_cost_the_server_two_commands_each() {
+    const WAITERS: usize = 32;
+    let server = RedisServer::start();
+    let client = LockClient::new(Redis::connect(&server.url()).await.unwrap());
+    let lock = client.get_lock("crowded").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 1..=WAITERS {
+        let lock = lock.clone();
+        waiters.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
+        while client.registry().stats().interest < number as u64 {
+            tokio::task::yield_now().await;
+        }
+    }
+    guard.unlock().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+
+    let mut connection =
+        redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+    let calls = |command: &str| -> usize {
+        let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
+        calls.split(',').next().unwrap().parse().unwrap()
+    };
+    // One to take it and one to give it back, for each; the first waiter asks twice before it sleeps, and a script that the server
+    // does not know yet is sent twice.
+    let at_most = 2 * (1 + WAITERS) + 2 + 2;
+    let scripts = calls("evalsha") + calls("eval");
+    assert!(scripts <= at_most, "{scripts} instead of {at_most}");
+}

@@ -1,8 +1,12 @@
-//! The loop: try, subscribe, try again, sleep until called or until the lease is over.
+//! The loop: try, subscribe, wait for one's turn, try again, sleep until called or until the lease is over.
+//!
+//! Of all who wait for a lock in this process, one at a time competes for it: it alone sleeps on the entry's latch and asks the
+//! store. The others stand behind it, in the order in which they came, and cost the store nothing.
 
 use std::time::{Duration, Instant};
 
 use crate::latch::Call;
+use crate::lock_entry::Turn;
 use crate::runtime::Runtime;
 
 use super::attempt::{Attempt, Claim};
@@ -42,20 +46,51 @@ pub(super) async fn acquire<B: Backend>(
         earliest(give_up, runtime.now().checked_add(left))
     };
 
-    let left = match claim.attempt(shared, give_up).await? {
-        Attempt::Acquired(guard) => return Ok(Some(guard)),
-        Attempt::OutOfTime => return Ok(None),
-        Attempt::Held(left) => left,
+    // Whoever comes while others wait stands behind them. Not so an owner that can have been here before: the others may be
+    // waiting for it to get in once more, and out again.
+    let waiting_already = match claim.may_be_inside() {
+        true => None,
+        false => client.backend.registry().join(&shared.channel),
+    };
+    let (subscription, mut left) = match waiting_already {
+        Some(subscription) => (subscription, None),
+        None => match claim.attempt(shared, give_up).await? {
+            Attempt::Acquired(guard) => return Ok(Some(guard)),
+            Attempt::OutOfTime => return Ok(None),
+            Attempt::Held(left) => (client.backend.registry().subscribe(&shared.channel), Some(left)),
+        },
     };
 
-    // From here on every way out leaves the subscription by dropping it.
-    let subscription = client.backend.registry().subscribe(&shared.channel);
-    if let Some(confirmed) = until(runtime, look_again(left), subscription.subscribed()).await {
-        confirmed.map_err(LockError::Subscribe)?;
+    // From here on every way out leaves the subscription, and passes the turn on, by dropping them.
+    let turn = match claim.may_be_inside() {
+        true => None,
+        false => match until(runtime, give_up, subscription.turn()).await {
+            Some(turn) => Some(turn),
+            None => return Ok(None),
+        },
+    };
+    // Who had the turn before may know that the lock is taken: then there is no need to ask, only to hear of its release.
+    let taken_until = turn.as_ref().and_then(Turn::taken_until).filter(|_| subscription.is_ready());
+    let mut asleep = taken_until.map(|until| until.saturating_duration_since(runtime.now()));
+    if asleep.is_none() {
+        // Messages count only from the confirmation on, so what was seen before it is looked at once more after it.
+        let limit = left.take().map_or(give_up, look_again);
+        if let Some(confirmed) = until(runtime, limit, subscription.subscribed()).await {
+            confirmed.map_err(LockError::Subscribe)?;
+        }
     }
     // The call that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
     let mut call: Option<Call<'_>> = None;
-    while !is_over() {
+    loop {
+        if let Some(left) = asleep {
+            call = until(runtime, look_again(left), subscription.latch().wait()).await;
+            if let Some(error) = subscription.failure() {
+                return Err(LockError::Subscribe(error));
+            }
+        }
+        if is_over() {
+            return Ok(None);
+        }
         let attempt = claim.attempt(shared, give_up).await?;
         match (&attempt, call.take()) {
             (Attempt::Acquired(_), Some(call)) => {
@@ -69,17 +104,17 @@ pub(super) async fn acquire<B: Backend>(
             // Not answered: goes to the next waiter.
             (Attempt::OutOfTime, _) | (_, None) => {}
         }
-        let left = match attempt {
-            Attempt::Acquired(guard) => return Ok(Some(guard)),
+        match attempt {
+            Attempt::Acquired(guard) => {
+                if let Some(turn) = turn {
+                    turn.pass_on(guard.deadline());
+                }
+                return Ok(Some(guard));
+            }
             Attempt::OutOfTime => return Ok(None),
-            Attempt::Held(left) => left,
-        };
-        call = until(runtime, look_again(left), subscription.latch().wait()).await;
-        if let Some(error) = subscription.failure() {
-            return Err(LockError::Subscribe(error));
+            Attempt::Held(left) => asleep = Some(left),
         }
     }
-    Ok(None)
 }
 
 fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {

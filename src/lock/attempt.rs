@@ -43,6 +43,11 @@ impl Claim {
         Ok(Self { owner, sole, lease, watched })
     }
 
+    /// Whether the owner can have the lock already, by another acquisition.
+    pub(super) fn may_be_inside(&self) -> bool {
+        !self.sole
+    }
+
     /// Asks the backend once. `give_up`: when to stop waiting for its answer.
     pub(super) async fn attempt<B: Backend>(
         &self,

@@ -159,9 +159,10 @@ impl<B: Backend> Inner<B> {
 ///
 /// # Fairness
 ///
-/// A message calls the waiter of this process that has waited longest, but a newcomer (here or elsewhere) may take the lock
-/// before the one who was called gets to it; then that one waits on, at the end of the line. In particular, a task that
-/// lets go and at once takes the lock again has it before the waiter that was called runs.
+/// In one process, who waits is served in the order in which it came, and newcomers stand behind; one at a time competes for
+/// the lock with other processes, where whoever asks first has it. Out of line come: an attempt that does not wait
+/// ([`try_lock`](Self::try_lock)), and an explicit owner ([`owned_by`](Self::owned_by)), as those in line may be waiting for it to
+/// get in once more, and out again.
 ///
 /// # Safety of what the lock protects
 ///

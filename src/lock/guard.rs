@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::runtime::Runtime;
 
@@ -65,6 +65,11 @@ impl<B: Backend> Guard<B> {
             return Duration::ZERO;
         }
         self.hold.deadline().map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now))
+    }
+
+    /// When the lease ends if nobody renews it.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.hold.deadline()
     }
 
     /// Waits until the hold is lost, and says why.

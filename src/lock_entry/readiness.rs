@@ -58,6 +58,10 @@ impl Readiness {
         true
     }
 
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(*self.0.lock(), State::Ready)
+    }
+
     pub(super) fn is_failed(&self) -> bool {
         matches!(*self.0.lock(), State::Failed(_))
     }

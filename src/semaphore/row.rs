@@ -52,7 +52,7 @@ use std::ptr;
 use std::task::Waker;
 
 use crate::fault::fault;
-use crate::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::epoch::{Canary, Guard, Retire};
 
 use super::cell::{Cell, Fed, State};
@@ -61,7 +61,7 @@ use super::cell::{Cell, Fed, State};
 pub(super) const CELLS: usize = if cfg!(latchwork_loom) { 2 } else { 32 };
 
 /// A chain of so many segments is not worth sweeping.
-const FEW: usize = 4;
+const FEW: u32 = 4;
 
 /// In `holds`: the segment is in the chain. Above what hints can add up to.
 const LINKED: usize = 1 << (usize::BITS - 1);
@@ -158,11 +158,12 @@ pub(super) struct Row {
     /// The row's end: the next cell to claim, as a [`Place`]. Null until the first waiter comes.
     tail: AtomicPtr<Segment>,
     /// Segments in the chain.
-    linked: AtomicUsize,
+    // 32 bits for this and the next two, because there are many semaphores, and so many segments do not fit into memory.
+    linked: AtomicU32,
     /// Segments in the chain that are known to be dead. Only says when to sweep, so it may be off.
-    dead: AtomicIsize,
+    dead: AtomicI32,
     /// How long the chain may get before it is swept in any case.
-    sweep_at: AtomicUsize,
+    sweep_at: AtomicU32,
     /// Whether somebody sweeps. Nobody waits for this: who finds it set leaves, and the sweeper looks again.
     sweeping: AtomicBool,
 }
@@ -227,9 +228,9 @@ impl Row {
             oldest: AtomicPtr::new(ptr::null_mut()),
             head: AtomicPtr::new(ptr::null_mut()),
             tail: AtomicPtr::new(ptr::null_mut()),
-            linked: AtomicUsize::new(0),
-            dead: AtomicIsize::new(0),
-            sweep_at: AtomicUsize::new(FEW),
+            linked: AtomicU32::new(0),
+            dead: AtomicI32::new(0),
+            sweep_at: AtomicU32::new(FEW),
             sweeping: AtomicBool::new(false),
         }
     }
@@ -241,9 +242,9 @@ impl Row {
             oldest: AtomicPtr::new(ptr::null_mut()),
             head: AtomicPtr::new(ptr::null_mut()),
             tail: AtomicPtr::new(ptr::null_mut()),
-            linked: AtomicUsize::new(0),
-            dead: AtomicIsize::new(0),
-            sweep_at: AtomicUsize::new(FEW),
+            linked: AtomicU32::new(0),
+            dead: AtomicI32::new(0),
+            sweep_at: AtomicU32::new(FEW),
             sweeping: AtomicBool::new(false),
         }
     }
@@ -568,12 +569,12 @@ impl Row {
     fn tidy(&self, guard: &Guard) {
         loop {
             // Ordering: Relaxed for all three, they only say when; that a sweep is not forgotten is by the swaps below.
-            let dead = self.dead.load(Ordering::Relaxed).max(0) as usize;
+            let dead = self.dead.load(Ordering::Relaxed).max(0).unsigned_abs();
             // Ordering: as above.
             let linked = self.linked.load(Ordering::Relaxed);
             // Ordering: as above.
             let long = linked >= self.sweep_at.load(Ordering::Relaxed);
-            if !long && (dead == 0 || dead * 2 < linked) {
+            if !long && (dead == 0 || dead < linked.div_ceil(2)) {
                 return;
             }
             // Ordering: AcqRel. If it is set, our Release shows the sweeper the segment that we have counted, for it swaps after
@@ -592,10 +593,10 @@ impl Row {
 
     /// Takes the dead segments out of the chain, but for the last one and those on which a hint stands. Says how many. The
     /// caller is the only sweeper.
-    fn sweep(&self, guard: &Guard) -> usize {
+    fn sweep(&self, guard: &Guard) -> u32 {
         // Ordering: Relaxed, see `dead`. Those that die while we walk may be counted twice.
         let known = self.dead.load(Ordering::Relaxed);
-        let (mut swept, mut stays, mut stays_dead) = (0, 0, 0);
+        let (mut swept, mut stays, mut stays_dead) = (0, 0_u32, 0);
         let mut link = &self.oldest;
         while let Some(segment) = self.load(link, guard) {
             stays += 1;
@@ -629,7 +630,7 @@ impl Row {
         // Ordering: as above.
         self.dead.fetch_sub(known - stays_dead, Ordering::Relaxed);
         // Ordering: as above.
-        self.sweep_at.store(2 * stays + FEW, Ordering::Relaxed);
+        self.sweep_at.store(stays.saturating_mul(2).saturating_add(FEW), Ordering::Relaxed);
         swept
     }
 }

@@ -3,13 +3,13 @@
 //! A backend's test file says how to reach a fresh store ([`Store`]) and calls [`conformance!`].
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::{
-    Backend, Guard, Lease, LeaseError, Lock, LockClient, LockError, LockOptions, Lost, NameError, Registry,
+    Backend, Guard, Lease, LeaseError, Lock, LockClient, LockError, LockOptions, Lost, NameError,
 };
 use tokio::time::timeout;
 
@@ -49,6 +49,7 @@ macro_rules! conformance {
             bad_names_and_leases_are_refused
             dropped_unlock_still_unlocks
             future_dropped_at_any_poll_leaves_nothing
+            waiters_are_served_in_the_order_in_which_they_came
             tasks_take_turns
         }
     };
@@ -86,12 +87,8 @@ async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
 
 /// How many wait on `channel` in this process.
 fn interested<B: Backend>(client: &LockClient<B>, channel: &str) -> usize {
-    let registry: &Registry<B::Transport> = client.registry();
-    if registry.is_empty() {
-        return 0;
-    }
     // Our own look is one of them.
-    registry.subscribe(channel).acquired() - 1
+    client.registry().join(channel).map_or(0, |look| look.acquired() - 1)
 }
 
 async fn assert_nothing_left<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) {
@@ -371,6 +368,39 @@ impl<F: Future> Future for DropAfter<F> {
 }
 
 /// Many tasks of two clients add to a number by reading it, awaiting, and writing it back.
+pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came<S: Store>(store: &S) {
+    const WAITERS: usize = 8;
+    let client = store.client().await;
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let channel = client.backend().channel(lock.name());
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let waiter = |number| {
+        let (lock, served) = (lock.clone(), Arc::clone(&served));
+        async move {
+            let guard = lock.lock().await.unwrap();
+            served.lock().unwrap().push(number);
+            guard.unlock().await.unwrap();
+        }
+    };
+    let guard = lock.lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..WAITERS {
+        waiters.push(tokio::spawn(waiter(number)));
+        eventually("waiting", async || interested(&client, &channel) == number + 1).await;
+    }
+    guard.unlock().await.unwrap();
+    // Who has just had it, and comes again at once, is the last.
+    waiter(WAITERS).await;
+    soon("every waiter's turn", async {
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(*served.lock().unwrap(), Vec::from_iter(0..=WAITERS));
+    assert_nothing_left(store, &client, &lock).await;
+}
+
 pub(crate) async fn tasks_take_turns<S: Store>(store: &S) {
     const TASKS: u64 = 16;
     const ROUNDS: u64 = 25;
