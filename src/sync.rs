@@ -257,6 +257,7 @@ mod imp {
     /// loom takes SeqCst loads and stores for Acquire and Release, and would report a store buffering that SeqCst forbids.
     pub(crate) fn seq_cst_for_loom() {
         if !crate::fault::fault!(NoCommonOrder) {
+            // Ordering: SeqCst, the one order that the real accesses have by themselves.
             loom::sync::atomic::fence(atomic::Ordering::SeqCst);
         }
     }

@@ -136,3 +136,23 @@ fn no_redis_type_in_a_public_signature() {
         }
     }
 }
+
+/// How far above an access its comment may begin.
+const COMMENT_WITHIN: usize = 8;
+
+#[test]
+fn every_ordering_says_why() {
+    let orderings =
+        ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"].map(|name| format!("Ordering::{name}"));
+    for (path, text) in sources("src") {
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if orderings.iter().any(|ordering| code.contains(ordering)) {
+                let above = &lines[number.saturating_sub(COMMENT_WITHIN)..number];
+                let said = above.iter().any(|line| line.trim_start().starts_with("// Ordering:"));
+                assert!(said, "{}:{}: no `// Ordering:` says why that suffices", path.display(), number + 1);
+            }
+        }
+    }
+}

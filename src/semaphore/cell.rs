@@ -359,10 +359,10 @@ impl Cell {
                 true if word.is(State::Debt) => Word::new(State::Gone, 0),
                 true => Word::new(State::Granted, 0),
             };
-            let handed = if fault!(PermitCarriesNothing) { Ordering::Acquire } else { Ordering::AcqRel };
             // Ordering: Release hands on what the releasing side did before, which is what makes a permit a synchronisation
             // point [C2]; a chain of feeds is one release sequence. Acquire takes over the waker that the owner wrote before
             // `Waiting` [C1]. SeqCst on failure because that is a look at the cell like the first one.
+            let handed = if fault!(PermitCarriesNothing) { Ordering::Acquire } else { Ordering::AcqRel };
             match self.step(word, to, handed, Ordering::SeqCst) {
                 Ok(()) if !sated && word.is(State::Debt) => return Fed::Lessened,
                 Ok(()) if !sated => return Fed::Absorbed,
