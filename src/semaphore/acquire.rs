@@ -30,12 +30,6 @@ enum Stage {
     Done,
 }
 
-// SAFETY: a place is a pointer to a cell that this wait owns, and whoever owns a cell may use it from any thread: `Segment` is
-// `Sync`, and keeps the waker, which is `Send`.
-unsafe impl Send for Wait {}
-// SAFETY: nothing is done through a shared reference.
-unsafe impl Sync for Wait {}
-
 impl Wait {
     #[track_caller]
     #[inline]

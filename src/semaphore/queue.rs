@@ -100,7 +100,7 @@ use crate::sync::{epoch, seq_cst_for_loom};
 
 use super::cell::{Ended, Seen, State};
 use super::row::{Front, Place, Row};
-use super::wakes::Frame;
+use super::wakes::{Frame, Panic};
 
 /// As in tokio, so that code which checks against it means the same thing here. It also fits a cell's state word.
 pub(super) const MAX_PERMITS: usize = usize::MAX >> 3;
@@ -390,28 +390,23 @@ impl Queue {
             None => permits,
             Some(innermost) => self.bring_inside_of_a_waker(permits, innermost, me),
         });
-        if left > 0 {
-            self.work_off(left, &Frame::new(me));
+        if left == 0 {
+            return;
         }
-    }
-
-    /// Calls all wakers that releases on this thread have put aside, for it is about to sleep: whom they wake may be the one who is to
-    /// wake us. There are such if we are inside of a waker.
-    pub(super) fn call_all_put_aside() {
-        Frame::for_each(|frame| {
-            // SAFETY: the frame's queue is borrowed by its `work_off`, further down this thread's stack.
-            let queue = unsafe { &*frame.semaphore().cast::<Self>() };
-            // That one is in the middle of its own round, so this takes another frame.
-            let ours = Frame::new(frame.semaphore());
-            frame.hand_over(&ours);
-            queue.work_off(ours.take_left_over(), &ours);
-        });
+        let frame = Frame::new(me);
+        // What does not fit into the batch stays in our hand while the batch is woken.
+        let left = self.hand_out(left, &frame);
+        let panicked = frame.wake_all();
+        if left > 0 || !frame.is_worked_off() || panicked.is_some() {
+            frame.leave_over(left);
+            self.work_off(&frame, panicked);
+        }
     }
 
     /// Whom we serve is woken when the waker returns. Returns what is to be brought by ourselves.
     #[cold]
     fn bring_inside_of_a_waker(&self, permits: usize, innermost: &Frame, me: *const ()) -> usize {
-        let left = self.hand_out(permits, innermost);
+        let left = self.hand_out_more(permits, innermost);
         match innermost.of(me) {
             Some(ours) if left > 0 => {
                 ours.leave_over(left);
@@ -421,27 +416,39 @@ impl Queue {
         }
     }
 
-    /// Hands out permits, and wakes whom they serve; then does what the wakers have left over in the frame, until nothing is.
-    // This and `hand_out` are inlined although they have a second, cold caller each: a tenth of the whole hand-over.
-    #[inline(always)]
-    fn work_off(&self, mut permits: usize, frame: &Frame) {
-        let mut panicked = None;
-        loop {
-            // What does not fit into the batch stays in our hand while the batch is woken. A waker's panic ends in `wake_all`.
-            let left = self.hand_out(permits, frame);
-            frame.wake_all(&mut panicked);
-            permits = left + frame.take_left_over();
+    /// Does what is left over in the frame, and wakes who is put aside there, until nothing is; then goes on with the first panic.
+    #[cold]
+    fn work_off(&self, frame: &Frame, mut panicked: Option<Panic>) {
+        while !frame.is_worked_off() {
             if frame.take_close() {
                 self.close_into(frame);
             }
-            if permits == 0 && frame.is_worked_off() {
-                break;
+            let left = self.hand_out_more(frame.take_left_over(), frame);
+            frame.leave_over(left);
+            let another = frame.wake_all();
+            match panicked {
+                None => panicked = another,
+                // Dropping a second one would be foreign code once more.
+                Some(_) => std::mem::forget(another),
             }
         }
         // A second panic would end the process.
         if let Some(payload) = panicked.filter(|_| !std::thread::panicking()) {
             std::panic::resume_unwind(payload);
         }
+    }
+
+    /// Calls all wakers that releases on this thread have put aside, for it is about to sleep: whom they wake may be the one who is to
+    /// wake us. There are such if we are inside of a waker.
+    pub(super) fn call_all_put_aside() {
+        Frame::for_each(|frame| {
+            // SAFETY: the frame's queue is borrowed by who made the frame, further down this thread's stack.
+            let queue = unsafe { &*frame.semaphore().cast::<Self>() };
+            // That one is in the middle of its own round, so this takes another frame.
+            let ours = Frame::new(frame.semaphore());
+            frame.hand_over(&ours);
+            queue.work_off(&ours, None);
+        });
     }
 
     /// Sends home as many as there is room for in the frame, and leaves the rest over.
@@ -458,7 +465,7 @@ impl Queue {
 
     /// Lays permits into the cells of those who wait, in order, and what is left into the counter. Returns what is left because
     /// `frame` has no more room for wakers.
-    #[inline(always)]
+    #[inline]
     fn hand_out(&self, mut permits: usize, frame: &Frame) -> usize {
         if permits == 0 {
             return 0;
@@ -481,6 +488,12 @@ impl Queue {
             }
         }
         permits
+    }
+
+    /// [`hand_out`](Self::hand_out) for those who are not in a hurry.
+    #[inline(never)]
+    fn hand_out_more(&self, permits: usize, frame: &Frame) -> usize {
+        self.hand_out(permits, frame)
     }
 
     /// Nobody was in the row: puts permits into the counter. Returns those that are to be brought to the row after all.
@@ -554,8 +567,8 @@ impl Queue {
         });
         if !passed_on {
             let frame = Frame::new(me);
-            self.close_into(&frame);
-            self.work_off(0, &frame);
+            frame.leave_close();
+            self.work_off(&frame, None);
         }
     }
 

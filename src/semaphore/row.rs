@@ -155,8 +155,8 @@ pub(super) struct Row {
     oldest: AtomicPtr<Segment>,
     /// Where servers start; null: at the oldest.
     head: AtomicPtr<Segment>,
-    /// The row's end: the next cell to claim, as a [`Place`]. Null until the first waiter comes.
-    tail: AtomicPtr<Segment>,
+    /// The row's end: the next cell to claim, as a [`Place`]; none until the first waiter comes.
+    tail: AtomicUsize,
     /// Segments in the chain.
     // 32 bits for this and the next two, because there are many semaphores, and so many segments do not fit into memory.
     linked: AtomicU32,
@@ -169,31 +169,35 @@ pub(super) struct Row {
 }
 
 /// A cell: its segment's address, and its number in the low bits that the alignment leaves free. As the row's end, where it names the
-/// cell to be claimed next, the number may be [`CELLS`]: the segment is full.
+/// cell to be claimed next, the number may be [`CELLS`]: the segment is full. Zero stands for no place at all.
 ///
 /// Who has claimed the cell has its segment as well, until [`Row::leave`].
+// An address, exposed, and not a pointer: who claims may have read the row's end before that segment was freed, and the same address
+// been given to a new one. The comparison then rightly succeeds, but a pointer that was read before would be one to what is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(*mut Segment);
+pub(super) struct Place(usize);
 
 const INDEX: usize = align_of::<Segment>() - 1;
 const _: () = assert!(CELLS <= INDEX);
 
 impl Place {
-    fn new(segment: *const Segment, index: usize) -> Self {
-        Self(segment.cast_mut().map_addr(|address| address | index))
+    const NONE: Self = Self(0);
+
+    fn new(segment: &Segment, index: usize) -> Self {
+        Self(ptr::from_ref(segment).expose_provenance() | index)
     }
 
     fn segment(self) -> *const Segment {
-        self.0.map_addr(|address| address & !INDEX)
+        ptr::with_exposed_provenance(self.0 & !INDEX)
     }
 
     fn index(self) -> usize {
-        self.0.addr() & INDEX
+        self.0 & INDEX
     }
 
     /// The next place, in the same segment. There must be one.
     fn next(self) -> Self {
-        Self(self.0.map_addr(|address| address + 1))
+        Self(self.0 + 1)
     }
 
     /// # Safety
@@ -227,7 +231,7 @@ impl Row {
         Self {
             oldest: AtomicPtr::new(ptr::null_mut()),
             head: AtomicPtr::new(ptr::null_mut()),
-            tail: AtomicPtr::new(ptr::null_mut()),
+            tail: AtomicUsize::new(Place::NONE.0),
             linked: AtomicU32::new(0),
             dead: AtomicI32::new(0),
             sweep_at: AtomicU32::new(FEW),
@@ -241,7 +245,7 @@ impl Row {
         Self {
             oldest: AtomicPtr::new(ptr::null_mut()),
             head: AtomicPtr::new(ptr::null_mut()),
-            tail: AtomicPtr::new(ptr::null_mut()),
+            tail: AtomicUsize::new(Place::NONE.0),
             linked: AtomicU32::new(0),
             dead: AtomicI32::new(0),
             sweep_at: AtomicU32::new(FEW),
@@ -256,7 +260,7 @@ impl Row {
     pub(super) fn claim(&self) -> Place {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut end = Place(self.tail.load(Ordering::Relaxed));
-        while !end.0.is_null() && end.index() < CELLS {
+        while end != Place::NONE && end.index() < CELLS {
             match self.claim_at(end) {
                 Ok(()) => return end,
                 Err(now) => end = now,
@@ -279,21 +283,27 @@ impl Row {
         loop {
             // Ordering: Acquire receives the segment's content.
             let end = Place(self.tail.load(Ordering::Acquire));
-            if !end.0.is_null() && end.index() < CELLS {
+            // SAFETY: null, or the segment at the row's end, which is freed no sooner than the guard is dropped (see the essay).
+            let last = unsafe { end.segment().as_ref() };
+            if last.is_some() && end.index() < CELLS {
                 // Somebody has moved on meanwhile.
                 if self.claim_at(end).is_ok() {
                     return end;
                 }
                 continue;
             }
-            // SAFETY: null, or the segment at the row's end, which is freed no sooner than the guard is dropped (see the essay).
-            let link = unsafe { end.segment().as_ref() }.map_or(&self.oldest, |full| &full.next);
+            let link = last.map_or(&self.oldest, |full| &full.next);
             let next = match self.load(link, guard) {
                 Some(next) => next,
                 None => self.append(link, guard),
             };
-            if self.swing(&self.tail, end.0, next, Place::new(next, 1).0, guard) {
-                return Place::new(next, 0);
+            let first = Place::new(next, 0);
+            if self.advance(next, last, guard, || {
+                // Ordering: SeqCst, a part of "I have come" [S1]. Includes the Release by which who claims here sees the segment's
+                // content, as we do. Relaxed on failure: nothing is read.
+                self.tail.compare_exchange(end.0, first.next().0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            }) {
+                return first;
             }
         }
     }
@@ -522,39 +532,41 @@ impl Row {
     /// Moves the head on from `from`, which is done with, to `to` or, if that is out of the chain already, not at all: the next one
     /// who comes by tries again from further on.
     fn advance_head(&self, from: &Segment, to: &Segment, guard: &Guard) {
-        // Ordering: Relaxed, a guess that the CAS in `swing` checks.
+        // Ordering: Relaxed, a guess that the CAS below checks.
         let stands = self.head.load(Ordering::Relaxed);
         // Somebody who started from further back must not set the hint back to where segments may be freed; and if it stands
         // further on, there is nothing to do. Null is "at the oldest", and can be left from anywhere.
-        if stands.is_null() || ptr::eq(stands, from) {
-            self.swing(&self.head, stands, to, ptr::from_ref(to).cast_mut(), guard);
+        if !stands.is_null() && !ptr::eq(stands, from) {
+            return;
         }
+        let to_pointer = ptr::from_ref(to).cast_mut();
+        self.advance(to, (!stands.is_null()).then_some(from), guard, || {
+            // Ordering: Release, so that who starts here sees the segment's content, as we do; SeqCst reads include the
+            // Acquire. Relaxed on failure: somebody else has moved it.
+            self.head.compare_exchange(stands, to_pointer, Ordering::Release, Ordering::Relaxed).is_ok()
+        });
     }
 
-    /// Swings the head or the tail from what it was to `word`, which names the segment `to`. False if it was swung by somebody
-    /// else, or `to` is out of the chain, which takes that it was.
-    fn swing(
+    /// Moves the head or the tail to `to` by `step`, which says whether it did; both segments are counted. False also if `to` is out
+    /// of the chain, which takes that somebody else has moved it there, and on.
+    fn advance(
         &self,
-        hint: &AtomicPtr<Segment>,
-        from: *mut Segment,
         to: &Segment,
-        word: *mut Segment,
+        from: Option<&Segment>,
         guard: &Guard,
+        step: impl FnOnce() -> bool,
     ) -> bool {
         if !to.hold() {
             return false;
         }
-        // Ordering: SeqCst, for the tail: a part of "I have come" [S1]. For both it includes the Release by which who starts here
-        // sees the segment's content, as we do. Relaxed on failure: nothing is read.
-        let swung = hint.compare_exchange(from, word, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-        // SAFETY: null, or a segment on which the hint stood; and we are pinned.
-        let left = if swung { unsafe { Place(from).segment().as_ref() } } else { Some(to) };
+        let stepped = step();
+        let left = if stepped { from } else { Some(to) };
         if let Some(left) = left {
             // Ordering: Relaxed, as in `hold`. It may be dead and have waited only for us, so it is time to look.
             left.holds.fetch_sub(HINT, Ordering::Relaxed);
             self.tidy(guard);
         }
-        swung
+        stepped
     }
 
     /// A segment was left by its last owner.

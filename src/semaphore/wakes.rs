@@ -16,6 +16,9 @@ use std::task::Waker;
 /// Wakers that are put aside before some must be called. Two for the model checker, so that it sees the border.
 const BATCH: usize = if cfg!(latchwork_loom) { 2 } else { 32 };
 
+/// What a waker that panicked left.
+pub(super) type Panic = Box<dyn Any + Send>;
+
 // The innermost frame of this thread.
 crate::sync::thread_cell!(INNERMOST: Cell<*const Frame> = Cell::new(ptr::null()));
 
@@ -137,24 +140,26 @@ impl Frame {
         Some(unsafe { self.wakers[slot].replace(MaybeUninit::uninit()).assume_init() })
     }
 
-    /// Calls all wakers, those included that are put aside meanwhile. Of those that panic, keeps the first one's payload.
+    /// Calls all wakers, those included that are put aside meanwhile. Of those that panic, returns the first one's payload.
     #[inline]
-    pub(super) fn wake_all(&self, panicked: &mut Option<Box<dyn Any + Send>>) {
+    pub(super) fn wake_all(&self) -> Option<Panic> {
+        let mut panicked = None;
         if self.len.get() == 0 {
-            return;
+            return panicked;
         }
         self.outer.set(INNERMOST.with(|innermost| innermost.replace(self)));
         while let Some(waker) = self.take() {
             // `wake` consumes the waker, so its being dropped is in here as well.
             if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
                 match panicked {
-                    None => *panicked = Some(payload),
+                    None => panicked = Some(payload),
                     // Dropping it is foreign code once more.
                     Some(_) => std::mem::forget(payload),
                 }
             }
         }
         INNERMOST.with(|innermost| innermost.set(self.outer.get()));
+        panicked
     }
 }
 
