@@ -31,12 +31,15 @@ pub struct Readme;
 #[cfg(all(latchwork_loom, not(feature = "loom")))]
 compile_error!("--cfg latchwork_loom needs the feature `loom`; run the models by `cargo xtask loom`");
 
+#[cfg(all(latchwork_shuttle, not(feature = "shuttle")))]
+compile_error!("--cfg latchwork_shuttle needs the feature `shuttle`; run the models by `cargo xtask verify`");
+
 mod counter;
-// For loom-tests alone.
-#[cfg(latchwork_loom)]
+// For loom-tests and verify alone.
+#[cfg(any(latchwork_loom, latchwork_shuttle, latchwork_faults))]
 #[doc(hidden)]
 pub mod fault;
-#[cfg(not(latchwork_loom))]
+#[cfg(not(any(latchwork_loom, latchwork_shuttle, latchwork_faults)))]
 mod fault;
 pub mod latch;
 #[cfg(feature = "local")]

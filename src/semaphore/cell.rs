@@ -48,7 +48,7 @@ struct Word(usize);
 const STATE_BITS: u32 = 3;
 
 /// Looks at a cell whose owner has claimed it and is about to come: more than its few instructions take, unless it was suspended.
-const PATIENCE: usize = if cfg!(latchwork_loom) { 0 } else { 64 };
+const PATIENCE: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 0 } else { 64 };
 
 /// See the module's picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,7 +277,9 @@ impl Cell {
         // Ordering: Acquire receives what the servers did [C2].
         let word = self.load(Ordering::Acquire);
         // The wait ended while we were `Updating`, so nobody else comes for the waker.
-        drop(self.take_own_waker());
+        if !fault!(WakerOutlivesWait) {
+            drop(self.take_own_waker());
+        }
         Some(Self::ended(word))
     }
 
@@ -389,7 +391,7 @@ impl Cell {
 
     /// After the cell's last step, which was ours, and from `from`.
     fn take_waker(&self, from: Word) -> Option<Waker> {
-        if from.is(State::Waiting) {
+        if from.is(State::Waiting) && !fault!(ServedNotWoken) {
             // SAFETY: we moved the cell from `Waiting`, so the slot is ours (C1).
             self.waker.with_mut(|slot| unsafe { (*slot).take() })
         } else {

@@ -89,7 +89,8 @@
 //!
 //! loom takes SeqCst loads and stores for Acquire and Release; where S0 to S4 need more, `sync::seq_cst_for_loom` puts a fence, in
 //! the model only. Under loom the epoch scheme is replaced by the strictest one that keeps its promise: retired memory is freed
-//! the moment that nobody is pinned. That crossbeam's own keeps it is taken on trust.
+//! the moment that nobody is pinned. That crossbeam's own keeps it is tried by `verify`, with
+//! real threads under the sanitizers, and beyond that taken on trust.
 
 use std::fmt;
 use std::task::Waker;

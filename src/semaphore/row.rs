@@ -58,7 +58,7 @@ use crate::sync::epoch::{Canary, Guard, Retire};
 use super::cell::{Cell, Fed, State};
 
 /// Cells to a segment. Two for the model checker, so that its few waiters cross borders.
-pub(super) const CELLS: usize = if cfg!(latchwork_loom) { 2 } else { 32 };
+pub(super) const CELLS: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 2 } else { 32 };
 
 /// A chain of so many segments is not worth sweeping.
 const FEW: u32 = 4;

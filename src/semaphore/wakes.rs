@@ -14,7 +14,7 @@ use std::ptr;
 use std::task::Waker;
 
 /// Wakers that are put aside before some must be called. Two for the model checker, so that it sees the border.
-const BATCH: usize = if cfg!(latchwork_loom) { 2 } else { 32 };
+const BATCH: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 2 } else { 32 };
 
 /// What a waker that panicked left.
 pub(super) type Panic = Box<dyn Any + Send>;

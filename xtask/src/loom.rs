@@ -1,10 +1,11 @@
 //! `cargo xtask loom`.
 
-use std::env::{self, VarError};
+use std::env;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use xshell::cmd;
 
+use crate::rustflags;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
@@ -14,7 +15,7 @@ const MAX_PREEMPTIONS: &str = "3";
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, args: &[String]) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     steps.run("loom models", || {
-        let (flags_variable, flags) = rustflags_with_loom()?;
+        let (flags_variable, flags) = rustflags::with(&["--cfg", "latchwork_loom"])?;
         let max_preemptions = env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| MAX_PREEMPTIONS.to_owned());
         // Of its own, because the flag concerns every crate: in the usual one, each switch between models and tests
         // would build everything anew.
@@ -27,21 +28,4 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, args: &[String]) -> 
             .run()?;
         Ok(())
     })
-}
-
-/// The compiler flags of our caller and the one that turns the models on, with the variable to pass them in.
-///
-/// Cargo reads only the first of the two variables that is set. The flag in the other one would not arrive, and without
-/// it there are no models: the run would be green and empty.
-fn rustflags_with_loom() -> Result<(&'static str, String)> {
-    for (variable, separator) in [("CARGO_ENCODED_RUSTFLAGS", "\x1f"), ("RUSTFLAGS", " ")] {
-        let flags = match env::var(variable) {
-            Ok(flags) => flags,
-            Err(VarError::NotPresent) => continue,
-            Err(error) => return Err(error).with_context(|| format!("cannot add to {variable}")),
-        };
-        let with_loom = [flags.as_str(), "--cfg", "latchwork_loom"].join(separator);
-        return Ok((variable, with_loom.trim_start_matches(separator).to_owned()));
-    }
-    Ok(("RUSTFLAGS", "--cfg latchwork_loom".to_owned()))
 }

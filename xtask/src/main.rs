@@ -7,8 +7,11 @@ mod loom;
 mod msrv;
 mod quickstart;
 mod redis_server;
+mod rustflags;
 mod steps;
+mod system_package;
 mod test;
+mod verify;
 mod workspace;
 
 use std::process::ExitCode;
@@ -35,6 +38,10 @@ enum Task {
     ///
     /// LOOM_MAX_PREEMPTIONS bounds the search; unset, it is 3.
     Loom(HarnessArgs),
+    /// Check what loom cannot reach: larger models, sanitizers, real threads, instruction counts
+    ///
+    /// Each part also seeds faults that it must find. Installs valgrind and gungraun-runner if they are missed.
+    Verify(verify::Options),
     /// Check that no dependency declares a newer Rust than we do
     Msrv,
     /// Lint the library with each of its features alone
@@ -68,6 +75,7 @@ fn run(task: &Task) -> Result<()> {
     match task {
         Task::Test(harness) => test::run(&workspace, &mut steps, &harness.args),
         Task::Loom(harness) => loom::run(&workspace, &mut steps, &harness.args),
+        Task::Verify(options) => verify::run(&workspace, &mut steps, options),
         Task::Msrv => msrv::check(&workspace, &mut steps),
         Task::Features => features::check(&workspace, &mut steps),
         Task::Quickstart => quickstart::run(&workspace, &mut steps),

@@ -1,0 +1,79 @@
+//! The faults, and which of them is seeded into this process.
+
+use std::sync::OnceLock;
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $fault:ident,)*) => {
+        /// What can be made to go wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fault {
+            $($(#[$doc])* $fault,)*
+        }
+
+        impl Fault {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$fault,)*];
+        }
+    };
+}
+
+faults! {
+    /// A releaser that found nobody does not look at the row again.
+    NoSecondLook,
+    /// A waiter that has come leaves a releaser's mark.
+    MarkNotWiped,
+    /// A waiter that has come does not look at the counter.
+    NoLookAtCounter,
+    /// A waiter that has come does not look whether the semaphore was closed.
+    NoLookAtClosed,
+    /// A releaser takes a cell whose owner has not come yet for the end of the row.
+    RowEndsAtWhoIsSlow,
+    /// A releaser goes on to those behind an owner that has not come yet, and lets it come afterwards.
+    SlowComesBehindOurBack,
+    /// The looks are made without the one order that everybody agrees on.
+    NoCommonOrder,
+    /// The grant of a waiter that is dropped at that moment is not passed on.
+    GrantDiesWithWaiter,
+    /// What was laid into a cancelled waiter's cell is not passed on.
+    GatheredDiesWithWaiter,
+    /// An owner that has changed its waker does not look whether it was served meanwhile.
+    PublishWithoutLook,
+    /// A waker is published without Release.
+    WakerNotPublished,
+    /// The waker that was published is not dropped when the wait ends.
+    WakerOutlivesWait,
+    /// Who is served while it sleeps is not woken.
+    ServedNotWoken,
+    /// A permit is handed over without Release.
+    PermitCarriesNothing,
+    /// A lowered capacity that finds too few free permits leaves no debt.
+    NoDebt,
+    /// Calls that a latch keeps add up.
+    CallsAddUp,
+    /// A segment is swept though a hint stands on it.
+    SweptUnderHint,
+    /// What is retired is freed though somebody reads it.
+    FreedUnderReaders,
+    /// A segment is swept though not all have left it.
+    SweptUnderOwner,
+    /// A sweeper that is done does not look again.
+    SweeperDoesNotLookAgain,
+    /// What is retired is never freed.
+    NeverFreed,
+}
+
+/// No model checker sees this; one fault to a process, set before there is a second thread.
+static SEEDED: OnceLock<Fault> = OnceLock::new();
+
+/// Seeds a fault into all that this process does from now on.
+///
+/// # Panics
+///
+/// If another one was seeded before.
+pub fn seed(fault: Fault) {
+    assert_eq!(*SEEDED.get_or_init(|| fault), fault, "one fault to a process");
+}
+
+pub(crate) fn is_seeded(fault: Fault) -> bool {
+    SEEDED.get() == Some(&fault)
+}

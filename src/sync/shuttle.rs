@@ -1,0 +1,76 @@
+//! Under shuttle: random schedules of models that are too large for loom. Every atomic is sequentially consistent, whatever
+//! ordering it asks for.
+
+use self::atomic::{AtomicBool, Ordering};
+
+pub(crate) use shuttle::future::block_on;
+pub(crate) use shuttle::hint::spin_loop;
+pub(crate) use shuttle::sync::Arc;
+
+/// Models have no clock.
+pub(crate) fn block_on_until<F: Future>(future: F, _deadline: std::time::Instant) -> Option<F::Output> {
+    Some(block_on(future))
+}
+
+pub(crate) mod atomic {
+    pub(crate) use shuttle::sync::atomic::{
+        AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering,
+    };
+}
+
+macro_rules! thread_cell {
+    ($name:ident: $type:ty = $init:expr) => {
+        shuttle::thread_local! {
+            static $name: $type = $init;
+        }
+    };
+}
+pub(crate) use thread_cell;
+
+/// In this model, SeqCst is what it says.
+pub(crate) fn seq_cst_for_loom() {}
+
+/// Sees to it that no two threads are inside at once: in this model, that is all that a data race can be.
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T> {
+    value: std::cell::UnsafeCell<T>,
+    /// An atomic of the model's, so that others get a chance to come inside.
+    occupied: AtomicBool,
+}
+
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { value: std::cell::UnsafeCell::new(value), occupied: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        /// Leaves also when what is done inside panics.
+        struct Inside<'a>(&'a AtomicBool);
+
+        impl Drop for Inside<'_> {
+            fn drop(&mut self) {
+                // Ordering: they are all SeqCst here.
+                self.0.store(false, Ordering::SeqCst);
+            }
+        }
+
+        // Ordering: as above.
+        assert!(!self.occupied.swap(true, Ordering::SeqCst), "two threads in one cell");
+        let _inside = Inside(&self.occupied);
+        f(self.value.get())
+    }
+}
+
+/// parking_lot's face (no poisoning) over shuttle's mutex.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

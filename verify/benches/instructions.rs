@@ -1,0 +1,147 @@
+//! How many instructions the hot paths take, by valgrind's count, against limits that a change must not exceed.
+//!
+//! Each path is gone [`ROUNDS`] times, by one thread and after a first time: what is made only once is not counted.
+//!
+//! A change that costs more on purpose raises the limit, and says why; one that saves lowers it. The count is the same on every
+//! machine, but not under every compiler.
+#![expect(missing_docs, reason = "what gungraun's macros make has no docs")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use gungraun::{
+    Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
+};
+use latchwork::{Acquire, AsyncSemaphore, SemaphorePermit};
+
+const ROUNDS: u64 = 100;
+
+/// Waiters in a burst.
+const BURST: u64 = 1000;
+
+/// What all rounds together may take: so many instructions, and 3 % for the next compiler. For a canary, half as many, which every
+/// run must exceed.
+fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+    let canary = std::env::var_os("LATCHWORK_HALF_THE_LIMITS").is_some();
+    let limit = instructions * 103 / if canary { 200 } else { 100 };
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(Callgrind::default().hard_limits([(EventKind::Ir, limit)]));
+    config
+}
+
+/// A waker that counts references, as every runtime's does.
+struct Counted;
+
+impl Wake for Counted {
+    fn wake(self: Arc<Self>) {}
+}
+
+struct Bench {
+    semaphore: AsyncSemaphore,
+    waker: Waker,
+}
+
+/// A semaphore that somebody has waited for, so that the row, and this thread's part in the epoch scheme, are there.
+fn bench(permits: usize) -> Bench {
+    let bench = Bench { semaphore: AsyncSemaphore::new(permits), waker: Waker::from(Arc::new(Counted)) };
+    let all = bench.semaphore.try_acquire_weight(permits).unwrap();
+    let mut waiter = bench.semaphore.acquire();
+    assert!(bench.poll(&mut waiter).is_none());
+    drop(waiter);
+    drop(all);
+    assert_eq!(bench.semaphore.available_permits(), permits);
+    bench
+}
+
+impl Bench {
+    fn poll<'a>(&self, acquire: &mut Acquire<'a>) -> Option<SemaphorePermit<'a>> {
+        match std::pin::Pin::new(acquire).poll(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(permit) => Some(permit.expect("never closed")),
+            Poll::Pending => None,
+        }
+    }
+}
+
+// A free permit is taken and given back.
+#[library_benchmark]
+#[bench::one(args = (bench(1)), config = at_most(3_534))]
+fn try_acquire(bench: Bench) -> Bench {
+    for _ in 0..ROUNDS {
+        drop(black_box(black_box(&bench.semaphore).try_acquire()));
+    }
+    bench
+}
+
+// The same by a future that is ready at once.
+#[library_benchmark]
+#[bench::one(args = (bench(1)), config = at_most(6_636))]
+fn acquire_ready(bench: Bench) -> Bench {
+    for _ in 0..ROUNDS {
+        drop(black_box(bench.poll(&mut black_box(&bench.semaphore).acquire())));
+    }
+    bench
+}
+
+// The same for eight at once.
+#[library_benchmark]
+#[bench::eight(args = (bench(8)), config = at_most(6_636))]
+fn acquire_many(bench: Bench) -> Bench {
+    for _ in 0..ROUNDS {
+        drop(black_box(bench.poll(&mut black_box(&bench.semaphore).acquire_many(8))));
+    }
+    bench
+}
+
+// The permit is held; a waiter comes; the permit is given back; the waiter has it.
+#[library_benchmark]
+#[bench::one(args = (bench(1)), config = at_most(50_821))]
+fn hand_over(bench: Bench) -> Bench {
+    let mut held = bench.semaphore.try_acquire().unwrap();
+    for _ in 0..ROUNDS {
+        let mut waiter = black_box(&bench.semaphore).acquire();
+        assert!(bench.poll(&mut waiter).is_none());
+        drop(held);
+        held = bench.poll(&mut waiter).expect("it was handed over");
+    }
+    drop(held);
+    bench
+}
+
+// Behind one who is patient, waiters come and give up.
+#[library_benchmark]
+#[bench::one(args = (bench(0)), config = at_most(27_978))]
+fn cancel_waiting(bench: Bench) -> Bench {
+    let mut patient = bench.semaphore.acquire();
+    assert!(bench.poll(&mut patient).is_none());
+    for _ in 0..ROUNDS {
+        let mut waiter = black_box(&bench.semaphore).acquire();
+        assert!(bench.poll(&mut waiter).is_none());
+        drop(black_box(waiter));
+    }
+    drop(patient);
+    bench
+}
+
+// A thousand wait, and a thousand permits come at once.
+#[library_benchmark]
+#[bench::thousand(args = (bench(0)), config = at_most(397_587))]
+fn burst(bench: Bench) -> Bench {
+    let mut line: Vec<_> = (0..BURST).map(|_| bench.semaphore.acquire()).collect();
+    for waiter in &mut line {
+        assert!(bench.poll(waiter).is_none());
+    }
+    bench.semaphore.add_permits(BURST as usize);
+    for waiter in &mut line {
+        drop(bench.poll(waiter).expect("there is one for each"));
+    }
+    drop(line);
+    bench
+}
+
+library_benchmark_group!(
+    name = hot_paths;
+    benchmarks = try_acquire, acquire_ready, acquire_many, hand_over, cancel_waiting, burst
+);
+
+main!(library_benchmark_groups = hot_paths);

@@ -1,0 +1,18 @@
+//! What loom cannot reach: more threads, more steps, the compiled code, real time. See the README beside this package for the
+//! table of parts and how to run them.
+//!
+//! One kind of round serves shuttle, real threads and both sanitizers: a random [`Script`] of steps for each thread, and a count of
+//! everything when all is quiet.
+
+mod bell;
+mod hand;
+mod mix;
+mod round;
+mod script;
+pub mod seeded;
+
+pub use crate::bell::Bell;
+pub use crate::hand::Hand;
+pub use crate::mix::{Kind, MIXES, Mix};
+pub use crate::round::Round;
+pub use crate::script::{Script, Step};

@@ -1,0 +1,26 @@
+//! The fault that is seeded into a run, to see that the run finds it.
+
+/// Names the fault, as `latchwork::fault::Fault` spells it.
+pub const VARIABLE: &str = "LATCHWORK_FAULT";
+
+/// Seeds the fault that the environment names, if it names one.
+///
+/// # Panics
+///
+/// If there is no such fault, or there are none in this build.
+pub fn from_environment() {
+    let Ok(name) = std::env::var(VARIABLE) else { return };
+    seed(&name);
+}
+
+#[cfg(any(latchwork_shuttle, latchwork_faults))]
+fn seed(name: &str) {
+    use latchwork::fault::{self, Fault};
+    let fault = Fault::ALL.iter().find(|fault| format!("{fault:?}") == name);
+    fault::seed(*fault.unwrap_or_else(|| panic!("{VARIABLE}: there is no fault {name}")));
+}
+
+#[cfg(not(any(latchwork_shuttle, latchwork_faults)))]
+fn seed(name: &str) {
+    panic!("{VARIABLE}={name}: this build has no faults; `cargo xtask verify` makes one that has");
+}

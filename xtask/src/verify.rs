@@ -1,0 +1,54 @@
+//! `cargo xtask verify`: what loom cannot reach. Each part ends with canaries: faults seeded into the real code, which this very
+//! tool must find, or else its silence means nothing.
+
+mod build;
+mod canary;
+mod instructions;
+mod sanitizers;
+mod shuttle;
+mod stress;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Which parts; all if none is named
+    parts: Vec<Part>,
+    /// Schedules of each model under shuttle, by either scheduler; a tenth of them under AddressSanitizer
+    #[arg(long, default_value_t = 20_000)]
+    iterations: u32,
+    /// Seconds of each run with real threads
+    #[arg(long, default_value_t = 10)]
+    seconds: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Real threads from a spinning start, with a count of everything at the end
+    Stress,
+    /// Random schedules of larger models
+    Shuttle,
+    /// Both of these under AddressSanitizer
+    Asan,
+    /// Real threads under ThreadSanitizer
+    Tsan,
+    /// Instructions of the hot paths against limits, by valgrind
+    Instructions,
+}
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    let parts = if options.parts.is_empty() { Part::value_variants() } else { &options.parts };
+    let result = parts.iter().try_for_each(|part| match part {
+        Part::Stress => stress::run(workspace, steps, options),
+        Part::Shuttle => shuttle::run(workspace, steps, options),
+        Part::Asan => sanitizers::address(workspace, steps, options),
+        Part::Tsan => sanitizers::thread(workspace, steps, options),
+        Part::Instructions => instructions::run(workspace, steps),
+    });
+    eprintln!("\n{steps}");
+    result
+}

@@ -1,0 +1,57 @@
+//! [`Build`]: the package `verify`, compiled for one tool.
+
+use anyhow::{Context, Result};
+use xshell::{Cmd, cmd};
+
+use crate::rustflags;
+use crate::workspace::Workspace;
+
+/// How the package is compiled.
+#[derive(Clone, Copy)]
+pub(crate) struct Build {
+    /// What the library stands on.
+    pub(crate) cfg: &'static str,
+    /// A sanitizer, if any.
+    pub(crate) sanitizer: Option<&'static str>,
+    /// A directory of its own below cargo's, because the flags concern every crate: in the usual one, each switch would build
+    /// everything anew.
+    pub(crate) target_dir: &'static str,
+}
+
+impl Build {
+    /// cargo's `subcommand` on the package, so built.
+    pub(crate) fn cargo<'a>(&self, workspace: &'a Workspace, subcommand: &str) -> Result<Cmd<'a>> {
+        let Workspace { shell, cargo, .. } = workspace;
+        let target_dir = workspace.target_dir().join(self.target_dir);
+        let mut flags = vec!["--cfg", self.cfg];
+        let sanitizer = self.sanitizer.map(|sanitizer| format!("-Zsanitizer={sanitizer}"));
+        if let Some(sanitizer) = &sanitizer {
+            // Without the second flag, std would have to be built with the sanitizer, too.
+            flags.extend([sanitizer, "-Cunsafe-allow-abi-mismatch=sanitizer"]);
+        }
+        let (variable, flags) = rustflags::with(&flags)?;
+        let mut command =
+            cmd!(shell, "{cargo} {subcommand} --release --package verify --target-dir {target_dir}")
+                .env(variable, flags)
+                // They run for long, so they are optimised; what the code asserts is part of what is checked.
+                .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+        if self.sanitizer.is_some() {
+            command = command
+                // With a target named, build scripts and macros are built without the sanitizer.
+                .args(["--target", &host(workspace)?])
+                // Sanitizers are unstable. Also lets crossbeam's build scripts see that there is one.
+                .env("RUSTC_BOOTSTRAP", "1")
+                // Lines in the reports.
+                .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
+        }
+        Ok(command)
+    }
+}
+
+/// The target that we run on.
+fn host(workspace: &Workspace) -> Result<String> {
+    let Workspace { shell, cargo, .. } = workspace;
+    let version = cmd!(shell, "{cargo} -vV").quiet().read()?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("cargo does not say what it runs on")?.to_owned())
+}

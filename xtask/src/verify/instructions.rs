@@ -1,0 +1,51 @@
+//! `cargo xtask verify instructions`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use xshell::{Cmd, cmd};
+
+use super::canary::must_fail;
+use crate::steps::Steps;
+use crate::system_package::{SystemPackage, succeeds};
+use crate::workspace::Workspace;
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    let runner = steps.run("valgrind and gungraun-runner", || {
+        valgrind(workspace)?;
+        gungraun_runner(workspace)
+    })?;
+    steps.run("instructions", || Ok(command(workspace, &runner).run()?))?;
+    steps.run("instructions canary", || {
+        let halved = command(workspace, &runner).env("LATCHWORK_HALF_THE_LIMITS", "1");
+        must_fail(halved, "half the limits", "Regressed. 0 without regressions")
+    })
+}
+
+fn command<'a>(workspace: &'a Workspace, runner: &PathBuf) -> Cmd<'a> {
+    let Workspace { shell, cargo, .. } = workspace;
+    cmd!(shell, "{cargo} bench --package verify --features instructions --bench instructions")
+        .env("GUNGRAUN_RUNNER", runner)
+        // The runner finds a function by its symbol.
+        .env("CARGO_PROFILE_BENCH_DEBUG", "true")
+}
+
+fn valgrind(workspace: &Workspace) -> Result<()> {
+    let is_there = || succeeds(&workspace.shell, "valgrind");
+    if is_there() {
+        return Ok(());
+    }
+    let otherwise = "leave this part out".to_owned();
+    SystemPackage { apt: "valgrind", brew: None, otherwise }.install(&workspace.shell, is_there)
+}
+
+/// Installs the runner among what cargo builds, in the library's version; they talk to each other in a language of their own.
+fn gungraun_runner(workspace: &Workspace) -> Result<PathBuf> {
+    let Workspace { shell, cargo, .. } = workspace;
+    let library = cmd!(shell, "{cargo} pkgid gungraun").read()?;
+    let (_, version) = library.rsplit_once('@').with_context(|| format!("no version in {library}"))?;
+    let root = workspace.target_dir().join("tools");
+    // Does nothing if it is there in this version.
+    cmd!(shell, "{cargo} install --locked gungraun-runner --version ={version} --root {root}").run()?;
+    Ok(root.join("bin").join("gungraun-runner"))
+}

@@ -1,0 +1,44 @@
+//! `cargo xtask verify stress`.
+
+use anyhow::Result;
+use xshell::Cmd;
+
+use super::Options;
+use super::build::Build;
+use super::canary::must_find;
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+const BUILD: Build = Build { cfg: "latchwork_faults", sanitizer: None, target_dir: "stress" };
+
+/// One for each thing that is looked at in the end: which fault, the part in which nothing else is found of it, and what that says.
+const CANARIES: [(&str, &str, &str); 8] = [
+    ("NoSecondLook", "release_vs_acquire", "asleep"),
+    ("NoLookAtCounter", "release_vs_acquire", "asleep"),
+    ("MarkNotWiped", "nobody_is_overtaken", "asleep"),
+    ("NoLookAtClosed", "close", "asleep in a closed semaphore"),
+    ("ServedNotWoken", "release_vs_acquire", "its waker was not called"),
+    ("GatheredDiesWithWaiter", "acquire_cancel_release", "permits are free"),
+    ("NoDebt", "set_capacity", "permits are free"),
+    ("WakerOutlivesWait", "acquire_cancel_release", "copies of wakers were left behind"),
+];
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    let seconds = options.seconds.to_string();
+    steps.run("stress", || Ok(command(BUILD, workspace, &seconds)?.run()?))?;
+    steps.run("stress canaries", || {
+        for (fault, part, expected) in CANARIES {
+            must_find(command(BUILD, workspace, "30")?.arg(part), fault, expected)?;
+        }
+        // Found only at the end.
+        must_find(command(BUILD, workspace, "2")?, "NeverFreed", "something is never freed")?;
+        // Who sleeps for ever is waited for a while.
+        let turns = command(BUILD, workspace, "30")?.arg("turns");
+        must_find(turns, "NoLookAtCounter", "asleep, nothing has happened")
+    })
+}
+
+/// Real threads, in some build.
+pub(crate) fn command<'a>(build: Build, workspace: &'a Workspace, seconds: &str) -> Result<Cmd<'a>> {
+    Ok(build.cargo(workspace, "run")?.args(["--quiet", "--bin", "stress", "--", "--seconds", seconds]))
+}
