@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::fault::fault;
 use crate::latch::Latch;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{block_on, block_on_until};
@@ -93,6 +94,11 @@ impl LockEntry {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut interest = self.interest.load(Ordering::Relaxed);
         while interest > 1 {
+            if fault!(LeavesInTwoSteps) {
+                // Ordering: as below; the fault is that this is not a CAS.
+                self.interest.store(interest - 1, Ordering::Relaxed);
+                return true;
+            }
             // Ordering: Relaxed, as in `acquire`: only the step to zero means anything, and that takes locks.
             let step = self.interest.compare_exchange_weak(
                 interest,
@@ -248,7 +254,8 @@ impl LockEntry {
     /// Calls everyone. Of those who are interested, some may be busy trying and not asleep yet: for them the call is kept, which is
     /// why this does not only count the sleepers. And one subscription may have several sleepers and listeners.
     fn wake_all(&self) {
-        self.latch.release(self.acquired().max(self.latch.waiters()));
+        let all = self.acquired().max(self.latch.waiters());
+        self.latch.release(if fault!(CallsOne) { 1 } else { all });
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use crate::fault::fault;
 use crate::lock_entry::{Figures, LockEntry};
 use crate::striped::StripedSemaphores;
 use crate::sync::Mutex;
@@ -105,9 +106,12 @@ impl<T: Transport> Registry<T> {
         }
         // Declared before the stripe, and so dropped after it if the transport panics: leaving takes the stripe, too.
         let subscription;
-        let _stripe = shared.stripes.for_hash(hash).blocking_acquire();
+        let _stripe =
+            (!fault!(FoundsWithoutStripe)).then(|| shared.stripes.for_hash(hash).blocking_acquire());
         // Somebody else may have had the stripe before us.
-        if let Some(entry) = shared.join(channel, hash) {
+        if let Some(entry) = shared.join(channel, hash)
+            && !fault!(NoLookWhoFounded)
+        {
             return self.subscription(entry);
         }
         subscription = self.subscription(shared.found(channel, hash));
@@ -176,7 +180,7 @@ impl<T> Shared<T> {
     fn join(&self, channel: &str, hash: u64) -> Option<Arc<LockEntry>> {
         let entries = self.entries.lock();
         let entry = entries.find(hash, |entry| entry.channel() == channel)?;
-        if entry.is_failed() {
+        if entry.is_failed() && !fault!(JoinsTheFailed) {
             return None;
         }
         entry.acquire();
@@ -204,11 +208,12 @@ impl<T> Shared<T> {
     fn leave(&self, entry: &Arc<LockEntry>) -> bool {
         // Locked before the count is lowered: who finds an entry in the map can join it.
         let mut entries = self.entries.lock();
-        if !entry.release() {
+        if !entry.release() && !fault!(NoLookWhoJoined) {
             return false;
         }
         // One that failed is not there if a newcomer has put a fresh one in its place. That one is not for us to touch.
-        if let Ok(ours) = entries.find_entry(entry.hash(), |found| Arc::ptr_eq(found, entry)) {
+        let is_ours = |found: &_| Arc::ptr_eq(found, entry) || fault!(AnyEntryIsOurs);
+        if let Ok(ours) = entries.find_entry(entry.hash(), is_ours) {
             ours.remove();
         }
         if entries.capacity() > FEW && entries.len() < entries.capacity() / 8 {
@@ -260,10 +265,13 @@ impl<T: Transport> Drop for Subscription<T> {
         if self.entry.release_unless_last() {
             return;
         }
-        let _stripe = self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire();
+        let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire());
         // Somebody may have joined before we had the stripe. And a failed subscription has left nothing behind that could be
         // ended (the transport's contract).
-        if self.shared.leave(&self.entry) && self.entry.end() {
+        if self.shared.leave(&self.entry) && (self.entry.end() || fault!(UnsubscribesTheFailed)) {
+            if fault!(UnsubscribesWithoutStripe) {
+                stripe.take();
+            }
             self.shared.transport.unsubscribe(self.entry.shared_channel());
         }
     }

@@ -25,7 +25,8 @@ pub enum Message {
 /// # What an implementation must keep
 ///
 /// * Calls for one channel take effect in the order in which they were made. Between them they alternate: one channel is
-///   never subscribed to twice at a time, and never unsubscribed from when it has failed.
+///   never subscribed to twice at a time, and not unsubscribed from once it has failed. (A failure that is just being told and
+///   an unsubscribe may cross: unsubscribing from what does not stand does nothing.)
 /// * [`Inbox::ready`] is called once messages published from then on will arrive, and not before.
 /// * If a channel cannot be subscribed to, for a reason that waiting does not cure, [`Inbox::failed`] is called, and the
 ///   channel counts as unsubscribed.
@@ -71,8 +72,12 @@ impl Inbox {
         self.0.failed(error);
     }
 
-    /// Messages arrive again after some may have been lost: everybody looks again, also who is about to sleep. Confirms a
-    /// subscription that was not confirmed yet.
+    /// Messages arrive again after some may have been lost: as many are called as are interested, also who is about to sleep. Confirms
+    /// a subscription that was not confirmed yet.
+    ///
+    /// Calls go down the line. Somebody who joins at this very moment, and is asleep before one who was there already, takes that
+    /// one's call. It has joined after messages arrived again, so whoever only sleeps after a look of its own has missed nothing;
+    /// but where some in line can use a message that others cannot, each needs a timer.
     pub fn resubscribed(&self) {
         self.0.resubscribed();
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use latchwork::AsyncSemaphore;
-use latchwork::fault::{self, Fault};
+use latchwork::fault;
+pub use latchwork::fault::Fault;
 use loom::thread::JoinHandle;
 
 /// Polls once. Models that end in *join, then assert* use this instead of `block_on`, which costs a hundred times as many
@@ -33,6 +34,40 @@ pub fn spawn<T: 'static>(
 ) -> JoinHandle<T> {
     let semaphore = Arc::clone(semaphore);
     loom::thread::spawn(move || body(&semaphore))
+}
+
+/// A model, with less preemptions than elsewhere if it is long, and its broken twins: which fault, and what the failure says.
+#[macro_export]
+macro_rules! model {
+    ($(#[$doc:meta])* $name:ident $body:block $($twins:tt)*) => {
+        $crate::model! { $(#[$doc])* $name with 0 less $body $($twins)* }
+    };
+    (
+        $(#[$doc:meta])* $name:ident with $less:literal less $body:block
+        $($twin:ident: $fault:ident, $expected:literal;)*
+    ) => {
+        $(#[$doc])*
+        mod $name {
+            use super::*;
+
+            fn model() {
+                $crate::model_with_less($less, || $body);
+            }
+
+            #[test]
+            fn holds() {
+                model();
+            }
+
+            $(
+                #[test]
+                fn $twin() {
+                    let test = concat!(stringify!($name), "::", stringify!($twin));
+                    $crate::must_fail(test, $crate::Fault::$fault, $expected, model);
+                }
+            )*
+        }
+    };
 }
 
 /// Runs a model under a bound of so many preemptions less than asked for: one that has many more steps than others.

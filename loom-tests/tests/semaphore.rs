@@ -5,44 +5,10 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use latchwork::fault::Fault;
 use latchwork::{AcquireError, AsyncSemaphore, Latch, TryAcquireError};
 use loom::future::block_on;
 use loom::thread;
-use loom_tests::{is_ready, model_with_less, must_fail, poll_once, spawn};
-
-/// A model, with less preemptions than elsewhere if it is long, and its broken twins: which fault, and what the failure says.
-macro_rules! model {
-    ($(#[$doc:meta])* $name:ident $body:block $($twins:tt)*) => {
-        model! { $(#[$doc])* $name with 0 less $body $($twins)* }
-    };
-    (
-        $(#[$doc:meta])* $name:ident with $less:literal less $body:block
-        $($twin:ident: $fault:ident, $expected:literal;)*
-    ) => {
-        $(#[$doc])*
-        mod $name {
-            use super::*;
-
-            fn model() {
-                model_with_less($less, || $body);
-            }
-
-            #[test]
-            fn holds() {
-                model();
-            }
-
-            $(
-                #[test]
-                fn $twin() {
-                    let test = concat!(stringify!($name), "::", stringify!($twin));
-                    must_fail(test, Fault::$fault, $expected, model);
-                }
-            )*
-        }
-    };
-}
+use loom_tests::{is_ready, model, poll_once, spawn};
 
 model! {
     /// A holder lets go while a newcomer joins: the newcomer gets the permit, whoever comes first.

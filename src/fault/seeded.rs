@@ -60,6 +60,30 @@ faults! {
     SweeperDoesNotLookAgain,
     /// What is retired is never freed.
     NeverFreed,
+    /// A newcomer founds an entry without the channel's stripe.
+    FoundsWithoutStripe,
+    /// A newcomer, once it has the stripe, does not look whether somebody has founded the entry.
+    NoLookWhoFounded,
+    /// The last subscriber lets the channel's stripe go before it unsubscribes.
+    UnsubscribesWithoutStripe,
+    /// The last subscriber, once it has the stripe, does not look whether somebody has joined.
+    NoLookWhoJoined,
+    /// A subscriber that is not the last counts itself out in two steps.
+    LeavesInTwoSteps,
+    /// A newcomer joins an entry whose subscription has failed.
+    JoinsTheFailed,
+    /// The last one out of a failed entry takes the channel's entry away, whosever it is.
+    AnyEntryIsOurs,
+    /// What has failed is unsubscribed nevertheless.
+    UnsubscribesTheFailed,
+    /// Who waits for readiness is not told of it.
+    SettledSilently,
+    /// What is meant for all calls one.
+    CallsOne,
+    /// A listener's call dies with it.
+    CallDiesWithListener,
+    /// A call that comes while a listener is polled is not looked at.
+    NoPollAfterWake,
 }
 
 /// No model checker sees this; one fault to a process, set before there is a second thread.

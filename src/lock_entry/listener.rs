@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::fault::fault;
 use crate::latch::{Answers, Latch};
 use crate::semaphore::AcquireOwned;
 use crate::sync::Mutex;
@@ -59,7 +60,9 @@ impl Waiting {
             let polled = Pin::new(&mut call).poll(&mut Context::from_waker(&waker));
             let mut stage = self.stage.lock();
             match (&mut *stage, polled) {
-                (Stage::Polling { again: again @ true }, Poll::Pending) => *again = false,
+                (Stage::Polling { again: again @ true }, Poll::Pending) if !fault!(NoPollAfterWake) => {
+                    *again = false;
+                }
                 (Stage::Polling { .. }, Poll::Pending) => {
                     *stage = Stage::InLine(call, callback);
                     return;
@@ -73,6 +76,9 @@ impl Waiting {
                     }
                     callback();
                     return;
+                }
+                (Stage::Done, Poll::Ready(Ok(permit))) if fault!(CallDiesWithListener) => {
+                    return permit.forget();
                 }
                 // Removed while we polled. Dropping the future, or its permit, passes the call on, to foreign wakers; so after the
                 // mutex is free again.
