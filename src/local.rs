@@ -35,12 +35,16 @@ struct Held {
     /// When the map has grown to this size, it is cleared of leases that are over: those whose owner forgot them would
     /// stay for good otherwise. At twice the size after the last sweep, so that a sweep is paid for by the entries added.
     sweep_at: usize,
+    /// The last token given out. One counter for all names, as what rises over all of them rises for each, and one for each name
+    /// would have to be kept for ever.
+    last_token: u64,
 }
 
 #[derive(Debug)]
 struct Hold {
     owner: Owner,
     count: u64,
+    token: Option<u64>,
     /// `None`: further away than the clock can say.
     until: Option<Instant>,
 }
@@ -58,7 +62,11 @@ impl<R: Runtime + Clone> Local<R> {
     /// Makes a backend that holds no locks, with timers and background work on `runtime`.
     pub fn with_runtime(runtime: R) -> Self {
         Self {
-            held: Arc::new(Mutex::new(Held { by_name: HashMap::new(), sweep_at: FIRST_SWEEP })),
+            held: Arc::new(Mutex::new(Held {
+                by_name: HashMap::new(),
+                sweep_at: FIRST_SWEEP,
+                last_token: 0,
+            })),
             registry: Registry::new(LocalTransport::default()),
             runtime,
         }
@@ -110,37 +118,47 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         &self,
         name: &LockName,
         owner: &Owner,
+        holds: u64,
         lease: Duration,
+        fenced: bool,
     ) -> Result<Tried, Infallible> {
         let now = self.runtime.now();
         let until = now.checked_add(lease);
         let mut held = self.held.lock();
-        match held.alive(name, now) {
+        let next_token = held.last_token + 1;
+        let token = match held.alive(name, now) {
             Some(hold) if hold.owner == *owner => {
-                hold.count += 1;
+                if fenced && (hold.count != holds || hold.token.is_none()) {
+                    hold.token = Some(next_token);
+                }
+                hold.count = holds;
                 // An inner hold with a short lease must not cut the outer one short.
                 hold.until = match (hold.until, until) {
                     (Some(old), Some(new)) => Some(old.max(new)),
                     _ => None,
                 };
-                Ok(Tried::Acquired)
+                hold.token
             }
-            Some(hold) => Ok(Tried::Held { left: hold.left(now) }),
+            Some(hold) => return Ok(Tried::Held { left: hold.left(now) }),
+            None if holds > 1 => return Ok(Tried::Lost),
             None => {
-                held.insert(name, Hold { owner: owner.clone(), count: 1, until }, now);
-                Ok(Tried::Acquired)
+                let token = fenced.then_some(next_token);
+                held.insert(name, Hold { owner: owner.clone(), count: holds, token, until }, now);
+                token
             }
-        }
+        };
+        held.last_token = held.last_token.max(token.unwrap_or(0));
+        Ok(Tried::Acquired { token: token.filter(|_| fenced) })
     }
 
-    async fn release(&self, name: &LockName, owner: &Owner) -> Result<Released, Infallible> {
+    async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Infallible> {
         let now = self.runtime.now();
         {
             let mut held = self.held.lock();
             match held.alive(name, now) {
                 Some(hold) if hold.owner == *owner => {
-                    hold.count -= 1;
-                    if hold.count > 0 {
+                    if left > 0 {
+                        hold.count = left;
                         return Ok(Released::StillHeld);
                     }
                 }

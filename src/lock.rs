@@ -18,6 +18,11 @@
 //! lease's end stands beside every message as a timer, so a message that is lost costs time and never a hang. Every way
 //! out, an error and a dropped future included, leaves the subscription; an attempt that was under way when its future was
 //! dropped is finished in the background and undone.
+//!
+//! # What is told to the store
+//!
+//! How many holds the owner *is to have*, and never "one more" or "one less": a command that is sent again after its reply
+//! was lost counts once. The client knows the number, as nobody else acts for its owners.
 
 mod acquire;
 mod attempt;
@@ -26,11 +31,12 @@ mod client;
 mod error;
 mod guard;
 mod hold;
+mod holds;
 mod lease;
 mod name;
 mod owner;
 mod stats;
-mod unbroken;
+mod supervised;
 mod until;
 mod watchdog;
 

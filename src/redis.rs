@@ -8,6 +8,7 @@
 //! | the owner | `<uuid>:<number>` |
 //! | the lease | the hash's time to live |
 //! | the channel | `redisson_lock__channel:{name}` (without the added braces if the name has some) |
+//! | the tokens | a number under `redisson_lock_token:{name}`, which never expires; only a fenced lock has it |
 //! | the message | `0`, published when the lock becomes free |
 //!
 //! A Redisson client on the same name takes turns with this one, and each wakes the other.
@@ -18,10 +19,17 @@
 //! that has subscribed is in a class of its own on the server (it can be killed for reading too slowly), and renewals must
 //! not die with it.
 //!
+//! # Lost replies
+//!
+//! A command whose connection breaks before its reply is sent once more over a new one. That costs nothing but the time, as
+//! each says how many holds its owner is to have, and not how many more. Only forcing a lock free is not sent again. A reply
+//! that does not come while the connection stands is an error after three seconds; an attempt to take the lock is undone then.
+//!
 //! # What is not guaranteed
 //!
 //! One Redis server is not consensus. A lock that was written to a master which fails before its replica has heard of it is
-//! free on the new master; two holders can then believe in it until the first one's next renewal.
+//! free on the new master; two holders can then believe in it until the first one's next renewal. In the same way the counter of
+//! the tokens can be set back, and begins anew if it is deleted or evicted.
 
 mod commands;
 mod error;
@@ -35,9 +43,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, IntoConnectionInfo, ProtocolVersion};
+use ::redis::{Cmd, FromRedisValue, IntoConnectionInfo, ParsingError, ProtocolVersion, Value};
 
-use self::commands::Commands;
+use self::commands::{Commands, Sent};
 pub use self::error::{Error, ErrorKind};
 use self::scripts::Scripts;
 pub use self::tokio_runtime::TokioRuntime;
@@ -124,32 +132,47 @@ impl Backend for Redis {
         error.kind() == ErrorKind::Unknown
     }
 
-    async fn try_acquire(&self, name: &LockName, owner: &Owner, lease: Duration) -> Result<Tried, Error> {
-        let script = &self.scripts.acquire;
-        let left: Option<i64> =
-            self.commands.eval(script, &[name.as_str()], &[&millis(lease), owner.as_str()]).await?;
-        Ok(match left {
-            None => Tried::Acquired,
-            Some(left) => Tried::Held { left: duration(left) },
+    async fn try_acquire(
+        &self,
+        name: &LockName,
+        owner: &Owner,
+        holds: u64,
+        lease: Duration,
+        fenced: bool,
+    ) -> Result<Tried, Error> {
+        let (script, args) = (&self.scripts.acquire, [&*millis(lease), owner.as_str(), &holds.to_string()]);
+        let (reply, _): (Option<AcquireReply>, Sent) = if fenced {
+            self.commands.eval(script, &[name.as_str(), &keys::token(name.as_str())], &args).await?
+        } else {
+            self.commands.eval(script, &[name.as_str()], &args).await?
+        };
+        Ok(match reply {
+            None => Tried::Acquired { token: None },
+            Some(AcquireReply::Token(token)) => Tried::Acquired { token: Some(token) },
+            Some(AcquireReply::Left(NO_SUCH_KEY)) => Tried::Lost,
+            Some(AcquireReply::Left(left)) => Tried::Held { left: duration(left) },
         })
     }
 
-    async fn release(&self, name: &LockName, owner: &Owner) -> Result<Released, Error> {
+    async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
         let channel = self.channel(name);
-        let args = [owner.as_str(), keys::UNLOCK_MESSAGE, keys::PUBLISH];
-        let holds: Option<i64> =
+        let args = [owner.as_str(), &left.to_string(), keys::UNLOCK_MESSAGE, keys::PUBLISH];
+        let (had, sent): (bool, Sent) =
             self.commands.eval(&self.scripts.release, &[name.as_str(), &channel], &args).await?;
-        Ok(match holds {
-            None => Released::NotHeld,
-            Some(0) => Released::Free,
-            Some(_) => Released::StillHeld,
+        Ok(match (had, left) {
+            (true, 0) => Released::Free,
+            (true, _) => Released::StillHeld,
+            // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
+            (false, 0) if sent == Sent::Twice => Released::Free,
+            (false, _) => Released::NotHeld,
         })
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
         let channel = self.channel(name);
         let args = [keys::UNLOCK_MESSAGE, keys::PUBLISH];
-        self.commands.eval(&self.scripts.force_release, &[name.as_str(), &channel], &args).await
+        // Not again: somebody else may have it by then.
+        self.commands.eval_once(&self.scripts.force_release, &[name.as_str(), &channel], &args).await
     }
 
     async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Error> {
@@ -159,7 +182,8 @@ impl Backend for Redis {
             let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
             let owners = holds.iter().map(|hold| hold.owner.as_str());
             let args: Vec<&str> = std::iter::once(&*lease).chain(owners).collect();
-            let answers: Vec<bool> = self.commands.eval(&self.scripts.renew, &names, &args).await?;
+            let (answers, _): (Vec<bool>, Sent) =
+                self.commands.eval(&self.scripts.renew, &names, &args).await?;
             renewed.extend(answers);
         }
         Ok(renewed)
@@ -176,10 +200,27 @@ impl Backend for Redis {
         let mut command = Cmd::new();
         command.arg("PTTL").arg(name.as_str());
         let left: i64 = self.commands.query(&command).await?;
-        const NO_SUCH_KEY: i64 = -2;
         Ok((left != NO_SUCH_KEY).then(|| duration(left)))
     }
 }
+
+/// What `acquire.lua` returns, if not nil.
+enum AcquireReply {
+    Left(i64),
+    Token(u64),
+}
+
+impl FromRedisValue for AcquireReply {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        Ok(match value {
+            Value::Array(_) => Self::Token(<(u64,)>::from_redis_value(value)?.0),
+            left => Self::Left(i64::from_redis_value(left)?),
+        })
+    }
+}
+
+/// What PTTL says of a key that is not there.
+const NO_SUCH_KEY: i64 = -2;
 
 /// A lease as Redis takes it. `Lease::check` has seen to it that it is at least 1 and fits.
 fn millis(lease: Duration) -> String {

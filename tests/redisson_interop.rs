@@ -50,6 +50,16 @@ const UNLOCK: &str = "
     redis.call('set', KEYS[3], 1, 'px', ARGV[5])
     return 1";
 
+/// As `ACQUIRE`, of `RedissonFencedLock`: the time left and -1, or -1 and the token. It counts on when it is entered again.
+const ACQUIRE_FENCED: &str = "
+    if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+        redis.call('incr', KEYS[2])
+        redis.call('hincrby', KEYS[1], ARGV[2], 1)
+        redis.call('pexpire', KEYS[1], ARGV[1])
+        return {-1, tonumber(redis.call('get', KEYS[2]))}
+    end
+    return {redis.call('pttl', KEYS[1]), -1}";
+
 const LEASE: u64 = 30_000;
 
 async fn connection() -> MultiplexedConnection {
@@ -82,6 +92,15 @@ impl Redisson {
         let answer = eval.query_async(&mut self.connection).await.unwrap();
         redis::cmd("DEL").arg(latch).exec_async(&mut self.connection).await.unwrap();
         answer
+    }
+
+    /// The token if it got the lock.
+    async fn try_lock_fenced(&mut self) -> Option<u64> {
+        let mut eval = redis::cmd("EVAL");
+        let counter = format!("redisson_lock_token:{{{}}}", self.name);
+        eval.arg(ACQUIRE_FENCED).arg(2).arg(&self.name).arg(counter).arg(LEASE).arg(&self.owner);
+        let (_, token): (i64, i64) = eval.query_async(&mut self.connection).await.unwrap();
+        token.try_into().ok()
     }
 
     async fn subscribe(&self) -> PubSub {
@@ -193,6 +212,24 @@ async fn the_state_we_leave_is_redissons() {
     }
     let keys: Vec<String> = redis::cmd("KEYS").arg("*interop:state*").query_async(&mut raw).await.unwrap();
     assert_eq!(keys, [""; 0]);
+}
+
+#[tokio::test]
+async fn tokens_rise_across_redisson_and_ours() {
+    let mut redisson = Redisson::thread("interop:fenced", 1).await;
+    let lock = our_lock(&redisson.name).await.fenced();
+    let mut last = None;
+    for _ in 0..3 {
+        let theirs = redisson.try_lock_fenced().await;
+        assert!(theirs > last, "{theirs:?} after {last:?}");
+        assert!(lock.try_lock().await.unwrap().is_none());
+        assert_eq!(redisson.unlock().await, Some(1));
+        let guard = lock.lock().await.unwrap();
+        assert!(guard.fencing_token() > theirs, "{:?} after {theirs:?}", guard.fencing_token());
+        assert_eq!(redisson.try_lock_fenced().await, None);
+        last = guard.fencing_token();
+        guard.unlock().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -12,8 +12,8 @@
 //!
 //! # How a lock is kept
 //!
-//! A name has a directory, and in it is exactly one file, empty, whose *name* says who has the lock: `free`, or
-//! `<holds>.<seconds>.<nanoseconds>.<owner>`, where the time is the lease's end. To change that is to rename the file, and
+//! A name has a directory, and in it is exactly one file, empty, whose *name* says who has the lock: `free.<token>`, or
+//! `<holds>.<token>.<seconds>.<nanoseconds>.<owner>`, where the time is the lease's end. To change that is to rename the file, and
 //! renaming fails if the file has another name by now: then the step is made again, on what is there now. No process can die in
 //! the middle of a step, so there is nothing to repair.
 //!
@@ -58,6 +58,13 @@ impl FileLocks {
 
 /// Who has a lock, and until when, counted from 1970.
 #[derive(Clone, PartialEq)]
+struct State {
+    /// The last fencing token.
+    token: u64,
+    hold: Option<Hold>,
+}
+
+#[derive(Clone, PartialEq)]
 struct Hold {
     count: u64,
     until: Duration,
@@ -69,24 +76,26 @@ fn text(owner: &Owner) -> String {
     owner.as_str().replace(':', "_")
 }
 
-fn to_file_name(hold: &Option<Hold>) -> String {
+fn to_file_name(State { token, hold }: &State) -> String {
     match hold {
-        None => "free".to_owned(),
+        None => format!("free.{token}"),
         Some(Hold { count, until, owner }) => {
-            format!("{count}.{}.{}.{owner}", until.as_secs(), until.subsec_nanos())
+            format!("{count}.{token}.{}.{}.{owner}", until.as_secs(), until.subsec_nanos())
         }
     }
 }
 
 /// `None`: this is none of our files.
-fn from_file_name(name: &str) -> Option<Option<Hold>> {
-    if name == "free" {
-        return Some(None);
+fn from_file_name(name: &str) -> Option<State> {
+    let (count, rest) = name.split_once('.')?;
+    if count == "free" {
+        return Some(State { token: rest.parse().ok()?, hold: None });
     }
-    let mut parts = name.splitn(4, '.');
-    let count = parts.next()?.parse().ok()?;
+    let mut parts = rest.splitn(4, '.');
+    let token = parts.next()?.parse().ok()?;
     let until = Duration::new(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    Some(Some(Hold { count, until, owner: parts.next()?.to_owned() }))
+    let hold = Hold { count: count.parse().ok()?, until, owner: parts.next()?.to_owned() };
+    Some(State { token, hold: Some(hold) })
 }
 
 #[derive(Clone)]
@@ -100,21 +109,17 @@ impl Files {
 
     /// Changes who has a lock, in one step: `change` is given the time and the hold whose lease is not over, and says what shall
     /// be there instead, and the answer. It is asked again if somebody else was quicker.
-    fn step<T>(
-        &self,
-        directory: &str,
-        change: impl Fn(Duration, Option<Hold>) -> (Option<Hold>, T),
-    ) -> io::Result<T> {
+    fn step<T>(&self, directory: &str, change: impl Fn(Duration, State) -> (State, T)) -> io::Result<T> {
         let place = self.0.join(directory);
         loop {
             let file = self.current(&place)?;
-            let found = from_file_name(&file).ok_or_else(|| {
+            let mut found = from_file_name(&file).ok_or_else(|| {
                 io::Error::new(ErrorKind::InvalidData, format!("not a lock's file: {file}"))
             })?;
             let now = SystemTime::UNIX_EPOCH.elapsed().map_err(io::Error::other)?;
-            let held = found.filter(|hold| hold.until > now);
-            let (next, answer) = change(now, held.clone());
-            if next == held {
+            found.hold = found.hold.filter(|hold| hold.until > now);
+            let (next, answer) = change(now, found.clone());
+            if next == found {
                 return Ok(answer);
             }
             match fs::rename(place.join(&file), place.join(to_file_name(&next))) {
@@ -151,7 +156,7 @@ impl Files {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
             made => made?,
         }
-        File::create_new(fresh.join(to_file_name(&None)))?;
+        File::create_new(fresh.join(to_file_name(&State { token: 0, hold: None })))?;
         match fs::rename(&fresh, place) {
             Err(_) if place.is_dir() => fs::remove_dir_all(&fresh),
             made => made,
@@ -184,7 +189,7 @@ impl Transport for Watch {
             while still_wanted.strong_count() > 0 {
                 runtime.sleep_until(runtime.now() + LOOK_AGAIN).await;
                 // An error is for those who wait: they look, and meet it.
-                if files.step(&channel, |_, held| (held.clone(), held.is_none())).unwrap_or(true) {
+                if files.step(&channel, |_, state| (state.clone(), state.hold.is_none())).unwrap_or(true) {
                     inbox.deliver(Message::Unlock);
                 }
             }
@@ -215,51 +220,58 @@ impl Backend for FileLocks {
         Files::directory_name(name)
     }
 
-    async fn try_acquire(&self, name: &LockName, owner: &Owner, lease: Duration) -> io::Result<Tried> {
+    async fn try_acquire(
+        &self,
+        name: &LockName,
+        owner: &Owner,
+        holds: u64,
+        lease: Duration,
+        fenced: bool,
+    ) -> io::Result<Tried> {
         let owner = text(owner);
-        self.files.step(&self.channel(name), |now, held| {
-            let until = now.saturating_add(lease);
-            match held {
-                None => (Some(Hold { count: 1, until, owner: owner.clone() }), Tried::Acquired),
-                Some(hold) if hold.owner == owner => {
-                    // An inner hold with a short lease must not cut the outer one short.
-                    let until = hold.until.max(until);
-                    (Some(Hold { count: hold.count + 1, until, ..hold }), Tried::Acquired)
-                }
+        self.files.step(&self.channel(name), |now, state| {
+            // An inner hold with a short lease must not cut the outer one short; and a command that is sent again makes no new token.
+            let (earliest, is_new) = match &state.hold {
+                None if holds > 1 => return (state, Tried::Lost),
+                None => (Duration::ZERO, true),
+                Some(hold) if hold.owner == owner => (hold.until, hold.count != holds),
                 Some(hold) => {
                     let left = hold.until - now;
-                    (Some(hold), Tried::Held { left })
+                    return (state, Tried::Held { left });
                 }
-            }
+            };
+            let token = state.token + u64::from(fenced && is_new);
+            let until = earliest.max(now.saturating_add(lease));
+            let hold = Some(Hold { count: holds, until, owner: owner.clone() });
+            (State { token, hold }, Tried::Acquired { token: fenced.then_some(token) })
         })
     }
 
-    async fn release(&self, name: &LockName, owner: &Owner) -> io::Result<Released> {
+    async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> io::Result<Released> {
         let owner = text(owner);
-        self.files.step(&self.channel(name), |_, held| match held {
-            Some(hold) if hold.owner != owner => (Some(hold), Released::NotHeld),
-            Some(hold) if hold.count > 1 => {
-                (Some(Hold { count: hold.count - 1, ..hold }), Released::StillHeld)
+        self.files.step(&self.channel(name), |_, state| match state.hold {
+            Some(hold) if hold.owner == owner && left > 0 => {
+                (State { hold: Some(Hold { count: left, ..hold }), ..state }, Released::StillHeld)
             }
             // That it is free is what those who watch are waiting for. With a server, it is published in this very step.
-            Some(_) => (None, Released::Free),
-            None => (None, Released::NotHeld),
+            Some(hold) if hold.owner == owner => (State { hold: None, ..state }, Released::Free),
+            hold => (State { hold, ..state }, Released::NotHeld),
         })
     }
 
     async fn force_release(&self, name: &LockName) -> io::Result<bool> {
-        self.files.step(&self.channel(name), |_, held| (None, held.is_some()))
+        self.files.step(&self.channel(name), |_, state| (State { hold: None, ..state }, state.hold.is_some()))
     }
 
     async fn renew(&self, holds: &[HoldKey], lease: Duration) -> io::Result<Vec<bool>> {
         let renew_one = |key: &HoldKey| {
             let owner = text(&key.owner);
-            self.files.step(&self.channel(&key.name), |now, held| match held {
+            self.files.step(&self.channel(&key.name), |now, state| match state.hold {
                 Some(hold) if hold.owner == owner => {
                     let until = hold.until.max(now.saturating_add(lease));
-                    (Some(Hold { until, ..hold }), true)
+                    (State { hold: Some(Hold { until, ..hold }), ..state }, true)
                 }
-                other => (other, false),
+                hold => (State { hold, ..state }, false),
             })
         };
         holds.iter().map(renew_one).collect()
@@ -267,16 +279,16 @@ impl Backend for FileLocks {
 
     async fn hold_count(&self, name: &LockName, owner: &Owner) -> io::Result<u64> {
         let owner = text(owner);
-        self.files.step(&self.channel(name), |_, held| {
-            let count = held.as_ref().filter(|hold| hold.owner == owner).map_or(0, |hold| hold.count);
-            (held, count)
+        self.files.step(&self.channel(name), |_, state| {
+            let count = state.hold.as_ref().filter(|hold| hold.owner == owner).map_or(0, |hold| hold.count);
+            (state, count)
         })
     }
 
     async fn remaining(&self, name: &LockName) -> io::Result<Option<Duration>> {
-        self.files.step(&self.channel(name), |now, held| {
-            let left = held.as_ref().map(|hold| hold.until - now);
-            (held, left)
+        self.files.step(&self.channel(name), |now, state| {
+            let left = state.hold.as_ref().map(|hold| hold.until - now);
+            (state, left)
         })
     }
 }

@@ -5,23 +5,26 @@ use std::time::{Duration, Instant};
 
 use crate::runtime::Runtime;
 
-use super::backend::{Backend, HoldKey, Tried};
+use super::backend::{Backend, HoldKey, Released, Tried};
 use super::client::{Lock, Shared};
 use super::error::LockError;
 use super::guard::Guard;
 use super::hold::Hold;
+use super::holds::Turn;
 use super::lease::{Lease, LeaseError};
 use super::owner::Owner;
-use super::unbroken::Unbroken;
+use super::supervised::supervised;
 use super::until::until;
 
 /// Who wants the lock, and for how long: the same for every attempt of one acquisition.
+#[derive(Clone)]
 pub(super) struct Claim {
     owner: Owner,
-    /// Nobody else acquires by this owner, so undoing can only undo what this claim did.
-    sole: bool,
+    /// The owner is the caller's, and not one of this acquisition's own.
+    explicit: bool,
     lease: Duration,
     watched: bool,
+    fenced: bool,
 }
 
 /// How an attempt ended.
@@ -39,13 +42,18 @@ impl Claim {
             Lease::Watched => (lock.shared.client.watchdog_timeout, true),
             Lease::For(lease) => (Lease::check(lease)?, false),
         };
-        let (owner, sole) = lock.acquiring_owner();
-        Ok(Self { owner, sole, lease, watched })
+        Ok(Self {
+            owner: lock.acquiring_owner(),
+            explicit: lock.owner.is_some(),
+            lease,
+            watched,
+            fenced: lock.fenced,
+        })
     }
 
     /// Whether the owner can have the lock already, by another acquisition.
     pub(super) fn may_be_inside(&self) -> bool {
-        !self.sole
+        self.explicit
     }
 
     /// Asks the backend once. `give_up`: when to stop waiting for its answer.
@@ -55,46 +63,72 @@ impl Claim {
         give_up: Option<Instant>,
     ) -> Result<Attempt<B>, LockError> {
         let runtime = shared.client.backend.runtime();
-        // Before the command is sent: the store counts the lease from later, so our deadline is never the later one.
-        let sent = runtime.now();
-        let command = {
-            let (shared, owner, lease) = (Arc::clone(shared), self.owner.clone(), self.lease);
-            async move { shared.client.backend.try_acquire(&shared.name, &owner, lease).await }
+        // An attempt that nobody waits for any more ends in a guard that is dropped, and so gives back what it took.
+        let ask = supervised(runtime, self.clone().ask(Arc::clone(shared)));
+        let attempt = match until(runtime, give_up, ask).await {
+            Some(Ok(answer)) => answer.map_err(LockError::backend)?,
+            Some(Err(ended)) => return Err(LockError::backend(ended)),
+            None => Attempt::OutOfTime,
         };
-        let undo = {
-            let (shared, owner, sole) = (Arc::clone(shared), self.owner.clone(), self.sole);
-            move |tried| async move {
-                let took_it = match tried {
-                    Ok(Tried::Acquired) => true,
-                    Ok(Tried::Held { .. }) => false,
-                    Err(error) => sole && shared.client.backend.may_have_run(&error),
-                };
-                if took_it {
-                    give_back(shared, owner).await;
-                }
-            }
-        };
-        let command = Unbroken::new(Arc::clone(&shared.client), command, undo);
-        match until(runtime, give_up, command).await {
-            Some(Ok(Tried::Acquired)) => {
-                shared.counters.acquisitions.add_one();
-                let key = HoldKey { name: shared.name.clone(), owner: self.owner.clone() };
-                let hold = Hold::new(key, sent.checked_add(self.lease));
-                Ok(Attempt::Acquired(Guard::new(Arc::clone(shared), hold, self.watched)))
-            }
-            Some(Ok(Tried::Held { left })) => Ok(Attempt::Held(left)),
-            Some(Err(error)) => {
-                if self.sole && shared.client.backend.may_have_run(&error) {
-                    runtime.spawn(give_back(Arc::clone(shared), self.owner.clone()));
-                }
-                Err(LockError::backend(error))
-            }
-            None => Ok(Attempt::OutOfTime),
+        if let Attempt::Acquired(_) = attempt {
+            shared.counters.acquisitions.add_one();
         }
+        Ok(attempt)
+    }
+
+    async fn ask<B: Backend>(self, shared: Arc<Shared<B>>) -> Result<Attempt<B>, B::Error> {
+        let turn = self.owner.turn(&shared.name).await;
+        // All of an owner's holds are one acquisition to the outside, and have one token.
+        let mut known = turn.token().filter(|_| self.fenced);
+        let (mut sent, mut tried) = self.send(&shared, turn.holds() + 1, known).await;
+        if let Ok(Tried::Lost) = tried {
+            turn.lose_all();
+            known = None;
+            (sent, tried) = self.send(&shared, 1, known).await;
+        }
+        match tried {
+            Ok(Tried::Acquired { token }) => {
+                let key = HoldKey { name: shared.name.clone(), owner: self.owner };
+                let hold = Arc::new(Hold::new(key, known.or(token), sent.checked_add(self.lease)));
+                turn.add(&hold);
+                Ok(Attempt::Acquired(Guard::new(shared, hold, self.watched)))
+            }
+            Ok(Tried::Held { left }) => {
+                // Somebody else has it, so whatever this owner had is over.
+                turn.lose_all();
+                Ok(Attempt::Held(left))
+            }
+            // A first hold has none before it that could be lost. Should a backend say so, the loop looks again.
+            Ok(Tried::Lost) => Ok(Attempt::Held(Duration::ZERO)),
+            Err(error) => {
+                if shared.client.backend.may_have_run(&error) {
+                    let client = Arc::clone(&shared.client);
+                    client.backend.runtime().spawn(undo(shared, self.owner, turn));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The answer, and the time before the command was sent: the store counts the lease from later, so a deadline counted from
+    /// it is never the later one.
+    async fn send<B: Backend>(
+        &self,
+        shared: &Shared<B>,
+        holds: u64,
+        known: Option<u64>,
+    ) -> (Instant, Result<Tried, B::Error>) {
+        let backend = &shared.client.backend;
+        let sent = backend.runtime().now();
+        let mint = self.fenced && known.is_none();
+        (sent, backend.try_acquire(&shared.name, &self.owner, holds, self.lease, mint).await)
     }
 }
 
-/// Nobody is left to tell how this went. If it fails, the lease ends the hold.
-async fn give_back<B: Backend>(shared: Arc<Shared<B>>, owner: Owner) {
-    let _ = shared.release(&owner).await;
+/// Makes the store agree with us again after an attempt whose answer was lost. It still is the attempt's turn, so no other change
+/// of this owner's can come in between. If it fails, the owner's next command states the right number, or the lease ends it.
+async fn undo<B: Backend>(shared: Arc<Shared<B>>, owner: Owner, turn: Turn) {
+    if let Ok(Released::NotHeld) = shared.client.backend.release(&shared.name, &owner, turn.holds()).await {
+        turn.lose_all();
+    }
 }

@@ -13,21 +13,27 @@ use super::owner::Owner;
 /// What an attempt to take a lock found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
-    /// The owner has it now, once more than before.
-    Acquired,
+    /// The owner has it now, as often as was asked for.
+    Acquired {
+        /// The fencing token, if one was asked for.
+        token: Option<u64>,
+    },
     /// Another owner has it.
     Held {
         /// How long that owner's lease lasts if nobody renews it; [`Duration::MAX`] if it never ends.
         left: Duration,
     },
+    /// Nobody has it, and more than one hold was asked for: the owner's earlier ones are gone, and nothing was changed. Never
+    /// the answer when one hold is asked for.
+    Lost,
 }
 
 /// What giving a hold back came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// That was the owner's last hold: the lock is free, and a message says so.
+    /// No hold was to be left: the lock is free, and a message says so.
     Free,
-    /// The owner has more holds.
+    /// The owner has the holds that were to be left.
     StillHeld,
     /// The owner had none, so nothing was changed.
     NotHeld,
@@ -46,6 +52,30 @@ pub struct HoldKey {
 ///
 /// Every method is one atomic step on the store. A lock is held by at most one [`Owner`], any number of times, until that
 /// owner has given back each hold or its lease is over.
+///
+/// # Counting
+///
+/// [`try_acquire`](Self::try_acquire) and [`release`](Self::release) say how many holds the owner is to have when they are
+/// done, and not how many more or less. The caller knows the number and sends one owner's changes of one name one after
+/// another, so the store takes it as it comes, whatever number it had, and a command that runs twice counts once. What the store
+/// has to say is whether the owner has the lock *at all*, because that can end without the caller:
+///
+/// | asked for | free | held by this owner, however often | held by another |
+/// |---|---|---|---|
+/// | `try_acquire` of 1 | taken: [`Acquired`](Tried::Acquired) | set to 1: `Acquired` | [`Held`](Tried::Held) |
+/// | `try_acquire` of *n* > 1 | unchanged: [`Lost`](Tried::Lost) | set to *n*: `Acquired` | `Held` |
+/// | `release` to *n* > 0 | [`NotHeld`](Released::NotHeld) | set to *n*: [`StillHeld`](Released::StillHeld) | `NotHeld` |
+/// | `release` to 0 | `NotHeld` | freed: [`Free`](Released::Free) | `NotHeld` |
+///
+/// Every one of them, and [`renew`](Self::renew), leaves the same behind when it runs again, and but for the last row answers the
+/// same. An implementation that itself sends `release` to 0 again, after a reply that was lost, answers `Free` where it finds
+/// nothing held: the first one has freed it, or it was lost before, and that cannot be told any more.
+///
+/// # Fencing tokens
+///
+/// A number that rises from one acquisition of a name to the next, whoever makes it, for as long as the store lasts; it need not
+/// rise by one. A `try_acquire` that asks for one makes a new one if it changes how often the owner has the lock. If the owner
+/// has it that often already, the command is one that was sent again, and it is told the owner's token.
 ///
 /// # What an implementation must keep
 ///
@@ -75,26 +105,32 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether the store may have done what `error` was the answer to.
     ///
-    /// An attempt whose outcome is unknown is undone. False is for errors that say nothing was run at all.
+    /// An attempt whose outcome is unknown is undone, by a [`release`](Self::release) to the number of holds before it. False is for
+    /// errors that say nothing was run at all.
     fn may_have_run(&self, error: &Self::Error) -> bool {
         let _ = error;
         true
     }
 
-    /// Takes the lock if it is free or `owner` has it already; the lease then lasts for `lease` from now at least. A lease that
-    /// already lasts longer is not shortened.
+    /// Makes `owner` have the lock `holds` times (at least once) if it has it already, or if it is free and `holds` is 1; the lease
+    /// then lasts for `lease` from now at least. A lease that already lasts longer is not shortened. See [Counting](#counting).
+    ///
+    /// With `fenced`, what is acquired has a token: see [Fencing tokens](#fencing-tokens).
     fn try_acquire(
         &self,
         name: &LockName,
         owner: &Owner,
+        holds: u64,
         lease: Duration,
+        fenced: bool,
     ) -> impl Future<Output = Result<Tried, Self::Error>> + Send;
 
-    /// Gives one hold back.
+    /// Leaves `owner` the lock `left` times if it has it; 0 frees it. The lease stays as it is. See [Counting](#counting).
     fn release(
         &self,
         name: &LockName,
         owner: &Owner,
+        left: u64,
     ) -> impl Future<Output = Result<Released, Self::Error>> + Send;
 
     /// Frees the lock, whoever has it. True if somebody had.

@@ -11,10 +11,13 @@ use super::acquire;
 use super::backend::{Backend, Released};
 use super::error::LockError;
 use super::guard::Guard;
+use super::hold::Hold;
+use super::holds::Turn;
 use super::lease::{Lease, LeaseError};
 use super::name::{LockName, NameError};
 use super::owner::Owner;
 use super::stats::{Counters, LockStats};
+use super::supervised::supervised;
 use super::watchdog::Watchdog;
 
 /// Makes locks by name, over one [`Backend`].
@@ -119,7 +122,7 @@ impl<B: Backend> LockClient<B> {
         let name = LockName::new(name)?;
         let channel = self.inner.backend.channel(&name);
         let shared = Shared { client: Arc::clone(&self.inner), name, channel, counters: Counters::default() };
-        Ok(Lock { shared: Arc::new(shared), owner: None })
+        Ok(Lock { shared: Arc::new(shared), owner: None, fenced: false })
     }
 
     /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].
@@ -149,6 +152,11 @@ impl<B: Backend> Inner<B> {
         // Ordering: Relaxed, only the number's being used once matters.
         Owner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
     }
+
+    /// Whether this client made `owner`, and so knows what it holds.
+    fn knows(&self, owner: &Owner) -> bool {
+        owner.as_str().starts_with(&self.id)
+    }
 }
 
 /// A named lock: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
@@ -167,7 +175,7 @@ impl<B: Backend> Inner<B> {
 /// # Safety of what the lock protects
 ///
 /// A lease can end while its holder is paused or cut off, and then there are two who believe in it. Where that must not
-/// be, the resource itself has to refuse the stale one.
+/// be, the resource itself has to refuse the stale one, by its [token](Lock::fenced).
 ///
 /// # Cancel safety
 ///
@@ -176,7 +184,8 @@ impl<B: Backend> Inner<B> {
 /// which is finished in the background and undone.
 pub struct Lock<B: Backend> {
     pub(super) shared: Arc<Shared<B>>,
-    owner: Option<Owner>,
+    pub(super) owner: Option<Owner>,
+    pub(super) fenced: bool,
 }
 
 /// What the clones of a lock, and its guards, share.
@@ -190,8 +199,13 @@ pub(super) struct Shared<B: Backend> {
 impl<B: Backend> Lock<B> {
     /// The same lock, taken by `owner` from now on: who has it can take it again, and it is free when each guard is gone.
     ///
-    /// An attempt by an explicit owner whose answer is lost is not undone, as it could be another hold of the same owner
-    /// that would be given back; it stands until its lease ends. (Without an explicit owner it is undone.)
+    /// Any number of tasks may use one owner at the same time; its commands for one name go to the store one after another.
+    /// When the owner's holds are lost, all of them are: the next acquisition is a first one, and the guards from before it are
+    /// told so, and do not give it back.
+    ///
+    /// # Panics
+    ///
+    /// If another client made `owner`.
     ///
     /// # Examples
     ///
@@ -208,8 +222,35 @@ impl<B: Backend> Lock<B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn owned_by(&self, owner: &Owner) -> Self {
-        Self { shared: Arc::clone(&self.shared), owner: Some(owner.clone()) }
+        assert!(self.shared.client.knows(owner), "owner {owner} was made by another client");
+        Self { shared: Arc::clone(&self.shared), owner: Some(owner.clone()), fenced: self.fenced }
+    }
+
+    /// The same lock, with a token for each acquisition from now on: [`Guard::fencing_token`].
+    ///
+    /// A token is greater than all tokens of this name before it, whoever had them. Send it along with each request to what the
+    /// lock protects, and let that refuse a token smaller than the greatest it has seen: then a holder that was paused for
+    /// longer than its lease does no harm when it goes on. An owner's inner holds have the token of its outer one. Whoever
+    /// takes the lock without asking for a token has none, so let all ask who use one name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let lock = client.get_lock("orders")?.fenced();
+    /// let late = lock.lock().await?;
+    /// lock.force_unlock().await?;
+    /// let next = lock.lock().await?;
+    /// assert!(late.fencing_token() < next.fencing_token());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn fenced(&self) -> Self {
+        Self { fenced: true, ..self.clone() }
     }
 
     /// The lock's name.
@@ -267,13 +308,24 @@ impl<B: Backend> Lock<B> {
         acquire::acquire(self, lease.into(), Some(wait)).await
     }
 
-    /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget).
+    /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget), or failed to give back the only one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not keep the hold: the command is finished in the background.
     ///
     /// # Errors
     ///
-    /// [`LockError::NotHeld`] if `owner` does not hold the lock, [`LockError::Backend`] if the command fails.
+    /// [`LockError::NotHeld`] if `owner` does not hold the lock through this client. [`LockError::Backend`] if the command fails;
+    /// then it can be called again, and counts once.
     pub async fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
-        self.shared.release(owner).await
+        if !self.shared.client.knows(owner) {
+            return Err(self.shared.not_held(owner));
+        }
+        let (shared, owner) = (Arc::clone(&self.shared), owner.clone());
+        let release = async move { shared.release_forgotten(&owner).await };
+        let runtime = self.shared.client.backend.runtime();
+        supervised(runtime, release).await.unwrap_or_else(|ended| Err(LockError::backend(ended)))
     }
 
     /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it.
@@ -328,24 +380,47 @@ impl<B: Backend> Lock<B> {
         self.shared.counters.snapshot()
     }
 
-    /// The owner to acquire by, and whether it is one of its own: then what it holds is what this one acquisition took.
-    pub(super) fn acquiring_owner(&self) -> (Owner, bool) {
-        match &self.owner {
-            Some(owner) => (owner.clone(), false),
-            None => (self.shared.client.new_owner(), true),
-        }
+    /// The owner to acquire by.
+    pub(super) fn acquiring_owner(&self) -> Owner {
+        self.owner.clone().unwrap_or_else(|| self.shared.client.new_owner())
     }
 }
 
 impl<B: Backend> Shared<B> {
-    pub(super) async fn release(&self, owner: &Owner) -> Result<(), LockError> {
-        match self.client.backend.release(&self.name, owner).await {
+    /// Gives `hold` back. It is over for us whatever the store says; if it says nothing, the owner's next command states the
+    /// right number, or the lease ends it.
+    pub(super) async fn release(&self, hold: &Arc<Hold>) -> Result<(), LockError> {
+        let owner = &hold.key.owner;
+        let turn = owner.turn(&self.name).await;
+        if !turn.take(hold) {
+            return Err(self.not_held(owner));
+        }
+        self.leave(owner, &turn, turn.holds()).await
+    }
+
+    /// Gives a hold of `owner` back that has no guard. It is over when the store has said so, and not before: nobody but the
+    /// caller can try again. An owner without any may still have what a guard could not give back.
+    async fn release_forgotten(&self, owner: &Owner) -> Result<(), LockError> {
+        let turn = owner.turn(&self.name).await;
+        self.leave(owner, &turn, turn.holds().saturating_sub(1)).await?;
+        turn.take_forgotten();
+        Ok(())
+    }
+
+    /// Leaves `owner` so many holds.
+    async fn leave(&self, owner: &Owner, turn: &Turn, left: u64) -> Result<(), LockError> {
+        match self.client.backend.release(&self.name, owner, left).await {
             Ok(Released::Free | Released::StillHeld) => Ok(()),
             Ok(Released::NotHeld) => {
-                Err(LockError::NotHeld { name: self.name.clone(), owner: owner.clone() })
+                turn.lose_all();
+                Err(self.not_held(owner))
             }
             Err(error) => Err(LockError::backend(error)),
         }
+    }
+
+    fn not_held(&self, owner: &Owner) -> LockError {
+        LockError::NotHeld { name: self.name.clone(), owner: owner.clone() }
     }
 }
 
@@ -357,7 +432,7 @@ impl<B: Backend> Clone for LockClient<B> {
 
 impl<B: Backend> Clone for Lock<B> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), owner: self.owner.clone() }
+        Self { shared: Arc::clone(&self.shared), owner: self.owner.clone(), fenced: self.fenced }
     }
 }
 

@@ -12,7 +12,7 @@ use super::error::LockError;
 use super::hold::{Hold, Lost};
 use super::name::LockName;
 use super::owner::Owner;
-use super::unbroken::Unbroken;
+use super::supervised::supervised;
 use super::watchdog::WatchId;
 
 /// One hold on a lock. While it lives, and its lease with it, nobody but its owner has the lock.
@@ -33,8 +33,7 @@ pub struct Guard<B: Backend> {
 }
 
 impl<B: Backend> Guard<B> {
-    pub(super) fn new(shared: Arc<Shared<B>>, hold: Hold, watched: bool) -> Self {
-        let hold = Arc::new(hold);
+    pub(super) fn new(shared: Arc<Shared<B>>, hold: Arc<Hold>, watched: bool) -> Self {
         let watch = watched.then(|| shared.client.watch(Arc::clone(&hold)));
         Self { shared, hold, watch, armed: true }
     }
@@ -47,6 +46,12 @@ impl<B: Backend> Guard<B> {
     /// Who holds it.
     pub fn owner(&self) -> &Owner {
         &self.hold.key.owner
+    }
+
+    /// The acquisition's fencing token, if the lock is [fenced](crate::Lock::fenced): greater than that of every acquisition before
+    /// it.
+    pub fn fencing_token(&self) -> Option<u64> {
+        self.hold.token
     }
 
     /// Whether the lock is still held, as far as this process knows; asks nobody.
@@ -89,14 +94,16 @@ impl<B: Backend> Guard<B> {
     ///
     /// # Errors
     ///
-    /// [`LockError::NotHeld`] if the owner did not have the lock any more. [`LockError::Backend`] if the command failed; the lock
-    /// is no longer renewed then, so it is free when its lease is over.
+    /// [`LockError::NotHeld`] if the hold was lost: the owner does not have the lock any more, or has taken it anew since then,
+    /// which is not touched. [`LockError::Backend`] if the command failed. The hold is over for this process all the same: the
+    /// owner's next command for this lock tells the store so, and if there is none, the lock is free when its lease is over.
     pub async fn unlock(self) -> Result<(), LockError> {
         let (shared, hold) = self.into_parts();
         let client = Arc::clone(&shared.client);
-        let release = async move { shared.release(&hold.key.owner).await };
-        // Whoever dropped the future does not ask how it went.
-        Unbroken::new(client, release, |_| async {}).await
+        let release = async move { shared.release(&hold).await };
+        supervised(client.backend.runtime(), release)
+            .await
+            .unwrap_or_else(|ended| Err(LockError::backend(ended)))
     }
 
     /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until
@@ -104,7 +111,8 @@ impl<B: Backend> Guard<B> {
     ///
     /// Nobody renews it from now on.
     pub fn forget(self) {
-        self.into_parts();
+        let (_, hold) = self.into_parts();
+        hold.forget();
     }
 
     /// Ends the guard and its renewal, and leaves the hold to the caller.
@@ -130,7 +138,7 @@ impl<B: Backend> Drop for Guard<B> {
         let (shared, hold) = (Arc::clone(&self.shared), Arc::clone(&self.hold));
         self.shared.client.backend.runtime().spawn(async move {
             // Nobody is left to tell. If it fails, the lease ends the hold.
-            let _ = shared.release(&hold.key.owner).await;
+            let _ = shared.release(&hold).await;
         });
     }
 }

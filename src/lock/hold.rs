@@ -33,6 +33,8 @@ impl fmt::Display for Lost {
 
 pub(super) struct Hold {
     pub(super) key: HoldKey,
+    /// The fencing token, if one was asked for.
+    pub(super) token: Option<u64>,
     state: Mutex<State>,
     /// Tells everyone that `lost` was set.
     told: Event,
@@ -42,11 +44,18 @@ struct State {
     /// Counted from before the command was sent that set it, so never later than the store's own; `None`: never.
     deadline: Option<Instant>,
     lost: Option<Lost>,
+    /// Its guard let go of it, and left it to `Lock::unlock`.
+    forgotten: bool,
 }
 
 impl Hold {
-    pub(super) fn new(key: HoldKey, deadline: Option<Instant>) -> Self {
-        Self { key, state: Mutex::new(State { deadline, lost: None }), told: Event::new() }
+    pub(super) fn new(key: HoldKey, token: Option<u64>, deadline: Option<Instant>) -> Self {
+        Self {
+            key,
+            token,
+            state: Mutex::new(State { deadline, lost: None, forgotten: false }),
+            told: Event::new(),
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -60,6 +69,14 @@ impl Hold {
     pub(super) fn lose(&self, why: Lost) {
         self.state.lock().lost.get_or_insert(why);
         self.told.notify(usize::MAX);
+    }
+
+    pub(super) fn forget(&self) {
+        self.state.lock().forgotten = true;
+    }
+
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.state.lock().forgotten
     }
 
     /// Why the hold is over at `now`, as far as is known here.

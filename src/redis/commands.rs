@@ -26,6 +26,20 @@ pub(super) struct Commands {
     connecting: tokio::sync::Mutex<()>,
 }
 
+/// How often a command went out before its reply came. After the second time it may have run twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Once,
+    Twice,
+}
+
+/// What is to be run.
+#[derive(Clone, Copy)]
+enum Request<'a> {
+    Command(&'a Cmd),
+    Script { script: &'a Script, keys: &'a [&'a str], args: &'a [&'a str] },
+}
+
 #[derive(Default)]
 struct Current {
     connection: Option<MultiplexedConnection>,
@@ -46,23 +60,60 @@ impl Commands {
         self.connection().await.map(|_| ())
     }
 
-    /// Runs a script. A server that does not know it is sent its text.
+    /// Runs a script that leaves the same behind when it runs again; if the connection breaks before the reply, it is sent once
+    /// more.
     pub(super) async fn eval<T: FromRedisValue>(
         &self,
         script: &Script,
         keys: &[&str],
         args: &[&str],
+    ) -> Result<(T, Sent), Error> {
+        self.run_or_rerun(Request::Script { script, keys, args }).await
+    }
+
+    /// Runs a script once at most.
+    pub(super) async fn eval_once<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
     ) -> Result<T, Error> {
-        match self.send(&script.evalsha(keys, args)).await? {
-            Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
-                self.query(&script.eval(keys, args)).await
-            }
-            reply => reply.map_err(|error| Error::command(&self.address, error)),
+        let reply = self.run(Request::Script { script, keys, args }).await?;
+        reply.map_err(|error| Error::command(&self.address, error))
+    }
+
+    /// Runs a command that only reads; if the connection breaks before the reply, it is sent once more.
+    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
+        Ok(self.run_or_rerun(Request::Command(command)).await?.0)
+    }
+
+    async fn run_or_rerun<T: FromRedisValue>(&self, request: Request<'_>) -> Result<(T, Sent), Error> {
+        let lost = match self.run(request).await? {
+            Ok(reply) => return Ok((reply, Sent::Once)),
+            // Not after a reply that only did not come in time: the caller has waited long enough, and the first one may be
+            // in the server's buffer still, to run after the second.
+            Err(error) if error.is_connection_dropped() => error,
+            Err(error) => return Err(Error::command(&self.address, error)),
+        };
+        match self.run(request).await {
+            Ok(Ok(reply)) => Ok((reply, Sent::Twice)),
+            // Whatever was met the second time, the first one may have run.
+            Ok(Err(_)) | Err(_) => Err(Error::command(&self.address, lost)),
         }
     }
 
-    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        self.send(command).await?.map_err(|error| Error::command(&self.address, error))
+    /// A server that does not know a script is sent its text. For the errors see [`send`](Self::send).
+    async fn run<T: FromRedisValue>(&self, request: Request<'_>) -> Result<Result<T, RedisError>, Error> {
+        let (script, keys, args) = match request {
+            Request::Command(command) => return self.send(command).await,
+            Request::Script { script, keys, args } => (script, keys, args),
+        };
+        match self.send(&script.evalsha(keys, args)).await? {
+            Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
+                self.send(&script.eval(keys, args)).await
+            }
+            reply => Ok(reply),
+        }
     }
 
     /// The outer error: there is no connection. The inner one: what was met on it.

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::{
-    Backend, Guard, Lease, LeaseError, Lock, LockClient, LockError, LockOptions, Lost, NameError,
+    Backend, Guard, HoldKey, Lease, LeaseError, Lock, LockClient, LockError, LockName, LockOptions, Lost,
+    NameError, Owner, Released, Tried,
 };
 use tokio::time::timeout;
 
@@ -39,6 +40,13 @@ macro_rules! conformance {
             dropped_guard_wakes_a_waiter
             same_owner_may_enter_again
             inner_hold_does_not_shorten_the_lease
+            commands_that_run_twice_count_once
+            holds_that_are_lost_are_all_lost
+            tasks_of_one_owner_count_right
+            future_that_nobody_polls_keeps_nobody_of_its_owner_waiting
+            owner_of_another_client_is_refused
+            tokens_rise_from_one_acquisition_to_the_next
+            token_of_a_command_that_runs_twice_is_the_same
             unlock_without_hold_is_an_error
             guard_of_a_lost_hold_frees_nobody_elses_lock
             lease_ends_by_itself
@@ -175,6 +183,215 @@ pub(crate) async fn inner_hold_does_not_shorten_the_lease<S: Store>(store: &S) {
     inner.unlock().await.unwrap();
     assert!(lock.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
     outer.unlock().await.unwrap();
+}
+
+/// What a backend sends again after a lost reply, and what a second task of an owner finds after a first one's failed.
+pub(crate) async fn commands_that_run_twice_count_once<S: Store>(store: &S) {
+    const LEASE: Duration = Duration::from_secs(30);
+    let client = store.client().await;
+    let backend = client.backend();
+    let (me, other) = (client.owner(), client.owner());
+    let name = LockName::new(&fresh_name()).unwrap();
+    let count = async || backend.hold_count(&name, &me).await.unwrap();
+    let take = async |holds| backend.try_acquire(&name, &me, holds, LEASE, false).await.unwrap();
+    const UNFENCED: Tried = Tried::Acquired { token: None };
+
+    for holds in [1, 2, 5] {
+        for _ in 0..2 {
+            assert_eq!(take(holds).await, UNFENCED);
+            assert_eq!(count().await, holds);
+        }
+        for holds in [1, 2] {
+            let tried = backend.try_acquire(&name, &other, holds, LEASE, false).await.unwrap();
+            assert!(matches!(tried, Tried::Held { left } if left <= LEASE), "{tried:?}");
+        }
+    }
+    let key = HoldKey { name: name.clone(), owner: me.clone() };
+    for _ in 0..2 {
+        assert_eq!(backend.renew(std::slice::from_ref(&key), LEASE * 2).await.unwrap(), [true]);
+        assert_eq!(count().await, 5);
+    }
+    for left in [4, 1] {
+        for _ in 0..2 {
+            assert_eq!(backend.release(&name, &me, left).await.unwrap(), Released::StillHeld);
+            assert_eq!(count().await, left);
+        }
+        assert_eq!(backend.release(&name, &other, left).await.unwrap(), Released::NotHeld);
+    }
+    // Whatever the number was: the store believes what it is told.
+    assert_eq!(take(7).await, UNFENCED);
+    assert!(backend.remaining(&name).await.unwrap().unwrap() > LEASE, "re-entry cut the lease short");
+    assert_eq!(backend.release(&name, &me, 2).await.unwrap(), Released::StillHeld);
+    assert_eq!(backend.release(&name, &me, 3).await.unwrap(), Released::StillHeld);
+    assert_eq!(count().await, 3);
+    assert_eq!(backend.release(&name, &me, 0).await.unwrap(), Released::Free);
+    for left in [0, 1] {
+        assert_eq!(backend.release(&name, &me, left).await.unwrap(), Released::NotHeld);
+    }
+    // A hold on top of those that are gone is not to be had.
+    assert_eq!(take(2).await, Tried::Lost);
+    assert_eq!(backend.remaining(&name).await.unwrap(), None);
+    assert_eq!(backend.renew(&[key], LEASE).await.unwrap(), [false]);
+}
+
+pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next<S: Store>(store: &S) {
+    let clients = [store.client().await, store.client().await];
+    let name = fresh_name();
+    let mut last = None;
+    for round in 0..4 {
+        let client = &clients[round % 2];
+        let me = client.owner();
+        let lock = client.get_lock(&name).unwrap().fenced().owned_by(&me);
+        let outer = lock.lock().await.unwrap();
+        assert!(outer.fencing_token() > last, "{:?} after {last:?}", outer.fencing_token());
+        last = outer.fencing_token();
+        let inner = lock.lock().await.unwrap();
+        assert_eq!(inner.fencing_token(), last, "the owner's acquisition is the same");
+        let unfenced = client.get_lock(&name).unwrap().owned_by(&me).lock().await.unwrap();
+        assert_eq!(unfenced.fencing_token(), None);
+        inner.unlock().await.unwrap();
+        unfenced.unlock().await.unwrap();
+        if round == 1 {
+            // However an acquisition ends.
+            assert!(lock.force_unlock().await.unwrap());
+            let next = lock.lock().await.unwrap();
+            assert!(next.fencing_token() > last);
+            last = next.fencing_token();
+            next.unlock().await.unwrap();
+        } else {
+            outer.unlock().await.unwrap();
+        }
+    }
+
+    // Who asks for one only on the way in has not had one before, and cannot be told somebody else's.
+    let me = clients[0].owner();
+    let lock = clients[0].get_lock(&name).unwrap().owned_by(&me);
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.fenced().lock().await.unwrap();
+    assert_eq!(outer.fencing_token(), None);
+    assert!(inner.fencing_token() > last);
+    inner.unlock().await.unwrap();
+    outer.unlock().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
+}
+
+pub(crate) async fn token_of_a_command_that_runs_twice_is_the_same<S: Store>(store: &S) {
+    const LEASE: Duration = Duration::from_secs(30);
+    let client = store.client().await;
+    let backend = client.backend();
+    let name = LockName::new(&fresh_name()).unwrap();
+    let take = async |owner: &Owner, holds| match backend
+        .try_acquire(&name, owner, holds, LEASE, true)
+        .await
+        .unwrap()
+    {
+        Tried::Acquired { token: Some(token) } => Ok(token),
+        other => Err(other),
+    };
+    let (one, other) = (client.owner(), client.owner());
+    let first = take(&one, 1).await.unwrap();
+    assert_eq!(take(&one, 1).await, Ok(first));
+    assert!(matches!(take(&other, 1).await, Err(Tried::Held { .. })));
+    assert_eq!(take(&one, 1).await, Ok(first), "an attempt in vain used up a token");
+    let inner = take(&one, 2).await.unwrap();
+    assert!(inner > first);
+    assert_eq!(take(&one, 2).await, Ok(inner));
+    assert_eq!(backend.release(&name, &one, 0).await.unwrap(), Released::Free);
+    assert_eq!(take(&one, 2).await, Err(Tried::Lost));
+    assert!(take(&other, 1).await.unwrap() > inner);
+    assert_eq!(backend.release(&name, &other, 0).await.unwrap(), Released::Free);
+}
+
+/// An owner that has lost its holds and takes the lock again has a first hold, which the guards from before do not touch.
+pub(crate) async fn holds_that_are_lost_are_all_lost<S: Store>(store: &S) {
+    let client = store.client().await;
+    let me = client.owner();
+    let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&me);
+    let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+    assert!(lock.force_unlock().await.unwrap());
+    let new = lock.lock().await.unwrap();
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    // Not only once the watchdog has asked: for it the owner has the lock again.
+    assert_eq!((outer.is_held(), inner.is_held(), new.is_held()), (false, false, true));
+    assert_eq!(soon("the notice", outer.lost()).await, Lost::Gone);
+    assert!(outer.unlock().await.unwrap_err().is_not_held());
+    drop(inner);
+    assert!(new.is_held());
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "a lost hold's guard gave back another hold");
+    new.unlock().await.unwrap();
+
+    // The same if somebody else had it in between.
+    let outer = lock.lock().await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+    let theirs = client.get_lock(lock.name().as_str()).unwrap().lock().await.unwrap();
+    assert!(lock.try_lock().await.unwrap().is_none());
+    assert!(!outer.is_held());
+    assert!(outer.unlock().await.unwrap_err().is_not_held());
+    assert!(theirs.is_held());
+    theirs.unlock().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
+}
+
+pub(crate) async fn tasks_of_one_owner_count_right<S: Store>(store: &S) {
+    let client = store.client().await;
+    let me = client.owner();
+    let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&me);
+    let outer = lock.lock().await.unwrap();
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let lock = lock.clone();
+            tokio::spawn(async move {
+                for round in 0..25 {
+                    let guard = lock.lock().await.unwrap();
+                    match (task + round) % 3 {
+                        0 => drop(guard),
+                        1 => guard.unlock().await.unwrap(),
+                        _ => {
+                            let owner = guard.owner().clone();
+                            guard.forget();
+                            lock.unlock(&owner).await.unwrap();
+                        }
+                    }
+                    let lock = lock.clone();
+                    let dropped = DropAfter::polls(round % 3, async move { lock.lock().await.unwrap() });
+                    drop(tokio::spawn(dropped).await.unwrap());
+                }
+            })
+        })
+        .collect();
+    soon("every task's end", async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    })
+    .await;
+    eventually("the holds' end", async || lock.hold_count(&me).await.unwrap() == 1).await;
+    outer.unlock().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
+}
+
+pub(crate) async fn future_that_nobody_polls_keeps_nobody_of_its_owner_waiting<S: Store>(store: &S) {
+    let client = store.client().await;
+    let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&client.owner());
+    let guard = lock.lock().await.unwrap();
+    let mut rests = Box::pin(lock.lock());
+    // Its command is under way now, and nobody waits for the reply.
+    let _ = rests.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+    soon("the unlock", guard.unlock()).await.unwrap();
+    drop(rests);
+    eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
+}
+
+pub(crate) async fn owner_of_another_client_is_refused<S: Store>(store: &S) {
+    let (one, other) = (store.client().await, store.client().await);
+    let lock = one.get_lock(&fresh_name()).unwrap();
+    let stranger = other.owner();
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.owned_by(&stranger))).is_err());
+    let theirs = other.get_lock(lock.name().as_str()).unwrap().owned_by(&stranger).lock().await.unwrap();
+    // How often the stranger has it is for its own client to know.
+    assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
+    assert!(lock.is_held_by(&stranger).await.unwrap());
+    theirs.unlock().await.unwrap();
 }
 
 pub(crate) async fn unlock_without_hold_is_an_error<S: Store>(store: &S) {
