@@ -176,6 +176,8 @@ impl Backend for Redis {
     }
 
     async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Error> {
+        // A reply that is lost leaves time to ask once more, over another connection.
+        let limit = RESPONSE_TIMEOUT.min(lease / 3);
         let lease = millis(lease);
         let mut renewed = Vec::with_capacity(holds.len());
         for holds in holds.chunks(RENEWALS_PER_COMMAND) {
@@ -183,7 +185,7 @@ impl Backend for Redis {
             let owners = holds.iter().map(|hold| hold.owner.as_str());
             let args: Vec<&str> = std::iter::once(&*lease).chain(owners).collect();
             let (answers, _): (Vec<bool>, Sent) =
-                self.commands.eval(&self.scripts.renew, &names, &args).await?;
+                self.commands.eval_within(limit, &self.scripts.renew, &names, &args).await?;
             renewed.extend(answers);
         }
         Ok(renewed)

@@ -17,7 +17,8 @@ pub enum Lost {
     Expired,
     /// The store says that the owner does not hold the lock any more: it was forced free, evicted, or lost in a failover.
     Gone,
-    /// The store could not be reached before the lease ended, so it counts as ended.
+    /// A renewal went out, and nothing confirmed it before the lease ended, so it counts as ended: no answer came, or the store
+    /// refused.
     Unreachable,
 }
 
@@ -26,7 +27,7 @@ impl fmt::Display for Lost {
         f.write_str(match self {
             Self::Expired => "the lease ended",
             Self::Gone => "the lock is no longer held by this owner",
-            Self::Unreachable => "the store could not be reached before the lease ended",
+            Self::Unreachable => "no renewal was confirmed before the lease ended",
         })
     }
 }
@@ -43,9 +44,21 @@ pub(super) struct Hold {
 struct State {
     /// Counted from before the command was sent that set it, so never later than the store's own; `None`: never.
     deadline: Option<Instant>,
+    /// A renewal went out, and no answer has come yet.
+    unanswered: bool,
+    /// Never taken back: who was told acts on it.
     lost: Option<Lost>,
     /// Its guard let go of it, and left it to `Lock::unlock`.
     forgotten: bool,
+}
+
+impl State {
+    fn look(&mut self, now: Instant) -> Option<Lost> {
+        if self.lost.is_none() && self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.lost = Some(if self.unanswered { Lost::Unreachable } else { Lost::Expired });
+        }
+        self.lost
+    }
 }
 
 impl Hold {
@@ -53,7 +66,7 @@ impl Hold {
         Self {
             key,
             token,
-            state: Mutex::new(State { deadline, lost: None, forgotten: false }),
+            state: Mutex::new(State { deadline, unanswered: false, lost: None, forgotten: false }),
             told: Event::new(),
         }
     }
@@ -62,8 +75,22 @@ impl Hold {
         self.state.lock().deadline
     }
 
-    pub(super) fn extend(&self, deadline: Option<Instant>) {
-        self.state.lock().deadline = deadline;
+    /// A renewal is about to go out. False if the hold is over at `now`: prolonging its lease would only keep others waiting.
+    pub(super) fn renewing(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let held = state.look(now).is_none();
+        state.unanswered = held;
+        held
+    }
+
+    /// The renewal was answered at `now`: the lease lasts until `deadline`. False if the answer came too late.
+    pub(super) fn renewed(&self, now: Instant, deadline: Option<Instant>) -> bool {
+        let mut state = self.state.lock();
+        if state.look(now).is_some() {
+            return false;
+        }
+        (state.deadline, state.unanswered) = (deadline, false);
+        true
     }
 
     pub(super) fn lose(&self, why: Lost) {
@@ -81,8 +108,7 @@ impl Hold {
 
     /// Why the hold is over at `now`, as far as is known here.
     pub(super) fn lost_at(&self, now: Instant) -> Option<Lost> {
-        let state = self.state.lock();
-        state.lost.or_else(|| state.deadline.filter(|deadline| *deadline <= now).map(|_| Lost::Expired))
+        self.state.lock().look(now)
     }
 
     /// Waits until the hold is over.
@@ -96,5 +122,39 @@ impl Hold {
             // A renewal moves the deadline while we sleep: then this wakes too early, and looks again.
             until(runtime, self.deadline(), told).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{Hold, HoldKey, Lost};
+    use crate::lock::{LockName, Owner};
+
+    #[test]
+    fn loss_is_never_taken_back() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let key = HoldKey { name: LockName::new("hold").unwrap(), owner: Owner::new("client", 1) };
+        let hold = Hold::new(key, None, Some(at(30)));
+        assert!(hold.renewing(at(10)));
+        assert!(hold.renewed(at(29), Some(at(40))));
+        assert!(hold.renewing(at(20)));
+        // It did run in time, and says so too late.
+        assert!(!hold.renewed(at(40), Some(at(50))));
+        assert_eq!(hold.lost_at(at(41)), Some(Lost::Unreachable));
+        assert!(!hold.renewing(at(42)), "a lost hold is renewed");
+        hold.lose(Lost::Gone);
+        assert_eq!(hold.lost_at(at(43)), Some(Lost::Unreachable), "the first reason counts");
+    }
+
+    #[test]
+    fn lease_that_ends_with_no_renewal_under_way_has_expired() {
+        let start = Instant::now();
+        let key = HoldKey { name: LockName::new("hold").unwrap(), owner: Owner::new("client", 1) };
+        let hold = Hold::new(key, None, Some(start));
+        assert!(!hold.renewing(start));
+        assert_eq!(hold.lost_at(start), Some(Lost::Expired));
     }
 }

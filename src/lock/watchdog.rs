@@ -72,7 +72,10 @@ impl Watched {
 impl<B: Backend> Inner<B> {
     /// Renews `hold` until [`unwatch`](Self::unwatch), or until it is lost.
     pub(super) fn watch(self: &Arc<Self>, hold: Arc<Hold>) -> WatchId {
-        let due = self.backend.runtime().now() + self.watchdog_timeout / 3;
+        let (now, lease) = (self.backend.runtime().now(), self.watchdog_timeout);
+        // The lease began before the command was sent: what the reply took is over already.
+        let left = hold.deadline().map_or(lease, |deadline| deadline.saturating_duration_since(now));
+        let due = now + left.saturating_sub(lease / 3 * 2);
         let (number, start) = {
             let mut watched = self.watchdog.watched.lock();
             let number = watched.next_number;
@@ -103,16 +106,27 @@ impl<B: Backend> Inner<B> {
         let lease = self.watchdog_timeout;
         // Before the command is sent: the store counts from later, so our deadline is never the later one.
         let now = self.backend.runtime().now();
-        let turn = self.watchdog.watched.lock().turn(now, now + lease / 3);
+        let mut turn = self.watchdog.watched.lock().turn(now, now + lease / 3);
+        turn.retain(|(number, hold)| {
+            let renewing = hold.renewing(now);
+            if !renewing {
+                // This process stood still for too long. Who waits for the loss has a timer of its own.
+                self.watchdog.watched.lock().take(*number);
+            }
+            renewing
+        });
         if turn.is_empty() {
             return;
         }
         let keys: Vec<HoldKey> = turn.iter().map(|(_, hold)| hold.key.clone()).collect();
         match self.backend.renew(&keys, lease).await {
             Ok(still_held) => {
+                let answered = self.backend.runtime().now();
                 for ((number, hold), held) in turn.into_iter().zip(still_held) {
                     if held {
-                        hold.extend(now.checked_add(lease));
+                        if !hold.renewed(answered, now.checked_add(lease)) {
+                            self.watchdog.watched.lock().take(number);
+                        }
                     } else if self.watchdog.watched.lock().take(number).is_some() {
                         // Still watched, so it was not given back meanwhile: it is lost.
                         hold.lose(Lost::Gone);
@@ -127,13 +141,11 @@ impl<B: Backend> Inner<B> {
         let now = self.backend.runtime().now();
         let soon = now + (lease / 3 / HASTE).max(Duration::from_millis(1));
         for (number, hold) in turn {
-            let over = hold.deadline().is_some_and(|deadline| deadline <= now);
+            let over = hold.lost_at(now).is_some();
             let mut watched = self.watchdog.watched.lock();
-            let Some(hold) = watched.take(number) else { continue };
-            if over {
-                drop(watched);
-                hold.lose(Lost::Unreachable);
-            } else {
+            if let Some(hold) = watched.take(number)
+                && !over
+            {
                 watched.put(number, soon, hold);
             }
         }

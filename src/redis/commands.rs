@@ -1,7 +1,10 @@
 //! The connection for commands: made when it is needed, dropped when it breaks.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
@@ -9,6 +12,7 @@ use ::redis::{
     ServerErrorKind,
 };
 
+use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
 use super::error::Error;
@@ -40,6 +44,16 @@ enum Request<'a> {
     Script { script: &'a Script, keys: &'a [&'a str], args: &'a [&'a str] },
 }
 
+impl<'a> Request<'a> {
+    /// As it is sent first.
+    fn command(self) -> Cow<'a, Cmd> {
+        match self {
+            Self::Command(command) => Cow::Borrowed(command),
+            Self::Script { script, keys, args } => Cow::Owned(script.evalsha(keys, args)),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Current {
     connection: Option<MultiplexedConnection>,
@@ -68,7 +82,18 @@ impl Commands {
         keys: &[&str],
         args: &[&str],
     ) -> Result<(T, Sent), Error> {
-        self.run_or_rerun(Request::Script { script, keys, args }).await
+        self.eval_within(RESPONSE_TIMEOUT, script, keys, args).await
+    }
+
+    /// As [`eval`](Self::eval), for a caller who cannot wait as long for a reply.
+    pub(super) async fn eval_within<T: FromRedisValue>(
+        &self,
+        limit: Duration,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<(T, Sent), Error> {
+        self.run_or_rerun(limit, Request::Script { script, keys, args }).await
     }
 
     /// Runs a script once at most.
@@ -78,48 +103,67 @@ impl Commands {
         keys: &[&str],
         args: &[&str],
     ) -> Result<T, Error> {
-        let reply = self.run(Request::Script { script, keys, args }).await?;
-        reply.map_err(|error| Error::command(&self.address, error))
+        let request = Request::Script { script, keys, args };
+        let reply = self.run(RESPONSE_TIMEOUT, request).await?;
+        reply.map_err(|error| self.failed(request, error))
     }
 
     /// Runs a command that only reads; if the connection breaks before the reply, it is sent once more.
     pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        Ok(self.run_or_rerun(Request::Command(command)).await?.0)
+        Ok(self.run_or_rerun(RESPONSE_TIMEOUT, Request::Command(command)).await?.0)
     }
 
-    async fn run_or_rerun<T: FromRedisValue>(&self, request: Request<'_>) -> Result<(T, Sent), Error> {
-        let lost = match self.run(request).await? {
+    async fn run_or_rerun<T: FromRedisValue>(
+        &self,
+        limit: Duration,
+        request: Request<'_>,
+    ) -> Result<(T, Sent), Error> {
+        let lost = match self.run(limit, request).await? {
             Ok(reply) => return Ok((reply, Sent::Once)),
             // Not after a reply that only did not come in time: the caller has waited long enough, and the first one may be
             // in the server's buffer still, to run after the second.
             Err(error) if error.is_connection_dropped() => error,
-            Err(error) => return Err(Error::command(&self.address, error)),
+            Err(error) => return Err(self.failed(request, error)),
         };
-        match self.run(request).await {
+        match self.run(limit, request).await {
             Ok(Ok(reply)) => Ok((reply, Sent::Twice)),
             // Whatever was met the second time, the first one may have run.
-            Ok(Err(_)) | Err(_) => Err(Error::command(&self.address, lost)),
+            Ok(Err(_)) | Err(_) => Err(self.failed(request, lost)),
         }
     }
 
     /// A server that does not know a script is sent its text. For the errors see [`send`](Self::send).
-    async fn run<T: FromRedisValue>(&self, request: Request<'_>) -> Result<Result<T, RedisError>, Error> {
-        let (script, keys, args) = match request {
-            Request::Command(command) => return self.send(command).await,
-            Request::Script { script, keys, args } => (script, keys, args),
-        };
-        match self.send(&script.evalsha(keys, args)).await? {
+    async fn run<T: FromRedisValue>(
+        &self,
+        limit: Duration,
+        request: Request<'_>,
+    ) -> Result<Result<T, RedisError>, Error> {
+        match self.send(limit, &request.command()).await? {
             Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
-                self.send(&script.eval(keys, args)).await
+                let Request::Script { script, keys, args } = request else { return Ok(Err(error)) };
+                self.send(limit, &script.eval(keys, args)).await
             }
             reply => Ok(reply),
         }
     }
 
+    fn failed(&self, request: Request<'_>, error: RedisError) -> Error {
+        Error::command(&self.address, &request.command(), error)
+    }
+
     /// The outer error: there is no connection. The inner one: what was met on it.
-    async fn send<T: FromRedisValue>(&self, command: &Cmd) -> Result<Result<T, RedisError>, Error> {
+    async fn send<T: FromRedisValue>(
+        &self,
+        limit: Duration,
+        command: &Cmd,
+    ) -> Result<Result<T, RedisError>, Error> {
         let (mut connection, attempt) = self.connection().await?;
-        let reply = command.query_async(&mut connection).await;
+        let patience = self.runtime.sleep_until(self.runtime.now() + limit);
+        let reply = tokio::select! {
+            biased;
+            reply = command.query_async(&mut connection) => reply,
+            () = patience => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
+        };
         if let Err(error) = &reply {
             // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
             // kept would let every later command wait as long.
@@ -149,7 +193,7 @@ impl Commands {
             if current.attempt > seen
                 && let Some(failure) = &current.failure
             {
-                return Err(Error::connection(&self.address, failure.clone()));
+                return Err(self.not_connected(failure.clone()));
             }
             current.attempt += 1;
             current.attempt
@@ -164,9 +208,14 @@ impl Commands {
             }
             Err(error) => {
                 current.failure = Some(error.clone());
-                Err(Error::connection(&self.address, error))
+                Err(self.not_connected(error))
             }
         }
+    }
+
+    fn not_connected(&self, error: RedisError) -> Error {
+        let password = self.client.get_connection_info().redis_settings().password();
+        Error::connection(&self.address, error, password)
     }
 
     async fn establish(&self, attempt: u64) -> Result<Result<MultiplexedConnection, RedisError>, Error> {

@@ -1,16 +1,21 @@
 //! [`Error`]: what went wrong between here and the server.
 
+mod advice;
+
 use std::fmt;
 
-use ::redis::{ErrorKind as Kind, RedisError};
+use ::redis::{Cmd, ErrorKind as Kind, RedisError};
+
+use self::advice::{advice, quote};
 
 /// What went wrong between here and the server.
 ///
-/// Its text never holds the URL or a password.
+/// Its text says what to do about it, and never holds the URL or a password. The server's own words are the
+/// [`source`](std::error::Error::source).
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
-    /// What was being done, and with whom.
+    /// What was being done, with whom, and what to do about it.
     context: String,
     source: Option<RedisError>,
 }
@@ -36,11 +41,14 @@ impl Error {
         Self { kind: ErrorKind::Url, context, source: Some(error) }
     }
 
-    pub(super) fn connection(address: &str, error: RedisError) -> Self {
+    pub(super) fn connection(address: &str, error: RedisError, password: Option<&str>) -> Self {
+        let what_to_do = advice(&error).map(|advice| format!(": {advice}")).unwrap_or_default();
+        // A server that does not know the greeting quotes it, and the password is in there.
+        let tells = password.is_some_and(|password| format!("{error} {error:?}").contains(password));
         Self {
             kind: ErrorKind::Connection,
-            context: format!("cannot connect to Redis at {address}"),
-            source: Some(error),
+            context: format!("cannot connect to Redis at {address}{what_to_do}"),
+            source: (!tells).then_some(error),
         }
     }
 
@@ -50,11 +58,12 @@ impl Error {
         Self { kind: ErrorKind::Connection, context, source: None }
     }
 
-    pub(super) fn command(address: &str, error: RedisError) -> Self {
+    pub(super) fn command(address: &str, command: &Cmd, error: RedisError) -> Self {
         let (kind, context) = match error.kind() {
             // A server that answered with an error did not run the command, or stopped the script before its first write.
             Kind::Server(_) | Kind::Extension | Kind::AuthenticationFailed => {
-                (ErrorKind::Refused, format!("Redis at {address} refused the command"))
+                let what_to_do = advice(&error).unwrap_or("its reply says why");
+                (ErrorKind::Refused, format!("Redis at {address} refused {}: {what_to_do}", quote(command)))
             }
             _ => (
                 ErrorKind::Unknown,

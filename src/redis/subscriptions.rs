@@ -12,6 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until};
 use crate::transport::SubscribeError;
 
 use super::CONNECT_TIMEOUT;
+use super::error::Error;
 use super::transport::{Wanted, dispatch};
 
 /// A silently cut link is noticed after one of these, and the heartbeat's own time limit.
@@ -62,6 +63,8 @@ enum End {
 /// One connection, and what it is subscribed to.
 struct Line {
     connection: MultiplexedConnection,
+    /// For errors.
+    address: String,
     broken: Arc<Notify>,
     wanted: Arc<Wanted>,
     subscribed: HashSet<Arc<str>>,
@@ -86,7 +89,9 @@ impl Line {
                 }
             });
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Self { connection, broken, wanted: Arc::clone(wanted), subscribed: HashSet::new() })
+        let address = client.get_connection_info().addr().to_string();
+        let wanted = Arc::clone(wanted);
+        Ok(Self { connection, address, broken, wanted, subscribed: HashSet::new() })
     }
 
     /// Subscribes to all that is wanted, and tells each inbox.
@@ -176,6 +181,8 @@ impl Line {
             Err(error) if is_refusal(&error) => {
                 let inbox = self.wanted.lock().remove(channel);
                 if let Some(inbox) = inbox {
+                    let error =
+                        Error::command(&self.address, ::redis::cmd("SUBSCRIBE").arg(&**channel), error);
                     inbox.failed(SubscribeError::new(error));
                 }
                 Ok(())

@@ -3,14 +3,20 @@
 //! A [`RedisServer`] listens on a loopback port of its own, keeps nothing on disk, and is gone when its owner is: on
 //! drop, on a panic, on `process::exit`, and when the owner is killed with SIGKILL. Any number of them, in any number of
 //! processes, run side by side. Unix only, as Redis is.
+//!
+//! A [`ChaosProxy`] is the bad network before one.
 
+mod chaos;
 mod error;
 mod find;
 mod port;
+mod process;
 mod ready;
 mod run;
 mod server;
 
+pub use chaos::{Afterwards, ChaosProxy, Cut, Link, Way};
 pub use error::StartError;
 pub use find::{NotFound, SERVER_VARIABLE, find_server};
+pub use process::{pause, resume};
 pub use server::RedisServer;

@@ -15,10 +15,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
 use crate::StartError;
+use crate::process;
 use crate::ready;
 
 /// Becomes the server, and keeps its own process id, once told to. An owner that dies before the guardian is there
@@ -134,16 +135,11 @@ impl Run {
 
     /// Stops the server where it stands; it has stopped when this returns.
     pub(crate) fn pause(&self) -> io::Result<()> {
-        kill_process(self.server_pid(), Signal::STOP)?;
-        // The signal takes effect a moment later, long enough for a command sent in between to be answered still.
-        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(self.server_pid()), stopped)?;
-        Ok(())
+        process::pause(&self.server)
     }
 
     pub(crate) fn resume(&self) -> io::Result<()> {
-        kill_process(self.server_pid(), Signal::CONT)?;
-        Ok(())
+        process::resume(&self.server)
     }
 
     /// Whether the server has ended by itself. Leaves it unreaped, unlike [`Child::try_wait`].

@@ -4,7 +4,12 @@
 local lease = tonumber(ARGV[1])
 local renewed = {}
 for i, lock in ipairs(KEYS) do
-    if redis.call('hexists', lock, ARGV[i + 1]) == 1 then
+    -- A key that is no hash any more is nobody's lock. It must not take the renewal of all the others along.
+    local held = redis.pcall('hexists', lock, ARGV[i + 1])
+    if type(held) == 'table' and not string.find(held.err, 'WRONGTYPE', 1, true) then
+        return held
+    end
+    if held == 1 then
         local left = redis.call('pttl', lock)
         if left >= 0 and left < lease then
             redis.call('pexpire', lock, ARGV[1])

@@ -1,0 +1,66 @@
+//! What a server's refusal means, and what to do about it.
+
+use ::redis::{Arg, Cmd, ErrorKind as Kind, RedisError};
+
+/// By the first word of the reply.
+const BY_CODE: &[(&str, &str)] = &[
+    ("READONLY", "it is a replica, which takes no writes; connect to its master"),
+    ("MASTERDOWN", "it is a replica that has lost its master; connect to the master"),
+    ("LOADING", "it is still loading its data; try again in a moment"),
+    ("OOM", "it has no memory left; raise its maxmemory, or let it evict keys that are not locks"),
+    ("NOPERM", NO_PERMISSION),
+    ("NOAUTH", "it wants a password; write it into the URL"),
+    ("WRONGPASS", "the user or the password in the URL is wrong"),
+    ("WRONGTYPE", "what is kept under the lock's name is not a lock; use another name, or delete the key"),
+    ("MISCONF", "it cannot save its data and takes no writes until it can; see its log"),
+    ("NOREPLICAS", "it has too few replicas to take writes; see its min-replicas-to-write"),
+    ("BUSY", "a script has kept it busy for too long; end that one with SCRIPT KILL"),
+    ("MOVED", "it is a node of a Cluster that does not serve this key"),
+    ("CROSSSLOT", "it is a node of a Cluster, and the keys lie in different slots of it"),
+    ("CLUSTERDOWN", "it is a node of a Cluster that is down"),
+];
+
+/// By what the reply says, where its first word is only `ERR`. Inside of a script refusals have other words than outside, and they
+/// differ between versions.
+const BY_PHRASE: &[(&str, &str)] = &[
+    ("unknown command", UNKNOWN_COMMAND),
+    ("Unknown Redis command", UNKNOWN_COMMAND),
+    ("The user executing the script can't", NO_PERMISSION),
+    ("ACL failure in script", NO_PERMISSION),
+];
+
+const NO_PERMISSION: &str =
+    "the user has no permission; let an ACL rule allow the command, the key and the channel";
+const UNKNOWN_COMMAND: &str =
+    "it does not know a command that locks need; it was renamed, or the server is too old";
+
+pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
+    if error.kind() == Kind::RESP3NotSupported {
+        return Some(UNKNOWN_COMMAND);
+    }
+    let detail = error.detail().unwrap_or_default();
+    let code = error.code().unwrap_or_default();
+    let by_code = BY_CODE.iter().find(|(word, _)| *word == code);
+    let by_phrase = || BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase));
+    // Before 7.0 the word stands in the middle when a script met the error.
+    let by_word = || BY_CODE.iter().find(|(word, _)| detail.split(' ').any(|said| said == *word));
+    by_code.or_else(by_phrase).or_else(by_word).map(|(_, advice)| *advice)
+}
+
+/// A command's name and the first of its keys. A refusal does not say which key it means.
+pub(super) fn quote(command: &Cmd) -> String {
+    let mut words = command.args_iter().map(|arg| match arg {
+        Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
+        _ => String::new(),
+    });
+    let name = words.next().unwrap_or_default();
+    let script = name.starts_with("EVAL");
+    let keys: usize = if script { words.nth(1).and_then(|keys| keys.parse().ok()).unwrap_or(0) } else { 1 };
+    match words.next() {
+        Some(key) if keys > 0 => {
+            let others = if keys > 1 { format!(" and {} more", keys - 1) } else { String::new() };
+            format!("{name} on {key:?}{others}")
+        }
+        _ => name,
+    }
+}

@@ -1,0 +1,28 @@
+//! Scripts that the server forgets between an acquisition, its renewals and its release.
+
+use std::time::{Duration, Instant};
+
+use crate::day::{Day, EVAL, NAME};
+
+const WATCHDOG: Duration = Duration::from_millis(900);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_script_is_sent_in_full_again() {
+    let day = Day::begin();
+    let client = day.client_with(WATCHDOG).await;
+    let taken = Instant::now();
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    let mut sent = day.proxy.count(EVAL);
+    assert_eq!(sent, 1, "the server knows no script at first");
+    while taken.elapsed() < WATCHDOG * 2 {
+        let () = day.run("SCRIPT FLUSH").await;
+        // A renewal.
+        sent += 1;
+        day.proxy.wait_for(EVAL, sent);
+        assert!(guard.is_held());
+    }
+    let () = day.run("SCRIPT FLUSH").await;
+    guard.unlock().await.unwrap();
+    assert!(day.proxy.count(EVAL) > sent);
+    day.end(&[&client]).await;
+}

@@ -1,0 +1,137 @@
+//! The server has run a command, and its reply is lost.
+
+use std::time::Duration;
+
+use latchwork::{Lease, LockError};
+use latchwork_testkit::Afterwards;
+
+use crate::day::{Day, EVAL, NAME, assert_unknown, eventually, soon};
+
+/// What a command comes to whose reply was lost with its connection. Today it is not sent again, and fails.
+///
+/// STRONGER once such a command is sent again: then this is `Some(result.unwrap())`, and every caller's `if let` a plain `let`.
+#[track_caller]
+fn done_or_unknown<T>(result: Result<T, LockError>) -> Option<T> {
+    result.inspect_err(assert_unknown).ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_an_acquisition() {
+    let day = Day::begin();
+    let client = day.client().await;
+    let lock = client.get_lock(NAME).unwrap();
+    day.proxy.lose_reply(EVAL, Afterwards::Reset);
+    if let Some(guard) = done_or_unknown(soon("an answer", lock.lock()).await) {
+        assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
+        guard.unlock().await.unwrap();
+    }
+    day.proxy.wait_until_replies_are_lost();
+    // Far sooner than its lease of half a minute ends.
+    eventually("the undoing", async || !lock.is_locked().await.unwrap()).await;
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_an_acquisition_over_a_link_that_falls_silent() {
+    let day = Day::begin();
+    let client = day.client().await;
+    let lock = client.get_lock(NAME).unwrap();
+    day.proxy.lose_reply(EVAL, Afterwards::Silence);
+    // The wait is over before it is clear that no reply will come.
+    let wait = Duration::from_millis(300);
+    assert!(soon("the end", lock.try_lock_for(wait, Lease::Watched)).await.unwrap().is_none());
+    // Nobody is left to ask, so the attempt is undone in the background.
+    eventually("the undoing", async || {
+        let taken: usize = day.run(&format!("EXISTS {NAME}")).await;
+        taken == 0
+    })
+    .await;
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_an_acquisition_by_an_explicit_owner() {
+    let day = Day::begin();
+    let client = day.client().await;
+    let me = client.owner();
+    let lock = client.get_lock(NAME).unwrap().owned_by(&me);
+    day.proxy.lose_reply(EVAL, Afterwards::Reset);
+    let lease = Duration::from_millis(700);
+    if let Some(guard) = done_or_unknown(soon("an answer", lock.lock_for(lease)).await) {
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+        guard.unlock().await.unwrap();
+    }
+    // Today what failed stands until its lease ends, as `Lock::owned_by` says.
+    eventually("the end of the lease", async || !lock.is_locked().await.unwrap()).await;
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_an_attempt_in_the_middle_of_a_wait() {
+    let day = Day::begin();
+    let client = day.client().await;
+    day.somebody_holds_it().await;
+    let waiter = day.waiter(&client).await;
+    day.proxy.lose_reply("EVALSHA", Afterwards::Reset);
+    let () = day.run(&format!("DEL {NAME}")).await;
+    let () = day.run(&format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    if let Some(guard) = done_or_unknown(soon("an answer", waiter).await.unwrap()) {
+        guard.unlock().await.unwrap();
+    }
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_release() {
+    let day = Day::begin();
+    let client = day.client().await;
+    let lock = client.get_lock(NAME).unwrap();
+    let guard = lock.lock().await.unwrap();
+    day.proxy.lose_reply(EVAL, Afterwards::Reset);
+    let _ = done_or_unknown(soon("an answer", guard.unlock()).await);
+    // It did run.
+    assert!(!lock.is_locked().await.unwrap());
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_release_in_the_background() {
+    let day = Day::begin();
+    let client = day.client().await;
+    let lock = client.get_lock(NAME).unwrap();
+    let guard = lock.lock().await.unwrap();
+    day.proxy.lose_reply(EVAL, Afterwards::Reset);
+    drop(guard);
+    day.proxy.wait_until_replies_are_lost();
+    // The cut may be noticed by this very command.
+    let _ = lock.is_locked().await;
+    // The next holder is none the worse.
+    let next = lock.try_lock().await.unwrap().expect("the release did run");
+    assert_eq!(lock.hold_count(next.owner()).await.unwrap(), 1);
+    next.unlock().await.unwrap();
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_renewals() {
+    let day = Day::begin();
+    let client = day.client_with(Duration::from_millis(1500)).await;
+    let lock = client.get_lock(NAME).unwrap();
+    let guard = lock.lock().await.unwrap();
+    for loss in [EVAL, "EVALSHA", "EVALSHA"] {
+        let sent = day.proxy.count(loss);
+        day.proxy.lose_reply(loss, Afterwards::Reset);
+        // The lost one, and the one that is sent because no reply came.
+        day.proxy.wait_for(loss, sent + 1);
+        day.proxy.wait_until_replies_are_lost();
+        let sent = day.proxy.count("EVALSHA");
+        day.proxy.wait_for("EVALSHA", sent + 1);
+    }
+    // More than two leases have passed.
+    assert!(guard.is_held());
+    assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
+    guard.unlock().await.unwrap();
+    day.end(&[&client]).await;
+}
