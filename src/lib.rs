@@ -16,12 +16,12 @@
 //!
 //! [`LockClient`] makes [`Lock`]s by name over a [`Backend`]: [`local::Local`] keeps them in this process (feature `local`,
 //! on by default), [`redis::Redis`] on a Redis server, in the form in which Redisson keeps them (feature `redis`). How it
-//! waits is told in [`lock`].
+//! waits is told in [`lock`]. The same for threads, without an async runtime, is in [`blocking`].
 //!
 //! # Where to look
 //!
-//! Arrows point down: `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`], [`lock_entry`] → [`latch`] →
-//! [`semaphore`].
+//! Arrows point down: [`blocking`] → `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`], [`lock_entry`] →
+//! [`latch`] → [`semaphore`].
 
 // So that the README's example compiles.
 #[cfg(doctest)]
@@ -34,6 +34,13 @@ compile_error!("--cfg latchwork_loom needs the feature `loom`; run the models by
 #[cfg(all(latchwork_shuttle, not(feature = "shuttle")))]
 compile_error!("--cfg latchwork_shuttle needs the feature `shuttle`; run the models by `cargo xtask verify`");
 
+// First, so that its macro is seen below.
+#[cfg(feature = "lock")]
+#[macro_use]
+mod trace;
+
+#[cfg(feature = "lock")]
+pub mod blocking;
 mod counter;
 // For loom-tests and verify alone.
 #[cfg(any(latchwork_loom, latchwork_shuttle, latchwork_faults))]

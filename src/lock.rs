@@ -23,6 +23,30 @@
 //!
 //! How many holds the owner *is to have*, and never "one more" or "one less": a command that is sent again after its reply
 //! was lost counts once. The client knows the number, as nobody else acts for its owners.
+//!
+//! # What can be watched
+//!
+//! With the feature `tracing`, under the target `latchwork`; fields are `lock` and `owner`, if it is about one, and these:
+//!
+//! | level | event | when |
+//! |---|---|---|
+//! | DEBUG | span `acquire` | around each acquisition, from its first attempt until the guard or the end of its patience |
+//! | TRACE | `held by another`, `left` | an attempt was in vain |
+//! | DEBUG | `waiting`, `left` | somebody begins to wait |
+//! | TRACE | `woken`, `called` | who waits looks again: called by a message, or by its timer |
+//! | DEBUG | `acquired`, `watched` | a guard is made |
+//! | TRACE | `renewed` | the watchdog extended the lease |
+//! | WARN | `renewal failed`, `holds`, `error` | the watchdog could not; it tries again soon |
+//! | WARN | `lost`, `why` | the watchdog found a hold lost |
+//! | DEBUG | `released` | a hold was given back, by `unlock` or a drop |
+//! | WARN | `gave back what it did not hold` | somebody was inside although the lock was lost |
+//! | DEBUG | `connected`, `server`, `attempt` | there is a (new) connection for commands |
+//! | WARN | `cannot connect`, `error`, `attempt` | there is none |
+//! | WARN | `connection for commands lost` | the next command makes a new one |
+//! | WARN | `connection for subscriptions lost`, `channels` | it is made again at once |
+//! | DEBUG | `subscriptions are back`, `channels` | it was, and everybody who waits tries again |
+//!
+//! Without a subscriber each costs a load and a branch, without the feature nothing.
 
 mod acquire;
 mod attempt;
@@ -35,6 +59,7 @@ mod holds;
 mod lease;
 mod name;
 mod owner;
+mod span;
 mod stats;
 mod supervised;
 mod until;

@@ -6,13 +6,14 @@ mod readiness;
 mod turn;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::fault::fault;
 use crate::latch::Latch;
+use crate::semaphore::{block_on, block_on_until};
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{block_on, block_on_until};
 use crate::transport::{Message, SubscribeError};
 use crate::unless::unless;
 
@@ -147,6 +148,11 @@ impl LockEntry {
         self.turns.get_or_init(|| Box::new(Turns::new())).take().await
     }
 
+    /// How many stand behind the one that has the turn. Walks the line.
+    pub fn waiters_for_their_turn(&self) -> usize {
+        self.turns.get().map_or(0, |turns| turns.waiters())
+    }
+
     /// Whether messages arrive.
     pub fn is_ready(&self) -> bool {
         self.readiness.is_ready()
@@ -181,10 +187,11 @@ impl LockEntry {
 
     /// Waits as [`subscribed`](Self::subscribed) does, with this thread asleep, until `timeout` is over: then `None`.
     pub fn blocking_subscribed_timeout(&self, timeout: Duration) -> Option<Result<(), SubscribeError>> {
+        let subscribed = pin!(self.subscribed());
         match Instant::now().checked_add(timeout) {
-            Some(deadline) => block_on_until(self.subscribed(), deadline),
+            Some(deadline) => block_on_until(subscribed, deadline),
             // A time further away than the clock can say does not come.
-            None => Some(block_on(self.subscribed())),
+            None => Some(block_on(subscribed)),
         }
     }
 
@@ -266,7 +273,7 @@ impl fmt::Debug for LockEntry {
             .field("interest", &self.acquired())
             .field("readiness", &self.readiness)
             .field("latch", &self.latch)
-            .field("waiters_for_their_turn", &self.turns.get().map_or(0, |turns| turns.waiters()))
+            .field("waiters_for_their_turn", &self.waiters_for_their_turn())
             .finish()
     }
 }

@@ -31,20 +31,26 @@
 //! free on the new master; two holders can then believe in it until the first one's next renewal. In the same way the counter of
 //! the tokens can be set back, and begins anew if it is deleted or evicted.
 
+mod builder;
 mod commands;
 mod error;
 mod keys;
 mod scripts;
 mod subscriptions;
+mod timeouts;
+#[cfg(feature = "tls")]
+mod tls;
 mod tokio_runtime;
 mod transport;
+mod url;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, FromRedisValue, IntoConnectionInfo, ParsingError, ProtocolVersion, Value};
+use ::redis::{Cmd, FromRedisValue, ParsingError, Value};
 
+pub use self::builder::RedisBuilder;
 use self::commands::{Commands, Sent};
 pub use self::error::{Error, ErrorKind};
 use self::scripts::Scripts;
@@ -53,17 +59,13 @@ pub use self::transport::RedisTransport;
 use crate::lock::{Backend, HoldKey, LockName, Owner, Released, Tried};
 use crate::registry::Registry;
 
-/// How long to wait for a connection, the greeting included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait for a reply, as in Redisson. A connection that kept us waiting longer is given up and made again.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Redisson's, too: renewals go out this many to a command, so that one script does not hold up the server.
+/// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;
 
 /// Locks kept on a Redis server (6.0 or newer).
 ///
-/// Clones share their connections. Everything runs on the tokio runtime in which [`connect`](Self::connect) was called;
-/// when that ends, so do the connections.
+/// Clones share their connections. These live on the tokio runtime in which [`connect`](Self::connect) was called, and end
+/// when it does; what waits for them can be polled anywhere. [`RedisBuilder::blocking_connect`] brings a runtime.
 ///
 /// # Examples
 ///
@@ -86,28 +88,37 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Connects to the server at `url`: `redis://[user:password@]host[:port][/database]`.
+    /// Connects to the server at `url`:
+    ///
+    /// | URL | is |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/database]` | TCP |
+    /// | `rediss://[user:password@]host[:port][/database]` | TLS over TCP, with the feature `tls` |
+    /// | `unix:///path[?db=database&user=user&pass=password]`, or `redis+unix://` | a socket of this machine |
+    ///
+    /// Characters that mean something in a URL are written as `%` and two hexadecimal digits. Neither an error nor any `Debug`
+    /// ever shows a password.
+    ///
+    /// With TLS, the server's certificate must be for the host and signed by somebody whom the system trusts, or whom
+    /// [`RedisBuilder::root_certificate`] names. If the process has not
+    /// chosen its cryptography for rustls by then, it is ring.
     ///
     /// # Errors
     ///
-    /// An [`Error`] of kind [`Url`](ErrorKind::Url) if the URL cannot be used, or of kind
-    /// [`Connection`](ErrorKind::Connection) if nobody answers there.
+    /// An [`Error`] of kind [`Url`](ErrorKind::Url) if the URL cannot be used, [`TlsNotBuiltIn`](ErrorKind::TlsNotBuiltIn) if it
+    /// asks for TLS without the feature, or [`Connection`](ErrorKind::Connection) if nobody answers there, or somebody
+    /// who refuses the password, the database or TLS.
     ///
     /// # Panics
     ///
     /// When called outside of a tokio runtime whose timers and I/O are on.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        let info = url.into_connection_info().map_err(Error::url)?;
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info.set_tcp_settings(tcp).set_redis_settings(resp3);
-        let client = ::redis::Client::open(info).map_err(Error::url)?;
+        Self::builder().connect(url).await
+    }
 
-        let runtime = TokioRuntime::current();
-        let commands = Arc::new(Commands::new(client.clone(), runtime.clone()));
-        commands.connect().await?;
-        let registry = Registry::new(RedisTransport::start(client, &runtime));
-        Ok(Self { commands, scripts: Arc::new(Scripts::new()), registry, runtime })
+    /// To connect with other time limits, another certificate, or without a runtime.
+    pub fn builder() -> RedisBuilder {
+        RedisBuilder::default()
     }
 }
 
@@ -177,7 +188,7 @@ impl Backend for Redis {
 
     async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Error> {
         // A reply that is lost leaves time to ask once more, over another connection.
-        let limit = RESPONSE_TIMEOUT.min(lease / 3);
+        let limit = lease / 3;
         let lease = millis(lease);
         let mut renewed = Vec::with_capacity(holds.len());
         for holds in holds.chunks(RENEWALS_PER_COMMAND) {

@@ -16,6 +16,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 pub use self::acquire::{Acquire, AcquireOwned};
+pub(crate) use self::blocking::{block_on, block_on_until};
 use self::cell::State;
 pub use self::error::{AcquireError, TryAcquireError};
 pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};

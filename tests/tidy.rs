@@ -100,6 +100,7 @@ fn arrows_point_down() {
     // The convenience constructor `LockClient::local` is the one exception.
     assert_absent("src/lock", "src/lock/client.rs", &["crate::local", "crate::redis"], up);
     assert_absent("src/local", "", &["crate::redis"], up);
+    assert_absent("src", "", &["crate::blocking"], up);
     for file in ["src/latch.rs", "src/striped.rs", "src/registry.rs", "src/lock_entry.rs", "src/transport.rs"]
     {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
@@ -127,6 +128,7 @@ fn no_redis_type_in_a_public_signature() {
                 "MultiplexedConnection",
                 "PushInfo",
                 "RedisResult",
+                "rustls::",
             ];
             for name in foreign {
                 assert!(

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use latchwork::local::{Local, LocalTransport, Sleep, ThreadRuntime};
-use latchwork::redis::{Redis, RedisTransport, TokioRuntime};
+use latchwork::redis::{Redis, RedisBuilder, RedisTransport, TokioRuntime};
 use latchwork::*;
 
 fn shared<T: Send + Sync + Unpin>() {}
@@ -37,6 +37,10 @@ fn types() {
     shared::<LockClient<Redis>>();
     shared::<Lock<Redis>>();
     shared::<Guard<Redis>>();
+    shared::<blocking::LockClient<Redis>>();
+    shared::<blocking::Lock<Redis>>();
+    shared::<blocking::Guard<Redis>>();
+    shared::<RedisBuilder>();
     shared::<Owner>();
     shared::<LockName>();
     shared::<ThreadRuntime>();
@@ -66,6 +70,7 @@ fn futures() {
     sent(lock.try_lock_for(std::time::Duration::ZERO, Lease::Watched));
     sent(lock.force_unlock());
     sent(Redis::connect("redis://127.0.0.1:1"));
+    sent(Redis::builder().connect("redis://127.0.0.1:1"));
     let latch = Latch::new();
     sent(latch.wait());
     sent(latch.wait_unless(std::future::ready(())));

@@ -61,6 +61,7 @@ pub(super) async fn acquire<B: Backend>(
         },
     };
 
+    event!(DEBUG, lock = shared.name.as_str(), ?left, "waiting");
     // From here on every way out leaves the subscription, and passes the turn on, by dropping them.
     let turn = match claim.may_be_inside() {
         true => None,
@@ -84,6 +85,7 @@ pub(super) async fn acquire<B: Backend>(
     loop {
         if let Some(left) = asleep {
             call = until(runtime, look_again(left), subscription.latch().wait()).await;
+            event!(TRACE, lock = shared.name.as_str(), called = call.is_some(), "woken");
             if let Some(error) = subscription.failure() {
                 return Err(LockError::Subscribe(error));
             }

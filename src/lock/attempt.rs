@@ -94,6 +94,13 @@ impl Claim {
                 Ok(Attempt::Acquired(Guard::new(shared, hold, self.watched)))
             }
             Ok(Tried::Held { left }) => {
+                event!(
+                    TRACE,
+                    lock = shared.name.as_str(),
+                    owner = self.owner.as_str(),
+                    ?left,
+                    "held by another"
+                );
                 // Somebody else has it, so whatever this owner had is over.
                 turn.lose_all();
                 Ok(Attempt::Held(left))

@@ -16,6 +16,7 @@ use super::holds::Turn;
 use super::lease::{Lease, LeaseError};
 use super::name::{LockName, NameError};
 use super::owner::Owner;
+use super::span;
 use super::stats::{Counters, LockStats};
 use super::supervised::supervised;
 use super::watchdog::Watchdog;
@@ -279,7 +280,7 @@ impl<B: Backend> Lock<B> {
     }
 
     async fn wait_for(&self, lease: Lease) -> Result<Guard<B>, LockError> {
-        let guard = acquire::acquire(self, lease, None).await?;
+        let guard = span::acquiring(self.name(), acquire::acquire(self, lease, None)).await?;
         Ok(guard.expect("only a wait with a limit ends without the lock"))
     }
 
@@ -305,7 +306,7 @@ impl<B: Backend> Lock<B> {
         wait: Duration,
         lease: impl Into<Lease>,
     ) -> Result<Option<Guard<B>>, LockError> {
-        acquire::acquire(self, lease.into(), Some(wait)).await
+        span::acquiring(self.name(), acquire::acquire(self, lease.into(), Some(wait))).await
     }
 
     /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget), or failed to give back the only one.
@@ -410,7 +411,10 @@ impl<B: Backend> Shared<B> {
     /// Leaves `owner` so many holds.
     async fn leave(&self, owner: &Owner, turn: &Turn, left: u64) -> Result<(), LockError> {
         match self.client.backend.release(&self.name, owner, left).await {
-            Ok(Released::Free | Released::StillHeld) => Ok(()),
+            Ok(Released::Free | Released::StillHeld) => {
+                event!(DEBUG, lock = self.name.as_str(), owner = owner.as_str(), "released");
+                Ok(())
+            }
             Ok(Released::NotHeld) => {
                 turn.lose_all();
                 Err(self.not_held(owner))
@@ -420,6 +424,7 @@ impl<B: Backend> Shared<B> {
     }
 
     fn not_held(&self, owner: &Owner) -> LockError {
+        event!(WARN, lock = self.name.as_str(), owner = owner.as_str(), "gave back what it did not hold");
         LockError::NotHeld { name: self.name.clone(), owner: owner.clone() }
     }
 }

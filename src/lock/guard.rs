@@ -13,6 +13,7 @@ use super::hold::{Hold, Lost};
 use super::name::LockName;
 use super::owner::Owner;
 use super::supervised::supervised;
+use super::until::until;
 use super::watchdog::WatchId;
 
 /// One hold on a lock. While it lives, and its lease with it, nobody but its owner has the lock.
@@ -34,6 +35,7 @@ pub struct Guard<B: Backend> {
 
 impl<B: Backend> Guard<B> {
     pub(super) fn new(shared: Arc<Shared<B>>, hold: Arc<Hold>, watched: bool) -> Self {
+        event!(DEBUG, lock = hold.key.name.as_str(), owner = hold.key.owner.as_str(), watched, "acquired");
         let watch = watched.then(|| shared.client.watch(Arc::clone(&hold)));
         Self { shared, hold, watch, armed: true }
     }
@@ -84,6 +86,12 @@ impl<B: Backend> Guard<B> {
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> Lost {
         self.hold.lost(self.shared.client.backend.runtime()).await
+    }
+
+    /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock; what blocking code cannot build from `lost`.
+    pub(crate) async fn lost_timeout(&self, timeout: Duration) -> Option<Lost> {
+        let runtime = self.shared.client.backend.runtime();
+        until(runtime, runtime.now().checked_add(timeout), self.lost()).await
     }
 
     /// Gives this hold back.

@@ -95,6 +95,13 @@ impl Hold {
 
     pub(super) fn lose(&self, why: Lost) {
         self.state.lock().lost.get_or_insert(why);
+        event!(
+            WARN,
+            lock = self.key.name.as_str(),
+            owner = self.key.owner.as_str(),
+            %why,
+            "lost"
+        );
         self.told.notify(usize::MAX);
     }
 

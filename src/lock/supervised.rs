@@ -7,6 +7,8 @@ use std::sync::Arc;
 use crate::runtime::Runtime;
 use crate::sync::{Event, Mutex};
 
+use super::span;
+
 /// Runs `work` as a task of its own, and waits for what it comes to.
 ///
 /// Begun by the first poll. From then on `work` goes on to its end, even if this future is dropped, and what it came to is
@@ -18,10 +20,10 @@ pub(super) async fn supervised<R: Runtime, T: Send + 'static>(
 ) -> Result<T, RuntimeEnded> {
     let slot = Arc::new(Slot { outcome: Mutex::new(Outcome::Awaited), told: Event::new() });
     let supervisor = Supervisor(Arc::clone(&slot));
-    runtime.spawn(async move {
+    runtime.spawn(span::here(async move {
         let outcome = work.await;
         supervisor.tell(Outcome::Is(outcome));
-    });
+    }));
     loop {
         if let Some(outcome) = slot.take() {
             return outcome;

@@ -124,6 +124,12 @@ impl<B: Backend> Inner<B> {
                 let answered = self.backend.runtime().now();
                 for ((number, hold), held) in turn.into_iter().zip(still_held) {
                     if held {
+                        event!(
+                            TRACE,
+                            lock = hold.key.name.as_str(),
+                            owner = hold.key.owner.as_str(),
+                            "renewed"
+                        );
                         if !hold.renewed(answered, now.checked_add(lease)) {
                             self.watchdog.watched.lock().take(number);
                         }
@@ -133,7 +139,10 @@ impl<B: Backend> Inner<B> {
                     }
                 }
             }
-            Err(_) => self.retry_sooner(turn, lease),
+            Err(_error) => {
+                event!(WARN, holds = turn.len(), error = &_error as &dyn std::error::Error, "renewal failed");
+                self.retry_sooner(turn, lease);
+            }
         }
     }
 

@@ -17,13 +17,14 @@ use crate::sync::Mutex;
 
 use super::error::Error;
 use super::scripts::Script;
+use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
-use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 
 /// Sends commands; all callers share one connection.
 pub(super) struct Commands {
     client: Client,
     address: String,
+    timeouts: Timeouts,
     runtime: TokioRuntime,
     current: Arc<Mutex<Current>>,
     /// Held by whoever makes a connection; the others wait for it instead of making their own.
@@ -64,9 +65,10 @@ struct Current {
 }
 
 impl Commands {
-    pub(super) fn new(client: Client, runtime: TokioRuntime) -> Self {
+    pub(super) fn new(client: Client, timeouts: Timeouts, runtime: TokioRuntime) -> Self {
         let address = client.get_connection_info().addr().to_string();
-        Self { client, address, runtime, current: Arc::default(), connecting: tokio::sync::Mutex::default() }
+        let connecting = tokio::sync::Mutex::default();
+        Self { client, address, timeouts, runtime, current: Arc::default(), connecting }
     }
 
     /// Sees to it that there is a connection.
@@ -82,7 +84,7 @@ impl Commands {
         keys: &[&str],
         args: &[&str],
     ) -> Result<(T, Sent), Error> {
-        self.eval_within(RESPONSE_TIMEOUT, script, keys, args).await
+        self.eval_within(self.timeouts.response, script, keys, args).await
     }
 
     /// As [`eval`](Self::eval), for a caller who cannot wait as long for a reply.
@@ -104,13 +106,13 @@ impl Commands {
         args: &[&str],
     ) -> Result<T, Error> {
         let request = Request::Script { script, keys, args };
-        let reply = self.run(RESPONSE_TIMEOUT, request).await?;
+        let reply = self.run(self.timeouts.response, request).await?;
         reply.map_err(|error| self.failed(request, error))
     }
 
     /// Runs a command that only reads; if the connection breaks before the reply, it is sent once more.
     pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        Ok(self.run_or_rerun(RESPONSE_TIMEOUT, Request::Command(command)).await?.0)
+        Ok(self.run_or_rerun(self.timeouts.response, Request::Command(command)).await?.0)
     }
 
     async fn run_or_rerun<T: FromRedisValue>(
@@ -159,11 +161,14 @@ impl Commands {
     ) -> Result<Result<T, RedisError>, Error> {
         let (mut connection, attempt) = self.connection().await?;
         let patience = self.runtime.sleep_until(self.runtime.now() + limit);
-        let reply = tokio::select! {
-            biased;
-            reply = command.query_async(&mut connection) => reply,
-            () = patience => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
-        };
+        let reply = self.runtime.inside(async {
+            tokio::select! {
+                biased;
+                reply = command.query_async(&mut connection) => reply,
+                () = patience => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
+            }
+        });
+        let reply = reply.await;
         if let Err(error) = &reply {
             // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
             // kept would let every later command wait as long.
@@ -199,16 +204,21 @@ impl Commands {
             current.attempt
         };
         let connected = self.establish(attempt).await?;
-        let mut current = self.current.lock();
         match connected {
             Ok(connection) => {
-                current.connection = Some(connection.clone());
-                current.failure = None;
+                {
+                    let mut current = self.current.lock();
+                    current.connection = Some(connection.clone());
+                    current.failure = None;
+                }
+                event!(DEBUG, server = self.address, attempt, "connected");
                 Ok((connection, attempt))
             }
             Err(error) => {
-                current.failure = Some(error.clone());
-                Err(self.not_connected(error))
+                self.current.lock().failure = Some(error.clone());
+                let error = self.not_connected(error);
+                event!(WARN, error = &error as &dyn std::error::Error, attempt, "cannot connect");
+                Err(error)
             }
         }
     }
@@ -221,8 +231,8 @@ impl Commands {
     async fn establish(&self, attempt: u64) -> Result<Result<MultiplexedConnection, RedisError>, Error> {
         let current = Arc::downgrade(&self.current);
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT))
+            .set_connection_timeout(Some(self.timeouts.connect))
+            .set_response_timeout(Some(self.timeouts.response))
             // Told at once when an idle connection breaks, so that the next command does not have to find out.
             .set_push_sender(move |push: PushInfo| -> Result<(), ()> {
                 if let (PushKind::Disconnection, Some(current)) = (push.kind, current.upgrade()) {
@@ -239,9 +249,12 @@ impl Commands {
 
 /// Forgets the connection that `attempt` made, unless a later one has taken its place.
 fn drop_connection(current: &Mutex<Current>, attempt: u64) {
-    let mut current = current.lock();
-    if current.attempt == attempt {
-        current.connection = None;
+    let lost = {
+        let mut current = current.lock();
+        if current.attempt == attempt { current.connection.take() } else { None }
+    };
+    if lost.is_some() {
+        event!(WARN, attempt, "connection for commands lost");
     }
 }
 

@@ -26,6 +26,10 @@ pub struct Error {
 pub enum ErrorKind {
     /// The URL cannot be used. Nothing was sent.
     Url,
+    /// The URL asks for TLS (`rediss://`), and this build was made without the feature `tls`. Nothing was sent.
+    TlsNotBuiltIn,
+    /// The root certificate cannot be read. Nothing was sent.
+    Certificate,
     /// There was no connection to send the command on. It did not run.
     Connection,
     /// The server refused the command. It did not run.
@@ -35,10 +39,38 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    pub(super) fn url(error: RedisError) -> Self {
+    /// `what`: what is wrong with the URL, without any part of it.
+    pub(super) fn url(what: &str) -> Self {
+        let context = format!(
+            "the Redis URL cannot be used: {what}; write redis://[user:password@]host[:port][/database] or \
+             unix:///path[?db=database&user=user&pass=password], with special characters as % and two hexadecimal digits"
+        );
+        Self { kind: ErrorKind::Url, context, source: None }
+    }
+
+    /// The redis crate could not use a URL that parses.
+    pub(super) fn unusable_url(error: RedisError) -> Self {
+        // A detail repeats a part of the URL, whatever that is.
+        let source = error.detail().is_none().then_some(error);
+        Self { source, ..Self::url("host, port or database are missing or wrong") }
+    }
+
+    pub(super) fn tls_not_built_in() -> Self {
         let context =
-            "the Redis URL cannot be used; write redis://[user:password@]host[:port][/database]".into();
-        Self { kind: ErrorKind::Url, context, source: Some(error) }
+            "the Redis URL asks for TLS, which this build does not have; turn on latchwork's feature `tls`"
+                .into();
+        Self { kind: ErrorKind::TlsNotBuiltIn, context, source: None }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn certificate(error: Option<RedisError>) -> Self {
+        let context = "the root certificate cannot be read; it must be in PEM".into();
+        Self { kind: ErrorKind::Certificate, context, source: error }
+    }
+
+    pub(super) fn no_thread(error: std::io::Error) -> Self {
+        let context = "cannot start the thread for the connections to Redis".into();
+        Self { kind: ErrorKind::Connection, context, source: Some(error.into()) }
     }
 
     pub(super) fn connection(address: &str, error: RedisError, password: Option<&str>) -> Self {
@@ -54,7 +86,7 @@ impl Error {
 
     /// The runtime that the connections live on has ended.
     pub(super) fn runtime_ended() -> Self {
-        let context = "the tokio runtime in which Redis::connect was called has ended".into();
+        let context = "the tokio runtime that the connections to Redis lived on has ended".into();
         Self { kind: ErrorKind::Connection, context, source: None }
     }
 

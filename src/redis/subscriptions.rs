@@ -11,8 +11,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::transport::SubscribeError;
 
-use super::CONNECT_TIMEOUT;
 use super::error::Error;
+use super::timeouts::Timeouts;
 use super::transport::{Wanted, dispatch};
 
 /// A silently cut link is noticed after one of these, and the heartbeat's own time limit.
@@ -26,19 +26,23 @@ const CHUNK: usize = 500;
 type Changes = mpsc::UnboundedReceiver<Arc<str>>;
 
 /// Keeps the server's subscriptions as `wanted`, through every loss of the connection, until the transport is dropped.
-pub(super) async fn supervise(client: Client, wanted: Arc<Wanted>, mut changes: Changes) {
+pub(super) async fn supervise(client: Client, timeouts: Timeouts, wanted: Arc<Wanted>, mut changes: Changes) {
     let mut back_off = BACK_OFF.0;
     // Whether inboxes may have missed messages: not before the first connection.
     let mut lost_some = false;
     loop {
-        if let Ok(mut line) = Line::connect(&client, &wanted).await
+        if let Ok(mut line) = Line::connect(&client, timeouts, &wanted).await
             && line.subscribe_all(lost_some).await.is_ok()
         {
             back_off = BACK_OFF.0;
+            if lost_some {
+                event!(DEBUG, channels = line.subscribed.len(), "subscriptions are back");
+            }
             lost_some = true;
             if line.serve(&mut changes).await == End::Dropped {
                 return;
             }
+            event!(WARN, channels = line.subscribed.len(), "connection for subscriptions lost");
         }
         let next_try = tokio::time::Instant::now() + back_off;
         back_off = (back_off * 2).min(BACK_OFF.1);
@@ -71,10 +75,10 @@ struct Line {
 }
 
 impl Line {
-    async fn connect(client: &Client, wanted: &Arc<Wanted>) -> Result<Self, RedisError> {
+    async fn connect(client: &Client, timeouts: Timeouts, wanted: &Arc<Wanted>) -> Result<Self, RedisError> {
         let broken = Arc::new(Notify::new());
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_connection_timeout(Some(timeouts.connect))
             .set_response_timeout(Some(HEARTBEAT_TIMEOUT))
             .set_push_sender({
                 let (broken, wanted) = (Arc::clone(&broken), Arc::clone(wanted));

@@ -13,6 +13,7 @@ use crate::transport::{Inbox, Message, Transport};
 
 use super::keys;
 use super::subscriptions;
+use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
 
 /// Redis's publish/subscribe, over one connection that is made again whenever it breaks.
@@ -29,10 +30,10 @@ pub struct RedisTransport {
 pub(super) type Wanted = Mutex<HashMap<Arc<str>, Inbox>>;
 
 impl RedisTransport {
-    pub(super) fn start(client: Client, runtime: &TokioRuntime) -> Self {
+    pub(super) fn start(client: Client, timeouts: Timeouts, runtime: &TokioRuntime) -> Self {
         let wanted = Arc::new(Wanted::default());
         let (changed, changes) = mpsc::unbounded_channel();
-        runtime.spawn(subscriptions::supervise(client, Arc::clone(&wanted), changes));
+        runtime.spawn(subscriptions::supervise(client, timeouts, Arc::clone(&wanted), changes));
         Self { wanted, changed }
     }
 }

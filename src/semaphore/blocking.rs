@@ -23,8 +23,13 @@ fn sleeping<F: Future + Unpin>(mut acquire: F) -> impl Future<Output = F::Output
     })
 }
 
-fn block_on<F: Future + Unpin>(acquire: F) -> F::Output {
+/// Waits on this thread, and calls those whom it has put aside before it sleeps.
+pub(crate) fn block_on<F: Future + Unpin>(acquire: F) -> F::Output {
     sync::block_on(sleeping(acquire))
+}
+
+pub(crate) fn block_on_until<F: Future + Unpin>(acquire: F, deadline: Instant) -> Option<F::Output> {
+    sync::block_on_until(sleeping(acquire), deadline)
 }
 
 impl AsyncSemaphore {
@@ -102,7 +107,7 @@ impl AsyncSemaphore {
     ) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         // A time further away than the clock can say does not come.
         let acquired = match Instant::now().checked_add(timeout) {
-            Some(deadline) => sync::block_on_until(sleeping(self.acquire_weight(n)), deadline),
+            Some(deadline) => block_on_until(self.acquire_weight(n), deadline),
             None => Some(block_on(self.acquire_weight(n))),
         };
         match acquired {

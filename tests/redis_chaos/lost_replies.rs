@@ -2,18 +2,10 @@
 
 use std::time::Duration;
 
-use latchwork::{Lease, LockError};
+use latchwork::Lease;
 use latchwork_testkit::Afterwards;
 
-use crate::day::{Day, EVAL, NAME, assert_unknown, eventually, soon};
-
-/// What a command comes to whose reply was lost with its connection. Today it is not sent again, and fails.
-///
-/// STRONGER once such a command is sent again: then this is `Some(result.unwrap())`, and every caller's `if let` a plain `let`.
-#[track_caller]
-fn done_or_unknown<T>(result: Result<T, LockError>) -> Option<T> {
-    result.inspect_err(assert_unknown).ok()
-}
+use crate::day::{Day, EVAL, NAME, eventually, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_an_acquisition() {
@@ -21,13 +13,11 @@ async fn of_an_acquisition() {
     let client = day.client().await;
     let lock = client.get_lock(NAME).unwrap();
     day.proxy.lose_reply(EVAL, Afterwards::Reset);
-    if let Some(guard) = done_or_unknown(soon("an answer", lock.lock()).await) {
-        assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
-        guard.unlock().await.unwrap();
-    }
+    let guard = soon("an answer", lock.lock()).await.unwrap();
     day.proxy.wait_until_replies_are_lost();
-    // Far sooner than its lease of half a minute ends.
-    eventually("the undoing", async || !lock.is_locked().await.unwrap()).await;
+    assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
+    guard.unlock().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
     lock.lock().await.unwrap().unlock().await.unwrap();
     day.end(&[&client]).await;
 }
@@ -58,13 +48,10 @@ async fn of_an_acquisition_by_an_explicit_owner() {
     let me = client.owner();
     let lock = client.get_lock(NAME).unwrap().owned_by(&me);
     day.proxy.lose_reply(EVAL, Afterwards::Reset);
-    let lease = Duration::from_millis(700);
-    if let Some(guard) = done_or_unknown(soon("an answer", lock.lock_for(lease)).await) {
-        assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
-        guard.unlock().await.unwrap();
-    }
-    // Today what failed stands until its lease ends, as `Lock::owned_by` says.
-    eventually("the end of the lease", async || !lock.is_locked().await.unwrap()).await;
+    let guard = soon("an answer", lock.lock()).await.unwrap();
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    guard.unlock().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
     day.end(&[&client]).await;
 }
 
@@ -77,9 +64,7 @@ async fn of_an_attempt_in_the_middle_of_a_wait() {
     day.proxy.lose_reply("EVALSHA", Afterwards::Reset);
     let () = day.run(&format!("DEL {NAME}")).await;
     let () = day.run(&format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
-    if let Some(guard) = done_or_unknown(soon("an answer", waiter).await.unwrap()) {
-        guard.unlock().await.unwrap();
-    }
+    soon("an answer", waiter).await.unwrap().unwrap().unlock().await.unwrap();
     day.end(&[&client]).await;
 }
 
@@ -90,8 +75,7 @@ async fn of_a_release() {
     let lock = client.get_lock(NAME).unwrap();
     let guard = lock.lock().await.unwrap();
     day.proxy.lose_reply(EVAL, Afterwards::Reset);
-    let _ = done_or_unknown(soon("an answer", guard.unlock()).await);
-    // It did run.
+    soon("an answer", guard.unlock()).await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
     day.end(&[&client]).await;
 }

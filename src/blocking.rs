@@ -1,0 +1,30 @@
+//! The lock for threads: the same as [`LockClient`](crate::LockClient), [`Lock`](crate::Lock) and [`Guard`](crate::Guard),
+//! for code without an async runtime.
+//!
+//! Each call blocks its thread on the async one. So waiting threads and waiting tasks stand in the same line, owners, errors
+//! and statistics are the same, and both may be used side by side: a client of the one kind makes one of the other
+//! ([`LockClient::from_async`], [`LockClient::as_async`]).
+//!
+//! # Inside of async code
+//!
+//! Nothing here panics there, but it blocks: the thread runs no other task until the call returns. If the task that holds the
+//! lock is to run on that very thread, it never does, and the two wait for each other. And a [`Redis`](crate::redis::Redis) that was
+//! [connected](crate::redis::Redis::connect) in a runtime lives on that runtime's threads: block the last of them, and no
+//! reply comes, nor does a timeout. [`LockClient::connect`] has a thread of its own and does not mind. Where blocking cannot be
+//! avoided, do it on a thread that is made for it, such as `spawn_blocking` of tokio's.
+
+mod client;
+mod guard;
+mod lock;
+
+use std::pin::pin;
+
+pub use self::client::LockClient;
+pub use self::guard::Guard;
+pub use self::lock::Lock;
+
+/// The semaphore's, and not the plain one: a thread may come here inside of a waker, and those whom it has freed there must not
+/// sleep as long as it does.
+fn block_on<F: Future>(future: F) -> F::Output {
+    crate::semaphore::block_on(pin!(future))
+}

@@ -1,0 +1,118 @@
+//! [`LockClient`].
+
+use std::fmt;
+
+use crate::lock::{Backend, LeaseError, LockOptions, NameError, Owner};
+use crate::registry::Registry;
+
+use super::Lock;
+
+/// Makes locks by name, for threads. See [`LockClient`](crate::LockClient), whose twin this is.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::blocking::LockClient;
+///
+/// let client = LockClient::local(); // or LockClient::connect("redis://…")?
+/// let lock = client.get_lock("orders:42")?;
+/// let guard = lock.lock()?;
+/// // … nobody else in this process is here …
+/// guard.unlock()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct LockClient<B: Backend> {
+    inner: crate::LockClient<B>,
+}
+
+#[cfg(feature = "local")]
+impl LockClient<crate::local::Local> {
+    /// A client over a new in-process backend.
+    pub fn local() -> Self {
+        Self::from_async(crate::LockClient::local())
+    }
+}
+
+#[cfg(feature = "redis")]
+impl LockClient<crate::redis::Redis> {
+    /// A client over the Redis server at `url`; see [`Redis::connect`](crate::redis::Redis::connect) for what that may be.
+    ///
+    /// The connections live on one background thread. It ends with the last clone of the client, its locks and guards, once what
+    /// these have begun is done. Dropping them never blocks and never panics, in async code neither.
+    ///
+    /// With options: `LockClient::with_options(Redis::builder().blocking_connect(url)?, &options)`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RedisBuilder::blocking_connect`](crate::redis::RedisBuilder::blocking_connect).
+    pub fn connect(url: &str) -> Result<Self, crate::redis::Error> {
+        Ok(Self::new(crate::redis::Redis::builder().blocking_connect(url)?))
+    }
+}
+
+impl<B: Backend> LockClient<B> {
+    /// A client over `backend`, with a uuid of its own.
+    pub fn new(backend: B) -> Self {
+        Self::from_async(crate::LockClient::new(backend))
+    }
+
+    /// A client over `backend`, with a uuid of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError`] if the watchdog's timeout cannot be a lease.
+    pub fn with_options(backend: B, options: &LockOptions) -> Result<Self, LeaseError> {
+        crate::LockClient::with_options(backend, options).map(Self::from_async)
+    }
+
+    /// The same client, for threads: one uuid, one watchdog, one subscription per name.
+    pub fn from_async(client: crate::LockClient<B>) -> Self {
+        Self { inner: client }
+    }
+
+    /// The same client, for tasks.
+    pub fn as_async(&self) -> &crate::LockClient<B> {
+        &self.inner
+    }
+
+    /// The lock called `name`. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if no backend could keep a lock under that name.
+    pub fn get_lock(&self, name: &str) -> Result<Lock<B>, NameError> {
+        self.inner.get_lock(name).map(Lock::from_async)
+    }
+
+    /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].
+    pub fn owner(&self) -> Owner {
+        self.inner.owner()
+    }
+
+    /// The client's uuid as text, the first half of its owners' names.
+    pub fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    /// The backend that was given to [`new`](Self::new).
+    pub fn backend(&self) -> &B {
+        self.inner.backend()
+    }
+
+    /// Who waits for what in this process, tasks and threads.
+    pub fn registry(&self) -> &Registry<B::Transport> {
+        self.inner.registry()
+    }
+}
+
+impl<B: Backend> Clone for LockClient<B> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<B: Backend> fmt::Debug for LockClient<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("blocking::LockClient").field(&self.inner).finish()
+    }
+}

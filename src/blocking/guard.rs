@@ -1,0 +1,98 @@
+//! [`Guard`].
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::lock::{Backend, LockError, LockName, Lost, Owner};
+
+use super::block_on;
+
+/// One hold on a lock, for threads. While it lives, and its lease with it, nobody but its owner has the lock.
+///
+/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it, by a panic too, gives it back in the
+/// background and does not block; if the process ends first, the lock is free when its lease is over. Its twin is
+/// [`Guard`](crate::Guard). No method panics.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # let client = latchwork::blocking::LockClient::local();
+/// let guard = client.get_lock("orders:42")?.lock_for(Duration::from_millis(20))?;
+/// assert!(guard.is_held());
+/// println!("too late: {}", guard.lost());
+/// assert!(guard.unlock().unwrap_err().is_not_held());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropping a guard gives the lock back at once"]
+pub struct Guard<B: Backend> {
+    inner: crate::Guard<B>,
+}
+
+impl<B: Backend> Guard<B> {
+    /// The same hold, for a thread.
+    pub fn from_async(guard: crate::Guard<B>) -> Self {
+        Self { inner: guard }
+    }
+
+    /// The same hold, for a task.
+    pub fn into_async(self) -> crate::Guard<B> {
+        self.inner
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.inner.name()
+    }
+
+    /// Who holds it.
+    pub fn owner(&self) -> &Owner {
+        self.inner.owner()
+    }
+
+    /// Whether the lock is still held, as far as this process knows; asks nobody. See
+    /// [`Guard::is_held`](crate::Guard::is_held).
+    pub fn is_held(&self) -> bool {
+        self.inner.is_held()
+    }
+
+    /// How long the lease lasts if nobody renews it, as far as this process knows; zero if the hold is lost.
+    pub fn remaining(&self) -> Duration {
+        self.inner.remaining()
+    }
+
+    /// Blocks this thread until the hold is lost, and says why.
+    pub fn lost(&self) -> Lost {
+        block_on(self.inner.lost())
+    }
+
+    /// As [`lost`](Self::lost), for `timeout` at most: `None` if it is not lost by then. With a timeout of zero it looks once.
+    pub fn lost_timeout(&self, timeout: Duration) -> Option<Lost> {
+        block_on(self.inner.lost_timeout(timeout))
+    }
+
+    /// Gives this hold back.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::NotHeld`] if the owner did not have the lock any more. [`LockError::Backend`] if the command failed; the lock
+    /// is no longer renewed then, so it is free when its lease is over.
+    pub fn unlock(self) -> Result<(), LockError> {
+        block_on(self.inner.unlock())
+    }
+
+    /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until [`Lock::unlock`] by its
+    /// owner. Nobody renews it from now on.
+    ///
+    /// [`Lock::unlock`]: super::Lock::unlock
+    pub fn forget(self) {
+        self.inner.forget();
+    }
+}
+
+impl<B: Backend> fmt::Debug for Guard<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("blocking::Guard").field(&self.inner).finish()
+    }
+}

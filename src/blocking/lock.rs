@@ -1,0 +1,170 @@
+//! [`Lock`].
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::lock::{Backend, Lease, LockError, LockName, LockStats, Owner};
+
+use super::{Guard, block_on};
+
+/// A named lock, for threads: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
+///
+/// Its twin is [`Lock`](crate::Lock), which says more about fairness and safety. What happens inside of async code is told in
+/// [`blocking`](super).
+///
+/// # Panics
+///
+/// Not by itself. The local backend does if the system refuses it its one background thread, when that is first needed.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use latchwork::Lease;
+///
+/// # let client = latchwork::blocking::LockClient::local();
+/// let lock = client.get_lock("orders:42")?;
+/// match lock.try_lock_for(Duration::from_secs(5), Lease::Watched)? {
+///     Some(guard) => guard.unlock()?, // … after the work that only one may do …
+///     None => println!("somebody else is shipping it"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Lock<B: Backend> {
+    inner: crate::Lock<B>,
+}
+
+impl<B: Backend> Lock<B> {
+    /// The same lock, for threads.
+    pub fn from_async(lock: crate::Lock<B>) -> Self {
+        Self { inner: lock }
+    }
+
+    /// The same lock, for tasks.
+    pub fn as_async(&self) -> &crate::Lock<B> {
+        &self.inner
+    }
+
+    /// The same lock, taken by `owner` from now on: who has it can take it again, from any thread, and it is free when each
+    /// guard is gone.
+    #[must_use]
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        Self { inner: self.inner.owned_by(owner) }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.inner.name()
+    }
+
+    /// Takes the lock, blocking this thread as long as it takes. The watchdog renews its lease while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if an attempt fails, [`LockError::Subscribe`] if the lock's messages cannot be had.
+    pub fn lock(&self) -> Result<Guard<B>, LockError> {
+        block_on(self.inner.lock()).map(Guard::from_async)
+    }
+
+    /// As [`lock`](Self::lock), with a lease of the caller's own, which nobody renews.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
+    pub fn lock_for(&self, lease: Duration) -> Result<Guard<B>, LockError> {
+        block_on(self.inner.lock_for(lease)).map(Guard::from_async)
+    }
+
+    /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the attempt fails.
+    pub fn try_lock(&self) -> Result<Option<Guard<B>>, LockError> {
+        Ok(block_on(self.inner.try_lock())?.map(Guard::from_async))
+    }
+
+    /// Takes the lock, blocking this thread for it no longer than `wait`. `None` if it was not to be had in that time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
+    pub fn try_lock_for(
+        &self,
+        wait: Duration,
+        lease: impl Into<Lease>,
+    ) -> Result<Option<Guard<B>>, LockError> {
+        Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
+    }
+
+    /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget).
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::NotHeld`] if `owner` does not hold the lock, [`LockError::Backend`] if the command fails.
+    pub fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
+        block_on(self.inner.unlock(owner))
+    }
+
+    /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub fn force_unlock(&self) -> Result<bool, LockError> {
+        block_on(self.inner.force_unlock())
+    }
+
+    /// Whether anybody has the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub fn is_locked(&self) -> Result<bool, LockError> {
+        block_on(self.inner.is_locked())
+    }
+
+    /// Whether `owner` has the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub fn is_held_by(&self, owner: &Owner) -> Result<bool, LockError> {
+        block_on(self.inner.is_held_by(owner))
+    }
+
+    /// How often `owner` has the lock; 0 if it has not.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
+        block_on(self.inner.hold_count(owner))
+    }
+
+    /// How long the lock's lease lasts if nobody renews it: `None` if nobody has the lock, [`Duration::MAX`] if it never ends.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub fn remaining(&self) -> Result<Option<Duration>, LockError> {
+        block_on(self.inner.remaining())
+    }
+
+    /// What happened through this lock and its clones so far, by tasks and threads.
+    pub fn stats(&self) -> LockStats {
+        self.inner.stats()
+    }
+}
+
+impl<B: Backend> Clone for Lock<B> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Lock<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("blocking::Lock").field(&self.inner).finish()
+    }
+}

@@ -1,0 +1,133 @@
+//! What can be watched: each event with its lock and its owner, and no password.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use latchwork::blocking::LockClient;
+use latchwork::redis::Redis;
+use latchwork::{Lease, LockOptions, Lost};
+use latchwork_testkit::RedisServer;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// An event: its level, its fields (`message` among them), and the span that it was met in.
+#[derive(Clone, Debug)]
+struct Seen {
+    level: Level,
+    fields: BTreeMap<String, String>,
+    span: Option<BTreeMap<String, String>>,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+#[derive(Clone, Default)]
+struct Record(Arc<Mutex<Vec<Seen>>>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Record {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        context.span(id).unwrap().extensions_mut().insert(fields);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        if event.metadata().target() != "latchwork" {
+            return;
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let span = context.lookup_current().map(|span| span.extensions().get::<Fields>().unwrap().0.clone());
+        self.0.lock().unwrap().push(Seen { level: *event.metadata().level(), fields: fields.0, span });
+    }
+}
+
+impl Record {
+    /// Waits for an event with this message about this lock, or about none.
+    fn wait_for(&self, message: &str, lock: Option<&str>) -> Seen {
+        let begin = Instant::now();
+        loop {
+            let sought = |seen: &&Seen| {
+                seen.fields["message"] == message && seen.fields.get("lock").map(String::as_str) == lock
+            };
+            let found = self.0.lock().unwrap().iter().find(sought).cloned();
+            if let Some(seen) = found {
+                return seen;
+            }
+            assert!(begin.elapsed() < SOON, "no {message:?} about {lock:?} in {:#?}", self.0.lock().unwrap());
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// One test, because a subscriber that sees the background threads is the process's.
+#[test]
+fn life_of_a_lock_can_be_watched() {
+    let record = Record::default();
+    tracing::subscriber::set_global_default(Registry::default().with(record.clone())).unwrap();
+
+    let mut server = RedisServer::start_with(&["--requirepass", "hunter2"]);
+    let url = server.url().replace("redis://", "redis://:hunter2@");
+    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(600));
+    let client =
+        LockClient::with_options(Redis::builder().blocking_connect(&url).unwrap(), &options).unwrap();
+    assert_eq!(record.wait_for("connected", None).level, Level::DEBUG);
+
+    let lock = client.get_lock("watched").unwrap();
+    let guard = lock.lock().unwrap();
+    let owner = guard.owner().to_string();
+    for (message, level) in [("acquired", Level::DEBUG), ("renewed", Level::TRACE)] {
+        let seen = record.wait_for(message, Some("watched"));
+        assert_eq!((seen.level, &seen.fields["owner"]), (level, &owner));
+    }
+    let acquired = record.wait_for("acquired", Some("watched"));
+    assert_eq!(acquired.span.expect("outside of a span")["lock"], "watched");
+
+    assert!(lock.try_lock_for(Duration::from_millis(50), Lease::Watched).unwrap().is_none());
+    let seen = record.wait_for("held by another", Some("watched"));
+    assert!(seen.level == Level::TRACE && seen.fields["owner"] != owner);
+    assert_eq!(record.wait_for("waiting", Some("watched")).level, Level::DEBUG);
+    assert_eq!(record.wait_for("woken", Some("watched")).fields["called"], "false");
+
+    guard.unlock().unwrap();
+    assert_eq!(record.wait_for("released", Some("watched")).fields["owner"], owner);
+
+    let forced = client.get_lock("forced").unwrap();
+    let guard = forced.lock().unwrap();
+    let owner = guard.owner().to_string();
+    forced.force_unlock().unwrap();
+    assert_eq!(guard.lost_timeout(SOON), Some(Lost::Gone));
+    let lost = record.wait_for("lost", Some("forced"));
+    assert_eq!((lost.level, &lost.fields["owner"]), (Level::WARN, &owner));
+    assert!(lost.fields["why"].contains("no longer held"), "{lost:?}");
+    drop(guard);
+    let late = record.wait_for("gave back what it did not hold", Some("forced"));
+    assert_eq!((late.level, &late.fields["owner"]), (Level::WARN, &owner));
+
+    let guard = lock.lock().unwrap();
+    server.kill_9();
+    guard.lost_timeout(SOON).expect("not lost");
+    for message in ["connection for commands lost", "connection for subscriptions lost", "cannot connect"] {
+        assert_eq!(record.wait_for(message, None).level, Level::WARN);
+    }
+    assert_eq!(record.wait_for("renewal failed", None).level, Level::WARN);
+    server.restart();
+    record.wait_for("subscriptions are back", None);
+
+    let all = format!("{:?}", record.0.lock().unwrap());
+    assert!(!all.contains("hunter2"), "{all}");
+}
