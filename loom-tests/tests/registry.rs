@@ -5,6 +5,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use latchwork::{Call, Inbox, Message, Registry, SubscribeError, Subscription, Transport};
 use loom::sync::Mutex;
@@ -447,4 +448,40 @@ fn listen(subscription: &Subscription<Server>) -> (Ran, latchwork::Listener) {
         move || assert!(!ran.0.swap(true, std::sync::atomic::Ordering::Relaxed), "run twice")
     });
     (ran, listener)
+}
+
+model! {
+    /// Who got the lock passes its turn on, saying that the lock is taken, and lets go of it: the next in line, who does not ask but
+    /// listens, hears of that, however soon it came.
+    turn_passed_on_vs_release {
+        let (server, registry) = registry();
+        let (winner, next) = (registry.subscribe(CHANNEL), registry.subscribe(CHANNEL));
+        server.inbox().ready();
+        // The line is made by its first user, in a cell of std's, which loom does not see: so before there are two.
+        assert!(is_ready(&mut Box::pin(next.turn())));
+        let holder = {
+            let server = server.clone();
+            thread::spawn(move || {
+                if let Poll::Ready(turn) = poll_once(&mut Box::pin(winner.turn())) {
+                    turn.pass_on(Some(Instant::now()));
+                    server.publish();
+                }
+            })
+        };
+        {
+            let mut turn = Box::pin(next.turn());
+            let mut asleep = Box::pin(next.latch().wait());
+            let taken = poll_once(&mut turn);
+            let told = matches!(&taken, Poll::Ready(turn) if turn.taken_until().is_some());
+            let early = told && answers(&mut asleep);
+            holder.join().unwrap();
+            let taken = if taken.is_ready() { taken } else { poll_once(&mut turn) };
+            let Poll::Ready(taken) = taken else { panic!("the turn was not passed on") };
+            // Without a word of it being taken, it was the first to have the turn, and asks.
+            assert!(taken.taken_until().is_none() || early || answers(&mut asleep), "the release was not heard");
+        }
+        drop(next);
+        assert_nothing_left(&server, &registry);
+    }
+    fails_without_the_look_at_the_counter: NoLookAtCounter, "the release was not heard";
 }
