@@ -124,13 +124,14 @@ impl<B: Backend> Inner<B> {
                 let answered = self.backend.runtime().now();
                 for ((number, hold), held) in turn.into_iter().zip(still_held) {
                     if held {
-                        event!(
-                            TRACE,
-                            lock = hold.key.name.as_str(),
-                            owner = hold.key.owner.as_str(),
-                            "renewed"
-                        );
-                        if !hold.renewed(answered, now.checked_add(lease)) {
+                        if hold.renewed(answered, now.checked_add(lease)) {
+                            event!(
+                                TRACE,
+                                lock = hold.key.name.as_str(),
+                                owner = hold.key.owner.as_str(),
+                                "renewed"
+                            );
+                        } else {
                             self.watchdog.watched.lock().take(number);
                         }
                     } else if self.watchdog.watched.lock().take(number).is_some() {
