@@ -3,55 +3,18 @@
 //!
 //! `LATCHWORK_SOAK_SECONDS` makes the soak at the end last longer than its two seconds.
 
+mod heap;
 mod script;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork::{Inbox, Latch, Message, Registry, SubscribeError, Subscription, Transport};
 
+use heap::{allocations, in_use};
 use script::{Script, poll};
-
-struct Counting;
-
-static IN_USE: AtomicIsize = AtomicIsize::new(0);
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all is passed on to the system's allocator, unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Ordering: Relaxed, figures to look at.
-        IN_USE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // Ordering: as above.
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // Ordering: as above.
-        IN_USE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn in_use() -> isize {
-    // Ordering: Relaxed; whoever asks has joined the threads that it asks about.
-    IN_USE.load(Ordering::Relaxed)
-}
-
-fn allocations() -> usize {
-    // Ordering: as above.
-    ALLOCATIONS.load(Ordering::Relaxed)
-}
 
 /// Keeps nothing, so that only the registry's own memory is seen.
 #[derive(Clone, Copy)]

@@ -1,48 +1,12 @@
 //! What waiting costs in memory, by an allocator that counts. One test to a process: the count is for all threads.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod heap;
+
 use std::pin::Pin;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 
+use heap::{allocations, in_use};
 use latchwork::{Acquire, AcquireOwned, AsyncSemaphore};
-
-struct Counting;
-
-static IN_USE: AtomicIsize = AtomicIsize::new(0);
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all is passed on to the system's allocator, unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Ordering: Relaxed, figures to look at.
-        IN_USE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // Ordering: as above.
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // Ordering: as above.
-        IN_USE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn in_use() -> isize {
-    // Ordering: Relaxed, one thread.
-    IN_USE.load(Ordering::Relaxed)
-}
-
-fn allocations() -> usize {
-    // Ordering: Relaxed, one thread.
-    ALLOCATIONS.load(Ordering::Relaxed)
-}
 
 fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_ready()

@@ -397,7 +397,8 @@ impl Queue {
         let frame = Frame::new(me);
         // What does not fit into the batch stays in our hand while the batch is woken.
         let left = self.hand_out(left, &frame);
-        let panicked = frame.wake_all();
+        let mut panicked = None;
+        frame.wake_all(&mut panicked);
         if left > 0 || !frame.is_worked_off() || panicked.is_some() {
             frame.leave_over(left);
             self.work_off(&frame, panicked);
@@ -426,12 +427,7 @@ impl Queue {
             }
             let left = self.hand_out_more(frame.take_left_over(), frame);
             frame.leave_over(left);
-            let another = frame.wake_all();
-            match panicked {
-                None => panicked = another,
-                // Dropping a second one would be foreign code once more.
-                Some(_) => std::mem::forget(another),
-            }
+            frame.wake_all(&mut panicked);
         }
         // A second panic would end the process.
         if let Some(payload) = panicked.filter(|_| !std::thread::panicking()) {

@@ -140,26 +140,24 @@ impl Frame {
         Some(unsafe { self.wakers[slot].replace(MaybeUninit::uninit()).assume_init() })
     }
 
-    /// Calls all wakers, those included that are put aside meanwhile. Of those that panic, returns the first one's payload.
+    /// Calls all wakers, those included that are put aside meanwhile. Of those that panic, keeps the first one's payload.
     #[inline]
-    pub(super) fn wake_all(&self) -> Option<Panic> {
-        let mut panicked = None;
+    pub(super) fn wake_all(&self, panicked: &mut Option<Panic>) {
         if self.len.get() == 0 {
-            return panicked;
+            return;
         }
         self.outer.set(INNERMOST.with(|innermost| innermost.replace(self)));
         while let Some(waker) = self.take() {
             // `wake` consumes the waker, so its being dropped is in here as well.
             if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
                 match panicked {
-                    None => panicked = Some(payload),
+                    None => *panicked = Some(payload),
                     // Dropping it is foreign code once more.
                     Some(_) => std::mem::forget(payload),
                 }
             }
         }
         INNERMOST.with(|innermost| innermost.set(self.outer.get()));
-        panicked
     }
 }
 

@@ -4,11 +4,8 @@ pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::future::block_on;
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::Arc;
-
-/// Models have no clock.
-pub(crate) fn block_on_until<F: Future>(future: F, _deadline: std::time::Instant) -> Option<F::Output> {
-    Some(block_on(future))
-}
+pub(super) use loom::sync::Mutex as PoisoningMutex;
+pub(super) use loom::sync::MutexGuard;
 
 pub(crate) mod atomic {
     pub(crate) use loom::sync::atomic::{
@@ -30,19 +27,5 @@ pub(crate) fn seq_cst_for_loom() {
     if !crate::fault::fault!(NoCommonOrder) {
         // Ordering: SeqCst, the one order that the real accesses have by themselves.
         loom::sync::atomic::fence(atomic::Ordering::SeqCst);
-    }
-}
-
-/// parking_lot's face (no poisoning) over loom's mutex.
-#[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
-
-impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self(loom::sync::Mutex::new(value))
-    }
-
-    pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -6,11 +6,8 @@ use self::atomic::{AtomicBool, Ordering};
 pub(crate) use shuttle::future::block_on;
 pub(crate) use shuttle::hint::spin_loop;
 pub(crate) use shuttle::sync::Arc;
-
-/// Models have no clock.
-pub(crate) fn block_on_until<F: Future>(future: F, _deadline: std::time::Instant) -> Option<F::Output> {
-    Some(block_on(future))
-}
+pub(super) use shuttle::sync::Mutex as PoisoningMutex;
+pub(super) use shuttle::sync::MutexGuard;
 
 pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{
@@ -58,19 +55,5 @@ impl<T> UnsafeCell<T> {
         assert!(!self.occupied.swap(true, Ordering::SeqCst), "two threads in one cell");
         let _inside = Inside(&self.occupied);
         f(self.value.get())
-    }
-}
-
-/// parking_lot's face (no poisoning) over shuttle's mutex.
-#[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
-
-impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self(shuttle::sync::Mutex::new(value))
-    }
-
-    pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -1,7 +1,6 @@
 //! A transport that records what it is asked for; the test plays the server.
 
-// Each test file uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
