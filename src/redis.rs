@@ -36,6 +36,7 @@ mod commands;
 mod error;
 mod keys;
 mod scripts;
+mod server;
 mod subscriptions;
 mod timeouts;
 #[cfg(feature = "tls")]

@@ -12,6 +12,7 @@ use crate::runtime::Runtime;
 use super::commands::Commands;
 use super::error::Error;
 use super::scripts::Scripts;
+use super::server::Server;
 use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
 use super::transport::RedisTransport;
@@ -98,11 +99,11 @@ impl RedisBuilder {
         let info = url::parse(url, cfg!(feature = "tls"))?;
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client = self.client(info.set_tcp_settings(tcp).set_redis_settings(resp3))?;
+        let server = Server::new(self.client(info.set_tcp_settings(tcp).set_redis_settings(resp3))?);
 
-        let commands = Arc::new(Commands::new(client.clone(), self.timeouts, runtime.clone()));
+        let commands = Arc::new(Commands::new(server.clone(), self.timeouts, runtime.clone()));
         commands.connect().await?;
-        let registry = Registry::new(RedisTransport::start(client, self.timeouts, &runtime));
+        let registry = Registry::new(RedisTransport::start(server, self.timeouts, &runtime));
         Ok(Redis { commands, scripts: Arc::new(Scripts::new()), registry, runtime })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind as Kind, FromRedisValue, PushInfo, PushKind, RedisError,
+    AsyncConnectionConfig, Cmd, ErrorKind as Kind, FromRedisValue, PushInfo, PushKind, RedisError,
     ServerErrorKind,
 };
 
@@ -17,13 +17,13 @@ use crate::sync::Mutex;
 
 use super::error::Error;
 use super::scripts::Script;
+use super::server::Server;
 use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
 
 /// Sends commands; all callers share one connection.
 pub(super) struct Commands {
-    client: Client,
-    address: String,
+    server: Server,
     timeouts: Timeouts,
     runtime: TokioRuntime,
     current: Arc<Mutex<Current>>,
@@ -65,10 +65,9 @@ struct Current {
 }
 
 impl Commands {
-    pub(super) fn new(client: Client, timeouts: Timeouts, runtime: TokioRuntime) -> Self {
-        let address = client.get_connection_info().addr().to_string();
+    pub(super) fn new(server: Server, timeouts: Timeouts, runtime: TokioRuntime) -> Self {
         let connecting = tokio::sync::Mutex::default();
-        Self { client, address, timeouts, runtime, current: Arc::default(), connecting }
+        Self { server, timeouts, runtime, current: Arc::default(), connecting }
     }
 
     /// Sees to it that there is a connection.
@@ -150,7 +149,7 @@ impl Commands {
     }
 
     fn failed(&self, request: Request<'_>, error: RedisError) -> Error {
-        Error::command(&self.address, &request.command(), error)
+        Error::command(self.server.address(), &request.command(), error)
     }
 
     /// The outer error: there is no connection. The inner one: what was met on it.
@@ -211,7 +210,7 @@ impl Commands {
                     current.connection = Some(connection.clone());
                     current.failure = None;
                 }
-                event!(DEBUG, server = self.address, attempt, "connected");
+                event!(DEBUG, server = self.server.address(), attempt, "connected");
                 Ok((connection, attempt))
             }
             Err(error) => {
@@ -224,8 +223,7 @@ impl Commands {
     }
 
     fn not_connected(&self, error: RedisError) -> Error {
-        let password = self.client.get_connection_info().redis_settings().password();
-        Error::connection(&self.address, error, password)
+        Error::connection(self.server.address(), error, self.server.password())
     }
 
     async fn establish(&self, attempt: u64) -> Result<Result<MultiplexedConnection, RedisError>, Error> {
@@ -240,9 +238,9 @@ impl Commands {
                 }
                 Ok(())
             });
-        let client = self.client.clone();
+        let server = self.server.clone();
         // On our own runtime: the connection's task lives where it is made, and the caller's may be a shorter-lived one.
-        let made = async move { client.get_multiplexed_async_connection_with_config(&config).await };
+        let made = async move { server.connect(&config).await };
         self.runtime.handle.spawn(made).await.map_err(|_| Error::runtime_ended())
     }
 }
@@ -261,7 +259,7 @@ fn drop_connection(current: &Mutex<Current>, attempt: u64) {
 impl fmt::Debug for Commands {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Commands")
-            .field("address", &self.address)
+            .field("address", &self.server.address())
             .field("connected", &self.current.lock().connection.is_some())
             .finish_non_exhaustive()
     }

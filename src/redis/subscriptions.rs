@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{AsyncConnectionConfig, Client, ErrorKind as Kind, PushInfo, PushKind, RedisError};
+use ::redis::{AsyncConnectionConfig, ErrorKind as Kind, PushInfo, PushKind, RedisError};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::transport::SubscribeError;
 
 use super::error::Error;
+use super::server::Server;
 use super::timeouts::Timeouts;
 use super::transport::{Wanted, dispatch};
 
@@ -26,12 +27,12 @@ const CHUNK: usize = 500;
 type Changes = mpsc::UnboundedReceiver<Arc<str>>;
 
 /// Keeps the server's subscriptions as `wanted`, through every loss of the connection, until the transport is dropped.
-pub(super) async fn supervise(client: Client, timeouts: Timeouts, wanted: Arc<Wanted>, mut changes: Changes) {
+pub(super) async fn supervise(server: Server, timeouts: Timeouts, wanted: Arc<Wanted>, mut changes: Changes) {
     let mut back_off = BACK_OFF.0;
     // Whether inboxes may have missed messages: not before the first connection.
     let mut lost_some = false;
     loop {
-        if let Ok(mut line) = Line::connect(&client, timeouts, &wanted).await
+        if let Ok(mut line) = Line::connect(&server, timeouts, &wanted).await
             && line.subscribe_all(lost_some).await.is_ok()
         {
             back_off = BACK_OFF.0;
@@ -67,15 +68,14 @@ enum End {
 /// One connection, and what it is subscribed to.
 struct Line {
     connection: MultiplexedConnection,
-    /// For errors.
-    address: String,
+    server: Server,
     broken: Arc<Notify>,
     wanted: Arc<Wanted>,
     subscribed: HashSet<Arc<str>>,
 }
 
 impl Line {
-    async fn connect(client: &Client, timeouts: Timeouts, wanted: &Arc<Wanted>) -> Result<Self, RedisError> {
+    async fn connect(server: &Server, timeouts: Timeouts, wanted: &Arc<Wanted>) -> Result<Self, RedisError> {
         let broken = Arc::new(Notify::new());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeouts.connect))
@@ -92,10 +92,9 @@ impl Line {
                     Ok(())
                 }
             });
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let address = client.get_connection_info().addr().to_string();
+        let connection = server.connect(&config).await?;
         let wanted = Arc::clone(wanted);
-        Ok(Self { connection, address, broken, wanted, subscribed: HashSet::new() })
+        Ok(Self { connection, server: server.clone(), broken, wanted, subscribed: HashSet::new() })
     }
 
     /// Subscribes to all that is wanted, and tells each inbox.
@@ -185,8 +184,11 @@ impl Line {
             Err(error) if is_refusal(&error) => {
                 let inbox = self.wanted.lock().remove(channel);
                 if let Some(inbox) = inbox {
-                    let error =
-                        Error::command(&self.address, ::redis::cmd("SUBSCRIBE").arg(&**channel), error);
+                    let error = Error::command(
+                        self.server.address(),
+                        ::redis::cmd("SUBSCRIBE").arg(&**channel),
+                        error,
+                    );
                     inbox.failed(SubscribeError::new(error));
                 }
                 Ok(())

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use ::redis::{Client, Msg, PushInfo, PushKind};
+use ::redis::{Msg, PushInfo, PushKind};
 use tokio::sync::mpsc;
 
 use crate::runtime::Runtime;
@@ -12,6 +12,7 @@ use crate::sync::Mutex;
 use crate::transport::{Inbox, Message, Transport};
 
 use super::keys;
+use super::server::Server;
 use super::subscriptions;
 use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
@@ -30,10 +31,10 @@ pub struct RedisTransport {
 pub(super) type Wanted = Mutex<HashMap<Arc<str>, Inbox>>;
 
 impl RedisTransport {
-    pub(super) fn start(client: Client, timeouts: Timeouts, runtime: &TokioRuntime) -> Self {
+    pub(super) fn start(server: Server, timeouts: Timeouts, runtime: &TokioRuntime) -> Self {
         let wanted = Arc::new(Wanted::default());
         let (changed, changes) = mpsc::unbounded_channel();
-        runtime.spawn(subscriptions::supervise(client, timeouts, Arc::clone(&wanted), changes));
+        runtime.spawn(subscriptions::supervise(server, timeouts, Arc::clone(&wanted), changes));
         Self { wanted, changed }
     }
 }
