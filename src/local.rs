@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
-use crate::lock::{Backend, HoldKey, LockName, Owner, Released, Tried};
+use crate::lock::{Backend, HandedOver, HoldKey, LockName, Owner, Released, Tried};
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
@@ -168,6 +168,30 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         }
         self.registry.transport().publish(name.as_str(), Message::Unlock);
         Ok(Released::Free)
+    }
+
+    async fn hand_over(
+        &self,
+        name: &LockName,
+        owner: &Owner,
+        next: &Owner,
+        lease: Duration,
+        fenced: bool,
+    ) -> Result<HandedOver, Infallible> {
+        let now = self.runtime.now();
+        let mut held = self.held.lock();
+        let next_token = held.last_token + 1;
+        let Some(hold) = held.alive(name, now) else { return Ok(HandedOver::NotHeld) };
+        if hold.owner != *next {
+            if hold.owner != *owner {
+                return Ok(HandedOver::NotHeld);
+            }
+            let token = fenced.then_some(next_token);
+            *hold = Hold { owner: next.clone(), count: 1, token, until: now.checked_add(lease) };
+        }
+        let token = hold.token;
+        held.last_token = held.last_token.max(token.unwrap_or(0));
+        Ok(HandedOver::Done { token: token.filter(|_| fenced) })
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Infallible> {

@@ -19,6 +19,9 @@
 //! out, an error and a dropped future included, leaves the subscription; an attempt that was under way when its future was
 //! dropped is finished in the background and undone.
 //!
+//! Who gives the lock back hands it to a waiter of the same client, if there is one: that is one command, without a message and
+//! without a second try. Limits see to it that other processes have their chance.
+//!
 //! # What is told to the store
 //!
 //! How many holds the owner *is to have*, and never "one more" or "one less": a command that is sent again after its reply
@@ -39,6 +42,7 @@
 //! | WARN | `renewal failed`, `holds`, `error` | the watchdog could not; it tries again soon |
 //! | WARN | `lost`, `why` | the watchdog found a hold lost |
 //! | DEBUG | `released` | a hold was given back, by `unlock` or a drop |
+//! | DEBUG | `handed over`, `to` | it was, and the owner `to` that waits here has the lock now |
 //! | WARN | `gave back what it did not hold` | somebody was inside although the lock was lost |
 //! | DEBUG | `connected`, `server`, `attempt` | there is a (new) connection for commands |
 //! | WARN | `cannot connect`, `error`, `attempt` | there is none |
@@ -59,13 +63,15 @@ mod holds;
 mod lease;
 mod name;
 mod owner;
+mod release;
 mod span;
 mod stats;
+mod successors;
 mod supervised;
 mod until;
 mod watchdog;
 
-pub use self::backend::{Backend, HoldKey, Released, Tried};
+pub use self::backend::{Backend, HandedOver, HoldKey, Released, Tried};
 pub use self::client::{Lock, LockClient, LockOptions};
 pub use self::error::LockError;
 pub use self::guard::Guard;

@@ -57,7 +57,7 @@ pub use self::error::{Error, ErrorKind};
 use self::scripts::Scripts;
 pub use self::tokio_runtime::TokioRuntime;
 pub use self::transport::RedisTransport;
-use crate::lock::{Backend, HoldKey, LockName, Owner, Released, Tried};
+use crate::lock::{Backend, HandedOver, HoldKey, LockName, Owner, Released, Tried};
 use crate::registry::Registry;
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
@@ -180,6 +180,27 @@ impl Backend for Redis {
         })
     }
 
+    async fn hand_over(
+        &self,
+        name: &LockName,
+        owner: &Owner,
+        next: &Owner,
+        lease: Duration,
+        fenced: bool,
+    ) -> Result<HandedOver, Error> {
+        let (script, args) = (&self.scripts.hand_over, [&*millis(lease), owner.as_str(), next.as_str()]);
+        let (reply, _): (Option<AcquireReply>, Sent) = if fenced {
+            self.commands.eval(script, &[name.as_str(), &keys::token(name.as_str())], &args).await?
+        } else {
+            self.commands.eval(script, &[name.as_str()], &args).await?
+        };
+        Ok(match reply {
+            None => HandedOver::Done { token: None },
+            Some(AcquireReply::Token(token)) => HandedOver::Done { token: Some(token) },
+            Some(AcquireReply::Left(_)) => HandedOver::NotHeld,
+        })
+    }
+
     async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
         let channel = self.channel(name);
         let args = [keys::UNLOCK_MESSAGE, keys::PUBLISH];
@@ -218,7 +239,7 @@ impl Backend for Redis {
     }
 }
 
-/// What `acquire.lua` returns, if not nil.
+/// What `acquire.lua` and `hand_over.lua` return, if not nil.
 enum AcquireReply {
     Left(i64),
     Token(u64),

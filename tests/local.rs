@@ -32,7 +32,9 @@ fn watchdog_timeout_must_be_a_lease() {
 
 #[tokio::test]
 async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
-    let client = LockClient::local();
+    // By messages only.
+    let options = LockOptions::default().hand_overs(0, Duration::ZERO);
+    let client = LockClient::with_options(Local::new(), &options).unwrap();
     let lock = client.get_lock("orders").unwrap();
     let guard = lock.lock().await.unwrap();
     let waits = tokio::spawn({

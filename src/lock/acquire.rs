@@ -1,13 +1,16 @@
 //! The loop: try, subscribe, wait for one's turn, try again, sleep until called or until the lease is over.
 //!
 //! Of all who wait for a lock in this process, one at a time competes for it: it alone sleeps on the entry's latch and asks the
-//! store. The others stand behind it, in the order in which they came, and cost the store nothing.
+//! store. The others stand behind it, in the order in which they came, and cost the store nothing. Whoever gives the lock back in
+//! this process may hand it to the first of them that sleeps: then nobody asks.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use crate::latch::Call;
 use crate::lock_entry::Turn;
 use crate::runtime::Runtime;
+use crate::unless::unless;
 
 use super::attempt::{Attempt, Claim};
 use super::backend::Backend;
@@ -15,6 +18,7 @@ use super::client::Lock;
 use super::error::LockError;
 use super::guard::Guard;
 use super::lease::Lease;
+use super::successors::Successor;
 use super::until::until;
 
 /// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
@@ -62,13 +66,26 @@ pub(super) async fn acquire<B: Backend>(
     };
 
     event!(DEBUG, lock = shared.name.as_str(), ?left, "waiting");
-    // From here on every way out leaves the subscription, and passes the turn on, by dropping them.
+    // From here on every way out leaves the subscription and the line, and passes the turn on, by dropping them.
+    let successor = Successor::join(shared, &claim);
     let turn = match claim.may_be_inside() {
         true => None,
-        false => match until(runtime, give_up, subscription.turn()).await {
-            Some(turn) => Some(turn),
-            None => return Ok(None),
-        },
+        false => {
+            let mut turn = pin!(subscription.turn());
+            loop {
+                successor.open();
+                match until(runtime, give_up, unless(turn.as_mut(), successor.told())).await {
+                    None => return Ok(None),
+                    Some(Some(turn)) => break Some(turn),
+                    // Somebody tried to hand us the lock. If that came to nothing, we stay where we are.
+                    Some(None) => {
+                        if let Some(guard) = until(runtime, give_up, successor.close()).await.flatten() {
+                            return Ok(Some(guard));
+                        }
+                    }
+                }
+            }
+        }
     };
     // Who had the turn before may know that the lock is taken: then there is no need to ask, only to hear of its release.
     let taken_until = turn.as_ref().and_then(Turn::taken_until).filter(|_| subscription.is_ready());
@@ -84,11 +101,24 @@ pub(super) async fn acquire<B: Backend>(
     let mut call: Option<Call<'_>> = None;
     loop {
         if let Some(left) = asleep {
-            call = until(runtime, look_again(left), subscription.latch().wait()).await;
+            successor.open();
+            let called = unless(subscription.latch().wait(), successor.told());
+            call = until(runtime, look_again(left), called).await.flatten();
             event!(TRACE, lock = shared.name.as_str(), called = call.is_some(), "woken");
-            if let Some(error) = subscription.failure() {
-                return Err(LockError::Subscribe(error));
+        }
+        match until(runtime, give_up, successor.close()).await {
+            None => return Ok(None),
+            Some(Some(guard)) => {
+                // A call that came as well may be about what happened after that: it goes on.
+                if let Some(turn) = turn {
+                    turn.pass_on(guard.deadline());
+                }
+                return Ok(Some(guard));
             }
+            Some(None) => {}
+        }
+        if let Some(error) = subscription.failure() {
+            return Err(LockError::Subscribe(error));
         }
         if is_over() {
             return Ok(None);

@@ -13,6 +13,7 @@ use super::hold::Hold;
 use super::holds::Turn;
 use super::lease::{Lease, LeaseError};
 use super::owner::Owner;
+use super::release::Here;
 use super::supervised::supervised;
 use super::until::until;
 
@@ -51,6 +52,22 @@ impl Claim {
         })
     }
 
+    pub(super) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    pub(super) fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
     /// Whether the owner can have the lock already, by another acquisition.
     pub(super) fn may_be_inside(&self) -> bool {
         self.explicit
@@ -80,16 +97,19 @@ impl Claim {
         let turn = self.owner.turn(&shared.name).await;
         // All of an owner's holds are one acquisition to the outside, and have one token.
         let mut known = turn.token().filter(|_| self.fenced);
+        let mut here = turn.here();
         let (mut sent, mut tried) = self.send(&shared, turn.holds() + 1, known).await;
         if let Ok(Tried::Lost) = tried {
             turn.lose_all();
-            known = None;
+            (known, here) = (None, None);
             (sent, tried) = self.send(&shared, 1, known).await;
         }
         match tried {
             Ok(Tried::Acquired { token }) => {
                 let key = HoldKey { name: shared.name.clone(), owner: self.owner };
-                let hold = Arc::new(Hold::new(key, known.or(token), sent.checked_add(self.lease)));
+                let deadline = sent.checked_add(self.lease);
+                let hold =
+                    Arc::new(Hold::new(key, known.or(token), deadline, here.unwrap_or(Here::since(sent))));
                 turn.add(&hold);
                 Ok(Attempt::Acquired(Guard::new(shared, hold, self.watched)))
             }
@@ -134,7 +154,7 @@ impl Claim {
 
 /// Makes the store agree with us again after an attempt whose answer was lost. It still is the attempt's turn, so no other change
 /// of this owner's can come in between. If it fails, the owner's next command states the right number, or the lease ends it.
-async fn undo<B: Backend>(shared: Arc<Shared<B>>, owner: Owner, turn: Turn) {
+pub(super) async fn undo<B: Backend>(shared: Arc<Shared<B>>, owner: Owner, turn: Turn) {
     if let Ok(Released::NotHeld) = shared.client.backend.release(&shared.name, &owner, turn.holds()).await {
         turn.lose_all();
     }

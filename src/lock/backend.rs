@@ -39,6 +39,20 @@ pub enum Released {
     NotHeld,
 }
 
+/// What handing a lock over came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandedOver {
+    /// The next owner has it now, once.
+    Done {
+        /// Its fencing token, if one was asked for.
+        token: Option<u64>,
+    },
+    /// The owner that was to hand it over did not have it, so nothing was changed.
+    NotHeld,
+    /// This store cannot do it in one step, and nothing was changed.
+    Unsupported,
+}
+
 /// One owner's hold on one name, as [`Backend::renew`] takes them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HoldKey {
@@ -132,6 +146,25 @@ pub trait Backend: Send + Sync + 'static {
         owner: &Owner,
         left: u64,
     ) -> impl Future<Output = Result<Released, Self::Error>> + Send;
+
+    /// Gives the lock from one owner, who has it once, to `next`, who waits for it in this process and has it once then, for `lease`
+    /// from now. As one step, and without a message: nobody but `next` is concerned. Run twice, it answers the same twice.
+    ///
+    /// It saves a command and a wake-up for each of many who wait here. A store that cannot do it leaves it out: then the lock is
+    /// given back, and whoever hears of that first has it.
+    ///
+    /// With `fenced`, what `next` acquires has a token: see [Fencing tokens](#fencing-tokens).
+    fn hand_over(
+        &self,
+        name: &LockName,
+        owner: &Owner,
+        next: &Owner,
+        lease: Duration,
+        fenced: bool,
+    ) -> impl Future<Output = Result<HandedOver, Self::Error>> + Send {
+        let _ = (name, owner, next, lease, fenced);
+        std::future::ready(Ok(HandedOver::Unsupported))
+    }
 
     /// Frees the lock, whoever has it. True if somebody had.
     fn force_release(&self, name: &LockName) -> impl Future<Output = Result<bool, Self::Error>> + Send;

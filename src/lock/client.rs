@@ -8,16 +8,15 @@ use crate::registry::Registry;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 use super::acquire;
-use super::backend::{Backend, Released};
+use super::backend::Backend;
 use super::error::LockError;
 use super::guard::Guard;
-use super::hold::Hold;
-use super::holds::Turn;
 use super::lease::{Lease, LeaseError};
 use super::name::{LockName, NameError};
 use super::owner::Owner;
 use super::span;
 use super::stats::{Counters, LockStats};
+use super::successors::Successors;
 use super::supervised::supervised;
 use super::watchdog::Watchdog;
 
@@ -50,6 +49,8 @@ pub(super) struct Inner<B: Backend> {
     pub(super) backend: B,
     pub(super) watchdog: Watchdog,
     pub(super) watchdog_timeout: Duration,
+    pub(super) successors: Successors<B>,
+    pub(super) hand_overs: HandOverLimit,
     id: String,
     next_owner: AtomicU64,
 }
@@ -58,6 +59,14 @@ pub(super) struct Inner<B: Backend> {
 #[derive(Clone, Debug)]
 pub struct LockOptions {
     watchdog_timeout: Duration,
+    hand_overs: HandOverLimit,
+}
+
+/// How long a lock may stay with one client while others may want it.
+#[derive(Clone, Debug)]
+pub(super) struct HandOverLimit {
+    pub(super) at_most: u32,
+    pub(super) within: Duration,
 }
 
 impl LockOptions {
@@ -71,11 +80,28 @@ impl LockOptions {
         self.watchdog_timeout = timeout;
         self
     }
+
+    /// How often in a row, and for how long, this client may hand a lock from one of its own waiters to the next, before it lets
+    /// everybody have a chance. 32 times and 100 ms by default; 0 times is never.
+    ///
+    /// Who gives a lock back while others of the same client wait for it hands it to the first of them, by one command and
+    /// without a message. Waiters of other processes do not hear of that, and are not let in. So after so many hand-overs, or
+    /// when the lock has been with this client for so long, it is given back in full: a message tells everybody, and whoever asks
+    /// first has it. With more, a crowd in one process costs the store less; with less, the other processes wait
+    /// less long.
+    #[must_use]
+    pub fn hand_overs(mut self, at_most: u32, within: Duration) -> Self {
+        self.hand_overs = HandOverLimit { at_most, within };
+        self
+    }
 }
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { watchdog_timeout: Duration::from_secs(30) }
+        Self {
+            watchdog_timeout: Duration::from_secs(30),
+            hand_overs: HandOverLimit { at_most: 32, within: Duration::from_millis(100) },
+        }
     }
 }
 
@@ -90,7 +116,7 @@ impl LockClient<crate::local::Local> {
 impl<B: Backend> LockClient<B> {
     /// A client over `backend`, with a uuid of its own.
     pub fn new(backend: B) -> Self {
-        Self::build(backend, LockOptions::default().watchdog_timeout)
+        Self::build(backend, LockOptions::default())
     }
 
     /// A client over `backend`, with a uuid of its own.
@@ -99,15 +125,18 @@ impl<B: Backend> LockClient<B> {
     ///
     /// [`LeaseError`] if the watchdog's timeout cannot be a lease.
     pub fn with_options(backend: B, options: &LockOptions) -> Result<Self, LeaseError> {
-        Ok(Self::build(backend, Lease::check(options.watchdog_timeout)?))
+        Lease::check(options.watchdog_timeout)?;
+        Ok(Self::build(backend, options.clone()))
     }
 
-    fn build(backend: B, watchdog_timeout: Duration) -> Self {
+    fn build(backend: B, options: LockOptions) -> Self {
         Self {
             inner: Arc::new(Inner {
                 backend,
                 watchdog: Watchdog::default(),
-                watchdog_timeout,
+                watchdog_timeout: options.watchdog_timeout,
+                successors: Successors::default(),
+                hand_overs: options.hand_overs,
                 id: uuid::Uuid::new_v4().to_string(),
                 next_owner: AtomicU64::new(1),
             }),
@@ -169,7 +198,8 @@ impl<B: Backend> Inner<B> {
 /// # Fairness
 ///
 /// In one process, who waits is served in the order in which it came, and newcomers stand behind; one at a time competes for
-/// the lock with other processes, where whoever asks first has it. Out of line come: an attempt that does not wait
+/// the lock with other processes, where whoever asks first has it. Once a process has the lock, its own waiters hand it on among
+/// themselves, within [limits](LockOptions::hand_overs). Out of line come: an attempt that does not wait
 /// ([`try_lock`](Self::try_lock)), and an explicit owner ([`owned_by`](Self::owned_by)), as those in line may be waiting for it to
 /// get in once more, and out again.
 ///
@@ -384,48 +414,6 @@ impl<B: Backend> Lock<B> {
     /// The owner to acquire by.
     pub(super) fn acquiring_owner(&self) -> Owner {
         self.owner.clone().unwrap_or_else(|| self.shared.client.new_owner())
-    }
-}
-
-impl<B: Backend> Shared<B> {
-    /// Gives `hold` back. It is over for us whatever the store says; if it says nothing, the owner's next command states the
-    /// right number, or the lease ends it.
-    pub(super) async fn release(&self, hold: &Arc<Hold>) -> Result<(), LockError> {
-        let owner = &hold.key.owner;
-        let turn = owner.turn(&self.name).await;
-        if !turn.take(hold) {
-            return Err(self.not_held(owner));
-        }
-        self.leave(owner, &turn, turn.holds()).await
-    }
-
-    /// Gives a hold of `owner` back that has no guard. It is over when the store has said so, and not before: nobody but the
-    /// caller can try again. An owner without any may still have what a guard could not give back.
-    async fn release_forgotten(&self, owner: &Owner) -> Result<(), LockError> {
-        let turn = owner.turn(&self.name).await;
-        self.leave(owner, &turn, turn.holds().saturating_sub(1)).await?;
-        turn.take_forgotten();
-        Ok(())
-    }
-
-    /// Leaves `owner` so many holds.
-    async fn leave(&self, owner: &Owner, turn: &Turn, left: u64) -> Result<(), LockError> {
-        match self.client.backend.release(&self.name, owner, left).await {
-            Ok(Released::Free | Released::StillHeld) => {
-                event!(DEBUG, lock = self.name.as_str(), owner = owner.as_str(), "released");
-                Ok(())
-            }
-            Ok(Released::NotHeld) => {
-                turn.lose_all();
-                Err(self.not_held(owner))
-            }
-            Err(error) => Err(LockError::backend(error)),
-        }
-    }
-
-    fn not_held(&self, owner: &Owner) -> LockError {
-        event!(WARN, lock = self.name.as_str(), owner = owner.as_str(), "gave back what it did not hold");
-        LockError::NotHeld { name: self.name.clone(), owner: owner.clone() }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::runtime::Runtime;
 use crate::sync::{Event, Mutex};
 
 use super::backend::HoldKey;
+use super::release::Here;
 use super::until::until;
 
 /// Why a hold is over although its guard lives.
@@ -36,6 +37,7 @@ pub(super) struct Hold {
     pub(super) key: HoldKey,
     /// The fencing token, if one was asked for.
     pub(super) token: Option<u64>,
+    pub(super) here: Here,
     state: Mutex<State>,
     /// Tells everyone that `lost` was set.
     told: Event,
@@ -62,10 +64,11 @@ impl State {
 }
 
 impl Hold {
-    pub(super) fn new(key: HoldKey, token: Option<u64>, deadline: Option<Instant>) -> Self {
+    pub(super) fn new(key: HoldKey, token: Option<u64>, deadline: Option<Instant>, here: Here) -> Self {
         Self {
             key,
             token,
+            here,
             state: Mutex::new(State { deadline, unanswered: false, lost: None, forgotten: false }),
             told: Event::new(),
         }
@@ -136,7 +139,7 @@ impl Hold {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Hold, HoldKey, Lost};
+    use super::{Here, Hold, HoldKey, Lost};
     use crate::lock::{LockName, Owner};
 
     #[test]
@@ -144,7 +147,7 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let key = HoldKey { name: LockName::new("hold").unwrap(), owner: Owner::new("client", 1) };
-        let hold = Hold::new(key, None, Some(at(30)));
+        let hold = Hold::new(key, None, Some(at(30)), Here::since(start));
         assert!(hold.renewing(at(10)));
         assert!(hold.renewed(at(29), Some(at(40))));
         assert!(hold.renewing(at(20)));
@@ -160,7 +163,7 @@ mod tests {
     fn lease_that_ends_with_no_renewal_under_way_has_expired() {
         let start = Instant::now();
         let key = HoldKey { name: LockName::new("hold").unwrap(), owner: Owner::new("client", 1) };
-        let hold = Hold::new(key, None, Some(start));
+        let hold = Hold::new(key, None, Some(start), Here::since(start));
         assert!(!hold.renewing(start));
         assert_eq!(hold.lost_at(start), Some(Lost::Expired));
     }

@@ -13,6 +13,7 @@ use crate::sync::Mutex;
 use super::hold::{Hold, Lost};
 use super::name::LockName;
 use super::owner::Owner;
+use super::release::Here;
 
 /// What one owner has. A name is in it while the owner holds it or somebody changes that.
 #[derive(Default)]
@@ -60,6 +61,13 @@ impl Owner {
         let permit = Arc::clone(&at.record.turn).acquire_owned().await;
         Turn { _permit: permit.expect("a turn's semaphore is never closed"), at }
     }
+
+    /// The turn, unless somebody has it or waits for it.
+    pub(super) fn try_turn(&self, name: &LockName) -> Option<Turn> {
+        let at = Interest { owner: self.clone(), name: name.clone(), record: self.holds().record(name) };
+        let permit = Arc::clone(&at.record.turn).try_acquire_owned().ok()?;
+        Some(Turn { _permit: permit, at })
+    }
 }
 
 impl Turn {
@@ -71,6 +79,11 @@ impl Turn {
     /// The token that the owner has the lock by, if it asked for one and its guard lives.
     pub(super) fn token(&self) -> Option<u64> {
         self.at.record.held.lock().iter().find_map(|held| held.upgrade()?.token)
+    }
+
+    /// Since when the owner has the lock.
+    pub(super) fn here(&self) -> Option<Here> {
+        self.at.record.held.lock().iter().find_map(|held| Some(held.upgrade()?.here))
     }
 
     pub(super) fn add(&self, hold: &Arc<Hold>) {
@@ -121,6 +134,8 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
+    use std::time::Instant;
+
     use super::super::backend::HoldKey;
     use super::*;
 
@@ -136,7 +151,8 @@ mod tests {
     }
 
     fn a_hold(owner: &Owner, name: &LockName) -> Arc<Hold> {
-        Arc::new(Hold::new(HoldKey { name: name.clone(), owner: owner.clone() }, None, None))
+        let key = HoldKey { name: name.clone(), owner: owner.clone() };
+        Arc::new(Hold::new(key, None, None, Here::since(Instant::now())))
     }
 
     #[test]

@@ -8,6 +8,8 @@ use crate::counter::Counter;
 pub struct LockStats {
     /// Times the lock was taken.
     pub acquisitions: u64,
+    /// Times that who gave it back handed it to a waiter of the same client, by one command and without a message.
+    pub hand_overs: u64,
     /// Messages that woke a waiter which then got the lock.
     pub wakes_wanted: u64,
     /// Messages that woke a waiter which then found the lock held by somebody else.
@@ -17,6 +19,7 @@ pub struct LockStats {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) acquisitions: Counter,
+    pub(super) hand_overs: Counter,
     pub(super) wakes_wanted: Counter,
     pub(super) wakes_wasted: Counter,
 }
@@ -25,6 +28,7 @@ impl Counters {
     pub(super) fn snapshot(&self) -> LockStats {
         LockStats {
             acquisitions: self.acquisitions.get(),
+            hand_overs: self.hand_overs.get(),
             wakes_wanted: self.wakes_wanted.get(),
             wakes_wasted: self.wakes_wasted.get(),
         }

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::{
-    Backend, Guard, HoldKey, Lease, LeaseError, Lock, LockClient, LockError, LockName, LockOptions, Lost,
-    NameError, Owner, Released, Tried,
+    Backend, Guard, HandedOver, HoldKey, Lease, LeaseError, Lock, LockClient, LockError, LockName,
+    LockOptions, Lost, NameError, Owner, Released, Tried,
 };
 use tokio::time::timeout;
 
@@ -57,6 +57,11 @@ macro_rules! conformance {
             bad_names_and_leases_are_refused
             dropped_unlock_still_unlocks
             future_dropped_at_any_poll_leaves_nothing
+            successor_dropped_at_any_poll_leaves_nothing
+            handing_over_twice_counts_once
+            waiters_hand_the_lock_on
+            hand_overs_are_bounded
+            hand_over_of_a_lost_lock_changes_nothing
             waiters_are_served_in_the_order_in_which_they_came
             tasks_take_turns
         }
@@ -97,6 +102,11 @@ async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
 fn interested<B: Backend>(client: &LockClient<B>, channel: &str) -> usize {
     // Our own look is one of them.
     client.registry().join(channel).map_or(0, |look| look.acquired() - 1)
+}
+
+/// How many of those have asked, and sleep until they are told something.
+fn asleep<B: Backend>(client: &LockClient<B>, channel: &str) -> usize {
+    client.registry().join(channel).map_or(0, |look| look.latch().waiters() + look.waiters_for_their_turn())
 }
 
 async fn assert_nothing_left<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) {
@@ -521,8 +531,21 @@ pub(crate) async fn dropped_unlock_still_unlocks<S: Store>(store: &S) {
 /// A waiter is dropped after its n-th poll, for every n that it takes to get the lock: it leaves no subscription, no interest
 /// and no lock behind, and a message that it was woken by reaches the waiter behind it.
 pub(crate) async fn future_dropped_at_any_poll_leaves_nothing<S: Store>(store: &S) {
+    dropped_at_any_poll(store, async |_| store.client().await).await;
+}
+
+/// The same, if who gives the lock back can hand it to the waiter.
+pub(crate) async fn successor_dropped_at_any_poll_leaves_nothing<S: Store>(store: &S) {
+    dropped_at_any_poll(store, async |client| client.clone()).await;
+}
+
+async fn dropped_at_any_poll<S: Store>(
+    store: &S,
+    holder: impl AsyncFn(&LockClient<S::Backend>) -> LockClient<S::Backend>,
+) {
     for polls in 0..1000 {
-        let (holder, client) = (store.client().await, store.client().await);
+        let client = store.client().await;
+        let holder = holder(&client).await;
         let name = fresh_name();
         let held = holder.get_lock(&name).unwrap().lock().await.unwrap();
         let lock = client.get_lock(&name).unwrap();
@@ -582,6 +605,128 @@ impl<F: Future> Future for DropAfter<F> {
         self.future = None;
         Poll::Ready(None)
     }
+}
+
+pub(crate) async fn handing_over_twice_counts_once<S: Store>(store: &S) {
+    const LEASE: Duration = Duration::from_secs(30);
+    let client = store.client().await;
+    let backend = client.backend();
+    let [one, next, last] = [(); 3].map(|()| client.owner());
+    let name = LockName::new(&fresh_name()).unwrap();
+    let hand_over = async |owner: &Owner, next: &Owner, fenced| {
+        backend.hand_over(&name, owner, next, LEASE, fenced).await.unwrap()
+    };
+    match hand_over(&one, &next, false).await {
+        HandedOver::NotHeld => {}
+        HandedOver::Unsupported => return,
+        done @ HandedOver::Done { .. } => panic!("nobody had it, and it was handed over: {done:?}"),
+    }
+    backend.try_acquire(&name, &one, 1, LEASE * 2, false).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(hand_over(&one, &next, false).await, HandedOver::Done { token: None });
+        assert_eq!(backend.hold_count(&name, &one).await.unwrap(), 0);
+        assert_eq!(backend.hold_count(&name, &next).await.unwrap(), 1);
+        let left = backend.remaining(&name).await.unwrap().unwrap();
+        assert!(left <= LEASE && left > LEASE / 2, "not the lease of who has it: {left:?}");
+    }
+    assert_eq!(hand_over(&one, &last, false).await, HandedOver::NotHeld);
+    assert_eq!(backend.hold_count(&name, &next).await.unwrap(), 1);
+    // With tokens.
+    let token = async |owner: &Owner, next: &Owner| match hand_over(owner, next, true).await {
+        HandedOver::Done { token: Some(token) } => token,
+        other => panic!("no token: {other:?}"),
+    };
+    let first = token(&next, &last).await;
+    assert_eq!(token(&next, &last).await, first);
+    let second = token(&last, &one).await;
+    assert!(second > first);
+    assert_eq!(backend.release(&name, &one, 0).await.unwrap(), Released::Free);
+    match backend.try_acquire(&name, &one, 1, LEASE, true).await.unwrap() {
+        Tried::Acquired { token: Some(token) } => assert!(token > second),
+        other => panic!("no token: {other:?}"),
+    }
+    assert_eq!(backend.release(&name, &one, 0).await.unwrap(), Released::Free);
+}
+
+/// A holder and eight waiters of one client, until all have had the lock: how often it was handed over. `None` if the backend
+/// does not do that.
+async fn hand_overs<S: Store>(store: &S, options: LockOptions, some_owned: bool) -> Option<u64> {
+    const WAITERS: usize = 8;
+    let client = store.client_with(&options).await;
+    let lock = client.get_lock(&fresh_name()).unwrap().fenced();
+    let (backend, one, next) = (client.backend(), client.owner(), client.owner());
+    let channel = backend.channel(lock.name());
+    let second = Duration::from_secs(1);
+    if backend.hand_over(lock.name(), &one, &next, second, false).await.unwrap() == HandedOver::Unsupported {
+        return None;
+    }
+    let mut guard = lock.lock().await.unwrap();
+    let mut line = Vec::new();
+    for number in 0..WAITERS {
+        // Whoever has an owner may be handed the lock as well.
+        let lock = if some_owned && number % 3 == 1 { lock.owned_by(&client.owner()) } else { lock.clone() };
+        line.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
+        eventually("waiting", async || interested(&client, &channel) == number + 1).await;
+    }
+    // All of them asleep, or in line for their turn: then nobody asks any more.
+    eventually("sleep", async || asleep(&client, &channel) == WAITERS).await;
+    for next in line {
+        let token = guard.fencing_token();
+        guard.unlock().await.unwrap();
+        guard = soon("the next one's turn", next).await.unwrap();
+        assert!(guard.fencing_token() > token);
+        assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
+    }
+    guard.unlock().await.unwrap();
+    assert_nothing_left(store, &client, &lock).await;
+    Some(lock.stats().hand_overs)
+}
+
+pub(crate) async fn waiters_hand_the_lock_on<S: Store>(store: &S) {
+    let options = LockOptions::default().hand_overs(u32::MAX, Duration::from_secs(3600));
+    if let Some(hand_overs) = hand_overs(store, options, true).await {
+        assert_eq!(hand_overs, 8);
+    }
+}
+
+pub(crate) async fn hand_overs_are_bounded<S: Store>(store: &S) {
+    let hour = Duration::from_secs(3600);
+    // Of eight waiters, the fourth and the eighth have to ask for it.
+    for (at_most, within, expected) in [(3, hour, 6), (0, hour, 0), (3, Duration::ZERO, 0)] {
+        let options = LockOptions::default().hand_overs(at_most, within);
+        if let Some(hand_overs) = hand_overs(store, options, false).await {
+            assert_eq!(hand_overs, expected, "{at_most} times within {within:?}");
+        }
+    }
+}
+
+pub(crate) async fn hand_over_of_a_lost_lock_changes_nothing<S: Store>(store: &S) {
+    let (client, other) = (store.client().await, store.client().await);
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let channel = client.backend().channel(lock.name());
+    let guard = lock.lock().await.unwrap();
+    let waits = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    eventually("sleep", async || asleep(&client, &channel) == 1).await;
+    // Somebody else has it by now, and nobody here has heard of it.
+    let (theirs, minute) = (other.owner(), Duration::from_secs(60));
+    let backend = other.backend();
+    match backend.hand_over(lock.name(), guard.owner(), &theirs, minute, false).await.unwrap() {
+        HandedOver::Done { .. } => {}
+        HandedOver::Unsupported => {
+            waits.abort();
+            return;
+        }
+        HandedOver::NotHeld => panic!("the guard has it"),
+    }
+    assert!(guard.unlock().await.unwrap_err().is_not_held());
+    assert_eq!(lock.hold_count(&theirs).await.unwrap(), 1);
+    backend.release(lock.name(), &theirs, 0).await.unwrap();
+    soon("the lock", waits).await.unwrap().unlock().await.unwrap();
+    assert_eq!(lock.stats().hand_overs, 0);
+    assert_nothing_left(store, &client, &lock).await;
 }
 
 /// Many tasks of two clients add to a number by reading it, awaiting, and writing it back.

@@ -6,6 +6,7 @@
 
 mod day;
 mod flushed;
+mod handed_over;
 mod killed;
 mod lost_replies;
 mod paused;

@@ -1,0 +1,138 @@
+//! Giving a hold back: to a successor, to whoever asks first, or to the owner's own outer hold.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::runtime::Runtime;
+
+use super::attempt::undo;
+use super::backend::{Backend, HandedOver, HoldKey, Released};
+use super::client::Shared;
+use super::error::LockError;
+use super::hold::Hold;
+use super::holds::Turn;
+use super::owner::Owner;
+use super::successors::Chosen;
+
+impl<B: Backend> Shared<B> {
+    /// Gives `hold` back. It is over for us whatever the store says; if it says nothing, the owner's next command states the
+    /// right number, or the lease ends it.
+    pub(super) async fn release(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<(), LockError> {
+        let owner = &hold.key.owner;
+        let turn = owner.turn(&self.name).await;
+        if !turn.take(hold) {
+            return Err(self.not_held(owner));
+        }
+        let left = turn.holds();
+        if left == 0
+            && self.may_stay(hold)
+            && let Some(chosen) = self.client.successors.choose(&self.name)
+        {
+            return self.hand_over(hold, &turn, chosen).await;
+        }
+        self.leave(owner, &turn, left).await
+    }
+
+    /// Gives a hold of `owner` back that has no guard. It is over when the store has said so, and not before: nobody but the
+    /// caller can try again. An owner without any may still have what a guard could not give back.
+    pub(super) async fn release_forgotten(&self, owner: &Owner) -> Result<(), LockError> {
+        let turn = owner.turn(&self.name).await;
+        self.leave(owner, &turn, turn.holds().saturating_sub(1)).await?;
+        turn.take_forgotten();
+        Ok(())
+    }
+
+    /// Leaves `owner` so many holds.
+    async fn leave(&self, owner: &Owner, turn: &Turn, left: u64) -> Result<(), LockError> {
+        match self.client.backend.release(&self.name, owner, left).await {
+            Ok(Released::Free | Released::StillHeld) => {
+                event!(DEBUG, lock = self.name.as_str(), owner = owner.as_str(), "released");
+                Ok(())
+            }
+            Ok(Released::NotHeld) => {
+                turn.lose_all();
+                Err(self.not_held(owner))
+            }
+            Err(error) => Err(LockError::backend(error)),
+        }
+    }
+
+    /// Whether the lock may go to one more of this client's own before the others have a chance.
+    fn may_stay(&self, hold: &Hold) -> bool {
+        let limit = &self.client.hand_overs;
+        let here = self.client.backend.runtime().now().saturating_duration_since(hold.here.since);
+        hold.here.hand_overs < limit.at_most && here < limit.within
+    }
+
+    /// Gives the lock from `hold`, its owner's last one, to the chosen one.
+    async fn hand_over(
+        self: &Arc<Self>,
+        hold: &Hold,
+        turn: &Turn,
+        chosen: Chosen<B>,
+    ) -> Result<(), LockError> {
+        let backend = &self.client.backend;
+        let (owner, claim) = (&hold.key.owner, chosen.claim().clone());
+        let sent = backend.runtime().now();
+        let answer = backend.hand_over(&self.name, owner, claim.owner(), claim.lease(), claim.is_fenced());
+        match answer.await {
+            Ok(HandedOver::Done { token }) => {
+                event!(
+                    DEBUG,
+                    lock = self.name.as_str(),
+                    owner = owner.as_str(),
+                    to = claim.owner().as_str(),
+                    "handed over"
+                );
+                self.counters.hand_overs.add_one();
+                let key = HoldKey { name: self.name.clone(), owner: claim.owner().clone() };
+                let deadline = sent.checked_add(claim.lease());
+                let next = Hold::new(key, token, deadline, hold.here.and_one_more());
+                chosen.give(next);
+                Ok(())
+            }
+            Ok(HandedOver::NotHeld) => {
+                turn.lose_all();
+                Err(self.not_held(owner))
+            }
+            Ok(HandedOver::Unsupported) => {
+                chosen.reopen();
+                self.leave(owner, turn, 0).await
+            }
+            // The chosen one finds out for itself whether it has the lock: its next attempt counts once. Only, it may be gone.
+            Err(error) if backend.may_have_run(&error) => {
+                if let Some(turn) = chosen.refuse() {
+                    backend.runtime().spawn(undo(Arc::clone(self), claim.owner().clone(), turn));
+                }
+                Err(LockError::backend(error))
+            }
+            // A server that refuses this may still let the lock go.
+            Err(_did_not_run) => {
+                drop(chosen);
+                self.leave(owner, turn, 0).await
+            }
+        }
+    }
+
+    pub(super) fn not_held(&self, owner: &Owner) -> LockError {
+        event!(WARN, lock = self.name.as_str(), owner = owner.as_str(), "gave back what it did not hold");
+        LockError::NotHeld { name: self.name.clone(), owner: owner.clone() }
+    }
+}
+
+/// For how long a lock has been with one client's owners without a break.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Here {
+    hand_overs: u32,
+    since: Instant,
+}
+
+impl Here {
+    pub(super) fn since(since: Instant) -> Self {
+        Self { hand_overs: 0, since }
+    }
+
+    fn and_one_more(self) -> Self {
+        Self { hand_overs: self.hand_overs + 1, ..self }
+    }
+}
