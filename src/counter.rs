@@ -16,7 +16,7 @@ impl Counter {
         self.add(1_usize.wrapping_neg());
     }
 
-    fn add(&self, more: usize) {
+    pub(crate) fn add(&self, more: usize) {
         // To the model checker each step on an atomic is one more fork in the road, and this one leads nowhere.
         if !cfg!(latchwork_loom) {
             // Ordering: Relaxed, a figure to look at; nothing is read through it.

@@ -69,8 +69,8 @@ pub use crate::latch::{Call, Latch};
 #[cfg(feature = "lock")]
 #[doc(inline)]
 pub use crate::lock::{
-    Backend, Guard, HandedOver, HoldKey, Lease, LeaseError, Lock, LockClient, LockError, LockName,
-    LockOptions, LockStats, Lost, NameError, Owner, Released, Tried,
+    Backend, Guard, HandedOver, Histogram, HoldKey, Lease, LeaseError, Lock, LockClient, LockError, LockName,
+    LockOptions, LockStats, Lost, Metrics, NameError, Owner, Released, Tried,
 };
 #[doc(inline)]
 pub use crate::lock_entry::{Listener, LockEntry, Turn};

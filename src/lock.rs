@@ -40,10 +40,9 @@
 //! | DEBUG | `acquired`, `watched` | a guard is made |
 //! | TRACE | `renewed` | the watchdog extended the lease |
 //! | WARN | `renewal failed`, `holds`, `error` | the watchdog could not; it tries again soon |
-//! | WARN | `lost`, `why` | the watchdog found a hold lost |
+//! | WARN | `lost`, `why` | a hold was found lost: by the watchdog, or by who looked |
 //! | DEBUG | `released` | a hold was given back, by `unlock` or a drop |
 //! | DEBUG | `handed over`, `to` | it was, and the owner `to` that waits here has the lock now |
-//! | WARN | `gave back what it did not hold` | somebody was inside although the lock was lost |
 //! | DEBUG | `connected`, `server`, `attempt` | there is a (new) connection for commands |
 //! | WARN | `cannot connect`, `error`, `attempt` | there is none |
 //! | WARN | `connection for commands lost` | the next command makes a new one |
@@ -58,9 +57,11 @@ mod backend;
 mod client;
 mod error;
 mod guard;
+mod histogram;
 mod hold;
 mod holds;
 mod lease;
+mod metrics;
 mod name;
 mod owner;
 mod release;
@@ -68,6 +69,7 @@ mod span;
 mod stats;
 mod successors;
 mod supervised;
+mod tenure;
 mod until;
 mod watchdog;
 
@@ -75,8 +77,10 @@ pub use self::backend::{Backend, HandedOver, HoldKey, Released, Tried};
 pub use self::client::{Lock, LockClient, LockOptions};
 pub use self::error::LockError;
 pub use self::guard::Guard;
+pub use self::histogram::Histogram;
 pub use self::hold::Lost;
 pub use self::lease::{Lease, LeaseError};
+pub use self::metrics::Metrics;
 pub use self::name::{LockName, NameError};
 pub use self::owner::Owner;
 pub use self::stats::LockStats;

@@ -57,6 +57,7 @@ pub use self::error::{Error, ErrorKind};
 use self::scripts::Scripts;
 pub use self::tokio_runtime::TokioRuntime;
 pub use self::transport::RedisTransport;
+use crate::counter::Counter;
 use crate::lock::{Backend, HandedOver, HoldKey, LockName, Owner, Released, Tried};
 use crate::registry::Registry;
 
@@ -86,6 +87,7 @@ pub struct Redis {
     scripts: Arc<Scripts>,
     registry: Registry<RedisTransport>,
     runtime: TokioRuntime,
+    reconnects: Arc<Counter>,
 }
 
 impl Redis {
@@ -138,6 +140,10 @@ impl Backend for Redis {
 
     fn channel(&self, name: &LockName) -> String {
         keys::channel(name.as_str())
+    }
+
+    fn reconnects(&self) -> u64 {
+        self.reconnects.get()
     }
 
     fn may_have_run(&self, error: &Error) -> bool {
@@ -257,9 +263,10 @@ impl FromRedisValue for AcquireReply {
 /// What PTTL says of a key that is not there.
 const NO_SUCH_KEY: i64 = -2;
 
-/// A lease as Redis takes it. `Lease::check` has seen to it that it is at least 1 and fits.
+/// A lease as Redis takes it: rounded up, as it must not end there before it does here. `Lease::check` has seen to it that it is at
+/// least 1 and fits.
 fn millis(lease: Duration) -> String {
-    lease.as_millis().to_string()
+    lease.as_nanos().div_ceil(1_000_000).to_string()
 }
 
 /// A PTTL reply: milliseconds, or −1 for a key without an end.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::lock::{Backend, LeaseError, LockOptions, NameError, Owner};
+use crate::lock::{Backend, LeaseError, LockOptions, Metrics, NameError, Owner};
 use crate::registry::Registry;
 
 use super::Lock;
@@ -92,6 +92,11 @@ impl<B: Backend> LockClient<B> {
     /// The client's uuid as text, the first half of its owners' names.
     pub fn id(&self) -> &str {
         self.inner.id()
+    }
+
+    /// What happened through this client so far, by tasks and threads.
+    pub fn metrics(&self) -> Metrics {
+        self.inner.metrics()
     }
 
     /// The backend that was given to [`new`](Self::new).

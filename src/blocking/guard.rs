@@ -72,11 +72,20 @@ impl<B: Backend> Guard<B> {
         block_on(self.inner.lost_timeout(timeout))
     }
 
+    /// Asks the store whether the lock is still held. See [`Guard::ensure_held`](crate::Guard::ensure_held).
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] if the hold is lost. [`LockError::Backend`] if the store could not be asked.
+    pub fn ensure_held(&self) -> Result<(), LockError> {
+        block_on(self.inner.ensure_held())
+    }
+
     /// Gives this hold back.
     ///
     /// # Errors
     ///
-    /// [`LockError::NotHeld`] if the owner did not have the lock any more. [`LockError::Backend`] if the command failed; the lock
+    /// [`LockError::Lost`] if the owner did not have the lock any more. [`LockError::Backend`] if the command failed; the lock
     /// is no longer renewed then, so it is free when its lease is over.
     pub fn unlock(self) -> Result<(), LockError> {
         block_on(self.inner.unlock())

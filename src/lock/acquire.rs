@@ -30,6 +30,24 @@ pub(super) async fn acquire<B: Backend>(
     lease: Lease,
     wait: Option<Duration>,
 ) -> Result<Option<Guard<B>>, LockError> {
+    let client = &lock.shared.client;
+    let begun = client.backend.runtime().now();
+    let acquired = wait_for(lock, lease, wait).await;
+    match &acquired {
+        Ok(Some(_)) => {
+            client.recorder.waits.add(client.backend.runtime().now().saturating_duration_since(begun));
+        }
+        Ok(None) => client.recorder.given_up.add_one(),
+        Err(_) => {}
+    }
+    acquired
+}
+
+async fn wait_for<B: Backend>(
+    lock: &Lock<B>,
+    lease: Lease,
+    wait: Option<Duration>,
+) -> Result<Option<Guard<B>>, LockError> {
     let shared = &lock.shared;
     let client = &shared.client;
     let runtime = client.backend.runtime();
@@ -138,6 +156,7 @@ pub(super) async fn acquire<B: Backend>(
         }
         match attempt {
             Attempt::Acquired(guard) => {
+                client.recorder.hand_overs_remote.add_one();
                 if let Some(turn) = turn {
                     turn.pass_on(guard.deadline());
                 }

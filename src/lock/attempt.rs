@@ -13,8 +13,8 @@ use super::hold::Hold;
 use super::holds::Turn;
 use super::lease::{Lease, LeaseError};
 use super::owner::Owner;
-use super::release::Here;
 use super::supervised::supervised;
+use super::tenure::Tenure;
 use super::until::until;
 
 /// Who wants the lock, and for how long: the same for every attempt of one acquisition.
@@ -40,7 +40,7 @@ pub(super) enum Attempt<B: Backend> {
 impl Claim {
     pub(super) fn new<B: Backend>(lock: &Lock<B>, lease: Lease) -> Result<Self, LeaseError> {
         let (lease, watched) = match lease {
-            Lease::Watched => (lock.shared.client.watchdog_timeout, true),
+            Lease::Watched => (lock.shared.client.watched_lease(), true),
             Lease::For(lease) => (Lease::check(lease)?, false),
         };
         Ok(Self {
@@ -95,21 +95,22 @@ impl Claim {
 
     async fn ask<B: Backend>(self, shared: Arc<Shared<B>>) -> Result<Attempt<B>, B::Error> {
         let turn = self.owner.turn(&shared.name).await;
-        // All of an owner's holds are one acquisition to the outside, and have one token.
+        // All of an owner's holds are one acquisition to the outside, and have one token and one tenure.
         let mut known = turn.token().filter(|_| self.fenced);
-        let mut here = turn.here();
-        let (mut sent, mut tried) = self.send(&shared, turn.holds() + 1, known).await;
+        let mut tenure = turn.tenure();
+        let (mut sent, mut tried) = self.send(&shared, turn.holds() + 1, known, tenure).await;
         if let Ok(Tried::Lost) = tried {
             turn.lose_all();
-            (known, here) = (None, None);
-            (sent, tried) = self.send(&shared, 1, known).await;
+            (known, tenure) = (None, None);
+            (sent, tried) = self.send(&shared, 1, None, None).await;
         }
         match tried {
             Ok(Tried::Acquired { token }) => {
                 let key = HoldKey { name: shared.name.clone(), owner: self.owner };
-                let deadline = sent.checked_add(self.lease);
-                let hold =
-                    Arc::new(Hold::new(key, known.or(token), deadline, here.unwrap_or(Here::since(sent))));
+                let tenure = tenure.unwrap_or_else(|| Tenure::new(sent.at, shared.client.max_hold));
+                let (token, deadline) = (known.or(token), sent.at.checked_add(sent.lease));
+                let recorder = Arc::clone(&shared.client.recorder);
+                let hold = Arc::new(Hold::new(key, token, deadline, tenure, recorder));
                 turn.add(&hold);
                 Ok(Attempt::Acquired(Guard::new(shared, hold, self.watched)))
             }
@@ -137,19 +138,31 @@ impl Claim {
         }
     }
 
-    /// The answer, and the time before the command was sent: the store counts the lease from later, so a deadline counted from
-    /// it is never the later one.
+    /// The answer, and what it was the answer to.
     async fn send<B: Backend>(
         &self,
         shared: &Shared<B>,
         holds: u64,
         known: Option<u64>,
-    ) -> (Instant, Result<Tried, B::Error>) {
+        tenure: Option<Tenure>,
+    ) -> (Sent, Result<Tried, B::Error>) {
         let backend = &shared.client.backend;
-        let sent = backend.runtime().now();
+        let at = backend.runtime().now();
+        let lease = match tenure.filter(|_| self.watched) {
+            Some(tenure) => tenure.cut(at, self.lease).max(Lease::MIN),
+            None => self.lease,
+        };
         let mint = self.fenced && known.is_none();
-        (sent, backend.try_acquire(&shared.name, &self.owner, holds, self.lease, mint).await)
+        let answer = backend.try_acquire(&shared.name, &self.owner, holds, lease, mint).await;
+        (Sent { at, lease }, answer)
     }
+}
+
+/// A command that is to begin a lease.
+struct Sent {
+    /// Before it was sent: the store counts the lease from later, so a deadline counted from it is never the later one.
+    at: Instant,
+    lease: Duration,
 }
 
 /// Makes the store agree with us again after an attempt whose answer was lost. It still is the attempt's turn, so no other change

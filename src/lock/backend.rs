@@ -117,6 +117,11 @@ pub trait Backend: Send + Sync + 'static {
     /// The channel on which the release of `name` is published.
     fn channel(&self, name: &LockName) -> String;
 
+    /// How often a connection to the store was made anew, after it had stood. For [`Metrics`](crate::Metrics) only.
+    fn reconnects(&self) -> u64 {
+        0
+    }
+
     /// Whether the store may have done what `error` was the answer to.
     ///
     /// An attempt whose outcome is unknown is undone, by a [`release`](Self::release) to the number of holds before it. False is for

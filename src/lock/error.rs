@@ -5,6 +5,8 @@ use std::fmt;
 
 use crate::transport::SubscribeError;
 
+use super::backend::HoldKey;
+use super::hold::Lost;
 use super::lease::LeaseError;
 use super::name::LockName;
 use super::owner::Owner;
@@ -15,12 +17,21 @@ use super::owner::Owner;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was to be given back by an owner that does not hold it: its lease was over, or somebody forced it free.
+    /// The lock was to be given back by an owner that does not hold it.
     NotHeld {
         /// The lock.
         name: LockName,
         /// Who wanted to give it back.
         owner: Owner,
+    },
+    /// The hold was lost before its guard was done with it.
+    Lost {
+        /// The lock.
+        name: LockName,
+        /// Who had it.
+        owner: Owner,
+        /// What became of it.
+        why: Lost,
     },
     /// The lease cannot be kept; nothing was sent.
     Lease(LeaseError),
@@ -35,9 +46,13 @@ impl LockError {
         Self::Backend(Box::new(error))
     }
 
-    /// Whether the lock was not held by the owner that wanted to give it back.
+    pub(super) fn lost(hold: &HoldKey, why: Lost) -> Self {
+        Self::Lost { name: hold.name.clone(), owner: hold.owner.clone(), why }
+    }
+
+    /// Whether the lock was not held by the owner that wanted to give it back, or was lost.
     pub fn is_not_held(&self) -> bool {
-        matches!(self, Self::NotHeld { .. })
+        matches!(self, Self::NotHeld { .. } | Self::Lost { .. })
     }
 }
 
@@ -46,9 +61,14 @@ impl fmt::Display for LockError {
         match self {
             Self::NotHeld { name, owner } => write!(
                 f,
-                "lock {name:?} is not held by {owner}: its lease was over, or it was forced free; what was done since then \
-                 was not protected"
+                "lock {name:?} is not held by {owner}: it was given back already, its lease was over, or it was forced free"
             ),
+            Self::Lost { name, owner, why } => {
+                write!(
+                    f,
+                    "lock {name:?} was lost by {owner}: {why}; what was done since then was not protected"
+                )
+            }
             Self::Lease(error) => error.fmt(f),
             Self::Subscribe(error) => error.fmt(f),
             Self::Backend(_) => f.write_str("the lock's backend failed"),
@@ -59,7 +79,7 @@ impl fmt::Display for LockError {
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::NotHeld { .. } => None,
+            Self::NotHeld { .. } | Self::Lost { .. } => None,
             Self::Lease(error) => error.source(),
             Self::Subscribe(error) => error.source(),
             Self::Backend(error) => Some(&**error),

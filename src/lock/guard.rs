@@ -31,13 +31,15 @@ pub struct Guard<B: Backend> {
     watch: Option<WatchId>,
     /// Whether the hold is ours to give back.
     armed: bool,
+    since: Instant,
 }
 
 impl<B: Backend> Guard<B> {
     pub(super) fn new(shared: Arc<Shared<B>>, hold: Arc<Hold>, watched: bool) -> Self {
         event!(DEBUG, lock = hold.key.name.as_str(), owner = hold.key.owner.as_str(), watched, "acquired");
         let watch = watched.then(|| shared.client.watch(Arc::clone(&hold)));
-        Self { shared, hold, watch, armed: true }
+        let since = shared.client.backend.runtime().now();
+        Self { shared, hold, watch, armed: true, since }
     }
 
     /// The lock's name.
@@ -94,6 +96,46 @@ impl<B: Backend> Guard<B> {
         until(runtime, runtime.now().checked_add(timeout), self.lost()).await
     }
 
+    /// Asks the store whether the lock is still held: the strongest answer that there is without a [token](Self::fencing_token).
+    ///
+    /// It held at the moment when the store answered. Between that and what is done on the strength of it, time passes here, too;
+    /// [`remaining`](Self::remaining) says how much of it there is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] if the hold is lost, with the reason. [`LockError::Backend`] if the store could not be asked; the lock
+    /// is held then for as long as [`is_held`](Self::is_held) says so.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let lock = client.get_lock("orders:42")?;
+    /// let guard = lock.lock().await?;
+    /// guard.ensure_held().await?;
+    /// lock.force_unlock().await?;
+    /// assert!(guard.ensure_held().await.unwrap_err().is_not_held());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub async fn ensure_held(&self) -> Result<(), LockError> {
+        let (backend, key) = (&self.shared.client.backend, &self.hold.key);
+        if self.is_held() && backend.hold_count(&key.name, &key.owner).await.map_err(LockError::backend)? == 0
+        {
+            self.hold.lose(Lost::Gone);
+        }
+        // The lease may have ended while we asked.
+        match self.hold.lost_at(backend.runtime().now()) {
+            None => Ok(()),
+            Some(why) => Err(LockError::lost(key, why)),
+        }
+    }
+
     /// Gives this hold back.
     ///
     /// # Cancel safety
@@ -102,7 +144,7 @@ impl<B: Backend> Guard<B> {
     ///
     /// # Errors
     ///
-    /// [`LockError::NotHeld`] if the hold was lost: the owner does not have the lock any more, or has taken it anew since then,
+    /// [`LockError::Lost`] if the hold was lost: the owner does not have the lock any more, or has taken it anew since then,
     /// which is not touched. [`LockError::Backend`] if the command failed. The hold is over for this process all the same: the
     /// owner's next command for this lock tells the store so, and if there is none, the lock is free when its lease is over.
     pub async fn unlock(self) -> Result<(), LockError> {
@@ -125,14 +167,16 @@ impl<B: Backend> Guard<B> {
 
     /// Ends the guard and its renewal, and leaves the hold to the caller.
     fn into_parts(mut self) -> (Arc<Shared<B>>, Arc<Hold>) {
-        self.stop_watching();
-        self.armed = false;
+        self.end();
         (Arc::clone(&self.shared), Arc::clone(&self.hold))
     }
 
-    fn stop_watching(&mut self) {
+    fn end(&mut self) {
+        self.armed = false;
+        let client = &self.shared.client;
+        client.recorder.holds.add(client.backend.runtime().now().saturating_duration_since(self.since));
         if let Some(id) = self.watch.take() {
-            self.shared.client.unwatch(&id);
+            client.unwatch(&id);
         }
     }
 }
@@ -142,7 +186,7 @@ impl<B: Backend> Drop for Guard<B> {
         if !self.armed {
             return;
         }
-        self.stop_watching();
+        self.end();
         let (shared, hold) = (Arc::clone(&self.shared), Arc::clone(&self.hold));
         self.shared.client.backend.runtime().spawn(async move {
             // Nobody is left to tell. If it fails, the lease ends the hold.

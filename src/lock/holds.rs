@@ -13,7 +13,7 @@ use crate::sync::Mutex;
 use super::hold::{Hold, Lost};
 use super::name::LockName;
 use super::owner::Owner;
-use super::release::Here;
+use super::tenure::Tenure;
 
 /// What one owner has. A name is in it while the owner holds it or somebody changes that.
 #[derive(Default)]
@@ -81,9 +81,9 @@ impl Turn {
         self.at.record.held.lock().iter().find_map(|held| held.upgrade()?.token)
     }
 
-    /// Since when the owner has the lock.
-    pub(super) fn here(&self) -> Option<Here> {
-        self.at.record.held.lock().iter().find_map(|held| Some(held.upgrade()?.here))
+    /// For how long the owner has had the lock.
+    pub(super) fn tenure(&self) -> Option<Tenure> {
+        self.at.record.held.lock().iter().find_map(|held| Some(held.upgrade()?.tenure))
     }
 
     pub(super) fn add(&self, hold: &Arc<Hold>) {
@@ -152,7 +152,7 @@ mod tests {
 
     fn a_hold(owner: &Owner, name: &LockName) -> Arc<Hold> {
         let key = HoldKey { name: name.clone(), owner: owner.clone() };
-        Arc::new(Hold::new(key, None, None, Here::since(Instant::now())))
+        Arc::new(Hold::new(key, None, None, Tenure::new(Instant::now(), None), Arc::default()))
     }
 
     #[test]

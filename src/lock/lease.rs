@@ -11,17 +11,20 @@ pub enum Lease {
     /// For as long as the guard lives: a watchdog renews the lease in the background. If the process dies, the lock is free
     /// after [`LockOptions::watchdog_timeout`](crate::LockOptions::watchdog_timeout) at the latest.
     Watched,
-    /// For this long and no longer, whether the work is done or not. From 1 ms to [`Lease::MAX`].
+    /// For this long and no longer, whether the work is done or not. From [`Lease::MIN`] to [`Lease::MAX`].
     For(Duration),
 }
 
 impl Lease {
+    /// The shortest lease: what stores count in.
+    pub const MIN: Duration = Duration::from_millis(1);
+
     /// The longest lease: what an i64 of milliseconds can hold.
     pub const MAX: Duration = Duration::from_millis(i64::MAX as u64);
 
     /// Checks a lease that is to go to a store that counts milliseconds.
     pub(crate) fn check(lease: Duration) -> Result<Duration, LeaseError> {
-        if lease < Duration::from_millis(1) {
+        if lease < Self::MIN {
             return Err(LeaseError::TooShort);
         }
         if lease > Self::MAX {

@@ -1,7 +1,6 @@
 //! Giving a hold back: to a successor, to whoever asks first, or to the owner's own outer hold.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::runtime::Runtime;
 
@@ -9,7 +8,7 @@ use super::attempt::undo;
 use super::backend::{Backend, HandedOver, HoldKey, Released};
 use super::client::Shared;
 use super::error::LockError;
-use super::hold::Hold;
+use super::hold::{Hold, Lost};
 use super::holds::Turn;
 use super::owner::Owner;
 use super::successors::Chosen;
@@ -21,7 +20,7 @@ impl<B: Backend> Shared<B> {
         let owner = &hold.key.owner;
         let turn = owner.turn(&self.name).await;
         if !turn.take(hold) {
-            return Err(self.not_held(owner));
+            return Err(self.lost(hold));
         }
         let left = turn.holds();
         if left == 0
@@ -30,7 +29,10 @@ impl<B: Backend> Shared<B> {
         {
             return self.hand_over(hold, &turn, chosen).await;
         }
-        self.leave(owner, &turn, left).await
+        match self.leave(owner, &turn, left).await {
+            Err(LockError::NotHeld { .. }) => Err(self.lost(hold)),
+            outcome => outcome,
+        }
     }
 
     /// Gives a hold of `owner` back that has no guard. It is over when the store has said so, and not before: nobody but the
@@ -51,7 +53,7 @@ impl<B: Backend> Shared<B> {
             }
             Ok(Released::NotHeld) => {
                 turn.lose_all();
-                Err(self.not_held(owner))
+                Err(LockError::NotHeld { name: self.name.clone(), owner: owner.clone() })
             }
             Err(error) => Err(LockError::backend(error)),
         }
@@ -60,8 +62,8 @@ impl<B: Backend> Shared<B> {
     /// Whether the lock may go to one more of this client's own before the others have a chance.
     fn may_stay(&self, hold: &Hold) -> bool {
         let limit = &self.client.hand_overs;
-        let here = self.client.backend.runtime().now().saturating_duration_since(hold.here.since);
-        hold.here.hand_overs < limit.at_most && here < limit.within
+        let here = self.client.backend.runtime().now().saturating_duration_since(hold.tenure.since);
+        hold.tenure.hand_overs < limit.at_most && here < limit.within
     }
 
     /// Gives the lock from `hold`, its owner's last one, to the chosen one.
@@ -85,16 +87,15 @@ impl<B: Backend> Shared<B> {
                     "handed over"
                 );
                 self.counters.hand_overs.add_one();
+                self.client.recorder.hand_overs_local.add_one();
                 let key = HoldKey { name: self.name.clone(), owner: claim.owner().clone() };
                 let deadline = sent.checked_add(claim.lease());
-                let next = Hold::new(key, token, deadline, hold.here.and_one_more());
+                let tenure = hold.tenure.handed_over(sent, self.client.max_hold);
+                let next = Hold::new(key, token, deadline, tenure, Arc::clone(&self.client.recorder));
                 chosen.give(next);
                 Ok(())
             }
-            Ok(HandedOver::NotHeld) => {
-                turn.lose_all();
-                Err(self.not_held(owner))
-            }
+            Ok(HandedOver::NotHeld) => Err(self.lost(hold)),
             Ok(HandedOver::Unsupported) => {
                 chosen.reopen();
                 self.leave(owner, turn, 0).await
@@ -114,25 +115,12 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    pub(super) fn not_held(&self, owner: &Owner) -> LockError {
-        event!(WARN, lock = self.name.as_str(), owner = owner.as_str(), "gave back what it did not hold");
-        LockError::NotHeld { name: self.name.clone(), owner: owner.clone() }
-    }
-}
-
-/// For how long a lock has been with one client's owners without a break.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Here {
-    hand_overs: u32,
-    since: Instant,
-}
-
-impl Here {
-    pub(super) fn since(since: Instant) -> Self {
-        Self { hand_overs: 0, since }
-    }
-
-    fn and_one_more(self) -> Self {
-        Self { hand_overs: self.hand_overs + 1, ..self }
+    /// A hold was to be given back that was not there.
+    fn lost(&self, hold: &Hold) -> LockError {
+        let why = hold.lost_at(self.client.backend.runtime().now()).unwrap_or_else(|| {
+            hold.lose(Lost::Gone);
+            Lost::Gone
+        });
+        LockError::lost(&hold.key, why)
     }
 }

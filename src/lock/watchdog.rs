@@ -14,6 +14,7 @@ use crate::sync::Mutex;
 use super::backend::{Backend, HoldKey};
 use super::client::Inner;
 use super::hold::{Hold, Lost};
+use super::lease::Lease;
 
 /// After a failed renewal the next try comes this much sooner than a third of the lease.
 const HASTE: u32 = 10;
@@ -106,19 +107,31 @@ impl<B: Backend> Inner<B> {
         let lease = self.watchdog_timeout;
         // Before the command is sent: the store counts from later, so our deadline is never the later one.
         let now = self.backend.runtime().now();
-        let mut turn = self.watchdog.watched.lock().turn(now, now + lease / 3);
-        turn.retain(|(number, hold)| {
-            let renewing = hold.renewing(now);
-            if !renewing {
-                // This process stood still for too long. Who waits for the loss has a timer of its own.
-                self.watchdog.watched.lock().take(*number);
+        let turn = self.watchdog.watched.lock().turn(now, now + lease / 3);
+        // Nearly always one lease for all. Shorter is what is left to those who may not have the lock for much longer.
+        let mut by_lease = BTreeMap::<Duration, Vec<(u64, Arc<Hold>)>>::new();
+        for (number, hold) in turn {
+            if hold.renewing(now) {
+                let lease = hold.tenure.cut(now, lease).max(Lease::MIN);
+                by_lease.entry(lease).or_default().push((number, hold));
+                continue;
             }
-            renewing
-        });
-        if turn.is_empty() {
-            return;
+            // Who waits for the loss has a timer of its own.
+            self.watchdog.watched.lock().take(number);
+            if hold.lost_at(now) != Some(Lost::HeldTooLong) {
+                // This process stood still for too long.
+                self.recorder.renewals_late.add_one();
+            }
         }
+        for (lease, turn) in by_lease {
+            self.renew(turn, now, lease).await;
+        }
+    }
+
+    /// Renews what has come to its turn at `now`.
+    async fn renew(&self, turn: Vec<(u64, Arc<Hold>)>, now: Instant, lease: Duration) {
         let keys: Vec<HoldKey> = turn.iter().map(|(_, hold)| hold.key.clone()).collect();
+        self.recorder.renewals_sent.add(turn.len());
         match self.backend.renew(&keys, lease).await {
             Ok(still_held) => {
                 let answered = self.backend.runtime().now();
@@ -132,6 +145,7 @@ impl<B: Backend> Inner<B> {
                                 "renewed"
                             );
                         } else {
+                            self.recorder.renewals_late.add_one();
                             self.watchdog.watched.lock().take(number);
                         }
                     } else if self.watchdog.watched.lock().take(number).is_some() {
@@ -142,14 +156,15 @@ impl<B: Backend> Inner<B> {
             }
             Err(_error) => {
                 event!(WARN, holds = turn.len(), error = &_error as &dyn std::error::Error, "renewal failed");
-                self.retry_sooner(turn, lease);
+                self.recorder.renewals_failed.add(turn.len());
+                self.retry_sooner(turn);
             }
         }
     }
 
-    fn retry_sooner(&self, turn: Vec<(u64, Arc<Hold>)>, lease: Duration) {
+    fn retry_sooner(&self, turn: Vec<(u64, Arc<Hold>)>) {
         let now = self.backend.runtime().now();
-        let soon = now + (lease / 3 / HASTE).max(Duration::from_millis(1));
+        let soon = now + (self.watchdog_timeout / 3 / HASTE).max(Duration::from_millis(1));
         for (number, hold) in turn {
             let over = hold.lost_at(now).is_some();
             let mut watched = self.watchdog.watched.lock();

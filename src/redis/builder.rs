@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ::redis::{Client, ConnectionInfo, ProtocolVersion};
 
+use crate::counter::Counter;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 
@@ -101,10 +102,13 @@ impl RedisBuilder {
         let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let server = Server::new(self.client(info.set_tcp_settings(tcp).set_redis_settings(resp3))?);
 
-        let commands = Arc::new(Commands::new(server.clone(), self.timeouts, runtime.clone()));
+        let reconnects = Arc::<Counter>::default();
+        let commands =
+            Arc::new(Commands::new(server.clone(), self.timeouts, runtime.clone(), Arc::clone(&reconnects)));
         commands.connect().await?;
-        let registry = Registry::new(RedisTransport::start(server, self.timeouts, &runtime));
-        Ok(Redis { commands, scripts: Arc::new(Scripts::new()), registry, runtime })
+        let registry =
+            Registry::new(RedisTransport::start(server, self.timeouts, &runtime, Arc::clone(&reconnects)));
+        Ok(Redis { commands, scripts: Arc::new(Scripts::new()), registry, runtime, reconnects })
     }
 
     fn client(&self, info: ConnectionInfo) -> Result<Client, Error> {

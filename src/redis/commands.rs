@@ -12,6 +12,7 @@ use ::redis::{
     ServerErrorKind,
 };
 
+use crate::counter::Counter;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
@@ -27,6 +28,8 @@ pub(super) struct Commands {
     timeouts: Timeouts,
     runtime: TokioRuntime,
     current: Arc<Mutex<Current>>,
+    /// Connections that were made in the place of one that had stood.
+    reconnects: Arc<Counter>,
     /// Held by whoever makes a connection; the others wait for it instead of making their own.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -62,12 +65,19 @@ struct Current {
     /// next connection away; and which attempt a waiting caller has seen fail.
     attempt: u64,
     failure: Option<RedisError>,
+    /// There was a connection before.
+    stood: bool,
 }
 
 impl Commands {
-    pub(super) fn new(server: Server, timeouts: Timeouts, runtime: TokioRuntime) -> Self {
+    pub(super) fn new(
+        server: Server,
+        timeouts: Timeouts,
+        runtime: TokioRuntime,
+        reconnects: Arc<Counter>,
+    ) -> Self {
         let connecting = tokio::sync::Mutex::default();
-        Self { server, timeouts, runtime, current: Arc::default(), connecting }
+        Self { server, timeouts, runtime, current: Arc::default(), reconnects, connecting }
     }
 
     /// Sees to it that there is a connection.
@@ -209,6 +219,9 @@ impl Commands {
                     let mut current = self.current.lock();
                     current.connection = Some(connection.clone());
                     current.failure = None;
+                    if std::mem::replace(&mut current.stood, true) {
+                        self.reconnects.add_one();
+                    }
                 }
                 event!(DEBUG, server = self.server.address(), attempt, "connected");
                 Ok((connection, attempt))

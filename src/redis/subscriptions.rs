@@ -9,6 +9,7 @@ use ::redis::{AsyncConnectionConfig, ErrorKind as Kind, PushInfo, PushKind, Redi
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
+use crate::counter::Counter;
 use crate::transport::SubscribeError;
 
 use super::error::Error;
@@ -27,7 +28,13 @@ const CHUNK: usize = 500;
 type Changes = mpsc::UnboundedReceiver<Arc<str>>;
 
 /// Keeps the server's subscriptions as `wanted`, through every loss of the connection, until the transport is dropped.
-pub(super) async fn supervise(server: Server, timeouts: Timeouts, wanted: Arc<Wanted>, mut changes: Changes) {
+pub(super) async fn supervise(
+    server: Server,
+    timeouts: Timeouts,
+    wanted: Arc<Wanted>,
+    mut changes: Changes,
+    reconnects: Arc<Counter>,
+) {
     let mut back_off = BACK_OFF.0;
     // Whether inboxes may have missed messages: not before the first connection.
     let mut lost_some = false;
@@ -37,6 +44,7 @@ pub(super) async fn supervise(server: Server, timeouts: Timeouts, wanted: Arc<Wa
         {
             back_off = BACK_OFF.0;
             if lost_some {
+                reconnects.add_one();
                 event!(DEBUG, channels = line.subscribed.len(), "subscriptions are back");
             }
             lost_some = true;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ::redis::{Msg, PushInfo, PushKind};
 use tokio::sync::mpsc;
 
+use crate::counter::Counter;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::transport::{Inbox, Message, Transport};
@@ -31,10 +32,16 @@ pub struct RedisTransport {
 pub(super) type Wanted = Mutex<HashMap<Arc<str>, Inbox>>;
 
 impl RedisTransport {
-    pub(super) fn start(server: Server, timeouts: Timeouts, runtime: &TokioRuntime) -> Self {
+    pub(super) fn start(
+        server: Server,
+        timeouts: Timeouts,
+        runtime: &TokioRuntime,
+        reconnects: Arc<Counter>,
+    ) -> Self {
         let wanted = Arc::new(Wanted::default());
         let (changed, changes) = mpsc::unbounded_channel();
-        runtime.spawn(subscriptions::supervise(server, timeouts, Arc::clone(&wanted), changes));
+        let wanted_there = Arc::clone(&wanted);
+        runtime.spawn(subscriptions::supervise(server, timeouts, wanted_there, changes, reconnects));
         Self { wanted, changed }
     }
 }

@@ -52,6 +52,8 @@ macro_rules! conformance {
             lease_ends_by_itself
             watchdog_keeps_the_lease
             watchdog_notices_the_loss
+            asking_tells_the_loss
+            lock_is_not_held_for_longer_than_allowed
             wait_ends_in_time_and_leaves_nothing
             force_unlock_wakes_a_waiter
             bad_names_and_leases_are_refused
@@ -428,7 +430,7 @@ pub(crate) async fn guard_of_a_lost_hold_frees_nobody_elses_lock<S: Store>(store
     assert!(lock.force_unlock().await.unwrap());
     let new = second.try_lock().await.unwrap().expect("the lock was forced free");
     let error = first.unlock().await.unwrap_err();
-    assert!(matches!(error, LockError::NotHeld { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Lost { why: Lost::Gone, .. }), "{error:?}");
     assert!(lock.is_held_by(new.owner()).await.unwrap());
 
     assert!(lock.force_unlock().await.unwrap());
@@ -478,6 +480,61 @@ pub(crate) async fn watchdog_notices_the_loss<S: Store>(store: &S) {
     assert_eq!(soon("the notice", guard.lost()).await, Lost::Gone);
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+pub(crate) async fn asking_tells_the_loss<S: Store>(store: &S) {
+    let client = store.client().await;
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock().await.unwrap();
+    guard.ensure_held().await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+    assert!(guard.is_held(), "nobody has asked yet");
+    let lost = |error: LockError, expected| match error {
+        LockError::Lost { name, why, .. } => assert_eq!((&name, why), (lock.name(), expected)),
+        other => panic!("not a loss: {other:?}"),
+    };
+    lost(guard.ensure_held().await.unwrap_err(), Lost::Gone);
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().await, Lost::Gone);
+    lost(guard.unlock().await.unwrap_err(), Lost::Gone);
+
+    let guard = lock.lock_for(Duration::from_millis(10)).await.unwrap();
+    assert_eq!(soon("the end of the lease", guard.lost()).await, Lost::Expired);
+    lost(guard.ensure_held().await.unwrap_err(), Lost::Expired);
+    // The store counts from later.
+    eventually("the end of the lease in the store", async || !lock.is_locked().await.unwrap()).await;
+    lost(guard.unlock().await.unwrap_err(), Lost::Expired);
+}
+
+pub(crate) async fn lock_is_not_held_for_longer_than_allowed<S: Store>(store: &S) {
+    let limit = Duration::from_millis(700);
+    // A watchdog that has renewed it by then, and one that would not have had to.
+    for watchdog in [Duration::from_millis(300), Duration::from_secs(30)] {
+        let options = LockOptions::default().watchdog_timeout(watchdog).max_hold(limit);
+        let client = store.client_with(&options).await;
+        let me = client.owner();
+        let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&me);
+        let begun = Instant::now();
+        let guard = lock.lock().await.unwrap();
+        let waits = tokio::spawn({
+            let lock = client.get_lock(lock.name().as_str()).unwrap();
+            async move { lock.lock().await.unwrap() }
+        });
+        // An inner hold is no way around it.
+        let inner = lock.lock().await.unwrap();
+        assert_eq!(soon("the limit", guard.lost()).await, Lost::HeldTooLong);
+        let held = begun.elapsed();
+        assert!(held >= limit - Duration::from_millis(1) && held < limit * 3, "{held:?}");
+        assert_eq!(inner.lost().await, Lost::HeldTooLong);
+        let next = soon("the next one's turn", waits).await.unwrap();
+        assert!(guard.unlock().await.unwrap_err().is_not_held());
+        next.unlock().await.unwrap();
+        drop(inner);
+        // A lease of one's own has its own end.
+        let guard = lock.lock_for(Duration::from_secs(60)).await.unwrap();
+        assert!(guard.remaining() > Duration::from_secs(30));
+        guard.unlock().await.unwrap();
+    }
 }
 
 pub(crate) async fn wait_ends_in_time_and_leaves_nothing<S: Store>(store: &S) {

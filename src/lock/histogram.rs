@@ -1,0 +1,122 @@
+//! [`Histogram`]: how long something took, each time that it happened.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::counter::Counter;
+
+/// Up to 2³⁸ µs, which is three days; what took longer is counted in the last bucket.
+const BUCKETS: usize = 40;
+
+/// How long something took, each time that it happened: a snapshot.
+///
+/// Bucket n has what took less than 2ⁿ µs and did not fit into the one before it, so a quantile is at most twice what it is
+/// said to be the quantile of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: [u64; BUCKETS],
+    sum: Duration,
+}
+
+/// What is counted, by whoever does it.
+pub(super) struct Recording {
+    buckets: [Counter; BUCKETS],
+    micros: Counter,
+}
+
+impl Histogram {
+    /// How often it happened.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// How long all of it took, in whole microseconds each.
+    pub fn sum(&self) -> Duration {
+        self.sum
+    }
+
+    /// What `quantile` of the times were below: 0.5 for the median, 0.99 for what one in a hundred took longer than. The upper
+    /// end of a bucket. Zero if it never happened.
+    pub fn quantile(&self, quantile: f64) -> Duration {
+        let rank = (quantile.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
+        let mut seen = 0;
+        for (upper, count) in self.buckets() {
+            seen += count;
+            if count > 0 && seen >= rank {
+                return upper;
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// Each bucket's upper end and what is in it, from the shortest times on.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        self.buckets.iter().enumerate().map(|(n, count)| (Duration::from_micros(1 << n), *count))
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: [0; BUCKETS], sum: Duration::ZERO }
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Histogram")
+            .field("count", &self.count())
+            .field("sum", &self.sum)
+            .field("p50", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Recording {
+    pub(super) fn add(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        // The number of digits that it has, in binary.
+        let bucket = (u64::BITS - micros.leading_zeros()) as usize;
+        self.buckets[bucket.min(BUCKETS - 1)].add_one();
+        self.micros.add(usize::try_from(micros).unwrap_or(usize::MAX));
+    }
+
+    pub(super) fn snapshot(&self) -> Histogram {
+        let buckets = std::array::from_fn(|bucket| self.buckets[bucket].get());
+        Histogram { buckets, sum: Duration::from_micros(self.micros.get()) }
+    }
+}
+
+impl Default for Recording {
+    fn default() -> Self {
+        Self { buckets: std::array::from_fn(|_| Counter::default()), micros: Counter::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_the_upper_ends_of_buckets() {
+        let recording = Recording::default();
+        assert_eq!((recording.snapshot().count(), recording.snapshot().quantile(0.5)), (0, Duration::ZERO));
+        for micros in [0, 1, 3, 5, 5, 5, 5, 5, 5, 900] {
+            recording.add(Duration::from_micros(micros));
+        }
+        let histogram = recording.snapshot();
+        assert_eq!((histogram.count(), histogram.sum()), (10, Duration::from_micros(934)));
+        let quantiles = [0.0, 0.1, 0.2, 0.3, 0.5, 0.9, 0.91, 1.0];
+        let expected = [1, 1, 2, 4, 8, 8, 1024, 1024];
+        assert_eq!(quantiles.map(|quantile| histogram.quantile(quantile).as_micros()), expected);
+        assert!(histogram.buckets().all(|(upper, count)| count == 0 || upper.as_micros() <= 1024));
+    }
+
+    #[test]
+    fn longest_times_are_in_the_last_bucket() {
+        let recording = Recording::default();
+        recording.add(Duration::MAX);
+        recording.add(Duration::from_secs(1 << 40));
+        assert_eq!(recording.snapshot().buckets().last().unwrap().1, 2);
+    }
+}

@@ -1,0 +1,81 @@
+//! [`Metrics`]: what goes on in a client, in numbers.
+
+use crate::counter::Counter;
+
+use super::backend::Backend;
+use super::client::Inner;
+use super::histogram::{Histogram, Recording};
+
+/// A snapshot of what happened through one [`LockClient`](crate::LockClient) and its clones, since it was made.
+///
+/// The figures are read one after the other while things go on, so they need not add up. Made for being scraped: counters
+/// only rise, until they wrap around.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// From the call to the guard, for each acquisition. Its [count](Histogram::count) is the number of acquisitions.
+    pub waits: Histogram,
+    /// Calls that ended without the lock: it was held, or the time was over.
+    pub given_up: u64,
+    /// From the guard's being made to its end, for each guard.
+    pub holds: Histogram,
+    /// Acquisitions in which who gave the lock back handed it to a waiter of this client.
+    pub hand_overs_local: u64,
+    /// Acquisitions by those who had to wait and then asked for it once more.
+    pub hand_overs_remote: u64,
+    /// Renewals that were sent, each hold's by itself, however many are in one command.
+    pub renewals_sent: u64,
+    /// Renewals that were answered when the lease counted as over already, or that came to be sent only then.
+    pub renewals_late: u64,
+    /// Renewals of which it is not known whether they were done. The watchdog tries again.
+    pub renewals_failed: u64,
+    /// Holds that were lost, for whatever reason. A hold that nobody renews is found lost when somebody looks.
+    pub leases_lost: u64,
+    /// Wake-ups after which the lock was had. Of all clients of the backend, as they share their messages; so are the next ones.
+    pub wakes_wanted: u64,
+    /// Wake-ups after which the lock was found held.
+    pub wakes_wasted: u64,
+    /// Subscriptions that stand, or are about to.
+    pub subscriptions: u64,
+    /// Times that a connection to the store was made anew.
+    pub reconnects: u64,
+}
+
+/// What a client counts.
+#[derive(Default)]
+pub(super) struct Recorder {
+    pub(super) waits: Recording,
+    pub(super) given_up: Counter,
+    pub(super) holds: Recording,
+    pub(super) hand_overs_local: Counter,
+    pub(super) hand_overs_remote: Counter,
+    pub(super) renewals_sent: Counter,
+    pub(super) renewals_late: Counter,
+    pub(super) renewals_failed: Counter,
+    pub(super) leases_lost: Counter,
+}
+
+impl<B: Backend> Inner<B> {
+    pub(super) fn metrics(&self) -> Metrics {
+        let recorder = &self.recorder;
+        let registry = self.backend.registry().stats();
+        Metrics {
+            waits: recorder.waits.snapshot(),
+            given_up: recorder.given_up.get(),
+            holds: recorder.holds.snapshot(),
+            hand_overs_local: recorder.hand_overs_local.get(),
+            hand_overs_remote: recorder.hand_overs_remote.get(),
+            renewals_sent: recorder.renewals_sent.get(),
+            renewals_late: recorder.renewals_late.get(),
+            renewals_failed: recorder.renewals_failed.get(),
+            leases_lost: recorder.leases_lost.get(),
+            wakes_wanted: registry.wakes_wanted,
+            wakes_wasted: registry.wakes_wasted,
+            subscriptions: registry
+                .subscriptions_begun
+                .wrapping_sub(registry.subscriptions_ended)
+                .wrapping_sub(registry.subscriptions_failed),
+            reconnects: self.backend.reconnects(),
+        }
+    }
+}
