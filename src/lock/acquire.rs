@@ -109,8 +109,9 @@ async fn wait_for<B: Backend>(
     let taken_until = turn.as_ref().and_then(Turn::taken_until).filter(|_| subscription.is_ready());
     let mut asleep = taken_until.map(|until| until.saturating_duration_since(runtime.now()));
     if asleep.is_none() {
-        // Messages count only from the confirmation on, so what was seen before it is looked at once more after it.
-        let limit = left.take().map_or(give_up, look_again);
+        // Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that
+        // takes too long.
+        let limit = look_again(left.take().unwrap_or(Duration::MAX));
         if let Some(confirmed) = until(runtime, limit, subscription.subscribed()).await {
             confirmed.map_err(LockError::Subscribe)?;
         }
