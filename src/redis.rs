@@ -25,6 +25,11 @@
 //! each says how many holds its owner is to have, and not how many more. Only forcing a lock free is not sent again. A reply
 //! that does not come while the connection stands is an error after three seconds; an attempt to take the lock is undone then.
 //!
+//! What was sent over a connection that is given up may still be on its way. So the next connection has the server end the one
+//! before it (`CLIENT KILL`), before anything else is sent: a release that comes late would free the lock that its owner has taken
+//! anew meanwhile. That takes a server of 6.2 or newer and a user who may do it; without, give up an [`Owner`] with whom a command
+//! failed and its outcome is unknown.
+//!
 //! # What is not guaranteed
 //!
 //! One Redis server is not consensus. A lock that was written to a master which fails before its replica has heard of it is

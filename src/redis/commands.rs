@@ -61,12 +61,44 @@ impl<'a> Request<'a> {
 #[derive(Default)]
 struct Current {
     connection: Option<MultiplexedConnection>,
+    /// What the server calls it, as far as it says so.
+    session: Option<Session>,
+    /// Connections that were given up. What was sent over them may still be on its way.
+    given_up: Vec<Session>,
     /// Counts the attempts to connect. Says which connection a failure was met on, so that a late one does not throw the
     /// next connection away; and which attempt a waiting caller has seen fail.
     attempt: u64,
     failure: Option<RedisError>,
     /// There was a connection before.
     stood: bool,
+}
+
+/// How the server calls a connection. Both parts are needed: another server, or this one after a restart, counts from one again.
+#[derive(Clone, Debug)]
+struct Session {
+    id: String,
+    address: String,
+}
+
+impl Session {
+    async fn of(connection: &mut MultiplexedConnection) -> Option<Self> {
+        // Before 6.2, and to some users, it says nothing.
+        let info: String = ::redis::cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
+        let field = |name| info.split(' ').find_map(|field| field.strip_prefix(name)).map(str::to_owned);
+        Some(Self { id: field("id=")?, address: field("addr=")? })
+    }
+
+    /// From then on nothing that was sent over it runs any more. A release that nobody waits for must not come when its owner has
+    /// the lock anew.
+    async fn end(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+        let mut kill = ::redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.address);
+        match kill.query_async::<usize>(connection).await {
+            Err(error) if error.is_io_error() || error.is_unrecoverable_error() => Err(error),
+            // Also if the user may not do it: there is no help for that.
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Commands {
@@ -214,10 +246,12 @@ impl Commands {
         };
         let connected = self.establish(attempt).await?;
         match connected {
-            Ok(connection) => {
+            Ok((connection, session, ended)) => {
                 {
                     let mut current = self.current.lock();
                     current.connection = Some(connection.clone());
+                    current.session = session;
+                    current.given_up.drain(..ended);
                     current.failure = None;
                     if std::mem::replace(&mut current.stood, true) {
                         self.reconnects.add_one();
@@ -239,7 +273,12 @@ impl Commands {
         Error::connection(self.server.address(), error, self.server.password())
     }
 
-    async fn establish(&self, attempt: u64) -> Result<Result<MultiplexedConnection, RedisError>, Error> {
+    /// The connection, and how many of those that were given up have ended by it.
+    async fn establish(
+        &self,
+        attempt: u64,
+    ) -> Result<Result<(MultiplexedConnection, Option<Session>, usize), RedisError>, Error> {
+        let given_up = self.current.lock().given_up.clone();
         let current = Arc::downgrade(&self.current);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeouts.connect))
@@ -253,7 +292,14 @@ impl Commands {
             });
         let server = self.server.clone();
         // On our own runtime: the connection's task lives where it is made, and the caller's may be a shorter-lived one.
-        let made = async move { server.connect(&config).await };
+        let made = async move {
+            let mut connection = server.connect(&config).await?;
+            let session = Session::of(&mut connection).await;
+            for session in &given_up {
+                session.end(&mut connection).await?;
+            }
+            Ok((connection, session, given_up.len()))
+        };
         self.runtime.handle.spawn(made).await.map_err(|_| Error::runtime_ended())
     }
 }
@@ -262,7 +308,13 @@ impl Commands {
 fn drop_connection(current: &Mutex<Current>, attempt: u64) {
     let lost = {
         let mut current = current.lock();
-        if current.attempt == attempt { current.connection.take() } else { None }
+        if current.attempt == attempt {
+            let session = current.session.take();
+            current.given_up.extend(session);
+            current.connection.take()
+        } else {
+            None
+        }
     };
     if lost.is_some() {
         event!(WARN, attempt, "connection for commands lost");

@@ -170,6 +170,12 @@ impl ChaosProxy {
         });
     }
 
+    /// Forgets which commands came so far: [`count`](Self::count) begins anew, and [`link_of`](Self::link_of) knows of no link by
+    /// what came over it before. Otherwise a proxy keeps them all, as long as it lives.
+    pub fn forget(&self) {
+        self.shared.change(|state| state.links.iter_mut().for_each(|link| link.commands = Vec::new()));
+    }
+
     // === Faults ===
 
     /// Cuts every link there is. New ones can be made.

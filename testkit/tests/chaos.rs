@@ -34,6 +34,10 @@ fn forwards_and_tells_what_came_over_which_link() {
     proxy.wait_for("INCR", 1);
     drop(other);
     links[1].wait_for_end();
+    assert!(proxy.link_of("SET").is_some());
+    proxy.forget();
+    assert!(proxy.count("key") == 0 && proxy.link_of("SET").is_none());
+    assert_eq!((one.ask("GET key"), proxy.count("GET")), ("$1".to_owned(), 1));
     assert!(links[0].is_open() && proxy.link_of("INCR").is_none());
 }
 

@@ -4,6 +4,7 @@
 mod build;
 mod canary;
 mod instructions;
+mod long_run;
 mod sanitizers;
 mod shuttle;
 mod stress;
@@ -21,9 +22,19 @@ pub(crate) struct Options {
     /// Schedules of each model under shuttle, by either scheduler; a tenth of them under AddressSanitizer
     #[arg(long, default_value_t = 20_000)]
     iterations: u32,
-    /// Seconds of each run with real threads
-    #[arg(long, default_value_t = 10)]
-    seconds: u32,
+    /// Seconds of each run with real threads, by default 10; and of the long run, by default 30
+    #[arg(long)]
+    seconds: Option<u32>,
+    /// The long run's faults and tasks
+    #[arg(long, default_value_t = 6)]
+    seed: u64,
+}
+
+impl Options {
+    /// Of a run with real threads.
+    fn stress_seconds(&self) -> String {
+        self.seconds.unwrap_or(10).to_string()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -36,6 +47,8 @@ enum Part {
     Asan,
     /// Real threads under ThreadSanitizer
     Tsan,
+    /// Processes that compete for locks over a Redis server, on bad days, with a judgement of their history
+    LongRun,
     /// Instructions of the hot paths against limits, by valgrind
     Instructions,
 }
@@ -47,6 +60,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
         Part::Shuttle => shuttle::run(workspace, steps, options),
         Part::Asan => sanitizers::address(workspace, steps, options),
         Part::Tsan => sanitizers::thread(workspace, steps, options),
+        Part::LongRun => long_run::run(workspace, steps, options),
         Part::Instructions => instructions::run(workspace, steps),
     });
     eprintln!("\n{steps}");

@@ -32,6 +32,8 @@ impl Build {
         let (variable, flags) = rustflags::with(&flags)?;
         let mut command =
             cmd!(shell, "{cargo} {subcommand} --release --package verify --target-dir {target_dir}")
+                // The long run has no part in these, nor has all that it stands on.
+                .arg("--no-default-features")
                 .env(variable, flags)
                 // They run for long, so they are optimised; what the code asserts is part of what is checked.
                 .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");

@@ -24,10 +24,13 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
 
 fn command<'a>(workspace: &'a Workspace, runner: &PathBuf) -> Cmd<'a> {
     let Workspace { shell, cargo, .. } = workspace;
-    cmd!(shell, "{cargo} bench --package verify --features instructions --bench instructions")
-        .env("GUNGRAUN_RUNNER", runner)
-        // The runner finds a function by its symbol.
-        .env("CARGO_PROFILE_BENCH_DEBUG", "true")
+    cmd!(
+        shell,
+        "{cargo} bench --package verify --no-default-features --features instructions --bench instructions"
+    )
+    .env("GUNGRAUN_RUNNER", runner)
+    // The runner finds a function by its symbol.
+    .env("CARGO_PROFILE_BENCH_DEBUG", "true")
 }
 
 fn valgrind(workspace: &Workspace) -> Result<()> {

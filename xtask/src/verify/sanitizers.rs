@@ -26,7 +26,7 @@ pub(crate) fn address(workspace: &Workspace, steps: &mut Steps, options: &Option
             .try_for_each(|fault| must_find(models(100_000, "many_give_up::holds")?, fault, use_after_free))
     })?;
 
-    let seconds = options.seconds.to_string();
+    let seconds = options.stress_seconds();
     steps.run("stress under asan", || Ok(stress::command(ADDRESS, workspace, &seconds)?.run()?))?;
     steps.run("stress under asan canaries", || {
         for fault in ["FreedUnderReaders", "SweptUnderHint", "SweptUnderOwner"] {
@@ -44,7 +44,7 @@ pub(crate) fn thread(workspace: &Workspace, steps: &mut Steps, options: &Options
             stress::command(THREAD, workspace, seconds)?.env("TSAN_OPTIONS", "halt_on_error=1"),
         )
     };
-    steps.run("stress under tsan", || Ok(command(&options.seconds.to_string())?.run()?))?;
+    steps.run("stress under tsan", || Ok(command(&options.stress_seconds())?.run()?))?;
     steps.run("stress under tsan canaries", || {
         let race = "ThreadSanitizer: data race";
         for fault in ["WakerNotPublished", "PermitCarriesNothing", "FreedUnderReaders"] {

@@ -24,7 +24,7 @@ const CANARIES: [(&str, &str, &str); 8] = [
 ];
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
-    let seconds = options.seconds.to_string();
+    let seconds = options.stress_seconds();
     steps.run("stress", || Ok(command(BUILD, workspace, &seconds)?.run()?))?;
     steps.run("stress canaries", || {
         for (fault, part, expected) in CANARIES {

@@ -1,0 +1,55 @@
+//! A holder learns of each loss in time, and of none that is not one.
+
+use std::time::Duration;
+
+use super::Violation;
+use crate::clock::nanos;
+use crate::history::{Outcome, Why};
+use crate::story::{Attempt, Story};
+
+/// From a lock's being taken away to a renewal's answer that does not know of it yet.
+const UNDER_WAY: u64 = nanos(Duration::from_millis(500));
+
+pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) {
+    for attempt in story.attempts.iter().filter(|attempt| attempt.acquired.is_some()) {
+        let cut = |to| story.cut_within(attempt.name, attempt.wanted, to);
+        let mut wrong = |at, what: &str| {
+            let what = format!("lock {}: {}: {what}", attempt.name, attempt.tag());
+            violations.push(Violation { at, what });
+        };
+        match attempt.lost {
+            Some((at, Why::Gone)) if cut(at).is_none() && at < attempt.deadline => {
+                wrong(at, "told that it is gone, and nobody took it away");
+            }
+            Some((at, Why::Expired | Why::Unreachable)) if at < attempt.deadline => {
+                wrong(at, "told that its lease has ended, before it had");
+            }
+            Some((at, why)) if attempt.wish.watched && why != Why::Gone && !excused(story, attempt, at) => {
+                wrong(at, "not renewed, and nothing was wrong");
+            }
+            _ => {}
+        }
+        if let (None, Some((at, Outcome::NotHeld))) = (attempt.lost, attempt.let_go)
+            && at < attempt.deadline
+            && cut(at).is_none()
+        {
+            wrong(at, "gave back a lock that it did not have, and nobody took it away");
+        }
+        // An explicit owner may have got the lock anew.
+        let (Some((first, last)), false) = (attempt.beliefs, attempt.wish.explicit) else { continue };
+        if let Some((begin, end)) = story.cut_within(attempt.name, first, last)
+            && begin >= first
+            && last > end + attempt.wish.lease + UNDER_WAY
+        {
+            wrong(last, "still believed in, though it was taken away a lease ago");
+        }
+    }
+}
+
+/// Whether a renewal could have come too late, from the one that should have been made to the end of the lease.
+fn excused(story: &Story, attempt: &Attempt, at: u64) -> bool {
+    story.woes[attempt.worker]
+        .commands
+        .last_within(at.saturating_sub(attempt.wish.lease * 3 / 2), at)
+        .is_some()
+}

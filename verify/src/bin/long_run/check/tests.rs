@@ -1,0 +1,320 @@
+//! Histories that are made up, sound ones and such as must not be. Times are milliseconds.
+
+use super::check;
+use crate::history::{By, Event, History, Kind, Life, Outcome, Record, Why, Wish, Without};
+
+const MS: u64 = 1_000_000;
+const LEASE: u64 = 2400;
+/// When all is over.
+const END: u64 = 20_000;
+
+/// A history in the making: two workers and one lock.
+struct Tale(History);
+
+impl Tale {
+    fn new() -> Self {
+        let life = |worker| Life { worker, records: Vec::new(), killed: None };
+        Self(History { stage: Vec::new(), workers: vec![life(0), life(1)] })
+    }
+
+    fn tell(&mut self, at: u64, worker: usize, event: Event) -> &mut Self {
+        self.0.workers[worker].records.push(Record { at: at * MS, event });
+        self
+    }
+
+    fn stage(&mut self, at: u64, event: Event) -> &mut Self {
+        self.0.stage.push(Record { at: at * MS, event });
+        self
+    }
+
+    fn fault(&mut self, from: u64, to: u64, kind: Kind, worker: Option<usize>) -> &mut Self {
+        let number = self.0.stage.len() as u64;
+        self.stage(from, Event::Fault { number, kind, worker }).stage(to, Event::Over { number })
+    }
+
+    fn forced(&mut self, at: u64) -> &mut Self {
+        self.stage(at, Event::Forces { name: 0 }).stage(at + 1, Event::Forced { name: 0, free: true })
+    }
+
+    fn wants(&mut self, at: u64, worker: usize, id: u64) -> &mut Self {
+        let wish = Wish { wait: None, lease: LEASE * MS, watched: true, explicit: false, fenced: false };
+        self.tell(at, worker, Event::Wants { id, name: 0, wish })
+    }
+
+    /// With a guard that is asked at once.
+    fn has(&mut self, at: u64, worker: usize, id: u64) -> &mut Self {
+        let owner = format!("{worker}:{id}");
+        self.tell(at, worker, Event::Acquired { id, owner, token: None }).believes(at, worker, id)
+    }
+
+    fn believes(&mut self, at: u64, worker: usize, id: u64) -> &mut Self {
+        self.tell(at, worker, Event::Believes { id, left: LEASE * MS })
+    }
+
+    fn lost(&mut self, at: u64, worker: usize, id: u64, why: Why) -> &mut Self {
+        self.tell(at, worker, Event::Lost { id, why })
+    }
+
+    fn gives(&mut self, at: u64, worker: usize, id: u64, outcome: Outcome) -> &mut Self {
+        self.tell(at, worker, Event::LetsGo { id, by: By::Unlock }).tell(
+            at + 1,
+            worker,
+            Event::LetGo { id, outcome },
+        )
+    }
+
+    fn killed(&mut self, at: u64, worker: usize) -> &mut Self {
+        self.0.workers[worker].killed = Some(at * MS);
+        self.fault(at, at, Kind::Killed, Some(worker))
+    }
+
+    /// What is found when it comes to a good end.
+    fn found(&mut self) -> Vec<String> {
+        for worker in 0..2 {
+            if self.0.workers[worker].killed.is_none() {
+                self.tell(END, worker, Event::Quiet { entries: 0, interest: 0, subscriptions: 0 });
+            }
+        }
+        self.stage(END, Event::Remains { keys: Vec::new(), channels: Vec::new() });
+        self.judged()
+    }
+
+    fn judged(&self) -> Vec<String> {
+        check(&self.0).violations.iter().map(ToString::to_string).collect()
+    }
+
+    #[track_caller]
+    fn is_sound(&mut self) {
+        assert_eq!(self.found(), [""; 0]);
+    }
+
+    /// This, and nothing else.
+    #[track_caller]
+    fn is_wrong(&mut self, what: &str) {
+        let found = self.found();
+        assert!(found.len() == 1 && found[0].contains(what), "{found:?}");
+    }
+}
+
+/// One after the other, with a token each.
+fn tokens(first: u64, second: u64) -> Tale {
+    let mut tale = Tale::new();
+    tale.wants(0, 0, 1).wants(1, 1, 2).has(2, 0, 1).gives(10, 0, 1, Outcome::Free).has(12, 1, 2);
+    tale.gives(20, 1, 2, Outcome::Free);
+    for (worker, is) in [(0, first), (1, second)] {
+        for record in &mut tale.0.workers[worker].records {
+            match &mut record.event {
+                Event::Acquired { token, .. } => *token = Some(is),
+                Event::Wants { wish, .. } => wish.fenced = true,
+                _ => {}
+            }
+        }
+    }
+    tale
+}
+
+// === Exclusion ===
+
+#[test]
+fn turns_are_sound() {
+    let mut tale = Tale::new();
+    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).believes(900, 0, 1).gives(1000, 0, 1, Outcome::Free);
+    tale.has(1000, 1, 1).gives(1010, 1, 1, Outcome::Free).is_sound();
+}
+
+#[test]
+fn two_who_believe_at_once_are_found() {
+    let mut tale = Tale::new();
+    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).has(100, 1, 1).gives(110, 1, 1, Outcome::Free);
+    tale.believes(101, 0, 1).gives(102, 0, 1, Outcome::Free).is_wrong("two holders");
+}
+
+#[test]
+fn one_owner_may_hold_twice() {
+    let mut tale = Tale::new();
+    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 0, 2).has(5, 0, 2).believes(6, 0, 1);
+    let Event::Acquired { owner, .. } = &mut tale.0.workers[0].records[4].event else { panic!() };
+    *owner = "0:1".to_owned();
+    tale.gives(10, 0, 1, Outcome::Free).gives(20, 0, 2, Outcome::Free).is_sound();
+}
+
+#[test]
+fn lease_of_a_dead_holder_keeps_others_out_until_it_ends() {
+    let next = |at| {
+        let mut tale = Tale::new();
+        tale.wants(0, 0, 1).has(2, 0, 1).killed(10, 0).wants(3, 1, 1);
+        tale.has(at, 1, 1).gives(at + 10, 1, 1, Outcome::Free);
+        tale
+    };
+    next(LEASE + 2).is_sound();
+    next(LEASE - 10).is_wrong("two holders");
+}
+
+#[test]
+fn what_the_stage_took_away_is_excused() {
+    let two = |take: fn(&mut Tale)| {
+        let mut tale = Tale::new();
+        tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).has(200, 1, 1).believes(201, 0, 1);
+        take(&mut tale);
+        tale.lost(600, 0, 1, Why::Gone).gives(601, 0, 1, Outcome::NotHeld).gives(210, 1, 1, Outcome::Free);
+        tale
+    };
+    two(|tale| _ = tale.forced(100)).is_sound();
+    two(|tale| _ = tale.fault(100, 150, Kind::ServerKilled, None)).is_sound();
+    // Too late to be the reason.
+    let mut late = two(|tale| _ = tale.forced(300));
+    assert!(late.found()[0].contains("two holders"));
+}
+
+// === Tokens ===
+
+#[test]
+fn token_that_does_not_rise_is_found() {
+    tokens(7, 9).is_sound();
+    tokens(7, 7).is_wrong("do not rise");
+    tokens(7, 6).is_wrong("do not rise");
+}
+
+#[test]
+fn tokens_begin_anew_with_the_server() {
+    let mut tale = Tale::new();
+    tale.0 = tokens(7, 1).0;
+    tale.fault(11, 11, Kind::ServerKilled, None);
+    assert_eq!(tale.found(), [""; 0]);
+}
+
+#[test]
+fn missing_token_is_found() {
+    let mut tale = tokens(7, 9);
+    let Event::Acquired { token, .. } = &mut tale.0.workers[1].records[1].event else { panic!() };
+    *token = None;
+    tale.is_wrong("got none");
+}
+
+// === Patience ===
+
+/// The second waits from 3 on, the first gives back at 10.
+fn served(at: u64) -> Tale {
+    let mut tale = Tale::new();
+    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).gives(10, 0, 1, Outcome::Free);
+    tale.has(at, 1, 1).gives(at + 10, 1, 1, Outcome::Free);
+    tale
+}
+
+#[test]
+fn wait_beside_a_free_lock_is_found() {
+    served(700).is_sound();
+    served(900).is_wrong("was free for");
+}
+
+#[test]
+fn lock_that_nobody_ever_gets_again_is_found() {
+    let mut tale = Tale::new();
+    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).gives(10, 0, 1, Outcome::Free);
+    tale.is_wrong("was free for 19.989 s");
+}
+
+#[test]
+fn who_has_a_fault_may_be_late() {
+    let mut tale = served(1000);
+    tale.fault(500, 600, Kind::SubscriptionsKilled, None).is_sound();
+    // Not for ever.
+    let mut tale = served(1200);
+    tale.fault(500, 600, Kind::SubscriptionsKilled, None).is_wrong("was free for");
+    // Nor by somebody else's.
+    let mut tale = served(1000);
+    tale.fault(500, 600, Kind::Paused, Some(0)).is_wrong("was free for");
+}
+
+#[test]
+fn what_gave_up_does_not_begin_the_wait_anew() {
+    let mut tale = served(2500);
+    for (id, at) in [(2, 500), (3, 1100), (4, 1700)] {
+        tale.wants(at - 100, 0, id).tell(at, 0, Event::Without { id, why: Without::Dropped });
+    }
+    tale.is_wrong("was free for");
+}
+
+#[test]
+fn what_may_still_come_keeps_the_lock() {
+    let mut tale = Tale::new();
+    // Its release was held back, and so may its last renewal have been.
+    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).fault(5, 1000, Kind::Silence, Some(0));
+    tale.gives(10, 0, 1, Outcome::Failed).has(6000, 1, 1).gives(6010, 1, 1, Outcome::Free).is_sound();
+}
+
+// === Losses ===
+
+#[test]
+fn loss_without_a_reason_is_found() {
+    let lost = |at, why| {
+        let mut tale = Tale::new();
+        tale.wants(0, 0, 1).has(2, 0, 1).lost(at, 0, 1, why).gives(at + 1, 0, 1, Outcome::NotHeld);
+        tale
+    };
+    lost(100, Why::Gone).is_wrong("nobody took it away");
+    lost(100, Why::Expired).is_wrong("before it had");
+    lost(LEASE + 10, Why::Expired).is_wrong("not renewed");
+    let mut paused = lost(LEASE + 10, Why::Unreachable);
+    paused.fault(500, 2300, Kind::Paused, Some(0)).is_sound();
+}
+
+#[test]
+fn hold_that_the_store_does_not_know_is_found() {
+    let mut tale = Tale::new();
+    tale.wants(0, 0, 1).has(2, 0, 1).believes(10, 0, 1).gives(11, 0, 1, Outcome::NotHeld);
+    tale.is_wrong("did not have");
+}
+
+#[test]
+fn loss_that_is_never_told_is_found() {
+    let believed = |until| {
+        let mut tale = Tale::new();
+        tale.wants(0, 0, 1).has(2, 0, 1).forced(10).believes(until, 0, 1).gives(
+            until,
+            0,
+            1,
+            Outcome::NotHeld,
+        );
+        tale
+    };
+    believed(2000).is_sound();
+    believed(3000).is_wrong("still believed in");
+}
+
+// === What is left ===
+
+#[test]
+fn leftovers_are_found() {
+    let left = |worker: Event, stage: Event| {
+        let mut tale = Tale::new();
+        tale.tell(1, 0, worker)
+            .tell(1, 1, Event::Quiet { entries: 0, interest: 0, subscriptions: 0 })
+            .stage(2, stage);
+        let found = tale.judged();
+        assert!(found.len() <= 1, "{found:?}");
+        found.concat()
+    };
+    let quiet = |entries, interest, subscriptions| Event::Quiet { entries, interest, subscriptions };
+    let remains = |keys: &[&str], channels: &[&str]| {
+        let [keys, channels] = [keys, channels].map(|all| all.iter().map(|it| (*it).to_owned()).collect());
+        Event::Remains { keys, channels }
+    };
+    assert_eq!(left(quiet(0, 0, 0), remains(&[], &[])), "");
+    for (entries, interest, subscriptions) in [(1, 0, 0), (0, 1, 0), (0, 0, 1)] {
+        assert!(
+            left(quiet(entries, interest, subscriptions), remains(&[], &[]))
+                .contains("registry of process 0")
+        );
+    }
+    assert!(left(quiet(0, 0, 0), remains(&["lock"], &[])).contains("the key lock"));
+    assert!(left(quiet(0, 0, 0), remains(&[], &["channel"])).contains("subscription to channel"));
+    assert!(left(quiet(0, 0, 0), Event::Over { number: 1 }).contains("nobody looked"));
+    assert!(left(Event::Over { number: 1 }, remains(&[], &[])).contains("did not become quiet"));
+}
+
+#[test]
+fn who_is_stuck_is_found() {
+    let mut tale = Tale::new();
+    tale.tell(1, 0, Event::Stuck { what: "acquisition 7".to_owned() }).is_wrong("acquisition 7");
+}

@@ -1,0 +1,51 @@
+//! A lock's fencing tokens rise from one acquisition to the next.
+
+use std::collections::BTreeMap;
+
+use super::Violation;
+use crate::story::{Attempt, Story};
+
+pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) {
+    let mut by_name: BTreeMap<u32, Vec<(u64, &Attempt)>> = BTreeMap::new();
+    for attempt in &story.attempts {
+        let Some(acquired) = attempt.acquired else { continue };
+        if attempt.wish.fenced != attempt.token.is_some() {
+            let what = if attempt.wish.fenced { "asked for a token and got none" } else { "got a token" };
+            let what = format!("lock {}: {} {what}", attempt.name, attempt.tag());
+            violations.push(Violation { at: acquired, what });
+        }
+        // What it believed in at its first look it had without a break since the token was made: unless the stage took it
+        // away before the guard could know.
+        let Some((first, _)) = attempt.beliefs else { continue };
+        if attempt.token.is_some()
+            && story.cut_within(attempt.name, attempt.wanted, first.max(acquired)).is_none()
+        {
+            by_name.entry(attempt.name).or_default().push((first, attempt));
+        }
+    }
+    for (name, mut attempts) in by_name {
+        attempts.sort_unstable_by_key(|(first, _)| *first);
+        for two in attempts.windows(2) {
+            let [(_, before), (at, after)] = two else { unreachable!() };
+            // With an empty server, its counter begins anew.
+            let restarted = story
+                .cuts
+                .iter()
+                .any(|(cut, from, to)| cut.is_none() && *to >= before.wanted && *from <= *at);
+            let rises = match before.owner == after.owner {
+                true => before.token <= after.token,
+                false => before.token < after.token,
+            };
+            if !rises && !restarted {
+                let what = format!(
+                    "tokens of lock {name} do not rise: {} had {:?}, and then {} has {:?}",
+                    before.tag(),
+                    before.token,
+                    after.tag(),
+                    after.token,
+                );
+                violations.push(Violation { at: *at, what });
+            }
+        }
+    }
+}

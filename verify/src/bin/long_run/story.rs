@@ -1,0 +1,277 @@
+//! [`Story`]: a history put together: what became of each acquisition, and what went wrong meanwhile.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::clock::nanos;
+use crate::history::{By, Event, History, Kind, Outcome, Record, Why, Wish, Without};
+use crate::spans::Spans;
+
+/// What a process that feels no fault needs to give back what nobody waits for: a guard that was dropped, an attempt that was
+/// abandoned. Short, as most of those that are abandoned wait in line and hold nothing, and beside a lock that is stuck there are
+/// many of them.
+const CLEANING_UP: u64 = nanos(Duration::from_millis(50));
+/// Between two clocks' reading the same lease.
+const SLACK: u64 = nanos(Duration::from_millis(100));
+
+/// One acquisition, from its first word to its last.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    /// Which process's, as an index of the history's.
+    pub(crate) life: usize,
+    pub(crate) worker: usize,
+    pub(crate) id: u64,
+    pub(crate) name: u32,
+    pub(crate) wish: Wish,
+    pub(crate) wanted: u64,
+    pub(crate) acquired: Option<u64>,
+    pub(crate) owner: String,
+    pub(crate) token: Option<u64>,
+    /// The first and the last moment at which the guard is known to have said that it is held. All between are, too: it never
+    /// takes a loss back.
+    pub(crate) beliefs: Option<(u64, u64)>,
+    /// Until when it was sure that nobody else would have the lock.
+    pub(crate) deadline: u64,
+    pub(crate) lost: Option<(u64, Why)>,
+    pub(crate) lets_go: Option<(u64, By)>,
+    pub(crate) let_go: Option<(u64, Outcome)>,
+    pub(crate) without: Option<(u64, Without)>,
+    /// When its process was killed, if that was its end; or else when the run was over.
+    pub(crate) cut_short: u64,
+}
+
+/// Something that goes wrong, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) kind: Kind,
+    /// `None`: all.
+    pub(crate) worker: Option<usize>,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// When things are wrong with one worker.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Woes {
+    /// It may be late with anything.
+    pub(crate) any: Spans,
+    /// It may be late with commands.
+    pub(crate) commands: Spans,
+    /// Its commands may run when nobody expects them any more.
+    pub(crate) stranded: Spans,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Story {
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) troubles: Vec<Trouble>,
+    /// By worker.
+    pub(crate) woes: Vec<Woes>,
+    /// When locks were taken from their holders: the name, or all with the server, and between which moments.
+    pub(crate) cuts: Vec<(Option<u32>, u64, u64)>,
+    pub(crate) end: u64,
+    /// How long workers stood still by themselves.
+    pub(crate) stalled: u64,
+    pub(crate) quiet: Vec<(usize, u64, u64, u64)>,
+    pub(crate) stuck: Vec<String>,
+    pub(crate) remains: Option<(Vec<String>, Vec<String>)>,
+}
+
+impl Story {
+    pub(crate) fn of(history: &History) -> Self {
+        let all = history.workers.iter().flat_map(|life| &life.records).chain(&history.stage);
+        let end = all.map(|record| record.at).max().unwrap_or(0);
+        let mut story = Self { end, ..Self::default() };
+        story.read_stage(&history.stage, end);
+        for (number, life) in history.workers.iter().enumerate() {
+            story.read_life(number, life.worker, &life.records, life.killed.unwrap_or(end));
+        }
+        let workers = history.workers.iter().map(|life| life.worker + 1).max().unwrap_or(0);
+        story.woes = (0..workers).map(|worker| story.woes_of(worker)).collect();
+        story
+    }
+
+    fn read_stage(&mut self, records: &[Record], end: u64) {
+        let mut open = HashMap::new();
+        let mut forcing = HashMap::new();
+        for Record { at, event } in records {
+            match event {
+                Event::Fault { number, kind, worker } => {
+                    open.insert(*number, self.troubles.len());
+                    self.troubles.push(Trouble { kind: *kind, worker: *worker, from: *at, to: end });
+                }
+                Event::Over { number } => {
+                    if let Some(trouble) = open.remove(number) {
+                        self.troubles[trouble].to = *at;
+                    }
+                }
+                Event::Forces { name } => _ = forcing.insert(*name, *at),
+                Event::Forced { name, .. } => {
+                    let from = forcing.remove(name).unwrap_or(*at);
+                    self.cuts.push((Some(*name), from, *at));
+                }
+                Event::Stalled { since } => self.troubles.push(Trouble {
+                    kind: Kind::ServerStalled,
+                    worker: None,
+                    from: *since,
+                    to: *at,
+                }),
+                Event::Stuck { what } => self.stuck.push(what.clone()),
+                Event::Remains { keys, channels } => self.remains = Some((keys.clone(), channels.clone())),
+                _ => {}
+            }
+        }
+        self.cuts.extend(forcing.into_iter().map(|(name, from)| (Some(name), from, end)));
+        let killed = self.troubles.iter().filter(|trouble| trouble.kind == Kind::ServerKilled);
+        let killed: Vec<_> = killed.map(|trouble| (None, trouble.from, trouble.to)).collect();
+        self.cuts.extend(killed);
+        self.cuts.sort_unstable_by_key(|(_, from, _)| *from);
+    }
+
+    fn read_life(&mut self, life: usize, worker: usize, records: &[Record], cut_short: u64) {
+        let mut by_id: HashMap<u64, usize> = HashMap::new();
+        for Record { at, event } in records {
+            let at = *at;
+            let attempt = match event {
+                Event::Wants { id, name, wish } => {
+                    by_id.insert(*id, self.attempts.len());
+                    self.attempts.push(Attempt {
+                        life,
+                        worker,
+                        id: *id,
+                        name: *name,
+                        wish: wish.clone(),
+                        wanted: at,
+                        acquired: None,
+                        owner: String::new(),
+                        token: None,
+                        beliefs: None,
+                        deadline: 0,
+                        lost: None,
+                        lets_go: None,
+                        let_go: None,
+                        without: None,
+                        cut_short,
+                    });
+                    continue;
+                }
+                Event::Acquired { id, .. }
+                | Event::Believes { id, .. }
+                | Event::Lost { id, .. }
+                | Event::LetsGo { id, .. }
+                | Event::LetGo { id, .. }
+                | Event::Without { id, .. } => by_id.get(id).map(|place| &mut self.attempts[*place]),
+                Event::Stalled { since } => {
+                    self.stalled += at - since;
+                    let kind = Kind::ServerStalled;
+                    self.troubles.push(Trouble { kind, worker: Some(worker), from: *since, to: at });
+                    None
+                }
+                Event::Quiet { entries, interest, subscriptions } => {
+                    self.quiet.push((life, *entries, *interest, *subscriptions));
+                    None
+                }
+                Event::Stuck { what } => {
+                    self.stuck.push(format!("worker {worker}: {what}"));
+                    None
+                }
+                _ => None,
+            };
+            let Some(attempt) = attempt else { continue };
+            match event {
+                Event::Acquired { owner, token, .. } => {
+                    attempt.acquired = Some(at);
+                    attempt.owner.clone_from(owner);
+                    attempt.token = *token;
+                }
+                Event::Believes { left, .. } => {
+                    attempt.beliefs = Some((attempt.beliefs.map_or(at, |(first, _)| first), at));
+                    attempt.deadline = attempt.deadline.max(at + left);
+                }
+                Event::Lost { why, .. } => _ = attempt.lost.get_or_insert((at, *why)),
+                Event::LetsGo { by, .. } => attempt.lets_go = Some((at, *by)),
+                Event::LetGo { outcome, .. } => attempt.let_go = Some((at, *outcome)),
+                Event::Without { why, .. } => attempt.without = Some((at, *why)),
+                _ => {}
+            }
+        }
+    }
+
+    fn woes_of(&self, worker: usize) -> Woes {
+        let spans = |counts: fn(Kind) -> bool| {
+            let its = self.troubles.iter().filter(|trouble| trouble.worker.is_none_or(|it| it == worker));
+            let its = its.filter(|trouble| counts(trouble.kind));
+            Spans::union(its.map(|trouble| (trouble.from, trouble.to + trouble.kind.recovery())))
+        };
+        Woes {
+            any: spans(|_| true),
+            commands: spans(|kind| !kind.spares_commands()),
+            stranded: spans(Kind::strands_commands),
+        }
+    }
+
+    /// The first time after `from` that `name` was, or may have been, taken from its holder, if that is not later than `to`.
+    pub(crate) fn cut_within(&self, name: u32, from: u64, to: u64) -> Option<(u64, u64)> {
+        let of_name = self.cuts.iter().filter(|(cut, ..)| cut.is_none_or(|cut| cut == name));
+        let mut of_name = of_name.map(|(_, from, to)| (*from, *to));
+        of_name.find(|(begin, end)| *end >= from && *begin <= to)
+    }
+
+    /// From when to when the store may have kept the lock for `attempt`, at the most; for all that the history tells.
+    pub(crate) fn may_be_held(&self, attempt: &Attempt) -> Option<(u64, u64)> {
+        let woes = &self.woes[attempt.worker];
+        let last = attempt.last_word();
+        let stranded = woes.stranded.last_within(attempt.wanted, last);
+        let healthy = |at| woes.commands.last_within(at, at + CLEANING_UP).is_none();
+        // Whatever may still come to the store, comes until then, and counts from then.
+        let lease_after = |at: u64| {
+            let worse = woes.commands.last_within(attempt.wanted, at + CLEANING_UP);
+            let until = stranded.into_iter().chain(worse).map(|(_, end)| end).max();
+            until.map_or(at, |until| until.max(at)) + attempt.wish.lease + SLACK
+        };
+        let since = |at: u64| {
+            // It may have been taken long before that was known.
+            let late = woes.commands.first_within(at.saturating_sub(CLEANING_UP), at);
+            late.map_or(at, |(begin, _)| begin.clamp(attempt.wanted, at))
+        };
+        if let Some(acquired) = attempt.acquired {
+            let until = match (attempt.let_go, attempt.lets_go) {
+                (Some((at, Outcome::Free | Outcome::NotHeld)), _) if stranded.is_none() => at,
+                (None, Some((at, By::Drop))) if stranded.is_none() && healthy(at) => at + CLEANING_UP,
+                _ => lease_after(last),
+            };
+            return Some((since(acquired), until));
+        }
+        match attempt.without {
+            Some((_, Without::Refused)) => None,
+            Some((at, Without::Late | Without::Dropped)) if stranded.is_none() && healthy(at) => {
+                Some((at, at + CLEANING_UP))
+            }
+            _ => Some((since(last), lease_after(last))),
+        }
+    }
+}
+
+impl Attempt {
+    /// For a sentence about it.
+    pub(crate) fn tag(&self) -> String {
+        format!("acquisition {} of process {} (worker {})", self.id, self.life, self.worker)
+    }
+
+    /// The last moment that is known of it.
+    fn last_word(&self) -> u64 {
+        let known = [
+            self.let_go.map(|(at, _)| at),
+            self.lets_go.filter(|(_, by)| *by == By::Drop).map(|(at, _)| at),
+            self.without.map(|(at, _)| at),
+        ];
+        let last = known.into_iter().flatten().max();
+        last.or(self.lets_go.map(|(at, _)| at)).unwrap_or(self.cut_short)
+    }
+
+    /// How long it waited, and is to be served.
+    pub(crate) fn waited(&self) -> Option<(u64, u64)> {
+        let until = self.acquired.or(self.without.map(|(at, _)| at)).unwrap_or(self.cut_short);
+        (self.wish.wait != Some(0)).then_some((self.wanted, until))
+    }
+}

@@ -1,0 +1,64 @@
+//! A run in a table.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug};
+
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+
+use crate::check::Verdict;
+use crate::clock::seconds;
+use crate::history::History;
+use crate::story::Attempt;
+
+pub(crate) struct Summary<'a>(pub(crate) &'a History, pub(crate) &'a Verdict);
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(history, Verdict { story, patience, excused, .. }) = self;
+        let events =
+            history.workers.iter().map(|life| life.records.len()).sum::<usize>() + history.stage.len();
+        let acquired: Vec<&Attempt> = {
+            let mut acquired: Vec<_> = story.attempts.iter().filter(|it| it.acquired.is_some()).collect();
+            acquired.sort_by_key(|it| (it.name, it.acquired));
+            acquired
+        };
+        let pairs = acquired.windows(2).filter(|two| two[0].name == two[1].name);
+        let (local, remote): (Vec<_>, Vec<_>) = pairs.partition(|two| two[0].life == two[1].life);
+        let without =
+            count(story.attempts.iter().filter_map(|it| it.without.map(|(_, why)| format!("{why:?}"))));
+        let lost = count(acquired.iter().filter_map(|it| it.lost.map(|(_, why)| format!("{why:?}"))));
+        let faults = count(story.troubles.iter().map(|trouble| format!("{:?}", trouble.kind)));
+        let forced = story.cuts.iter().filter(|(name, ..)| name.is_some()).count();
+        let millis = |nanos: u64| format!("{:.1} ms", nanos as f64 / 1e6);
+
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN).set_header(["what", "how many"]);
+        table.add_row(["time", &format!("{:.1} s", seconds(story.end))]);
+        table.add_row(["events; processes", &format!("{events}; {}", history.workers.len())]);
+        table.add_row(["acquisitions", &acquired.len().to_string()]);
+        table.add_row([
+            "next one in the same process, in another",
+            &format!("{}, {}", local.len(), remote.len()),
+        ]);
+        table.add_row(["ended without the lock", &without]);
+        table.add_row(["losses told", &lost]);
+        table.add_row(["faults", &faults]);
+        table.add_row(["locks forced free", &forced.to_string()]);
+        table.add_row(["holds cut short by the stage", &excused.to_string()]);
+        table.add_row(["waits that were judged, added up", &format!("{:.1} s", seconds(patience.judged))]);
+        table.add_row([
+            "beside a free lock: half, 99 %, longest",
+            &[patience.percentile(50), patience.percentile(99), patience.longest()].map(millis).join(", "),
+        ]);
+        table.add_row(["workers stood still by themselves", &format!("{:.1} s", seconds(story.stalled))]);
+        write!(f, "{table}")
+    }
+}
+
+fn count<T: Debug + Ord + fmt::Display>(all: impl Iterator<Item = T>) -> String {
+    let mut counts: BTreeMap<T, u32> = BTreeMap::new();
+    all.for_each(|it| *counts.entry(it).or_default() += 1);
+    let counts: Vec<String> = counts.iter().map(|(it, count)| format!("{it} {count}")).collect();
+    counts.join(", ")
+}

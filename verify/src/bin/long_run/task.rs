@@ -1,0 +1,288 @@
+//! A task: takes a lock at random, in any of the ways there are, keeps it for a while and gives it back in any of the ways there
+//! are; and tells the journal.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fastrand::Rng;
+use latchwork::{Lease, Lock, LockClient, LockError, Lost};
+use tokio::time::{sleep, timeout};
+
+use crate::clock::{nanos, now, seconds};
+use crate::history::{By, Event, Journal, NAMES, Outcome, Why, Wish, Without};
+use crate::twin::Twinned;
+use crate::worker::LEASE;
+
+type Guard = latchwork::Guard<Twinned>;
+
+/// What the tasks of a process share.
+pub(crate) struct Shared {
+    client: LockClient<Twinned>,
+    journal: Arc<Journal>,
+    ending: Arc<AtomicBool>,
+    next: AtomicU64,
+}
+
+/// Where a task is, for the case that it never gets any further.
+#[derive(Debug, Default)]
+pub(crate) struct Place(Mutex<Option<(u64, String)>>);
+
+impl Place {
+    fn at(&self, what: String) {
+        *self.0.lock().expect("nobody panics with it") = Some((now(), what));
+    }
+
+    fn leave(&self) {
+        *self.0.lock().expect("nobody panics with it") = None;
+    }
+
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.lock().expect("nobody panics with it").is_some()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0.lock().expect("nobody panics with it") {
+            Some((since, what)) => write!(f, "{what}, since {:.6}", seconds(*since)),
+            None => f.write_str("nothing"),
+        }
+    }
+}
+
+/// A guard, and the acquisition's number.
+struct Held {
+    id: u64,
+    guard: Guard,
+}
+
+impl Shared {
+    pub(crate) fn new(client: LockClient<Twinned>, journal: Arc<Journal>, ending: Arc<AtomicBool>) -> Self {
+        Self { client, journal, ending, next: AtomicU64::new(0) }
+    }
+
+    /// With a lock of its `own`, it uses no other, and always by the same owner: so that what is left of its last hold on the way
+    /// can meet the next one.
+    pub(crate) async fn play(self: Arc<Self>, own: Option<u32>, place: Arc<Place>, mut rng: Rng) {
+        let (me, home) = (self.client.owner(), own.unwrap_or_else(|| rng.u32(..NAMES / 2) * 2 + 1));
+        // A release of its own whose outcome it does not know: that may still come while it has the lock anew.
+        let mut unknown = false;
+        // Ordering: Relaxed; nothing else is told by it.
+        while !self.ending.load(Ordering::Relaxed) {
+            sleep(millis(&mut rng, 0, 30)).await;
+            let again = own.is_some() || unknown || rng.u8(..100) < 10;
+            let name = if again { home } else { rng.u32(..NAMES) };
+            let lock = self.client.get_lock(&lock_name(name)).expect("it is a name");
+            let lock = if is_fenced(name) { lock.fenced() } else { lock };
+            // On the odd ones some go out of line, as an owner does that was there before; on the even ones all stand in it, so that
+            // nobody hides, by coming along, that the first one was not woken.
+            if again {
+                unknown = self.enter_again(name, &lock.owned_by(&me), unknown, &place, &mut rng).await;
+            } else {
+                let wish = wish(name, name % 2 == 1, &mut rng);
+                if let Some(held) = self.take(name, &lock, wish, &place, &mut rng).await {
+                    self.hold(&held, hold_time(&mut rng)).await;
+                    self.give_back(held, &lock, &mut rng).await;
+                }
+            }
+            place.leave();
+        }
+    }
+
+    /// Holds inside of holds of one owner, given back in any order. Says whether the outcome of any of that is unknown.
+    async fn enter_again(
+        &self,
+        name: u32,
+        lock: &Lock<Twinned>,
+        for_long: bool,
+        place: &Place,
+        rng: &mut Rng,
+    ) -> bool {
+        let mut inside = Vec::new();
+        for _ in 0..rng.usize(1..=3) {
+            let wish = Wish { explicit: true, ..wish(name, true, rng) };
+            let Some(held) = self.take(name, lock, wish, place, rng).await else { break };
+            let longest = if for_long && inside.is_empty() { 3000 } else { 10 };
+            self.hold(&held, millis(rng, 0, longest)).await;
+            inside.push(held);
+        }
+        rng.shuffle(&mut inside);
+        let mut unknown = false;
+        for held in inside {
+            self.hold(&held, millis(rng, 0, 10)).await;
+            // Not forgotten: it would still be its owner's when that comes again.
+            let by = if rng.bool() { By::Unlock } else { By::Drop };
+            unknown |= self.let_go(held, by).await == Some(Outcome::Failed);
+        }
+        unknown
+    }
+
+    async fn take(
+        &self,
+        name: u32,
+        lock: &Lock<Twinned>,
+        wish: Wish,
+        place: &Place,
+        rng: &mut Rng,
+    ) -> Option<Held> {
+        // Ordering: Relaxed; only that it is used once matters.
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let lease = if wish.watched { Lease::Watched } else { Lease::For(Duration::from_nanos(wish.lease)) };
+        let wait = wish.wait.map(Duration::from_nanos);
+        place.at(format!("acquisition {id} of lock {name}: {wish:?}"));
+        self.journal.tell(Event::Wants { id, name, wish });
+        let wants = async {
+            match wait {
+                None if lease == Lease::Watched => lock.lock().await.map(Some),
+                None => lock.lock_for(Duration::from_nanos(nanos_of(lease))).await.map(Some),
+                Some(wait) => lock.try_lock_for(wait, lease).await,
+            }
+        };
+        let drop_after = if rng.u8(..100) < 8 { millis(rng, 0, 200) } else { Duration::MAX };
+        // Boxed, and dropped here: before the line that says so.
+        let came = timeout(drop_after, Box::pin(wants)).await;
+        let without = match came {
+            Ok(Ok(Some(guard))) => {
+                self.acquired(id, &guard);
+                place.at(format!("holds, by acquisition {id}, lock {name}"));
+                return Some(Held { id, guard });
+            }
+            Ok(Ok(None)) if wait == Some(Duration::ZERO) => Without::Refused,
+            Ok(Ok(None)) => Without::Late,
+            Ok(Err(_)) => Without::Failed,
+            Err(_) => Without::Dropped,
+        };
+        self.journal.tell(Event::Without { id, why: without });
+        place.leave();
+        None
+    }
+
+    fn acquired(&self, id: u64, guard: &Guard) {
+        let (owner, token) = (guard.owner().to_string(), guard.fencing_token());
+        self.journal.tell(Event::Acquired { id, owner, token });
+        self.look(id, guard);
+    }
+
+    /// Whether the guard still believes in it.
+    fn look(&self, id: u64, guard: &Guard) -> bool {
+        // Taken before it is asked: then, at least, it believed, and until so much later it is sure.
+        let at = now();
+        let left = guard.remaining();
+        let held = guard.is_held();
+        if held {
+            self.journal.tell_of(at, Event::Believes { id, left: nanos(left) });
+        }
+        held
+    }
+
+    /// Keeps it for a while, looking at it all the time, or until it is lost.
+    async fn hold(&self, held: &Held, time: Duration) {
+        const STEP: Duration = Duration::from_millis(10);
+        let until = now() + nanos(time);
+        loop {
+            if !self.look(held.id, &held.guard) {
+                let why = held.guard.lost().await;
+                self.journal.tell(Event::Lost { id: held.id, why: reason(why) });
+                return;
+            }
+            let left = Duration::from_nanos(until.saturating_sub(now()));
+            if left.is_zero() {
+                return;
+            }
+            sleep(left.min(STEP)).await;
+        }
+    }
+
+    async fn give_back(&self, held: Held, lock: &Lock<Twinned>, rng: &mut Rng) {
+        match rng.u8(..100) {
+            0 => {
+                let (id, owner) = (held.id, held.guard.owner().clone());
+                self.let_go(held, By::Forget).await;
+                if rng.bool() {
+                    sleep(millis(rng, 0, 20)).await;
+                    self.journal.tell(Event::LetsGo { id, by: By::UnlockForgotten });
+                    let outcome = outcome(&lock.unlock(&owner).await);
+                    self.journal.tell(Event::LetGo { id, outcome });
+                }
+            }
+            1..50 => _ = self.let_go(held, By::Drop).await,
+            _ => _ = self.let_go(held, By::Unlock).await,
+        }
+    }
+
+    async fn let_go(&self, Held { id, guard }: Held, by: By) -> Option<Outcome> {
+        self.look(id, &guard);
+        self.journal.tell(Event::LetsGo { id, by });
+        match by {
+            By::Unlock | By::UnlockForgotten => {
+                let outcome = outcome(&guard.unlock().await);
+                self.journal.tell(Event::LetGo { id, outcome });
+                return Some(outcome);
+            }
+            By::Drop => drop(guard),
+            By::Forget => guard.forget(),
+        }
+        None
+    }
+}
+
+/// The lock's name on the server.
+pub(crate) fn lock_name(name: u32) -> String {
+    format!("long-run:{name}")
+}
+
+/// Who uses one of these asks for a token.
+fn is_fenced(name: u32) -> bool {
+    name.is_multiple_of(4)
+}
+
+fn wish(name: u32, out_of_line: bool, rng: &mut Rng) -> Wish {
+    let wait = match rng.u8(..100) {
+        0..20 if out_of_line => Some(0),
+        0..60 => None,
+        _ => Some(nanos(millis(rng, 10, 1500))),
+    };
+    let watched = rng.u8(..100) < 65;
+    let lease = if watched { LEASE } else { millis(rng, 80, 1500) };
+    Wish { wait, lease: nanos(lease), watched, explicit: false, fenced: is_fenced(name) }
+}
+
+/// Mostly short, and now and then longer than any lease.
+fn hold_time(rng: &mut Rng) -> Duration {
+    match rng.u16(..1000) {
+        0..4 => millis(rng, 2400, 4000),
+        4..20 => millis(rng, 60, 500),
+        20..300 => millis(rng, 10, 60),
+        _ => millis(rng, 0, 10),
+    }
+}
+
+fn millis(rng: &mut Rng, from: u64, to: u64) -> Duration {
+    Duration::from_micros(rng.u64(from * 1000..=to * 1000))
+}
+
+fn nanos_of(lease: Lease) -> u64 {
+    match lease {
+        Lease::For(lease) => nanos(lease),
+        _ => nanos(LEASE),
+    }
+}
+
+fn reason(lost: Lost) -> Why {
+    match lost {
+        Lost::Expired => Why::Expired,
+        Lost::Gone => Why::Gone,
+        Lost::Unreachable => Why::Unreachable,
+        other => panic!("a reason that the journal does not know: {other:?}"),
+    }
+}
+
+fn outcome(result: &Result<(), LockError>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Free,
+        Err(error) if error.is_not_held() => Outcome::NotHeld,
+        Err(_) => Outcome::Failed,
+    }
+}

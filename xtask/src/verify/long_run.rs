@@ -1,0 +1,38 @@
+//! `cargo xtask verify long-run`.
+
+use anyhow::Result;
+use xshell::{Cmd, cmd};
+
+use super::Options;
+use super::canary::must_fail;
+use crate::redis_server;
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+/// Which of the store's broken twins, for how many seconds, and what is to be said of it.
+const TWINS: [(&str, u32, &str); 6] = [
+    ("takes-what-is-held", 3, "two holders of lock"),
+    ("renews-nothing", 8, "two holders of lock"),
+    ("listens-elsewhere", 6, "was free for"),
+    ("keeps-what-is-released", 6, "was free for"),
+    ("hands-over-in-name", 6, "a lock that it did not have"),
+    ("tokens-fall", 3, "do not rise"),
+];
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    steps.run("Redis server", || redis_server::ensure(&workspace.shell))?;
+    let seconds = options.seconds.unwrap_or(30);
+    steps.run("long run", || Ok(command(workspace, seconds, options.seed).run()?))?;
+    steps.run("long run canaries", || {
+        TWINS.iter().try_for_each(|(twin, seconds, expected)| {
+            must_fail(command(workspace, *seconds, 1).args(["--twin", twin]), twin, expected)
+        })
+    })
+}
+
+/// As it is built for the tests: it waits for most of its time, and what the code asserts is part of what is checked.
+fn command(workspace: &Workspace, seconds: u32, seed: u64) -> Cmd<'_> {
+    let Workspace { shell, cargo, .. } = workspace;
+    let (seconds, seed) = (seconds.to_string(), seed.to_string());
+    cmd!(shell, "{cargo} run --quiet --package verify --bin long_run -- --seconds {seconds} --seed {seed}")
+}
