@@ -1,4 +1,4 @@
-//! What the benchmarks of `latchwork::AsyncSemaphore` share.
+//! What the benchmarks share: those of `latchwork::AsyncSemaphore`, and in [`lock`] those of the lock on Redis.
 //!
 //! * [`peers`]: the semaphores under comparison, behind one trait.
 //! * [`questions`]: the short questions, each written once, for criterion and for the `ratios` tool alike.
@@ -11,6 +11,7 @@ pub mod cores;
 pub mod criterion;
 pub mod event;
 pub mod line;
+pub mod lock;
 pub mod peers;
 pub mod questions;
 pub mod wakers;

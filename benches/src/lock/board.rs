@@ -1,0 +1,170 @@
+//! [`Board`]: what all who take turns can see, in whichever process they are. It lies in memory and not in Redis, so that
+//! looking at it costs the server nothing.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use memmap2::MmapRaw;
+
+use super::clock;
+
+// Ordering: SeqCst everywhere in this file. That somebody is alone must show in these numbers by themselves, and not lean on
+// what the lock under test orders.
+use Ordering::SeqCst;
+
+/// Longer than this without anybody's getting in while somebody waits is a stall.
+pub const STALL: Duration = Duration::from_millis(100);
+
+/// Who waits, who is inside, and since when. All zero to begin with.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Board {
+    /// When nobody shall begin anything new, by [`clock::now`].
+    end: AtomicU64,
+    waiting: AtomicU64,
+    inside: AtomicU64,
+    entered: AtomicU64,
+    /// The same number by a load and a store: right only if nobody was inside beside somebody else.
+    counted: AtomicU64,
+    handed_over: AtomicU64,
+    last_process: AtomicU64,
+    remote: AtomicU64,
+    /// When somebody got in last, or began to wait when nobody did.
+    last_event: AtomicU64,
+    largest_gap: AtomicU64,
+    stalls: AtomicU64,
+}
+
+/// What who gets in finds.
+#[derive(Debug)]
+pub struct Entry {
+    /// Nanoseconds since the one before began to let go, if it waited for somebody to hand over to.
+    pub after: Option<u64>,
+}
+
+impl Board {
+    /// Gives everybody so much time from now.
+    pub fn begin(&self, time: Duration) {
+        self.end.store(clock::now() + time.as_nanos() as u64, SeqCst);
+    }
+
+    /// Whether the time is over.
+    pub fn is_over(&self) -> bool {
+        self.end.load(SeqCst) <= clock::now()
+    }
+
+    /// Somebody asks for the lock.
+    pub fn arrive(&self) {
+        if self.waiting.fetch_add(1, SeqCst) == 0 {
+            self.last_event.fetch_max(clock::now(), SeqCst);
+        }
+    }
+
+    /// How many have asked and not got in yet.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.load(SeqCst)
+    }
+
+    /// Somebody has the lock.
+    ///
+    /// # Panics
+    ///
+    /// If somebody else has it too.
+    pub fn enter(&self, process: u64) -> Entry {
+        let now = clock::now();
+        assert_eq!(self.inside.swap(1, SeqCst), 0, "two are inside at once");
+        self.waiting.fetch_sub(1, SeqCst);
+        self.entered.fetch_add(1, SeqCst);
+        self.counted.store(self.counted.load(SeqCst) + 1, SeqCst);
+        if self.last_process.swap(process + 1, SeqCst) != process + 1 {
+            self.remote.fetch_add(1, SeqCst);
+        }
+        // Of two who are told apart by nanoseconds the later one may come first here.
+        let gap = now.saturating_sub(self.last_event.swap(now, SeqCst));
+        self.largest_gap.fetch_max(gap, SeqCst);
+        if Duration::from_nanos(gap) > STALL {
+            self.stalls.fetch_add(1, SeqCst);
+        }
+        let handed_over = self.handed_over.swap(0, SeqCst);
+        Entry { after: (handed_over != 0).then(|| now.saturating_sub(handed_over)) }
+    }
+
+    /// Somebody is about to let go.
+    pub fn leave(&self) {
+        assert_eq!(self.inside.swap(0, SeqCst), 1, "somebody else has left meanwhile");
+    }
+
+    /// Somebody is about to let go, to one who waits.
+    pub fn hand_over(&self) {
+        self.leave();
+        self.handed_over.store(clock::now(), SeqCst);
+    }
+
+    /// How often somebody got in.
+    pub fn entered(&self) -> u64 {
+        self.entered.load(SeqCst)
+    }
+
+    /// How often it was somebody of another process than the one before.
+    pub fn remote(&self) -> u64 {
+        self.remote.load(SeqCst)
+    }
+
+    /// The longest time in which nobody got in although somebody waited.
+    pub fn largest_gap(&self) -> Duration {
+        Duration::from_nanos(self.largest_gap.load(SeqCst))
+    }
+
+    /// How often that was a [stall](STALL).
+    pub fn stalls(&self) -> u64 {
+        self.stalls.load(SeqCst)
+    }
+
+    /// Sees that nobody is inside or waits any more, and that all who say they got in did so alone.
+    ///
+    /// # Panics
+    ///
+    /// If not.
+    pub fn assert_right(&self, entered: u64) {
+        assert_eq!((self.inside.load(SeqCst), self.waiting()), (0, 0), "somebody is left");
+        assert_eq!(self.entered(), entered, "not all acquisitions were told");
+        assert_eq!(self.counted.load(SeqCst), entered, "somebody wrote over somebody else's number");
+    }
+}
+
+/// A [`Board`] in a file that processes share.
+pub struct SharedBoard(MmapRaw);
+
+impl SharedBoard {
+    /// The board at `path`, made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        file.set_len(size_of::<Board>() as u64)?;
+        Ok(Self(MmapRaw::map_raw(&file)?))
+    }
+}
+
+impl Deref for SharedBoard {
+    type Target = Board;
+
+    fn deref(&self) -> &Board {
+        // SAFETY: the mapping is as large as a `Board`, begins a page, lives as long as `self`, and is zero or what other
+        // processes have made of it by the same type; a `Board` has nothing but atomics, for which any bits will do.
+        unsafe { &*self.0.as_ptr().cast::<Board>() }
+    }
+}
+
+impl fmt::Debug for SharedBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedBoard").field(&**self).finish()
+    }
+}

@@ -1,0 +1,56 @@
+//! The locks under comparison, behind one trait.
+
+mod blpop;
+mod latchwork;
+mod raw;
+mod rlock;
+mod rslock;
+
+use std::time::Duration;
+
+pub use self::blpop::Blpop;
+pub use self::latchwork::Latchwork;
+pub use self::raw::Raw;
+pub use self::rlock::Rlock;
+pub use self::rslock::Rslock;
+
+/// What all who have leases take: longer than any question.
+pub const LEASE: Duration = Duration::from_secs(30);
+
+/// How long whoever can be told so waits for a reply; as ours does.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One process's way to one lock. Any number of its tasks may use it at once.
+pub trait Client: Send + Sync + Sized + 'static {
+    /// The row's name.
+    const NAME: &'static str;
+
+    /// How long who waits sleeps at most before it asks again, for who is not woken.
+    const POLLS: Option<Duration>;
+
+    /// Has the lock.
+    type Guard: Send;
+
+    /// A client of the server at `url` for the lock called `name`, whose connections live on this runtime.
+    fn connect(url: &str, name: &str) -> impl Future<Output = Self> + Send;
+
+    /// Takes the lock, waiting for it as long as it takes.
+    fn lock(&self) -> impl Future<Output = Self::Guard> + Send;
+
+    /// Gives it back.
+    fn unlock(&self, guard: Self::Guard) -> impl Future<Output = ()> + Send;
+}
+
+/// Calls a generic function for each lock and makes an array of what it gives. Ours comes first, and [`Raw`] is not among
+/// them: it cannot wait.
+#[macro_export]
+macro_rules! each_client {
+    ($function:ident($($argument:expr),*)) => {
+        [
+            $function::<$crate::lock::clients::Latchwork>($($argument),*),
+            $function::<$crate::lock::clients::Blpop>($($argument),*),
+            $function::<$crate::lock::clients::Rlock>($($argument),*),
+            $function::<$crate::lock::clients::Rslock>($($argument),*),
+        ]
+    };
+}

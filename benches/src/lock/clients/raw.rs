@@ -1,0 +1,86 @@
+//! No lock, but what one costs at least.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client as Server, IntoConnectionInfo, ProtocolVersion, Script};
+
+use super::{Client, LEASE, PATIENCE};
+
+/// Two scripts that do what Redisson's do where nobody else is, each sent by EVALSHA and awaited, over a connection like ours.
+pub struct Raw {
+    connection: MultiplexedConnection,
+    name: String,
+    channel: String,
+    owner: String,
+    acquire: Script,
+    release: Script,
+}
+
+const ACQUIRE: &str = "
+local holds = redis.call('hget', KEYS[1], ARGV[2])
+if not holds and (ARGV[3] ~= '1' or redis.call('exists', KEYS[1]) == 1) then
+    return redis.call('pttl', KEYS[1])
+end
+redis.call('hset', KEYS[1], ARGV[2], ARGV[3])
+local left = redis.call('pttl', KEYS[1])
+if not holds or (left >= 0 and left < tonumber(ARGV[1])) then
+    redis.call('pexpire', KEYS[1], ARGV[1])
+end
+return nil";
+
+const RELEASE: &str = "
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+    return 0
+end
+redis.call(ARGV[4], KEYS[2], ARGV[3])
+redis.call('del', KEYS[1])
+return 1";
+
+/// A connection as latchwork makes it: RESP3, without Nagle's delay.
+pub(super) async fn connection(url: &str, response_timeout: Option<Duration>) -> MultiplexedConnection {
+    let info = url.into_connection_info().expect("a URL");
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let server = Server::open(info.set_tcp_settings(tcp).set_redis_settings(resp3)).expect("a URL");
+    let config = AsyncConnectionConfig::new().set_response_timeout(response_timeout);
+    server.get_multiplexed_async_connection_with_config(&config).await.expect("a server")
+}
+
+impl Client for Raw {
+    const NAME: &'static str = "raw";
+    const POLLS: Option<Duration> = None;
+    type Guard = ();
+
+    async fn connect(url: &str, name: &str) -> Self {
+        Self {
+            connection: connection(url, Some(PATIENCE)).await,
+            name: name.to_owned(),
+            channel: format!("redisson_lock__channel:{{{name}}}"),
+            // As long as a uuid and a number.
+            owner: format!("{:036}:1", fastrand::u64(..)),
+            acquire: Script::new(ACQUIRE),
+            release: Script::new(RELEASE),
+        }
+    }
+
+    async fn lock(&self) {
+        let mut acquire = self.acquire.key(&self.name);
+        acquire.arg(LEASE.as_millis() as u64).arg(&self.owner).arg(1);
+        let left: Option<i64> = acquire.invoke_async(&mut self.connection.clone()).await.expect("a reply");
+        assert_eq!(left, None, "this row cannot wait");
+    }
+
+    async fn unlock(&self, (): ()) {
+        let mut release = self.release.key(&self.name);
+        release.key(&self.channel).arg(&self.owner).arg(0).arg(0).arg("publish");
+        let had: bool = release.invoke_async(&mut self.connection.clone()).await.expect("a reply");
+        assert!(had, "it was held");
+    }
+}
+
+impl std::fmt::Debug for Raw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Raw").field("name", &self.name).finish_non_exhaustive()
+    }
+}

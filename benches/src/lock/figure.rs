@@ -1,0 +1,169 @@
+//! [`Figure`]: one number of each row, and whether ours is what it should be; and the table of them.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::clients::{Client, Latchwork, Raw};
+
+/// One number of each row.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// The question's name.
+    pub question: &'static str,
+    /// What is said, and its unit.
+    pub what: &'static str,
+    /// How many digits behind the point are shown; [`Goal`]s are judged by what is shown.
+    pub digits: usize,
+    /// What ours is to reach.
+    pub goal: Option<Goal>,
+    /// Each row's.
+    pub values: Vec<(&'static str, f64)>,
+}
+
+/// What our figure is to reach.
+#[derive(Clone, Copy, Debug)]
+pub enum Goal {
+    /// So much at most.
+    AtMost(f64),
+    /// So much at least.
+    AtLeast(f64),
+    /// So many times the best peer's at most; less is better.
+    OfBestPeer(f64),
+    /// So many times the raw row's rate at least; the figures are times.
+    RateOfRaw(f64),
+}
+
+/// What a question says.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// The rows of the table.
+    pub figures: Vec<Figure>,
+    /// What stands below it.
+    pub notes: Vec<String>,
+}
+
+impl Figure {
+    fn of(&self, row: &str) -> Option<f64> {
+        self.values.iter().find(|(name, _)| *name == row).map(|(_, value)| *value)
+    }
+
+    fn show(&self, value: f64) -> String {
+        format!("{value:.*}", self.digits)
+    }
+
+    fn shown(&self, value: f64) -> f64 {
+        self.show(value).parse().expect("a number")
+    }
+
+    fn best_peer(&self) -> Option<(&'static str, f64)> {
+        let peers = self.values.iter().filter(|(name, _)| ![Latchwork::NAME, Raw::NAME].contains(name));
+        peers.copied().min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// What is reached of what, and whether that will do.
+    fn verdict(&self) -> Option<(String, bool)> {
+        let ours = self.of(Latchwork::NAME)?;
+        Some(match self.goal? {
+            Goal::AtMost(most) => (format!("<= {most}"), self.shown(ours) <= most),
+            Goal::AtLeast(least) => (format!(">= {least}"), self.shown(ours) >= least),
+            Goal::OfBestPeer(times) => {
+                let (name, best) = self.best_peer()?;
+                (format!("<= {times} of {name}: {:.2}", ours / best), ours / best <= times)
+            }
+            Goal::RateOfRaw(times) => {
+                let rate = self.of(Raw::NAME)? / ours;
+                (format!(">= {times} of raw's rate: {rate:.2}"), rate >= times)
+            }
+        })
+    }
+
+    /// The medians of the same figure from several runs, and ours from the least to the greatest.
+    fn median(runs: &[Figure]) -> (Figure, (f64, f64)) {
+        let mut median = runs[0].clone();
+        let mut spread = (f64::NAN, f64::NAN);
+        for (name, value) in &mut median.values {
+            let mut all: Vec<f64> = runs.iter().filter_map(|run| run.of(name)).collect();
+            all.sort_by(f64::total_cmp);
+            *value = all[(all.len() - 1) / 2];
+            if *name == Latchwork::NAME {
+                spread = (all[0], all[all.len() - 1]);
+            }
+        }
+        (median, spread)
+    }
+}
+
+/// The table of several runs that were asked the same questions.
+#[derive(Debug)]
+pub struct Report<'a>(pub &'a [Answer]);
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(first) = self.0.first() else { return Ok(()) };
+        let mut rows: Vec<&str> = Vec::new();
+        for (row, _) in first.figures.iter().flat_map(|figure| &figure.values) {
+            if !rows.contains(row) {
+                rows.push(row);
+            }
+        }
+        // Ours first, what it is held against next.
+        rows.sort_by_key(|row| (*row != Latchwork::NAME, *row != Raw::NAME));
+        let mut table = Table::new();
+        table.load_preset(presets::ASCII_MARKDOWN);
+        let ends = ["ours, least-greatest", "to reach", ""];
+        table.set_header(["question", "figure"].iter().chain(&rows).chain(&ends));
+        for (at, figure) in first.figures.iter().enumerate() {
+            let runs: Vec<Figure> = self.0.iter().map(|answer| answer.figures[at].clone()).collect();
+            let (median, (least, greatest)) = Figure::median(&runs);
+            let mut cells = vec![figure.question.to_owned(), figure.what.to_owned()];
+            cells.extend(
+                rows.iter().map(|row| median.of(row).map_or("-".to_owned(), |value| median.show(value))),
+            );
+            cells.push(format!("{}-{}", median.show(least), median.show(greatest)));
+            let (goal, verdict) = match median.verdict() {
+                Some((goal, true)) => (goal, "reached"),
+                Some((goal, false)) => (goal, "MISSED"),
+                None => (String::new(), ""),
+            };
+            cells.extend([goal, verdict.to_owned()]);
+            table.add_row(cells);
+        }
+        for column in table.column_iter_mut().skip(2).take(rows.len() + 1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        write!(f, "{table}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Figure, Goal};
+
+    fn figure(goal: Goal, ours: f64) -> Figure {
+        let values = vec![("latchwork", ours), ("raw", 90.0), ("slow", 300.0), ("quick", 200.0)];
+        Figure { question: "q", what: "w", digits: 1, goal: Some(goal), values }
+    }
+
+    fn reached(goal: Goal, ours: f64) -> bool {
+        figure(goal, ours).verdict().unwrap().1
+    }
+
+    #[test]
+    fn goals() {
+        assert!(reached(Goal::AtMost(3.0), 3.04) && !reached(Goal::AtMost(3.0), 3.06));
+        assert!(reached(Goal::AtLeast(3.0), 2.96) && !reached(Goal::AtLeast(3.0), 2.94));
+        assert!(reached(Goal::OfBestPeer(0.5), 100.0) && !reached(Goal::OfBestPeer(0.5), 101.0));
+        assert!(reached(Goal::RateOfRaw(0.9), 100.0) && !reached(Goal::RateOfRaw(0.9), 101.0));
+    }
+
+    #[test]
+    fn median_of_runs() {
+        let runs = [5.0, 1.0, 2.0].map(|ours| figure(Goal::AtMost(3.0), ours));
+        let (median, spread) = Figure::median(&runs);
+        assert_eq!(
+            (median.of("latchwork"), median.of("quick"), spread),
+            (Some(2.0), Some(200.0), (1.0, 5.0))
+        );
+    }
+}

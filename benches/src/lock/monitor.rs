@@ -1,0 +1,96 @@
+//! [`Monitor`]: what the server is sent, by its own word.
+//!
+//! `INFO commandstats` also counts what scripts do inside of the server, and cannot tell that from what clients send. MONITOR
+//! can. It costs the server something for each command, so what is counted is never what is timed.
+
+use std::collections::BTreeMap;
+use std::thread::{self, JoinHandle};
+
+use redis::{Connection, FromRedisValue, cmd};
+
+use super::clock;
+use super::server::Server;
+
+/// What belongs to a connection and not to a lock: it comes with the connection, or goes by the clock.
+const NOT_COUNTED: [&str; 4] = ["HELLO", "CLIENT", "PING", "SELECT"];
+
+/// Counts until it is [ended](Self::end).
+#[derive(Debug)]
+pub struct Monitor {
+    /// What is sent last.
+    mark: String,
+    reader: JoinHandle<Sent>,
+}
+
+/// How often each command was sent, those inside of scripts left out.
+#[derive(Clone, Debug, Default)]
+pub struct Sent(BTreeMap<String, u64>);
+
+impl Monitor {
+    pub(super) fn begin(mut connection: Connection) -> Self {
+        let mark = format!("mark-{}", clock::now());
+        // Counts from the answer on.
+        let () = cmd("MONITOR").query(&mut connection).expect("the server says what it is sent");
+        let reader = thread::spawn({
+            let mark = mark.clone();
+            move || read(connection, &mark)
+        });
+        Self { mark, reader }
+    }
+
+    /// Ends, and says what was sent until now.
+    pub fn end(self, server: &mut Server) -> Sent {
+        let _: String = server.control(&["ECHO", &self.mark]);
+        self.reader.join().expect("every line could be read")
+    }
+}
+
+fn read(mut connection: Connection, mark: &str) -> Sent {
+    let mut sent = Sent::default();
+    loop {
+        let line = connection.recv_response().expect("one more line");
+        let line = String::from_redis_value(line).expect("a line of text");
+        if line.contains(mark) {
+            return sent;
+        }
+        sent.count(&line);
+    }
+}
+
+impl Sent {
+    /// Counts a line such as `1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`; a script's own say `[0 lua]`.
+    fn count(&mut self, line: &str) {
+        let Some((who, what)) = line.split_once("] \"") else { return };
+        let name = what.split('"').next().unwrap_or_default().to_uppercase();
+        if !who.ends_with(" lua") && !NOT_COUNTED.contains(&&*name) {
+            *self.0.entry(name).or_default() += 1;
+        }
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Each with its share of `events`, as in `EVALSHA 2.00, SUBSCRIBE 1.00`.
+    pub fn per(&self, events: u64) -> String {
+        let share = |(name, calls): (&String, &u64)| format!("{name} {:.2}", *calls as f64 / events as f64);
+        self.0.iter().map(share).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sent;
+
+    #[test]
+    fn scripts_and_connections_are_not_counted() {
+        let mut sent = Sent::default();
+        sent.count(r#"1.5 [0 127.0.0.1:5000] "evalsha" "abc" "1" "] \"x""#);
+        sent.count(r#"1.5 [0 lua] "hset" "a" "b" "c""#);
+        sent.count(r#"1.5 [0 127.0.0.1:5000] "PING""#);
+        sent.count(r#"1.5 [0 unix:/tmp/a] "SUBSCRIBE" "a""#);
+        assert_eq!(sent.per(1), "EVALSHA 1.00, SUBSCRIBE 1.00");
+        assert_eq!(sent.total(), 2);
+    }
+}

@@ -1,0 +1,44 @@
+//! What is sent to take a lock that is free, and to give it back.
+
+use super::super::clients::{Client, Raw};
+use super::super::figure::{Answer, Figure, Goal};
+use super::super::runtime;
+use super::super::server::Server;
+use crate::each_client;
+
+pub(super) const NAME: &str = "commands";
+
+const PAIRS: u64 = 100;
+
+pub(super) fn ask(server: &mut Server, _rounds: usize) -> Answer {
+    let mut rows = Vec::from(each_client!(row(server)));
+    rows.push(row::<Raw>(server));
+    let mut answer = Answer::default();
+    let mut values = Vec::new();
+    for (client, commands, sent) in rows {
+        answer.notes.push(format!("{NAME}: {client} sends {sent}"));
+        values.push((client, commands));
+    }
+    let what = "commands of lock + unlock";
+    answer.figures.push(Figure { question: NAME, what, digits: 2, goal: Some(Goal::AtMost(2.0)), values });
+    answer
+}
+
+fn row<C: Client>(server: &mut Server) -> (&'static str, f64, String) {
+    let runtime = runtime();
+    let name = format!("{NAME}:{}", C::NAME);
+    let client = runtime.block_on(C::connect(&server.url(), &name));
+    let pair = async || {
+        let guard = client.lock().await;
+        client.unlock(guard).await;
+    };
+    // From here on the server knows the scripts.
+    runtime.block_on(pair());
+    let monitor = server.monitor();
+    for _ in 0..PAIRS {
+        runtime.block_on(pair());
+    }
+    let sent = monitor.end(server);
+    server.assert_empty(C::NAME);
+    (C::NAME, sent.total() as f64 / PAIRS as f64, sent.per(PAIRS))
+}

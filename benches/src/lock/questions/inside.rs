@@ -1,0 +1,102 @@
+//! Hand-overs between tasks of one process: with one waiter, and with a line of seven.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use super::super::board::Board;
+use super::super::clients::Client;
+use super::super::figure::{Answer, Figure, Goal};
+use super::super::runtime;
+use super::super::server::Server;
+use super::super::turns::{self, Taken, Turns};
+use super::there_and_back;
+use crate::each_client;
+
+pub(super) const NAME: &str = "inside";
+
+/// Of one client in one round.
+const TIME: Duration = Duration::from_millis(700);
+/// How long who waits sleeps before it is called, in microseconds: enough to have fallen asleep.
+const ASLEEP: u64 = 2_000;
+
+/// How many tasks, and what their figures are called.
+const LINES: [(u64, &str, &str, Option<Goal>); 2] = [
+    // Not 1: now and then the turn goes to another process, should one be waiting.
+    (2, "2 tasks: commands", "2 tasks: p50, us", Some(Goal::AtMost(1.1))),
+    (8, "8 tasks: commands", "8 tasks: p50, us", Some(Goal::AtMost(1.1))),
+];
+
+pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
+    let mut answer = Answer::default();
+    for (tasks, commands, p50, goal) in LINES {
+        let mut rows = each_client!(row(server, tasks));
+        for row in &mut rows {
+            let (monitor, taken) = (server.monitor(), row.run());
+            let sent = monitor.end(server);
+            row.commands = sent.total() as f64 / taken.entered as f64;
+            let sent = sent.per(taken.entered);
+            answer.notes.push(format!("{NAME}, {tasks} tasks: {} sends {sent}", row.client));
+        }
+        for round in 0..rounds {
+            there_and_back(round, &mut rows, Row::time);
+        }
+        let values = rows.iter().map(|row| (row.client, row.commands)).collect();
+        answer.figures.push(Figure { question: NAME, what: commands, digits: 1, goal, values });
+        let micros = |row: &Row| row.nanos.value_at_quantile(0.5) as f64 / 1e3;
+        let values = rows.iter().map(|row| (row.client, micros(row))).collect();
+        answer.figures.push(Figure { question: NAME, what: p50, digits: 0, goal: None, values });
+    }
+    server.assert_empty(NAME);
+    answer
+}
+
+struct Row {
+    client: &'static str,
+    round: Box<dyn Fn() -> Taken>,
+    commands: f64,
+    nanos: Histogram<u64>,
+}
+
+fn row<C: Client>(server: &Server, tasks: u64) -> Row {
+    let runtime = runtime();
+    let name = format!("{NAME}:{}:{tasks}", C::NAME);
+    let client = Arc::new(runtime.block_on(C::connect(&server.url(), &name)));
+    let longer = C::POLLS.map_or(ASLEEP, |interval| interval.as_micros() as u64);
+    let turns = Turns { waiting: tasks - 1, hold: ASLEEP..ASLEEP + longer };
+    let round = move || round(&runtime, &client, tasks, &turns);
+    let nanos = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sensible bounds");
+    Row { client: C::NAME, round: Box::new(round), commands: 0.0, nanos }
+}
+
+fn round<C: Client>(runtime: &Runtime, client: &Arc<C>, tasks: u64, turns: &Turns) -> Taken {
+    let board = Arc::new(Board::default());
+    board.begin(TIME);
+    let mut taken = Taken::default();
+    let ended = runtime.block_on(async {
+        let mut running = JoinSet::new();
+        for _ in 0..tasks {
+            let (client, board, turns) = (Arc::clone(client), Arc::clone(&board), turns.clone());
+            running.spawn(async move { turns::take(&*client, &board, 0, &turns).await });
+        }
+        running.join_all().await
+    });
+    ended.into_iter().for_each(|task| taken.add(task));
+    board.assert_right(taken.entered);
+    taken
+}
+
+impl Row {
+    fn run(&self) -> Taken {
+        (self.round)()
+    }
+
+    fn time(&mut self) {
+        for nanos in self.run().nanos {
+            self.nanos.saturating_record(nanos);
+        }
+    }
+}

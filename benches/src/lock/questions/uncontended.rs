@@ -1,0 +1,94 @@
+//! One task takes a lock that is free and gives it back, over and over.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::super::clients::{Client, Raw};
+use super::super::figure::{Answer, Figure, Goal};
+use super::super::runtime;
+use super::super::server::Server;
+use super::there_and_back;
+use crate::each_client;
+
+pub(super) const NAME: &str = "uncontended";
+
+/// Slices of each row in a round, and their length: short beside what disturbs them, so that most are not.
+const SLICES: usize = 100;
+const SLICE: Duration = Duration::from_millis(2);
+const WARM_UP: u64 = 100;
+
+pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
+    let two = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let goal = Some(Goal::RateOfRaw(0.9));
+    let figures =
+        [("lock + unlock, runtime of 1 thread, us", runtime(), goal), ("the same, of 2, us", two, None)].map(
+            |(what, runtime, goal)| {
+                let values = times(&runtime, server, rounds * SLICES);
+                Figure { question: NAME, what, digits: 1, goal, values }
+            },
+        );
+    server.assert_empty(NAME);
+    Answer { figures: figures.into(), notes: Vec::new() }
+}
+
+/// The median slice of each row, in microseconds for one pair.
+fn times(runtime: &Runtime, server: &Server, slices: usize) -> Vec<(&'static str, f64)> {
+    let mut rows = Vec::from(each_client!(row(runtime, server)));
+    rows.push(row::<Raw>(runtime, server));
+    for turn in 0..slices {
+        there_and_back(turn, &mut rows, |row| row.take_slice(runtime));
+    }
+    rows.iter_mut().map(|row| (row.client, median(&mut row.micros))).collect()
+}
+
+fn median(taken: &mut [f64]) -> f64 {
+    taken.sort_by(f64::total_cmp);
+    taken[(taken.len() - 1) / 2]
+}
+
+type Slice = Pin<Box<dyn Future<Output = Duration> + Send>>;
+
+struct Row {
+    client: &'static str,
+    /// So many pairs.
+    slice: Box<dyn Fn(u64) -> Slice>,
+    pairs: u64,
+    micros: Vec<f64>,
+}
+
+fn row<C: Client>(runtime: &Runtime, server: &Server) -> Row {
+    let name = format!("{NAME}:{}", C::NAME);
+    let client = Arc::new(runtime.block_on(C::connect(&server.url(), &name)));
+    let slice = move |pairs| {
+        let client = Arc::clone(&client);
+        Box::pin(async move {
+            let start = Instant::now();
+            for _ in 0..pairs {
+                let guard = client.lock().await;
+                client.unlock(guard).await;
+            }
+            start.elapsed()
+        }) as Slice
+    };
+    let mut row = Row { client: C::NAME, slice: Box::new(slice), pairs: WARM_UP, micros: Vec::new() };
+    row.run(runtime);
+    let took = row.run(runtime);
+    row.pairs = ((WARM_UP as f64 * SLICE.as_secs_f64() / took.as_secs_f64()) as u64).max(1);
+    row
+}
+
+impl Row {
+    fn run(&self, runtime: &Runtime) -> Duration {
+        // As a task, and not in `block_on`: that is where most code is.
+        let slice = runtime.spawn((self.slice)(self.pairs));
+        runtime.block_on(slice).expect("nobody failed")
+    }
+
+    fn take_slice(&mut self, runtime: &Runtime) {
+        let took = self.run(runtime);
+        self.micros.push(took.as_secs_f64() * 1e6 / self.pairs as f64);
+    }
+}
