@@ -48,6 +48,8 @@
 //! | WARN | `connection for commands lost` | the next command makes a new one |
 //! | WARN | `connection for subscriptions lost`, `channels` | it is made again at once |
 //! | DEBUG | `subscriptions are back`, `channels` | it was, and everybody who waits tries again |
+//! | INFO | `master found`, `master`, `server` | where the master is, that was not known or was elsewhere |
+//! | WARN | `Sentinel lost`, `sentinel`, `error` | another one is followed |
 //!
 //! Without a subscriber each costs a load and a branch, without the feature nothing.
 

@@ -19,6 +19,21 @@
 //! that has subscribed is in a class of its own on the server (it can be killed for reading too slowly), and renewals must
 //! not die with it.
 //!
+//! # Sentinel
+//!
+//! With a `redis+sentinel://` URL (feature `sentinel`) the server is whatever the Sentinels call the master, if its answer to ROLE
+//! is that it is one; a user needs to be allowed that. The Sentinels are asked whenever something is to be connected to, in turn,
+//! beginning with the last one who was right. Besides, one of them is followed: by its message `+switch-master`, and by asking it
+//! once a second, should a message be lost. Another one is followed as soon as it does not answer.
+//!
+//! When the master changes, no command is sent to the former one any more, although it may take writes for ten seconds still. What
+//! is under way there is given up, and sent to the new one; both connections are made again, and everybody who waits
+//! tries again. The same happens when the server says that it is a replica, be it to a command (READONLY) or to the heartbeat, which is a
+//! ROLE.
+//!
+//! A command that did not run, because there is no master at the moment or because it came to one that is none, waits for
+//! the next one as long as for a reply, and is then sent once.
+//!
 //! # Lost replies
 //!
 //! A command whose connection breaks before its reply is sent once more over a new one. That costs nothing but the time, as
@@ -35,13 +50,23 @@
 //! One Redis server is not consensus. A lock that was written to a master which fails before its replica has heard of it is
 //! free on the new master; two holders can then believe in it until the first one's next renewal. In the same way the counter of
 //! the tokens can be set back, and begins anew if it is deleted or evicted.
+//! [`RedisBuilder::wait_for_replicas`] makes that less likely, and says what is left.
+//!
+//! A master that is cut off from its Sentinels, but not from us, is believed for as long as the Sentinels that we reach name it; the
+//! server's own `min-replicas-to-write` is the remedy for that.
 
 mod builder;
 mod commands;
 mod error;
+mod given_up;
 mod keys;
+mod reconnects;
+mod replicas;
 mod scripts;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 mod server;
+mod standing;
 mod subscriptions;
 mod timeouts;
 #[cfg(feature = "tls")]
@@ -59,10 +84,11 @@ use ::redis::{Cmd, FromRedisValue, ParsingError, Value};
 pub use self::builder::RedisBuilder;
 use self::commands::{Commands, Sent};
 pub use self::error::{Error, ErrorKind};
-use self::scripts::Scripts;
+use self::reconnects::Reconnects;
+use self::replicas::{Replicated, Wait};
+use self::scripts::{Script, Scripts};
 pub use self::tokio_runtime::TokioRuntime;
 pub use self::transport::RedisTransport;
-use crate::counter::Counter;
 use crate::lock::{Backend, HandedOver, HoldKey, LockName, Owner, Released, Tried};
 use crate::registry::Registry;
 
@@ -89,10 +115,12 @@ const RENEWALS_PER_COMMAND: usize = 100;
 #[derive(Clone)]
 pub struct Redis {
     commands: Arc<Commands>,
+    /// For acquisitions, if replicas are to be waited for.
+    acquisitions: Option<(Arc<Commands>, Wait)>,
     scripts: Arc<Scripts>,
     registry: Registry<RedisTransport>,
     runtime: TokioRuntime,
-    reconnects: Arc<Counter>,
+    reconnects: Reconnects,
 }
 
 impl Redis {
@@ -103,6 +131,11 @@ impl Redis {
     /// | `redis://[user:password@]host[:port][/database]` | TCP |
     /// | `rediss://[user:password@]host[:port][/database]` | TLS over TCP, with the feature `tls` |
     /// | `unix:///path[?db=database&user=user&pass=password]`, or `redis+unix://` | a socket of this machine |
+    /// | `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the master that these Sentinels watch under that name, with the feature `sentinel` |
+    /// | `rediss+sentinel://…` | the same over TLS, to the Sentinels and to the master, with the feature `tls` as well |
+    ///
+    /// User and password are the server's. What the Sentinels themselves want, if anything, is said by
+    /// `?sentinel_username=user&sentinel_password=password` at the end; their port, if not given, is 26379.
     ///
     /// Characters that mean something in a URL are written as `%` and two hexadecimal digits. Neither an error nor any `Debug`
     /// ever shows a password.
@@ -115,7 +148,9 @@ impl Redis {
     ///
     /// An [`Error`] of kind [`Url`](ErrorKind::Url) if the URL cannot be used, [`TlsNotBuiltIn`](ErrorKind::TlsNotBuiltIn) if it
     /// asks for TLS without the feature, or [`Connection`](ErrorKind::Connection) if nobody answers there, or somebody
-    /// who refuses the password, the database or TLS.
+    /// who refuses the password, the database or TLS. With Sentinels, [`SentinelNotBuiltIn`](ErrorKind::SentinelNotBuiltIn) without
+    /// the feature, [`NoSentinel`](ErrorKind::NoSentinel) if none of them can be asked, [`UnknownMaster`](ErrorKind::UnknownMaster) if
+    /// none knows the name, and [`NotMaster`](ErrorKind::NotMaster) if the server that they name is none.
     ///
     /// # Panics
     ///
@@ -152,7 +187,7 @@ impl Backend for Redis {
     }
 
     fn may_have_run(&self, error: &Error) -> bool {
-        error.kind() == ErrorKind::Unknown
+        matches!(error.kind(), ErrorKind::Unknown | ErrorKind::NotReplicated)
     }
 
     async fn try_acquire(
@@ -164,10 +199,10 @@ impl Backend for Redis {
         fenced: bool,
     ) -> Result<Tried, Error> {
         let (script, args) = (&self.scripts.acquire, [&*millis(lease), owner.as_str(), &holds.to_string()]);
-        let (reply, _): (Option<AcquireReply>, Sent) = if fenced {
-            self.commands.eval(script, &[name.as_str(), &keys::token(name.as_str())], &args).await?
+        let reply = if fenced {
+            self.acquire(script, &[name.as_str(), &keys::token(name.as_str())], &args).await?
         } else {
-            self.commands.eval(script, &[name.as_str()], &args).await?
+            self.acquire(script, &[name.as_str()], &args).await?
         };
         Ok(match reply {
             None => Tried::Acquired { token: None },
@@ -178,17 +213,13 @@ impl Backend for Redis {
     }
 
     async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
-        let channel = self.channel(name);
-        let args = [owner.as_str(), &left.to_string(), keys::UNLOCK_MESSAGE, keys::PUBLISH];
-        let (had, sent): (bool, Sent) =
-            self.commands.eval(&self.scripts.release, &[name.as_str(), &channel], &args).await?;
-        Ok(match (had, left) {
-            (true, 0) => Released::Free,
-            (true, _) => Released::StillHeld,
-            // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
-            (false, 0) if sent == Sent::Twice => Released::Free,
-            (false, _) => Released::NotHeld,
-        })
+        self.release_over(&self.commands, name, owner, left).await
+    }
+
+    async fn take_back(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
+        // Over the connection of the attempt, so that it cannot come before it.
+        let commands = self.acquisitions.as_ref().map_or(&self.commands, |(commands, _)| commands);
+        self.release_over(commands, name, owner, left).await
     }
 
     async fn hand_over(
@@ -199,6 +230,10 @@ impl Backend for Redis {
         lease: Duration,
         fenced: bool,
     ) -> Result<HandedOver, Error> {
+        if self.acquisitions.is_some() {
+            // Who is to have it has to wait for the replicas, and not who gives it back.
+            return Ok(HandedOver::Unsupported);
+        }
         let (script, args) = (&self.scripts.hand_over, [&*millis(lease), owner.as_str(), next.as_str()]);
         let (reply, _): (Option<AcquireReply>, Sent) = if fenced {
             self.commands.eval(script, &[name.as_str(), &keys::token(name.as_str())], &args).await?
@@ -247,6 +282,45 @@ impl Backend for Redis {
         command.arg("PTTL").arg(name.as_str());
         let left: i64 = self.commands.query(&command).await?;
         Ok((left != NO_SUCH_KEY).then(|| duration(left)))
+    }
+}
+
+impl Redis {
+    async fn release_over(
+        &self,
+        commands: &Commands,
+        name: &LockName,
+        owner: &Owner,
+        left: u64,
+    ) -> Result<Released, Error> {
+        let channel = self.channel(name);
+        let args = [owner.as_str(), &left.to_string(), keys::UNLOCK_MESSAGE, keys::PUBLISH];
+        let (had, sent): (bool, Sent) =
+            commands.eval(&self.scripts.release, &[name.as_str(), &channel], &args).await?;
+        Ok(match (had, left) {
+            (true, 0) => Released::Free,
+            (true, _) => Released::StillHeld,
+            // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
+            (false, 0) if sent == Sent::Twice => Released::Free,
+            (false, _) => Released::NotHeld,
+        })
+    }
+
+    async fn acquire(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<Option<AcquireReply>, Error> {
+        let Some((commands, wait)) = &self.acquisitions else {
+            return Ok(self.commands.eval(script, keys, args).await?.0);
+        };
+        let (Replicated { reply, replicas }, _) = commands.eval_replicated(*wait, script, keys, args).await?;
+        // Who has not got the lock has nothing that replicas could have.
+        if !matches!(reply, Some(AcquireReply::Left(_))) {
+            commands.check(*wait, replicas)?;
+        }
+        Ok(reply)
     }
 }
 

@@ -168,7 +168,7 @@ struct Sent {
 /// Makes the store agree with us again after an attempt whose answer was lost. It still is the attempt's turn, so no other change
 /// of this owner's can come in between. If it fails, the owner's next command states the right number, or the lease ends it.
 pub(super) async fn undo<B: Backend>(shared: Arc<Shared<B>>, owner: Owner, turn: Turn) {
-    if let Ok(Released::NotHeld) = shared.client.backend.release(&shared.name, &owner, turn.holds()).await {
+    if let Ok(Released::NotHeld) = shared.client.backend.take_back(&shared.name, &owner, turn.holds()).await {
         turn.lose_all();
     }
 }

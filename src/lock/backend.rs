@@ -124,7 +124,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether the store may have done what `error` was the answer to.
     ///
-    /// An attempt whose outcome is unknown is undone, by a [`release`](Self::release) to the number of holds before it. False is for
+    /// An attempt whose outcome is unknown is [taken back](Self::take_back), to the number of holds before it. False is for
     /// errors that say nothing was run at all.
     fn may_have_run(&self, error: &Self::Error) -> bool {
         let _ = error;
@@ -151,6 +151,19 @@ pub trait Backend: Send + Sync + 'static {
         owner: &Owner,
         left: u64,
     ) -> impl Future<Output = Result<Released, Self::Error>> + Send;
+
+    /// As [`release`](Self::release), after an attempt of which it is not known whether it ran. It may still be on its way, and this
+    /// must not take effect before it does.
+    ///
+    /// A store whose commands take effect in the order in which they are sent needs nothing of its own.
+    fn take_back(
+        &self,
+        name: &LockName,
+        owner: &Owner,
+        left: u64,
+    ) -> impl Future<Output = Result<Released, Self::Error>> + Send {
+        self.release(name, owner, left)
+    }
 
     /// Gives the lock from one owner, who has it once, to `next`, who waits for it in this process and has it once then, for `lease`
     /// from now. As one step, and without a message: nobody but `next` is concerned. Run twice, it answers the same twice.

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use ::redis::{Client, ConnectionInfo, ProtocolVersion};
 
-use crate::counter::Counter;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 
 use super::commands::Commands;
 use super::error::Error;
+use super::given_up::GivenUp;
+use super::reconnects::Reconnects;
+use super::replicas::Wait;
 use super::scripts::Scripts;
+#[cfg(feature = "sentinel")]
+use super::sentinel::Sentinels;
 use super::server::Server;
 use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
@@ -35,6 +39,7 @@ use super::{Redis, url};
 #[must_use = "nothing is connected yet"]
 pub struct RedisBuilder {
     timeouts: Timeouts,
+    wait: Option<Wait>,
     #[cfg(feature = "tls")]
     root_certificate: Option<Vec<u8>>,
 }
@@ -50,6 +55,31 @@ impl RedisBuilder {
     /// made again, and whether the command ran is [unknown](super::ErrorKind::Unknown).
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.response = timeout;
+        self
+    }
+
+    /// An acquisition counts only if at least `replicas` replicas have it within `timeout` (in whole milliseconds, at least one).
+    /// Otherwise the lock is given back, and the error is of kind [`NotReplicated`](super::ErrorKind::NotReplicated).
+    ///
+    /// What it says is that so many replicas had the lock in memory at that moment. It makes losing it in a failover less likely, and
+    /// not impossible: the replica that is made the master may be another one, or have been restarted since. To wait for all
+    /// replicas rules out the first, and lets nobody take a lock while one of them is down.
+    ///
+    /// Renewals are not waited for, as a holder would lose its lock whenever a replica is down for as long as the lease. So a
+    /// failover can bring back an earlier end of the lease, which the next renewal corrects; or one that is past, if the replica was as
+    /// far behind as that: then another can get in, and the next renewal tells the holder of its loss. Nor are releases waited
+    /// for: one that is lost leaves the lock held until the lease ends, and lets nobody in.
+    ///
+    /// Acquisitions then have a connection of their own, as the server runs nothing that comes over a connection while it waits;
+    /// they go one after another, each taking as long as the slowest of those replicas does. A user needs to be allowed WAIT.
+    ///
+    /// # Panics
+    ///
+    /// If `replicas` is 0, which would be no wait at all.
+    #[track_caller]
+    pub fn wait_for_replicas(mut self, replicas: usize, timeout: Duration) -> Self {
+        assert!(replicas > 0, "wait for one replica at least");
+        self.wait = Some(Wait { replicas, timeout });
         self
     }
 
@@ -97,21 +127,44 @@ impl RedisBuilder {
     }
 
     async fn connect_on(self, runtime: TokioRuntime, url: &str) -> Result<Redis, Error> {
-        let info = url::parse(url, cfg!(feature = "tls"))?;
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let server = Server::new(self.client(info.set_tcp_settings(tcp).set_redis_settings(resp3))?);
-
-        let reconnects = Arc::<Counter>::default();
-        let commands =
-            Arc::new(Commands::new(server.clone(), self.timeouts, runtime.clone(), Arc::clone(&reconnects)));
+        let server = self.server(url, &runtime)?;
+        let (given_up, reconnects) = (GivenUp::default(), Reconnects::default());
+        let commands = |timeouts| {
+            let (server, runtime) = (server.clone(), runtime.clone());
+            Arc::new(Commands::new(server, timeouts, runtime, given_up.clone(), reconnects.clone()))
+        };
+        let acquisitions = self.wait.map(|wait| {
+            let response = self.timeouts.response + wait.timeout;
+            (commands(Timeouts { response, ..self.timeouts }), wait)
+        });
+        let commands = commands(self.timeouts);
         commands.connect().await?;
-        let registry =
-            Registry::new(RedisTransport::start(server, self.timeouts, &runtime, Arc::clone(&reconnects)));
-        Ok(Redis { commands, scripts: Arc::new(Scripts::new()), registry, runtime, reconnects })
+        let transport = RedisTransport::start(server, self.timeouts, &runtime, reconnects.clone());
+        let (scripts, registry) = (Arc::new(Scripts::new()), Registry::new(transport));
+        Ok(Redis { commands, acquisitions, scripts, registry, runtime, reconnects })
+    }
+
+    fn server(&self, url: &str, _runtime: &TokioRuntime) -> Result<Server, Error> {
+        if !url::names_sentinels(url, cfg!(feature = "sentinel"))? {
+            return Ok(Server::new(self.client(url::parse(url, cfg!(feature = "tls"))?)?));
+        }
+        #[cfg(not(feature = "sentinel"))]
+        unreachable!("refused above");
+        #[cfg(feature = "sentinel")]
+        {
+            let url = super::sentinel::url::parse(url, cfg!(feature = "tls"))?;
+            let sentinels = url.sentinels.into_iter().map(|sentinel| self.client(sentinel));
+            let sentinels = sentinels.collect::<Result<_, Error>>()?;
+            let server = self.client(url.server)?;
+            let patience = self.timeouts.connect;
+            Ok(Server::found_by(Sentinels::new(&url.master, sentinels, server, patience, _runtime)))
+        }
     }
 
     fn client(&self, info: ConnectionInfo) -> Result<Client, Error> {
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info.set_tcp_settings(tcp).set_redis_settings(resp3);
         #[cfg(feature = "tls")]
         {
             super::tls::provide_cryptography(&info);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
@@ -12,15 +12,21 @@ use ::redis::{
     ServerErrorKind,
 };
 
-use crate::counter::Counter;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
 use super::error::Error;
+use super::given_up::{GivenUp, Session};
+use super::reconnects::Reconnects;
+use super::replicas::{Replicated, Wait};
 use super::scripts::Script;
 use super::server::Server;
+use super::standing::Standing;
 use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
+
+/// How long to wait before looking again for a server that is expected elsewhere, if nobody tells where.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Sends commands; all callers share one connection.
 pub(super) struct Commands {
@@ -28,8 +34,9 @@ pub(super) struct Commands {
     timeouts: Timeouts,
     runtime: TokioRuntime,
     current: Arc<Mutex<Current>>,
+    given_up: GivenUp,
     /// Connections that were made in the place of one that had stood.
-    reconnects: Arc<Counter>,
+    reconnects: Reconnects,
     /// Held by whoever makes a connection; the others wait for it instead of making their own.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -45,7 +52,7 @@ pub(super) enum Sent {
 #[derive(Clone, Copy)]
 enum Request<'a> {
     Command(&'a Cmd),
-    Script { script: &'a Script, keys: &'a [&'a str], args: &'a [&'a str] },
+    Script { script: &'a Script, keys: &'a [&'a str], args: &'a [&'a str], wait: Option<Wait> },
 }
 
 impl<'a> Request<'a> {
@@ -53,63 +60,72 @@ impl<'a> Request<'a> {
     fn command(self) -> Cow<'a, Cmd> {
         match self {
             Self::Command(command) => Cow::Borrowed(command),
-            Self::Script { script, keys, args } => Cow::Owned(script.evalsha(keys, args)),
+            Self::Script { script, keys, args, .. } => Cow::Owned(script.evalsha(keys, args)),
         }
     }
+
+    /// What is to be waited for after it.
+    fn wait(self) -> Option<Wait> {
+        match self {
+            Self::Command(_) => None,
+            Self::Script { wait, .. } => wait,
+        }
+    }
+}
+
+/// What was met on a connection.
+enum Met<T> {
+    Reply(Result<T, RedisError>),
+    /// A refusal by a server that is not, or not yet, the one that is meant. The command did not run.
+    WrongServer(RedisError),
+}
+
+impl<T> Met<T> {
+    fn into_reply(self) -> Result<T, RedisError> {
+        match self {
+            Self::Reply(reply) => reply,
+            Self::WrongServer(refusal) => Err(refusal),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Connection {
+    inner: MultiplexedConnection,
+    standing: Standing,
+    /// As far as the server says so.
+    session: Option<Session>,
+    attempt: u64,
 }
 
 #[derive(Default)]
 struct Current {
-    connection: Option<MultiplexedConnection>,
-    /// What the server calls it, as far as it says so.
-    session: Option<Session>,
-    /// Connections that were given up. What was sent over them may still be on its way.
-    given_up: Vec<Session>,
+    connection: Option<Connection>,
     /// Counts the attempts to connect. Says which connection a failure was met on, so that a late one does not throw the
     /// next connection away; and which attempt a waiting caller has seen fail.
     attempt: u64,
-    failure: Option<RedisError>,
+    failure: Option<Error>,
     /// There was a connection before.
     stood: bool,
 }
 
-/// How the server calls a connection. Both parts are needed: another server, or this one after a restart, counts from one again.
-#[derive(Clone, Debug)]
-struct Session {
-    id: String,
-    address: String,
-}
-
-impl Session {
-    async fn of(connection: &mut MultiplexedConnection) -> Option<Self> {
-        // Before 6.2, and to some users, it says nothing.
-        let info: String = ::redis::cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
-        let field = |name| info.split(' ').find_map(|field| field.strip_prefix(name)).map(str::to_owned);
-        Some(Self { id: field("id=")?, address: field("addr=")? })
-    }
-
-    /// From then on nothing that was sent over it runs any more. A release that nobody waits for must not come when its owner has
-    /// the lock anew.
-    async fn end(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
-        let mut kill = ::redis::cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.address);
-        match kill.query_async::<usize>(connection).await {
-            Err(error) if error.is_io_error() || error.is_unrecoverable_error() => Err(error),
-            // Also if the user may not do it: there is no help for that.
-            _ => Ok(()),
-        }
+impl Current {
+    fn usable(&self) -> Option<&Connection> {
+        self.connection.as_ref().filter(|connection| !connection.standing.has_ended())
     }
 }
 
 impl Commands {
+    /// `given_up`: shared by all who send to the same server.
     pub(super) fn new(
         server: Server,
         timeouts: Timeouts,
         runtime: TokioRuntime,
-        reconnects: Arc<Counter>,
+        given_up: GivenUp,
+        reconnects: Reconnects,
     ) -> Self {
         let connecting = tokio::sync::Mutex::default();
-        Self { server, timeouts, runtime, current: Arc::default(), reconnects, connecting }
+        Self { server, timeouts, runtime, current: Arc::default(), given_up, reconnects, connecting }
     }
 
     /// Sees to it that there is a connection.
@@ -136,7 +152,29 @@ impl Commands {
         keys: &[&str],
         args: &[&str],
     ) -> Result<(T, Sent), Error> {
-        self.run_or_rerun(limit, Request::Script { script, keys, args }).await
+        self.run_or_rerun(limit, Request::Script { script, keys, args, wait: None }).await
+    }
+
+    /// As [`eval`](Self::eval), and waits for replicas to have what the script wrote. Meanwhile the server runs nothing else that
+    /// comes over this connection.
+    pub(super) async fn eval_replicated<T: FromRedisValue>(
+        &self,
+        wait: Wait,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<(Replicated<T>, Sent), Error> {
+        let request = Request::Script { script, keys, args, wait: Some(wait) };
+        self.run_or_rerun(self.timeouts.response, request).await
+    }
+
+    /// Whether as many replicas have what was written as are to be waited for.
+    pub(super) fn check(&self, wait: Wait, replicas: Result<usize, RedisError>) -> Result<(), Error> {
+        match replicas {
+            Ok(had) if had >= wait.replicas => Ok(()),
+            Ok(had) => Err(Error::not_replicated(&self.server.address(), had, wait.replicas, None)),
+            Err(error) => Err(Error::not_replicated(&self.server.address(), 0, wait.replicas, Some(error))),
+        }
     }
 
     /// Runs a script once at most.
@@ -146,7 +184,7 @@ impl Commands {
         keys: &[&str],
         args: &[&str],
     ) -> Result<T, Error> {
-        let request = Request::Script { script, keys, args };
+        let request = Request::Script { script, keys, args, wait: None };
         let reply = self.run(self.timeouts.response, request).await?;
         reply.map_err(|error| self.failed(request, error))
     }
@@ -175,38 +213,92 @@ impl Commands {
         }
     }
 
-    /// A server that does not know a script is sent its text. For the errors see [`send`](Self::send).
+    /// What did not run, because the server is about to be found elsewhere, is sent there, if that is found within the limit. For the
+    /// errors see [`send`](Self::send).
     async fn run<T: FromRedisValue>(
         &self,
         limit: Duration,
         request: Request<'_>,
     ) -> Result<Result<T, RedisError>, Error> {
-        match self.send(limit, &request.command()).await? {
-            Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
-                let Request::Script { script, keys, args } = request else { return Ok(Err(error)) };
-                self.send(limit, &script.eval(keys, args)).await
+        let give_up = self.runtime.now() + limit;
+        let did_not_run = match self.run_here(limit, request).await {
+            Ok(Met::Reply(reply)) => return Ok(reply),
+            Ok(Met::WrongServer(refusal)) => Ok(Err(refusal)),
+            Err(error) if self.server.may_move(&error) => Err(error),
+            Err(error) => return Err(error),
+        };
+        if !self.found_again(give_up).await {
+            return did_not_run;
+        }
+        let left = give_up.saturating_duration_since(self.runtime.now());
+        Ok(self.run_here(left, request).await?.into_reply())
+    }
+
+    /// Connects to the server wherever it is by then. False if it is not found until `give_up`.
+    async fn found_again(&self, give_up: Instant) -> bool {
+        let found = async {
+            loop {
+                let moved = self.server.moved();
+                if self.connection().await.is_ok() {
+                    return;
+                }
+                let look_again = self.runtime.sleep_until(self.runtime.now() + LOOK_AGAIN);
+                tokio::select! {
+                    () = moved.ended() => {}
+                    () = look_again => {}
+                }
             }
-            reply => Ok(reply),
+        };
+        tokio::select! {
+            () = found => true,
+            () = self.runtime.sleep_until(give_up) => false,
+        }
+    }
+
+    /// A server that does not know a script is sent its text. For the errors see [`send`](Self::send).
+    async fn run_here<T: FromRedisValue>(
+        &self,
+        limit: Duration,
+        request: Request<'_>,
+    ) -> Result<Met<T>, Error> {
+        let wait = request.wait();
+        match self.send(limit, &request.command(), wait).await? {
+            Met::Reply(Err(error)) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
+                let Request::Script { script, keys, args, .. } = request else {
+                    return Ok(Met::Reply(Err(error)));
+                };
+                self.send(limit, &script.eval(keys, args), wait).await
+            }
+            met => Ok(met),
         }
     }
 
     fn failed(&self, request: Request<'_>, error: RedisError) -> Error {
-        Error::command(self.server.address(), &request.command(), error)
+        Error::command(&self.server.address(), &request.command(), error)
     }
 
-    /// The outer error: there is no connection. The inner one: what was met on it.
+    /// The error: there is no connection. What was met on it is [`Met`].
     async fn send<T: FromRedisValue>(
         &self,
         limit: Duration,
         command: &Cmd,
-    ) -> Result<Result<T, RedisError>, Error> {
-        let (mut connection, attempt) = self.connection().await?;
+        wait: Option<Wait>,
+    ) -> Result<Met<T>, Error> {
+        let Connection { inner: mut connection, standing, attempt, .. } = self.connection().await?;
         let patience = self.runtime.sleep_until(self.runtime.now() + limit);
         let reply = self.runtime.inside(async {
+            let reply = async {
+                match wait {
+                    None => command.query_async(&mut connection).await,
+                    Some(wait) => wait.after(command, &mut connection).await,
+                }
+            };
             tokio::select! {
                 biased;
-                reply = command.query_async(&mut connection) => reply,
+                reply = reply => reply,
                 () = patience => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
+                // A reply from a server that another has taken the place of would mean nothing; nor need it ever come.
+                () = standing.clone().ended() => Err(RedisError::from(io::Error::from(io::ErrorKind::ConnectionAborted))),
             }
         });
         let reply = reply.await;
@@ -214,109 +306,105 @@ impl Commands {
             // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
             // kept would let every later command wait as long.
             if error.is_io_error() || error.is_unrecoverable_error() {
-                drop_connection(&self.current, attempt);
+                drop_connection(&self.current, &self.given_up, attempt);
             }
         }
-        Ok(reply)
+        Ok(match reply {
+            Err(refusal) if self.server.is_wrong_one(&refusal, &standing) => Met::WrongServer(refusal),
+            reply => Met::Reply(reply),
+        })
     }
 
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64), Error> {
+    /// One over which nothing runs before what was sent over those that were given up.
+    async fn connection(&self) -> Result<Connection, Error> {
+        let mut connection = self.any_connection().await?;
+        if !self.given_up.is_empty() {
+            let ended = self.runtime.inside(self.given_up.end(&mut connection.inner)).await;
+            ended.map_err(|error| {
+                drop_connection(&self.current, &self.given_up, connection.attempt);
+                Error::connection(&self.server.address(), error, None)
+            })?;
+        }
+        Ok(connection)
+    }
+
+    async fn any_connection(&self) -> Result<Connection, Error> {
         let seen = {
             let current = self.current.lock();
-            if let Some(connection) = &current.connection {
-                return Ok((connection.clone(), current.attempt));
+            if let Some(connection) = current.usable() {
+                return Ok(connection.clone());
             }
             current.attempt
         };
         let _turn = self.connecting.lock().await;
         let attempt = {
             let mut current = self.current.lock();
-            if let Some(connection) = &current.connection {
-                return Ok((connection.clone(), current.attempt));
+            if let Some(connection) = current.usable() {
+                return Ok(connection.clone());
             }
             // An attempt that ended while we waited for our turn speaks for us too. Otherwise, of many callers that wait before a
             // server that is gone, the last would have to sit through the failures of all before it.
             if current.attempt > seen
                 && let Some(failure) = &current.failure
             {
-                return Err(self.not_connected(failure.clone()));
+                return Err(failure.clone());
             }
             current.attempt += 1;
             current.attempt
         };
-        let connected = self.establish(attempt).await?;
-        match connected {
-            Ok((connection, session, ended)) => {
+        match self.establish(attempt).await? {
+            Ok(connection) => {
                 {
                     let mut current = self.current.lock();
                     current.connection = Some(connection.clone());
-                    current.session = session;
-                    current.given_up.drain(..ended);
                     current.failure = None;
                     if std::mem::replace(&mut current.stood, true) {
                         self.reconnects.add_one();
                     }
                 }
-                event!(DEBUG, server = self.server.address(), attempt, "connected");
-                Ok((connection, attempt))
+                event!(DEBUG, server = &*self.server.address(), attempt, "connected");
+                Ok(connection)
             }
             Err(error) => {
                 self.current.lock().failure = Some(error.clone());
-                let error = self.not_connected(error);
                 event!(WARN, error = &error as &dyn std::error::Error, attempt, "cannot connect");
                 Err(error)
             }
         }
     }
 
-    fn not_connected(&self, error: RedisError) -> Error {
-        Error::connection(self.server.address(), error, self.server.password())
-    }
-
-    /// The connection, and how many of those that were given up have ended by it.
-    async fn establish(
-        &self,
-        attempt: u64,
-    ) -> Result<Result<(MultiplexedConnection, Option<Session>, usize), RedisError>, Error> {
-        let given_up = self.current.lock().given_up.clone();
-        let current = Arc::downgrade(&self.current);
+    /// The outer error: nothing can be connected to any more.
+    async fn establish(&self, attempt: u64) -> Result<Result<Connection, Error>, Error> {
+        let (current, given_up) = (Arc::downgrade(&self.current), self.given_up.clone());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeouts.connect))
             .set_response_timeout(Some(self.timeouts.response))
             // Told at once when an idle connection breaks, so that the next command does not have to find out.
             .set_push_sender(move |push: PushInfo| -> Result<(), ()> {
                 if let (PushKind::Disconnection, Some(current)) = (push.kind, current.upgrade()) {
-                    drop_connection(&current, attempt);
+                    drop_connection(&current, &given_up, attempt);
                 }
                 Ok(())
             });
         let server = self.server.clone();
         // On our own runtime: the connection's task lives where it is made, and the caller's may be a shorter-lived one.
         let made = async move {
-            let mut connection = server.connect(&config).await?;
-            let session = Session::of(&mut connection).await;
-            for session in &given_up {
-                session.end(&mut connection).await?;
-            }
-            Ok((connection, session, given_up.len()))
+            let (mut inner, standing) = server.connect(&config).await?;
+            let session = Session::of(&mut inner).await;
+            Ok(Connection { inner, standing, session, attempt })
         };
         self.runtime.handle.spawn(made).await.map_err(|_| Error::runtime_ended())
     }
 }
 
 /// Forgets the connection that `attempt` made, unless a later one has taken its place.
-fn drop_connection(current: &Mutex<Current>, attempt: u64) {
+fn drop_connection(current: &Mutex<Current>, given_up: &GivenUp, attempt: u64) {
     let lost = {
         let mut current = current.lock();
-        if current.attempt == attempt {
-            let session = current.session.take();
-            current.given_up.extend(session);
-            current.connection.take()
-        } else {
-            None
-        }
+        if current.attempt == attempt { current.connection.take() } else { None }
     };
-    if lost.is_some() {
+    if let Some(lost) = lost {
+        lost.session.into_iter().for_each(|session| given_up.add(session));
         event!(WARN, attempt, "connection for commands lost");
     }
 }
@@ -325,7 +413,7 @@ impl fmt::Debug for Commands {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Commands")
             .field("address", &self.server.address())
-            .field("connected", &self.current.lock().connection.is_some())
+            .field("connected", &self.current.lock().usable().is_some())
             .finish_non_exhaustive()
     }
 }

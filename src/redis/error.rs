@@ -1,6 +1,8 @@
 //! [`Error`]: what went wrong between here and the server.
 
 mod advice;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 
 use std::fmt;
 
@@ -12,7 +14,7 @@ use self::advice::{advice, quote};
 ///
 /// Its text says what to do about it, and never holds the URL or a password. The server's own words are the
 /// [`source`](std::error::Error::source).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
     /// What was being done, with whom, and what to do about it.
@@ -28,14 +30,25 @@ pub enum ErrorKind {
     Url,
     /// The URL asks for TLS (`rediss://`), and this build was made without the feature `tls`. Nothing was sent.
     TlsNotBuiltIn,
+    /// The URL asks for Sentinel (`redis+sentinel://`), and this build was made without the feature `sentinel`. Nothing was sent.
+    SentinelNotBuiltIn,
     /// The root certificate cannot be read. Nothing was sent.
     Certificate,
+    /// No Sentinel could be asked where the master is. The command did not run.
+    NoSentinel,
+    /// The Sentinels know no master of that name. The command did not run.
+    UnknownMaster,
+    /// What the Sentinels call the master is none, as happens for a moment during a failover. The command did not run.
+    NotMaster,
     /// There was no connection to send the command on. It did not run.
     Connection,
     /// The server refused the command. It did not run.
     Refused,
     /// The connection broke, or the reply did not come in time. The command may have run or not.
     Unknown,
+    /// The lock was taken, but fewer replicas confirmed it in time than
+    /// [`wait_for_replicas`](super::RedisBuilder::wait_for_replicas) asks for. It is being given back.
+    NotReplicated,
 }
 
 impl Error {
@@ -62,6 +75,11 @@ impl Error {
         Self { kind: ErrorKind::TlsNotBuiltIn, context, source: None }
     }
 
+    pub(super) fn sentinel_not_built_in() -> Self {
+        let context = "the Redis URL names Sentinels, which this build cannot ask; turn on latchwork's feature `sentinel`".into();
+        Self { kind: ErrorKind::SentinelNotBuiltIn, context, source: None }
+    }
+
     #[cfg(feature = "tls")]
     pub(super) fn certificate(error: Option<RedisError>) -> Self {
         let context = "the root certificate cannot be read; it must be in PEM".into();
@@ -82,6 +100,24 @@ impl Error {
             context: format!("cannot connect to Redis at {address}{what_to_do}"),
             source: (!tells).then_some(error),
         }
+    }
+
+    /// `why`: why the replicas could not be waited for, if they could not.
+    pub(super) fn not_replicated(address: &str, had: usize, wanted: usize, why: Option<RedisError>) -> Self {
+        let replicas = |count| if count == 1 { "replica" } else { "replicas" };
+        let context = match &why {
+            None => format!(
+                "only {had} of {wanted} {} had the lock in time, so it is given back; see whether the {} of Redis at \
+                 {address} follow it, or allow them more time",
+                replicas(wanted),
+                replicas(2),
+            ),
+            Some(error) => format!(
+                "Redis at {address} refused WAIT, so the lock is given back: {}",
+                advice(error).unwrap_or("its reply says why")
+            ),
+        };
+        Self { kind: ErrorKind::NotReplicated, context, source: why }
     }
 
     /// The runtime that the connections live on has ended.

@@ -9,11 +9,12 @@ use ::redis::{AsyncConnectionConfig, ErrorKind as Kind, PushInfo, PushKind, Redi
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
-use crate::counter::Counter;
 use crate::transport::SubscribeError;
 
 use super::error::Error;
+use super::reconnects::Reconnects;
 use super::server::Server;
+use super::standing::Standing;
 use super::timeouts::Timeouts;
 use super::transport::{Wanted, dispatch};
 
@@ -33,12 +34,13 @@ pub(super) async fn supervise(
     timeouts: Timeouts,
     wanted: Arc<Wanted>,
     mut changes: Changes,
-    reconnects: Arc<Counter>,
+    reconnects: Reconnects,
 ) {
     let mut back_off = BACK_OFF.0;
     // Whether inboxes may have missed messages: not before the first connection.
     let mut lost_some = false;
     loop {
+        let moved = server.moved();
         if let Ok(mut line) = Line::connect(&server, timeouts, &wanted).await
             && line.subscribe_all(lost_some).await.is_ok()
         {
@@ -55,11 +57,19 @@ pub(super) async fn supervise(
         }
         let next_try = tokio::time::Instant::now() + back_off;
         back_off = (back_off * 2).min(BACK_OFF.1);
+        let next_try = async {
+            tokio::select! {
+                () = sleep_until(next_try) => {}
+                // There is another one to connect to.
+                () = moved.ended() => {}
+            }
+        };
+        tokio::pin!(next_try);
         // What changes meanwhile is in `wanted`, so the requests can go; but the end of the transport must be noticed.
         loop {
             tokio::select! {
                 change = changes.recv() => if change.is_none() { return },
-                () = sleep_until(next_try) => break,
+                () = &mut next_try => break,
             }
         }
     }
@@ -76,6 +86,7 @@ enum End {
 /// One connection, and what it is subscribed to.
 struct Line {
     connection: MultiplexedConnection,
+    standing: Standing,
     server: Server,
     broken: Arc<Notify>,
     wanted: Arc<Wanted>,
@@ -83,7 +94,7 @@ struct Line {
 }
 
 impl Line {
-    async fn connect(server: &Server, timeouts: Timeouts, wanted: &Arc<Wanted>) -> Result<Self, RedisError> {
+    async fn connect(server: &Server, timeouts: Timeouts, wanted: &Arc<Wanted>) -> Result<Self, Error> {
         let broken = Arc::new(Notify::new());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeouts.connect))
@@ -100,9 +111,9 @@ impl Line {
                     Ok(())
                 }
             });
-        let connection = server.connect(&config).await?;
+        let (connection, standing) = server.connect(&config).await?;
         let wanted = Arc::clone(wanted);
-        Ok(Self { connection, server: server.clone(), broken, wanted, subscribed: HashSet::new() })
+        Ok(Self { connection, standing, server: server.clone(), broken, wanted, subscribed: HashSet::new() })
     }
 
     /// Subscribes to all that is wanted, and tells each inbox.
@@ -124,14 +135,17 @@ impl Line {
         let mut heartbeat = interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let broken = Arc::clone(&self.broken);
+        let moved = self.standing.clone().ended();
+        tokio::pin!(moved);
         loop {
             let alive = tokio::select! {
                 () = broken.notified() => return End::Broken,
+                () = &mut moved => return End::Broken,
                 change = changes.recv() => match change {
                     Some(change) => self.bring_into_line(change, changes).await,
                     None => return End::Dropped,
                 },
-                _ = heartbeat.tick() => ::redis::cmd("PING").exec_async(&mut self.connection).await,
+                _ = heartbeat.tick() => self.server.heartbeat(&mut self.connection, &self.standing).await,
             };
             if alive.is_err() {
                 return End::Broken;
@@ -193,7 +207,7 @@ impl Line {
                 let inbox = self.wanted.lock().remove(channel);
                 if let Some(inbox) = inbox {
                     let error = Error::command(
-                        self.server.address(),
+                        &self.server.address(),
                         ::redis::cmd("SUBSCRIBE").arg(&**channel),
                         error,
                     );

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use ::redis::{Msg, PushInfo, PushKind};
 use tokio::sync::mpsc;
 
-use crate::counter::Counter;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::transport::{Inbox, Message, Transport};
 
 use super::keys;
+use super::reconnects::Reconnects;
 use super::server::Server;
 use super::subscriptions;
 use super::timeouts::Timeouts;
@@ -36,7 +36,7 @@ impl RedisTransport {
         server: Server,
         timeouts: Timeouts,
         runtime: &TokioRuntime,
-        reconnects: Arc<Counter>,
+        reconnects: Reconnects,
     ) -> Self {
         let wanted = Arc::new(Wanted::default());
         let (changed, changes) = mpsc::unbounded_channel();

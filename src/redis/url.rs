@@ -28,10 +28,35 @@ pub(super) fn parse(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     url.into_connection_info().map_err(Error::unusable_url)
 }
 
+/// Whether `url` names Sentinels, in this crate's spelling or in another's. `built_in`: whether this build can ask them.
+pub(super) fn names_sentinels(url: &str, built_in: bool) -> Result<bool, Error> {
+    let named =
+        url.split_once("://").is_some_and(|(scheme, _)| scheme.to_ascii_lowercase().contains("sentinel"));
+    if named && !built_in { Err(Error::sentinel_not_built_in()) } else { Ok(named) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::ErrorKind;
-    use super::parse;
+    use super::{names_sentinels, parse};
+
+    #[test]
+    fn sentinels_are_named_by_the_scheme_alone() {
+        for url in ["redis+sentinel://a/b", "REDISS+SENTINEL://a/b", "redis-sentinel://a", "sentinel://a"] {
+            assert!(names_sentinels(url, true).unwrap(), "{url}");
+        }
+        for url in ["redis://sentinel", "redis://:sentinel://@host", "sentinel", ""] {
+            assert!(!names_sentinels(url, false).unwrap(), "{url}");
+        }
+    }
+
+    #[test]
+    fn sentinels_that_cannot_be_asked_are_named() {
+        let error = names_sentinels("redis+sentinel://:hunter2@a/b", false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::SentinelNotBuiltIn);
+        assert!(error.to_string().contains("feature `sentinel`"), "{error}");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
 
     #[test]
     fn tls_that_is_not_built_in_is_named() {

@@ -4,7 +4,8 @@
 //! drop, on a panic, on `process::exit`, and when the owner is killed with SIGKILL. Any number of them, in any number of
 //! processes, run side by side. Unix only, as Redis is.
 //!
-//! A [`ChaosProxy`] is the bad network before one.
+//! A [`ChaosProxy`] is the bad network before one. A [`SentinelSet`] is a master with a replica, and three Sentinels that
+//! watch over both.
 
 mod chaos;
 mod error;
@@ -13,10 +14,12 @@ mod port;
 mod process;
 mod ready;
 mod run;
+mod sentinel;
 mod server;
 
 pub use chaos::{Afterwards, ChaosProxy, Cut, Link, Way};
 pub use error::StartError;
 pub use find::{NotFound, SERVER_VARIABLE, find_server};
 pub use process::{pause, resume};
+pub use sentinel::SentinelSet;
 pub use server::RedisServer;

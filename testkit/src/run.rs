@@ -31,10 +31,19 @@ const GUARDIAN: &str = r#"trap '' HUP INT QUIT TERM; read -r never; kill -9 "$1"
 
 const SOCKET: &str = "server.sock";
 const LOG: &str = "log";
+const CONFIG: &str = "server.conf";
 
 /// Far beyond what a start takes, even on a busy machine: it is the bound for a server that never answers.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(2);
+
+/// What is special about a server; the same for each of its lives.
+#[derive(Debug, Default)]
+pub(crate) struct Setup {
+    pub(crate) args: Vec<String>,
+    /// The text of a configuration file, which is the server's own to write to, as a Sentinel must.
+    pub(crate) config: Option<String>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -46,8 +55,8 @@ pub(crate) struct Run {
 
 impl Run {
     /// Starts `program` on `port` and waits until it answers.
-    pub(crate) fn start(program: &Path, port: u16, args: &[String]) -> Result<Run, StartError> {
-        let mut run = Run::spawn(program, port, args)?;
+    pub(crate) fn start(program: &Path, port: u16, setup: &Setup) -> Result<Run, StartError> {
+        let mut run = Run::spawn(program, port, setup)?;
         // The guardian is in place: now the starter may become the server.
         run.server
             .stdin
@@ -58,21 +67,27 @@ impl Run {
         run.wait_until_ready(port)
     }
 
-    fn spawn(program: &Path, port: u16, args: &[String]) -> Result<Run, StartError> {
+    fn spawn(program: &Path, port: u16, setup: &Setup) -> Result<Run, StartError> {
         let dir = tempfile::Builder::new()
             .prefix("latchwork-redis-")
             .tempdir()
             .map_err(StartError::io("make a working directory for the Redis server"))?;
         let log =
             File::create(dir.path().join(LOG)).map_err(StartError::io("make the Redis server's log"))?;
+        if let Some(config) = &setup.config {
+            fs::write(dir.path().join(CONFIG), config)
+                .map_err(StartError::io("write the Redis server's configuration"))?;
+        }
         let log_too = log.try_clone().map_err(StartError::io("share the Redis server's log"))?;
 
         let mut server = Command::new("sh")
             .args(["-c", STARTER, "latchwork-starter"])
             .arg(program)
+            // It counts as one in the first place only.
+            .args(setup.config.as_ref().map(|_| CONFIG))
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", SOCKET])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
-            .args(args)
+            .args(&setup.args)
             .current_dir(dir.path())
             .stdin(Stdio::piped())
             .stdout(log)
@@ -182,12 +197,12 @@ impl Drop for Run {
 
 #[cfg(test)]
 mod tests {
-    use super::Run;
+    use super::{Run, Setup};
     use crate::{StartError, find_server};
 
     fn start(port: u16, args: &[&str]) -> Result<Run, StartError> {
-        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Run::start(&find_server()?, port, &args)
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Run::start(&find_server()?, port, &Setup { args, config: None })
     }
 
     #[test]

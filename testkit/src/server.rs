@@ -1,7 +1,7 @@
 //! The server as its owner sees it.
 
 use crate::port::free_port;
-use crate::run::Run;
+use crate::run::{Run, Setup};
 use crate::{StartError, find_server};
 
 /// How often a start may lose its port to somebody faster. Once is already rare.
@@ -11,7 +11,7 @@ const PORTS_TO_TRY: u32 = 20;
 #[derive(Debug)]
 pub struct RedisServer {
     port: u16,
-    args: Vec<String>,
+    setup: Setup,
     /// `None` between [`kill_9`](RedisServer::kill_9) and [`restart`](RedisServer::restart).
     run: Option<Run>,
 }
@@ -59,14 +59,18 @@ impl RedisServer {
     ///
     /// If there is no server to run, or if it does not come up.
     pub fn try_start_with(args: &[&str]) -> Result<RedisServer, StartError> {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        RedisServer::set_up(Setup { args, config: None })
+    }
+
+    pub(crate) fn set_up(setup: Setup) -> Result<RedisServer, StartError> {
         let program = find_server()?;
-        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let mut tries = 0;
         loop {
             tries += 1;
             let port = free_port().map_err(StartError::io("find a free port on 127.0.0.1"))?;
-            match Run::start(&program, port, &args) {
-                Ok(run) => return Ok(RedisServer { port, args, run: Some(run) }),
+            match Run::start(&program, port, &setup) {
+                Ok(run) => return Ok(RedisServer { port, setup, run: Some(run) }),
                 Err(StartError::PortTaken { .. }) if tries < PORTS_TO_TRY => {}
                 Err(error) => return Err(error),
             }
@@ -110,7 +114,7 @@ impl RedisServer {
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill_9();
-        match find_server().map_err(StartError::from).and_then(|it| Run::start(&it, self.port, &self.args)) {
+        match find_server().map_err(StartError::from).and_then(|it| Run::start(&it, self.port, &self.setup)) {
             Ok(run) => self.run = Some(run),
             Err(error) => panic!("cannot restart the Redis server: {error}"),
         }

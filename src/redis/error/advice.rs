@@ -43,7 +43,7 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     let by_code = BY_CODE.iter().find(|(word, _)| *word == code);
     let by_phrase = || BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase));
     // Before 7.0 the word stands in the middle when a script met the error.
-    let by_word = || BY_CODE.iter().find(|(word, _)| detail.split(' ').any(|said| said == *word));
+    let by_word = || BY_CODE.iter().find(|(word, _)| detail.split(' ').any(|said| said.trim_start_matches('-') == *word));
     by_code.or_else(by_phrase).or_else(by_word).map(|(_, advice)| *advice)
 }
 

@@ -59,6 +59,10 @@ impl Backend for Twinned {
         if self.goes_wrong(Twin::ListensElsewhere, 1) { format!("{channel}:elsewhere") } else { channel }
     }
 
+    fn reconnects(&self) -> u64 {
+        self.redis.reconnects()
+    }
+
     fn may_have_run(&self, error: &Error) -> bool {
         self.redis.may_have_run(error)
     }
@@ -88,6 +92,10 @@ impl Backend for Twinned {
             return Ok(if left == 0 { Released::Free } else { Released::StillHeld });
         }
         self.redis.release(name, owner, left).await
+    }
+
+    async fn take_back(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
+        self.redis.take_back(name, owner, left).await
     }
 
     async fn hand_over(

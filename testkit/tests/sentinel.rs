@@ -1,0 +1,38 @@
+//! A set of servers with Sentinels replaces its master, and ends with its owner.
+
+mod client;
+
+use std::net::TcpStream;
+
+use latchwork_testkit::SentinelSet;
+
+use crate::client::Client;
+
+fn role(port: u16) -> String {
+    let mut client = Client::connect(port);
+    // *<parts>, $<length>, and then the role.
+    client.ask("ROLE");
+    client.receive();
+    client.receive()
+}
+
+#[test]
+fn a_master_that_is_killed_is_replaced() {
+    let mut set = SentinelSet::start();
+    assert_eq!(set.master(), 0);
+    assert_eq!([role(set.servers[0].port()), role(set.servers[1].port())], ["master", "slave"]);
+    set.servers[0].kill_9();
+    set.wait_for_master(1);
+    assert_eq!(role(set.servers[1].port()), "master");
+}
+
+#[test]
+fn a_failover_can_be_asked_for_and_all_end_with_the_set() {
+    let set = SentinelSet::start();
+    set.fail_over();
+    set.wait_for_master(1);
+    assert_eq!(set.master(), 1);
+    let ports: Vec<u16> = set.servers.iter().chain(&set.sentinels).map(|server| server.port()).collect();
+    drop(set);
+    assert!(ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_err()), "one lives on");
+}
