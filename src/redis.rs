@@ -15,7 +15,7 @@
 //!
 //! # Connections
 //!
-//! Two, both RESP3, both made again when they break: one for commands, one for subscriptions and a heartbeat. A connection
+//! Two to a server, both RESP3, both made again when they break: one for commands, one for subscriptions and a heartbeat. A connection
 //! that has subscribed is in a class of its own on the server (it can be killed for reading too slowly), and renewals must
 //! not die with it.
 //!
@@ -33,6 +33,21 @@
 //!
 //! A command that did not run, because there is no master at the moment or because it came to one that is none, waits for
 //! the next one as long as for a reply, and is then sent once.
+//!
+//! # Cluster
+//!
+//! With the feature `cluster`, [`Redis::connect`] takes `redis-cluster://` URLs. Commands go to the master that has the lock's slot, over
+//! one connection for each; when slots move or a replica takes over, they follow, within their time limit. Messages come by
+//! Redisson's own rule: the sharded kind from the lock's master if the servers know it (Redis 7.0), otherwise the plain kind over one
+//! connection to any node; [`RedisBuilder::sharded_messages`] overrules that. A node that is slow or gone delays the renewals of
+//! its own locks only.
+//!
+//! Besides what locks need on one server, a user with an ACL needs the commands `CLUSTER SLOTS`, `CLUSTER INFO`, `ASKING` and
+//! `PUBSUB SHARDNUMSUB`, and `SPUBLISH` and `SSUBSCRIBE` where messages are sharded.
+//!
+//! All that belongs to a lock lies in one slot. A name whose first braces are empty (`{}`) would make that impossible, and
+//! [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving, two things wait for the end of the
+//! move: the first acquisition of a fenced lock, whose lock and counter would be with different nodes, and a sharded message.
 //!
 //! # Lost replies
 //!
@@ -56,12 +71,15 @@
 //! server's own `min-replicas-to-write` is the remedy for that.
 
 mod builder;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod commands;
 mod error;
 mod given_up;
 mod keys;
 mod reconnects;
 mod replicas;
+mod route;
 mod scripts;
 #[cfg(feature = "sentinel")]
 mod sentinel;
@@ -82,13 +100,18 @@ use std::time::Duration;
 use ::redis::{Cmd, FromRedisValue, ParsingError, Value};
 
 pub use self::builder::RedisBuilder;
+#[cfg(feature = "cluster")]
+pub use self::cluster::ShardedMessages;
 use self::commands::{Commands, Sent};
 pub use self::error::{Error, ErrorKind};
 use self::reconnects::Reconnects;
 use self::replicas::{Replicated, Wait};
+use self::route::Route;
 use self::scripts::{Script, Scripts};
 pub use self::tokio_runtime::TokioRuntime;
 pub use self::transport::RedisTransport;
+#[cfg(feature = "cluster")]
+use crate::lock::NameError;
 use crate::lock::{Backend, HandedOver, HoldKey, LockName, Owner, Released, Tried};
 use crate::registry::Registry;
 
@@ -114,9 +137,11 @@ const RENEWALS_PER_COMMAND: usize = 100;
 /// ```
 #[derive(Clone)]
 pub struct Redis {
-    commands: Arc<Commands>,
+    commands: Arc<Route>,
     /// For acquisitions, if replicas are to be waited for.
     acquisitions: Option<(Arc<Commands>, Wait)>,
+    /// The command that tells who waits.
+    publish: &'static str,
     scripts: Arc<Scripts>,
     registry: Registry<RedisTransport>,
     runtime: TokioRuntime,
@@ -130,6 +155,8 @@ impl Redis {
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/database]` | TCP |
     /// | `rediss://[user:password@]host[:port][/database]` | TLS over TCP, with the feature `tls` |
+    /// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a Cluster, by some of its nodes, with the feature `cluster` |
+    /// | `rediss-cluster://…` | the same over TLS; certificates must be for the hosts as the Cluster announces them |
     /// | `unix:///path[?db=database&user=user&pass=password]`, or `redis+unix://` | a socket of this machine |
     /// | `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the master that these Sentinels watch under that name, with the feature `sentinel` |
     /// | `rediss+sentinel://…` | the same over TLS, to the Sentinels and to the master, with the feature `tls` as well |
@@ -147,8 +174,9 @@ impl Redis {
     /// # Errors
     ///
     /// An [`Error`] of kind [`Url`](ErrorKind::Url) if the URL cannot be used, [`TlsNotBuiltIn`](ErrorKind::TlsNotBuiltIn) if it
-    /// asks for TLS without the feature, or [`Connection`](ErrorKind::Connection) if nobody answers there, or somebody
-    /// who refuses the password, the database or TLS. With Sentinels, [`SentinelNotBuiltIn`](ErrorKind::SentinelNotBuiltIn) without
+    /// asks for TLS without the feature, [`ClusterNotBuiltIn`](ErrorKind::ClusterNotBuiltIn) the same for a Cluster,
+    /// [`NotACluster`](ErrorKind::NotACluster) if that is none, or [`Connection`](ErrorKind::Connection) if nobody answers there,
+    /// or somebody who refuses the password, the database or TLS. With Sentinels, [`SentinelNotBuiltIn`](ErrorKind::SentinelNotBuiltIn) without
     /// the feature, [`NoSentinel`](ErrorKind::NoSentinel) if none of them can be asked, [`UnknownMaster`](ErrorKind::UnknownMaster) if
     /// none knows the name, and [`NotMaster`](ErrorKind::NotMaster) if the server that they name is none.
     ///
@@ -186,6 +214,22 @@ impl Backend for Redis {
         self.reconnects.get()
     }
 
+    #[cfg(feature = "cluster")]
+    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
+        match &*self.commands {
+            Route::Server(_) => Ok(()),
+            Route::Cluster(_) => cluster::check_name(name),
+        }
+    }
+
+    #[cfg(feature = "cluster")]
+    fn renewal_group(&self, name: &LockName) -> u64 {
+        match &*self.commands {
+            Route::Server(_) => 0,
+            Route::Cluster(cluster) => cluster.group(name.as_str()),
+        }
+    }
+
     fn may_have_run(&self, error: &Error) -> bool {
         matches!(error.kind(), ErrorKind::Unknown | ErrorKind::NotReplicated)
     }
@@ -213,13 +257,17 @@ impl Backend for Redis {
     }
 
     async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
-        self.release_over(&self.commands, name, owner, left).await
+        let (count, channel) = (left.to_string(), self.channel(name));
+        let args = self.release_args(owner, &count, &channel);
+        Ok(released(self.commands.eval(&self.scripts.release, &[name.as_str()], &args).await?, left))
     }
 
     async fn take_back(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
         // Over the connection of the attempt, so that it cannot come before it.
-        let commands = self.acquisitions.as_ref().map_or(&self.commands, |(commands, _)| commands);
-        self.release_over(commands, name, owner, left).await
+        let Some((commands, _)) = &self.acquisitions else { return self.release(name, owner, left).await };
+        let (count, channel) = (left.to_string(), self.channel(name));
+        let args = self.release_args(owner, &count, &channel);
+        Ok(released(commands.eval(&self.scripts.release, &[name.as_str()], &args).await?, left))
     }
 
     async fn hand_over(
@@ -249,12 +297,16 @@ impl Backend for Redis {
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
         let channel = self.channel(name);
-        let args = [keys::UNLOCK_MESSAGE, keys::PUBLISH];
+        let args = [keys::UNLOCK_MESSAGE, self.publish, &channel];
         // Not again: somebody else may have it by then.
-        self.commands.eval_once(&self.scripts.force_release, &[name.as_str(), &channel], &args).await
+        self.commands.eval_once(&self.scripts.force_release, &[name.as_str()], &args).await
     }
 
     async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Error> {
+        #[cfg(feature = "cluster")]
+        if let Route::Cluster(cluster) = &*self.commands {
+            return cluster.renew(&self.scripts.renew, holds, lease).await;
+        }
         // A reply that is lost leaves time to ask once more, over another connection.
         let limit = lease / 3;
         let lease = millis(lease);
@@ -286,24 +338,8 @@ impl Backend for Redis {
 }
 
 impl Redis {
-    async fn release_over(
-        &self,
-        commands: &Commands,
-        name: &LockName,
-        owner: &Owner,
-        left: u64,
-    ) -> Result<Released, Error> {
-        let channel = self.channel(name);
-        let args = [owner.as_str(), &left.to_string(), keys::UNLOCK_MESSAGE, keys::PUBLISH];
-        let (had, sent): (bool, Sent) =
-            commands.eval(&self.scripts.release, &[name.as_str(), &channel], &args).await?;
-        Ok(match (had, left) {
-            (true, 0) => Released::Free,
-            (true, _) => Released::StillHeld,
-            // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
-            (false, 0) if sent == Sent::Twice => Released::Free,
-            (false, _) => Released::NotHeld,
-        })
+    fn release_args<'a>(&self, owner: &'a Owner, left: &'a str, channel: &'a str) -> [&'a str; 5] {
+        [owner.as_str(), left, keys::UNLOCK_MESSAGE, self.publish, channel]
     }
 
     async fn acquire(
@@ -321,6 +357,17 @@ impl Redis {
             commands.check(*wait, replicas)?;
         }
         Ok(reply)
+    }
+}
+
+/// What `release.lua` returned, whether the owner had it, and how often it was sent.
+fn released((had, sent): (bool, Sent), left: u64) -> Released {
+    match (had, left) {
+        (true, 0) => Released::Free,
+        (true, _) => Released::StillHeld,
+        // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
+        (false, 0) if sent == Sent::Twice => Released::Free,
+        (false, _) => Released::NotHeld,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::name::LockName;
+use super::name::{LockName, NameError};
 use super::owner::Owner;
 
 /// What an attempt to take a lock found.
@@ -119,6 +119,25 @@ pub trait Backend: Send + Sync + 'static {
 
     /// How often a connection to the store was made anew, after it had stood. For [`Metrics`](crate::Metrics) only.
     fn reconnects(&self) -> u64 {
+        0
+    }
+
+    /// Whether the store can keep a lock under `name`; asked by [`LockClient::get_lock`](crate::LockClient::get_lock).
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] says why it cannot.
+    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
+        let _ = name;
+        Ok(())
+    }
+
+    /// Which part of the store keeps `name`, as a number of any kind, if one part can be slow or gone while the others are not.
+    ///
+    /// Names of different groups are [renewed](Self::renew) by different calls, side by side, so that a part that is gone costs only
+    /// its own locks. A group may change at any time.
+    fn renewal_group(&self, name: &LockName) -> u64 {
+        let _ = name;
         0
     }
 

@@ -166,9 +166,10 @@ impl<B: Backend> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if no backend could keep a lock under that name.
+    /// [`NameError`] if no backend could keep a lock under that name, or this one cannot.
     pub fn get_lock(&self, name: &str) -> Result<Lock<B>, NameError> {
         let name = LockName::new(name)?;
+        self.inner.backend.check_name(&name)?;
         let channel = self.inner.backend.channel(&name);
         let shared = Shared { client: Arc::clone(&self.inner), name, channel, counters: Counters::default() };
         Ok(Lock { shared: Arc::new(shared), owner: None, fenced: false })

@@ -79,6 +79,9 @@ pub enum NameError {
     /// A `{` has no `}`, or the other way round. In a Redis Cluster the lock and its channel would then lie on different
     /// nodes, and its waiters would never be woken.
     UnbalancedBraces,
+    /// The first braces have nothing between them. Only a Redis Cluster refuses that: the lock and its channel would lie on different
+    /// nodes there.
+    EmptyHashTag,
 }
 
 impl fmt::Display for NameError {
@@ -92,6 +95,10 @@ impl fmt::Display for NameError {
             ),
             Self::UnbalancedBraces => f.write_str(
                 "the braces in the lock's name are not balanced; close every '{' with a '}', or use neither",
+            ),
+            Self::EmptyHashTag => f.write_str(
+                "the first braces in the lock's name have nothing between them, which cannot be in a Redis Cluster; put something \
+                 into them, or leave them out",
             ),
         }
     }

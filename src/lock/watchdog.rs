@@ -1,15 +1,17 @@
 //! The watchdog: renews the leases of watched holds, each time a third of the lease is over.
 //!
-//! One task per client renews all holds that are due, in one call to the backend. It runs while there is something to watch:
-//! the first hold starts it, and it ends when it finds nothing left. It keeps the client only weakly, so a client that is
-//! dropped is not kept alive by its watchdog.
+//! One task per client sees what is due, and renews it in one call to the backend, or in one for each group of names that the
+//! backend keeps apart. It runs while there is something to watch: the first hold starts it, and it ends when it finds nothing
+//! left. It keeps the client only weakly, so a client that is dropped is not kept alive by its watchdog.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::runtime::Runtime;
-use crate::sync::Mutex;
+use crate::sync::{Event, Mutex};
+use crate::unless::unless;
 
 use super::backend::{Backend, HoldKey};
 use super::client::Inner;
@@ -22,6 +24,8 @@ const HASTE: u32 = 10;
 #[derive(Default)]
 pub(super) struct Watchdog {
     watched: Mutex<Watched>,
+    /// Tells the task that something is due sooner than what it sleeps for.
+    sooner: Event,
 }
 
 #[derive(Default)]
@@ -31,7 +35,12 @@ struct Watched {
     due: BTreeMap<(Instant, u64), ()>,
     next_number: u64,
     running: bool,
+    /// The [groups](Backend::renewal_group) that a call is under way for, and what became due in them meanwhile.
+    busy: HashMap<u64, Turn>,
 }
+
+/// Holds that are to be renewed, by number.
+type Turn = BTreeMap<u64, Arc<Hold>>;
 
 /// Which hold of the watchdog's; given back to [`Inner::unwatch`].
 #[derive(Debug)]
@@ -54,8 +63,8 @@ impl Watched {
     }
 
     /// The holds that are due at `now`, moved on to `next`.
-    fn turn(&mut self, now: Instant, next: Instant) -> Vec<(u64, Arc<Hold>)> {
-        let mut turn = Vec::new();
+    fn turn(&mut self, now: Instant, next: Instant) -> Turn {
+        let mut turn = Turn::new();
         while let Some(entry) = self.due.first_entry() {
             if entry.key().0 > now {
                 break;
@@ -63,7 +72,7 @@ impl Watched {
             let number = entry.key().1;
             if let Some(hold) = self.take(number) {
                 self.put(number, next, Arc::clone(&hold));
-                turn.push((number, hold));
+                turn.insert(number, hold);
             }
         }
         turn
@@ -77,15 +86,18 @@ impl<B: Backend> Inner<B> {
         // The lease began before the command was sent: what the reply took is over already.
         let left = hold.deadline().map_or(lease, |deadline| deadline.saturating_duration_since(now));
         let due = now + left.saturating_sub(lease / 3 * 2);
-        let (number, start) = {
+        let (number, start, sooner) = {
             let mut watched = self.watchdog.watched.lock();
+            let sooner = watched.first_due().is_none_or(|first| due < first);
             let number = watched.next_number;
             watched.next_number += 1;
             watched.put(number, due, hold);
-            (number, !std::mem::replace(&mut watched.running, true))
+            (number, !std::mem::replace(&mut watched.running, true), sooner)
         };
         if start {
             self.backend.runtime().spawn(run(Arc::downgrade(self)));
+        } else if sooner {
+            self.watchdog.sooner.notify(usize::MAX);
         }
         WatchId(number)
     }
@@ -103,17 +115,52 @@ impl<B: Backend> Inner<B> {
         first
     }
 
-    async fn renew_due(&self) {
+    /// Begins to renew what is due: one call at a time for each group, so that one which does not come back holds up no other.
+    fn renew_due(self: &Arc<Self>) {
+        let now = self.backend.runtime().now();
+        let turn = self.watchdog.watched.lock().turn(now, now + self.watchdog_timeout / 3);
+        let mut groups: HashMap<u64, Turn> = HashMap::new();
+        for (number, hold) in turn {
+            groups.entry(self.backend.renewal_group(&hold.key.name)).or_default().insert(number, hold);
+        }
+        for (group, turn) in groups {
+            match self.watchdog.watched.lock().busy.entry(group) {
+                // They go together, in the next call.
+                Entry::Occupied(mut waiting) => {
+                    waiting.get_mut().extend(turn);
+                    continue;
+                }
+                Entry::Vacant(idle) => idle.insert(Turn::new()),
+            };
+            let this = Arc::clone(self);
+            self.backend.runtime().spawn(async move { this.renew_group(group, turn).await });
+        }
+    }
+
+    async fn renew_group(&self, group: u64, mut turn: Turn) {
+        loop {
+            self.renew(turn).await;
+            let mut watched = self.watchdog.watched.lock();
+            turn = watched.busy.get_mut(&group).map(std::mem::take).unwrap_or_default();
+            // What was given back while it waited is not to be renewed.
+            turn.retain(|number, _| watched.holds.contains_key(number));
+            if turn.is_empty() {
+                watched.busy.remove(&group);
+                return;
+            }
+        }
+    }
+
+    async fn renew(&self, turn: Turn) {
         let lease = self.watchdog_timeout;
         // Before the command is sent: the store counts from later, so our deadline is never the later one.
         let now = self.backend.runtime().now();
-        let turn = self.watchdog.watched.lock().turn(now, now + lease / 3);
         // Nearly always one lease for all. Shorter is what is left to those who may not have the lock for much longer.
-        let mut by_lease = BTreeMap::<Duration, Vec<(u64, Arc<Hold>)>>::new();
+        let mut by_lease = BTreeMap::<Duration, Turn>::new();
         for (number, hold) in turn {
             if hold.renewing(now) {
                 let lease = hold.tenure.cut(now, lease).max(Lease::MIN);
-                by_lease.entry(lease).or_default().push((number, hold));
+                by_lease.entry(lease).or_default().insert(number, hold);
                 continue;
             }
             // Who waits for the loss has a timer of its own.
@@ -124,13 +171,13 @@ impl<B: Backend> Inner<B> {
             }
         }
         for (lease, turn) in by_lease {
-            self.renew(turn, now, lease).await;
+            self.send(turn, now, lease).await;
         }
     }
 
-    /// Renews what has come to its turn at `now`.
-    async fn renew(&self, turn: Vec<(u64, Arc<Hold>)>, now: Instant, lease: Duration) {
-        let keys: Vec<HoldKey> = turn.iter().map(|(_, hold)| hold.key.clone()).collect();
+    /// Renews all of `turn`, as of `now`, in one call.
+    async fn send(&self, turn: Turn, now: Instant, lease: Duration) {
+        let keys: Vec<HoldKey> = turn.values().map(|hold| hold.key.clone()).collect();
         self.recorder.renewals_sent.add(turn.len());
         match self.backend.renew(&keys, lease).await {
             Ok(still_held) => {
@@ -162,7 +209,7 @@ impl<B: Backend> Inner<B> {
         }
     }
 
-    fn retry_sooner(&self, turn: Vec<(u64, Arc<Hold>)>) {
+    fn retry_sooner(&self, turn: Turn) {
         let now = self.backend.runtime().now();
         let soon = now + (self.watchdog_timeout / 3 / HASTE).max(Duration::from_millis(1));
         for (number, hold) in turn {
@@ -174,18 +221,21 @@ impl<B: Backend> Inner<B> {
                 watched.put(number, soon, hold);
             }
         }
+        self.watchdog.sooner.notify(usize::MAX);
     }
 }
 
 async fn run<B: Backend>(client: Weak<Inner<B>>) {
     loop {
-        let sleep = {
+        let (sooner, sleep) = {
             let Some(client) = client.upgrade() else { return };
+            // Before we look, so that what comes after that is told.
+            let sooner = client.watchdog.sooner.listen();
             let Some(next) = client.next_turn() else { return };
-            client.backend.runtime().sleep_until(next)
+            (sooner, client.backend.runtime().sleep_until(next))
         };
-        sleep.await;
+        unless(sooner, sleep).await;
         let Some(client) = client.upgrade() else { return };
-        client.renew_due().await;
+        client.renew_due();
     }
 }

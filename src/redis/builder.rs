@@ -9,19 +9,22 @@ use ::redis::{Client, ConnectionInfo, ProtocolVersion};
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 
+#[cfg(feature = "cluster")]
+use super::cluster::{Cluster, ShardedMessages};
 use super::commands::Commands;
 use super::error::Error;
-use super::given_up::GivenUp;
 use super::reconnects::Reconnects;
 use super::replicas::Wait;
+use super::route::Route;
 use super::scripts::Scripts;
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use super::server::Server;
+use super::subscriptions::Source;
 use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
 use super::transport::RedisTransport;
-use super::{Redis, url};
+use super::{Redis, keys, url};
 
 /// How to connect, where [`Redis::connect`] does not suit; made by [`Redis::builder`].
 ///
@@ -40,6 +43,8 @@ use super::{Redis, url};
 pub struct RedisBuilder {
     timeouts: Timeouts,
     wait: Option<Wait>,
+    #[cfg(feature = "cluster")]
+    sharded_messages: ShardedMessages,
     #[cfg(feature = "tls")]
     root_certificate: Option<Vec<u8>>,
 }
@@ -53,6 +58,8 @@ impl RedisBuilder {
 
     /// How long to wait for a reply; 3 s by default, as in Redisson. A connection that kept us waiting longer is given up and
     /// made again, and whether the command ran is [unknown](super::ErrorKind::Unknown).
+    ///
+    /// In a Cluster this is also the limit for a command whose slot moves, or whose node is gone, to find the one that serves it.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.response = timeout;
         self
@@ -80,6 +87,13 @@ impl RedisBuilder {
     pub fn wait_for_replicas(mut self, replicas: usize, timeout: Duration) -> Self {
         assert!(replicas > 0, "wait for one replica at least");
         self.wait = Some(Wait { replicas, timeout });
+        self
+    }
+
+    /// Which kind of messages tells who waits in a Cluster; [`Auto`](ShardedMessages::Auto) by default.
+    #[cfg(feature = "cluster")]
+    pub fn sharded_messages(mut self, sharded: ShardedMessages) -> Self {
+        self.sharded_messages = sharded;
         self
     }
 
@@ -127,21 +141,23 @@ impl RedisBuilder {
     }
 
     async fn connect_on(self, runtime: TokioRuntime, url: &str) -> Result<Redis, Error> {
+        let _nodes = url::cluster(url, cfg!(feature = "cluster"))?;
+        #[cfg(feature = "cluster")]
+        if let Some(nodes) = _nodes {
+            return self.connect_cluster(runtime, &nodes).await;
+        }
         let server = self.server(url, &runtime)?;
-        let (given_up, reconnects) = (GivenUp::default(), Reconnects::default());
-        let commands = |timeouts| {
-            let (server, runtime) = (server.clone(), runtime.clone());
-            Arc::new(Commands::new(server, timeouts, runtime, given_up.clone(), reconnects.clone()))
-        };
+        let commands = |timeouts| Commands::new(server.clone(), timeouts, runtime.clone());
         let acquisitions = self.wait.map(|wait| {
             let response = self.timeouts.response + wait.timeout;
-            (commands(Timeouts { response, ..self.timeouts }), wait)
+            (Arc::new(commands(Timeouts { response, ..self.timeouts })), wait)
         });
         let commands = commands(self.timeouts);
         commands.connect().await?;
-        let transport = RedisTransport::start(server, self.timeouts, &runtime, reconnects.clone());
-        let (scripts, registry) = (Arc::new(Scripts::new()), Registry::new(transport));
-        Ok(Redis { commands, acquisitions, scripts, registry, runtime, reconnects })
+        let reconnects = server.reconnects().clone();
+        let transport = RedisTransport::start(Source::Server(Box::new(server)), self.timeouts, &runtime);
+        let redis = redis(Route::Server(commands), keys::PUBLISH, transport, runtime, reconnects);
+        Ok(Redis { acquisitions, ..redis })
     }
 
     fn server(&self, url: &str, _runtime: &TokioRuntime) -> Result<Server, Error> {
@@ -161,7 +177,36 @@ impl RedisBuilder {
         }
     }
 
-    fn client(&self, info: ConnectionInfo) -> Result<Client, Error> {
+    #[cfg(feature = "cluster")]
+    async fn connect_cluster(self, runtime: TokioRuntime, urls: &[String]) -> Result<Redis, Error> {
+        if self.wait.is_some() {
+            return Err(Error::no_wait_in_a_cluster());
+        }
+        let parse = |url: &String| url::parse(url, cfg!(feature = "tls"));
+        let seeds = urls.iter().map(parse).collect::<Result<_, _>>()?;
+        let (timeouts, sharded) = (self.timeouts, self.sharded_messages);
+        let cluster = Cluster::connect(self, runtime.clone(), seeds).await?;
+        let sharded = match sharded {
+            ShardedMessages::Auto => cluster.has_sharded_messages().await?,
+            ShardedMessages::On => true,
+            ShardedMessages::Off => false,
+        };
+        let nodes = Arc::clone(cluster.nodes());
+        let reconnects = nodes.reconnects().clone();
+        let (publish, transport) = if sharded {
+            (keys::SPUBLISH, RedisTransport::start_sharded(nodes, timeouts, &runtime))
+        } else {
+            (keys::PUBLISH, RedisTransport::start(Source::Cluster(nodes), timeouts, &runtime))
+        };
+        Ok(redis(Route::Cluster(cluster), publish, transport, runtime, reconnects))
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(super) fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    pub(super) fn client(&self, info: ConnectionInfo) -> Result<Client, Error> {
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info.set_tcp_settings(tcp).set_redis_settings(resp3);
@@ -174,6 +219,17 @@ impl RedisBuilder {
         }
         Client::open(info).map_err(Error::unusable_url)
     }
+}
+
+fn redis(
+    route: Route,
+    publish: &'static str,
+    transport: RedisTransport,
+    runtime: TokioRuntime,
+    reconnects: Reconnects,
+) -> Redis {
+    let (commands, scripts, registry) = (Arc::new(route), Arc::new(Scripts::new()), Registry::new(transport));
+    Redis { commands, acquisitions: None, publish, scripts, registry, runtime, reconnects }
 }
 
 impl fmt::Debug for RedisBuilder {

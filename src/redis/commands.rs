@@ -6,6 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "cluster")]
+use ::redis::Arg;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
     AsyncConnectionConfig, Cmd, ErrorKind as Kind, FromRedisValue, PushInfo, PushKind, RedisError,
@@ -17,7 +19,6 @@ use crate::sync::Mutex;
 
 use super::error::Error;
 use super::given_up::{GivenUp, Session};
-use super::reconnects::Reconnects;
 use super::replicas::{Replicated, Wait};
 use super::scripts::Script;
 use super::server::Server;
@@ -34,9 +35,6 @@ pub(super) struct Commands {
     timeouts: Timeouts,
     runtime: TokioRuntime,
     current: Arc<Mutex<Current>>,
-    given_up: GivenUp,
-    /// Connections that were made in the place of one that had stood.
-    reconnects: Reconnects,
     /// Held by whoever makes a connection; the others wait for it instead of making their own.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -50,25 +48,29 @@ pub(super) enum Sent {
 
 /// What is to be run.
 #[derive(Clone, Copy)]
-enum Request<'a> {
+pub(super) enum Request<'a> {
     Command(&'a Cmd),
-    Script { script: &'a Script, keys: &'a [&'a str], args: &'a [&'a str], wait: Option<Wait> },
+    Script { script: &'a Script, keys: &'a [&'a str], args: &'a [&'a str] },
 }
 
 impl<'a> Request<'a> {
+    /// Its first key. A Cluster is sent nothing whose keys lie in different slots.
+    #[cfg(feature = "cluster")]
+    pub(super) fn key(self) -> Cow<'a, str> {
+        match self {
+            Self::Command(command) => match command.args_iter().nth(1) {
+                Some(Arg::Simple(key)) => String::from_utf8_lossy(key),
+                _ => Cow::Borrowed(""),
+            },
+            Self::Script { keys, .. } => keys.first().copied().unwrap_or_default().into(),
+        }
+    }
+
     /// As it is sent first.
     fn command(self) -> Cow<'a, Cmd> {
         match self {
             Self::Command(command) => Cow::Borrowed(command),
-            Self::Script { script, keys, args, .. } => Cow::Owned(script.evalsha(keys, args)),
-        }
-    }
-
-    /// What is to be waited for after it.
-    fn wait(self) -> Option<Wait> {
-        match self {
-            Self::Command(_) => None,
-            Self::Script { wait, .. } => wait,
+            Self::Script { script, keys, args } => Cow::Owned(script.evalsha(keys, args)),
         }
     }
 }
@@ -85,6 +87,32 @@ impl<T> Met<T> {
         match self {
             Self::Reply(reply) => reply,
             Self::WrongServer(refusal) => Err(refusal),
+        }
+    }
+}
+
+/// How it is sent.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    Plain,
+    /// And then replicas are waited for. Meanwhile the server runs nothing else that comes over this connection.
+    Replicated(Wait),
+    /// To a node of a Cluster that is just taking the key's slot over, and serves it only to who asks.
+    #[cfg(feature = "cluster")]
+    Asking,
+}
+
+impl Way {
+    async fn query<T: FromRedisValue>(
+        self,
+        command: &Cmd,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<T, RedisError> {
+        match self {
+            Self::Plain => command.query_async(connection).await,
+            Self::Replicated(wait) => wait.after(command, connection).await,
+            #[cfg(feature = "cluster")]
+            Self::Asking => super::cluster::ask(command, connection).await,
         }
     }
 }
@@ -116,16 +144,9 @@ impl Current {
 }
 
 impl Commands {
-    /// `given_up`: shared by all who send to the same server.
-    pub(super) fn new(
-        server: Server,
-        timeouts: Timeouts,
-        runtime: TokioRuntime,
-        given_up: GivenUp,
-        reconnects: Reconnects,
-    ) -> Self {
+    pub(super) fn new(server: Server, timeouts: Timeouts, runtime: TokioRuntime) -> Self {
         let connecting = tokio::sync::Mutex::default();
-        Self { server, timeouts, runtime, current: Arc::default(), given_up, reconnects, connecting }
+        Self { server, timeouts, runtime, current: Arc::default(), connecting }
     }
 
     /// Sees to it that there is a connection.
@@ -152,7 +173,7 @@ impl Commands {
         keys: &[&str],
         args: &[&str],
     ) -> Result<(T, Sent), Error> {
-        self.run_or_rerun(limit, Request::Script { script, keys, args, wait: None }).await
+        self.run_or_rerun(Way::Plain, limit, Request::Script { script, keys, args }).await
     }
 
     /// As [`eval`](Self::eval), and waits for replicas to have what the script wrote. Meanwhile the server runs nothing else that
@@ -164,8 +185,8 @@ impl Commands {
         keys: &[&str],
         args: &[&str],
     ) -> Result<(Replicated<T>, Sent), Error> {
-        let request = Request::Script { script, keys, args, wait: Some(wait) };
-        self.run_or_rerun(self.timeouts.response, request).await
+        let request = Request::Script { script, keys, args };
+        self.run_or_rerun(Way::Replicated(wait), self.timeouts.response, request).await
     }
 
     /// Whether as many replicas have what was written as are to be waited for.
@@ -184,29 +205,30 @@ impl Commands {
         keys: &[&str],
         args: &[&str],
     ) -> Result<T, Error> {
-        let request = Request::Script { script, keys, args, wait: None };
-        let reply = self.run(self.timeouts.response, request).await?;
+        let request = Request::Script { script, keys, args };
+        let reply = self.run_as(Way::Plain, self.timeouts.response, request).await?;
         reply.map_err(|error| self.failed(request, error))
     }
 
     /// Runs a command that only reads; if the connection breaks before the reply, it is sent once more.
     pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        Ok(self.run_or_rerun(self.timeouts.response, Request::Command(command)).await?.0)
+        Ok(self.run_or_rerun(Way::Plain, self.timeouts.response, Request::Command(command)).await?.0)
     }
 
     async fn run_or_rerun<T: FromRedisValue>(
         &self,
+        way: Way,
         limit: Duration,
         request: Request<'_>,
     ) -> Result<(T, Sent), Error> {
-        let lost = match self.run(limit, request).await? {
+        let lost = match self.run_as(way, limit, request).await? {
             Ok(reply) => return Ok((reply, Sent::Once)),
             // Not after a reply that only did not come in time: the caller has waited long enough, and the first one may be
             // in the server's buffer still, to run after the second.
             Err(error) if error.is_connection_dropped() => error,
             Err(error) => return Err(self.failed(request, error)),
         };
-        match self.run(limit, request).await {
+        match self.run_as(way, limit, request).await {
             Ok(Ok(reply)) => Ok((reply, Sent::Twice)),
             // Whatever was met the second time, the first one may have run.
             Ok(Err(_)) | Err(_) => Err(self.failed(request, lost)),
@@ -215,13 +237,14 @@ impl Commands {
 
     /// What did not run, because the server is about to be found elsewhere, is sent there, if that is found within the limit. For the
     /// errors see [`send`](Self::send).
-    async fn run<T: FromRedisValue>(
+    pub(super) async fn run_as<T: FromRedisValue>(
         &self,
+        way: Way,
         limit: Duration,
         request: Request<'_>,
     ) -> Result<Result<T, RedisError>, Error> {
         let give_up = self.runtime.now() + limit;
-        let did_not_run = match self.run_here(limit, request).await {
+        let did_not_run = match self.run_here(way, limit, request).await {
             Ok(Met::Reply(reply)) => return Ok(reply),
             Ok(Met::WrongServer(refusal)) => Ok(Err(refusal)),
             Err(error) if self.server.may_move(&error) => Err(error),
@@ -231,7 +254,7 @@ impl Commands {
             return did_not_run;
         }
         let left = give_up.saturating_duration_since(self.runtime.now());
-        Ok(self.run_here(left, request).await?.into_reply())
+        Ok(self.run_here(way, left, request).await?.into_reply())
     }
 
     /// Connects to the server wherever it is by then. False if it is not found until `give_up`.
@@ -258,44 +281,38 @@ impl Commands {
     /// A server that does not know a script is sent its text. For the errors see [`send`](Self::send).
     async fn run_here<T: FromRedisValue>(
         &self,
+        way: Way,
         limit: Duration,
         request: Request<'_>,
     ) -> Result<Met<T>, Error> {
-        let wait = request.wait();
-        match self.send(limit, &request.command(), wait).await? {
+        match self.send(way, limit, &request.command()).await? {
             Met::Reply(Err(error)) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
-                let Request::Script { script, keys, args, .. } = request else {
+                let Request::Script { script, keys, args } = request else {
                     return Ok(Met::Reply(Err(error)));
                 };
-                self.send(limit, &script.eval(keys, args), wait).await
+                self.send(way, limit, &script.eval(keys, args)).await
             }
             met => Ok(met),
         }
     }
 
-    fn failed(&self, request: Request<'_>, error: RedisError) -> Error {
+    pub(super) fn failed(&self, request: Request<'_>, error: RedisError) -> Error {
         Error::command(&self.server.address(), &request.command(), error)
     }
 
     /// The error: there is no connection. What was met on it is [`Met`].
     async fn send<T: FromRedisValue>(
         &self,
+        way: Way,
         limit: Duration,
         command: &Cmd,
-        wait: Option<Wait>,
     ) -> Result<Met<T>, Error> {
         let Connection { inner: mut connection, standing, attempt, .. } = self.connection().await?;
         let patience = self.runtime.sleep_until(self.runtime.now() + limit);
         let reply = self.runtime.inside(async {
-            let reply = async {
-                match wait {
-                    None => command.query_async(&mut connection).await,
-                    Some(wait) => wait.after(command, &mut connection).await,
-                }
-            };
             tokio::select! {
                 biased;
-                reply = reply => reply,
+                reply = way.query(command, &mut connection) => reply,
                 () = patience => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
                 // A reply from a server that another has taken the place of would mean nothing; nor need it ever come.
                 () = standing.clone().ended() => Err(RedisError::from(io::Error::from(io::ErrorKind::ConnectionAborted))),
@@ -306,7 +323,7 @@ impl Commands {
             // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
             // kept would let every later command wait as long.
             if error.is_io_error() || error.is_unrecoverable_error() {
-                drop_connection(&self.current, &self.given_up, attempt);
+                drop_connection(&self.current, self.server.given_up(), attempt);
             }
         }
         Ok(match reply {
@@ -318,10 +335,10 @@ impl Commands {
     /// One over which nothing runs before what was sent over those that were given up.
     async fn connection(&self) -> Result<Connection, Error> {
         let mut connection = self.any_connection().await?;
-        if !self.given_up.is_empty() {
-            let ended = self.runtime.inside(self.given_up.end(&mut connection.inner)).await;
+        if !self.server.given_up().is_empty() {
+            let ended = self.runtime.inside(self.server.given_up().end(&mut connection.inner)).await;
             ended.map_err(|error| {
-                drop_connection(&self.current, &self.given_up, connection.attempt);
+                drop_connection(&self.current, self.server.given_up(), connection.attempt);
                 Error::connection(&self.server.address(), error, None)
             })?;
         }
@@ -359,7 +376,7 @@ impl Commands {
                     current.connection = Some(connection.clone());
                     current.failure = None;
                     if std::mem::replace(&mut current.stood, true) {
-                        self.reconnects.add_one();
+                        self.server.reconnects().add_one();
                     }
                 }
                 event!(DEBUG, server = &*self.server.address(), attempt, "connected");
@@ -375,7 +392,7 @@ impl Commands {
 
     /// The outer error: nothing can be connected to any more.
     async fn establish(&self, attempt: u64) -> Result<Result<Connection, Error>, Error> {
-        let (current, given_up) = (Arc::downgrade(&self.current), self.given_up.clone());
+        let (current, given_up) = (Arc::downgrade(&self.current), self.server.given_up().clone());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeouts.connect))
             .set_response_timeout(Some(self.timeouts.response))

@@ -1,6 +1,8 @@
 //! [`Error`]: what went wrong between here and the server.
 
 mod advice;
+#[cfg(feature = "cluster")]
+mod cluster;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 
@@ -40,6 +42,10 @@ pub enum ErrorKind {
     UnknownMaster,
     /// What the Sentinels call the master is none, as happens for a moment during a failover. The command did not run.
     NotMaster,
+    /// The URL names a Cluster (`redis-cluster://`), and this build was made without the feature `cluster`. Nothing was sent.
+    ClusterNotBuiltIn,
+    /// The URL names a Cluster, and the server is none.
+    NotACluster,
     /// There was no connection to send the command on. It did not run.
     Connection,
     /// The server refused the command. It did not run.
@@ -55,7 +61,8 @@ impl Error {
     /// `what`: what is wrong with the URL, without any part of it.
     pub(super) fn url(what: &str) -> Self {
         let context = format!(
-            "the Redis URL cannot be used: {what}; write redis://[user:password@]host[:port][/database] or \
+            "the Redis URL cannot be used: {what}; write redis://[user:password@]host[:port][/database], \
+             redis-cluster://[user:password@]host[:port][,host[:port]…] or \
              unix:///path[?db=database&user=user&pass=password], with special characters as % and two hexadecimal digits"
         );
         Self { kind: ErrorKind::Url, context, source: None }
@@ -78,6 +85,12 @@ impl Error {
     pub(super) fn sentinel_not_built_in() -> Self {
         let context = "the Redis URL names Sentinels, which this build cannot ask; turn on latchwork's feature `sentinel`".into();
         Self { kind: ErrorKind::SentinelNotBuiltIn, context, source: None }
+    }
+
+    pub(super) fn cluster_not_built_in() -> Self {
+        let context = "the URL names a Redis Cluster, for which this build was not made; turn on latchwork's feature `cluster`"
+            .into();
+        Self { kind: ErrorKind::ClusterNotBuiltIn, context, source: None }
     }
 
     #[cfg(feature = "tls")]

@@ -5,8 +5,11 @@ pub(super) const UNLOCK_MESSAGE: &str = "0";
 /// Redisson's `LockPubSub.READ_UNLOCK_MESSAGE`.
 pub(super) const READ_UNLOCK_MESSAGE: &str = "1";
 
-/// The command that notifies. Redisson uses `spublish` in Cluster mode only.
+/// The command that notifies.
 pub(super) const PUBLISH: &str = "publish";
+/// The one that notifies in a Cluster, where the sharded kind of messages can be had.
+#[cfg(feature = "cluster")]
+pub(super) const SPUBLISH: &str = "spublish";
 
 /// The channel of a lock.
 pub(super) fn channel(name: &str) -> String {

@@ -6,13 +6,19 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Client, RedisError};
 
 use super::error::Error;
+use super::given_up::GivenUp;
+use super::reconnects::Reconnects;
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use super::standing::Standing;
 
 /// Whom the connections are made to. The one place that knows how it is found.
 #[derive(Clone)]
-pub(super) struct Server(Found);
+pub(super) struct Server {
+    found: Found,
+    given_up: GivenUp,
+    reconnects: Reconnects,
+}
 
 #[derive(Clone)]
 enum Found {
@@ -27,18 +33,36 @@ enum Found {
 impl Server {
     pub(super) fn new(client: Client) -> Self {
         let address = client.get_connection_info().addr().to_string().into();
-        Self(Found::At { client: Box::new(client), address })
+        Self::with(Found::At { client: Box::new(client), address })
     }
 
     /// Whoever the Sentinels say is the master.
     #[cfg(feature = "sentinel")]
     pub(super) fn found_by(sentinels: Sentinels) -> Self {
-        Self(Found::By(Arc::new(sentinels)))
+        Self::with(Found::By(Arc::new(sentinels)))
+    }
+
+    fn with(found: Found) -> Self {
+        Self { found, given_up: GivenUp::default(), reconnects: Reconnects::default() }
+    }
+
+    /// The same server, whose connections count among those of others.
+    #[cfg(feature = "cluster")]
+    pub(super) fn counting_with(self, reconnects: Reconnects) -> Self {
+        Self { reconnects, ..self }
+    }
+
+    pub(super) fn given_up(&self) -> &GivenUp {
+        &self.given_up
+    }
+
+    pub(super) fn reconnects(&self) -> &Reconnects {
+        &self.reconnects
     }
 
     /// For errors: host and port, or a socket's path.
     pub(super) fn address(&self) -> Arc<str> {
-        match &self.0 {
+        match &self.found {
             Found::At { address, .. } => Arc::clone(address),
             #[cfg(feature = "sentinel")]
             Found::By(sentinels) => sentinels.address(),
@@ -49,7 +73,7 @@ impl Server {
         &self,
         config: &AsyncConnectionConfig,
     ) -> Result<(MultiplexedConnection, Standing), Error> {
-        match &self.0 {
+        match &self.found {
             Found::At { client, address } => {
                 let made = client.get_multiplexed_async_connection_with_config(config).await;
                 let password = client.get_connection_info().redis_settings().password();
@@ -67,7 +91,7 @@ impl Server {
         connection: &mut MultiplexedConnection,
         _standing: &Standing,
     ) -> Result<(), RedisError> {
-        match &self.0 {
+        match &self.found {
             Found::At { .. } => ::redis::cmd("PING").exec_async(connection).await,
             #[cfg(feature = "sentinel")]
             Found::By(sentinels) => sentinels.heartbeat(connection, _standing).await,
@@ -77,7 +101,7 @@ impl Server {
     /// Whether a refusal means that the server is not the one that is meant, or not yet in order. The command did not run then; it is
     /// worth sending to who is found next.
     pub(super) fn is_wrong_one(&self, _refusal: &RedisError, _standing: &Standing) -> bool {
-        match &self.0 {
+        match &self.found {
             Found::At { .. } => false,
             #[cfg(feature = "sentinel")]
             Found::By(sentinels) => sentinels.is_wrong_one(_refusal, _standing),
@@ -86,7 +110,7 @@ impl Server {
 
     /// Whether what cannot be connected to now may be found elsewhere in a moment.
     pub(super) fn may_move(&self, _error: &Error) -> bool {
-        match &self.0 {
+        match &self.found {
             Found::At { .. } => false,
             #[cfg(feature = "sentinel")]
             Found::By(_) => _error.may_pass(),
@@ -95,7 +119,7 @@ impl Server {
 
     /// Ends when another server has taken this one's place, from now on.
     pub(super) fn moved(&self) -> Standing {
-        match &self.0 {
+        match &self.found {
             Found::At { .. } => Standing::for_ever(),
             #[cfg(feature = "sentinel")]
             Found::By(sentinels) => sentinels.moved(),

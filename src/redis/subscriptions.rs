@@ -6,51 +6,92 @@ use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, ErrorKind as Kind, PushInfo, PushKind, RedisError};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::transport::SubscribeError;
 
+#[cfg(feature = "cluster")]
+use super::cluster::{self, Nodes};
 use super::error::Error;
-use super::reconnects::Reconnects;
 use super::server::Server;
 use super::standing::Standing;
 use super::timeouts::Timeouts;
-use super::transport::{Wanted, dispatch};
+use super::transport::{Changes, Wanted, dispatch};
 
 /// A silently cut link is noticed after one of these, and the heartbeat's own time limit.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(800);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
+pub(super) const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(800);
 /// How long to wait before connecting again: doubled after each failure, from the one to the other.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+pub(super) const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// Channels to a SUBSCRIBE, so that one command does not hold up the server.
-const CHUNK: usize = 500;
+pub(super) const CHUNK: usize = 500;
 
-type Changes = mpsc::UnboundedReceiver<Arc<str>>;
+/// Where messages come from.
+pub(super) enum Source {
+    Server(Box<Server>),
+    /// Any of its nodes: a message that is published at one is brought to all.
+    #[cfg(feature = "cluster")]
+    Cluster(Arc<Nodes>),
+}
+
+impl Source {
+    /// Whom to connect to: another one each time, if there are several.
+    fn server(&self) -> Option<Server> {
+        match self {
+            Self::Server(server) => Some(Server::clone(server)),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(nodes) => nodes.next_server(),
+        }
+    }
+
+    /// An error if messages would not come over this new connection.
+    async fn greet(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+        match self {
+            Self::Server(_) => {
+                let _ = connection;
+                Ok(())
+            }
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => cluster::in_touch(connection).await,
+        }
+    }
+
+    /// An error if messages would not come any more.
+    async fn heartbeat(
+        &self,
+        server: &Server,
+        standing: &Standing,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<(), RedisError> {
+        match self {
+            Self::Server(_) => server.heartbeat(connection, standing).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => cluster::in_touch(connection).await,
+        }
+    }
+}
 
 /// Keeps the server's subscriptions as `wanted`, through every loss of the connection, until the transport is dropped.
-pub(super) async fn supervise(
-    server: Server,
-    timeouts: Timeouts,
-    wanted: Arc<Wanted>,
-    mut changes: Changes,
-    reconnects: Reconnects,
-) {
+pub(super) async fn supervise(source: Source, timeouts: Timeouts, wanted: Arc<Wanted>, mut changes: Changes) {
     let mut back_off = BACK_OFF.0;
     // Whether inboxes may have missed messages: not before the first connection.
     let mut lost_some = false;
     loop {
-        let moved = server.moved();
-        if let Ok(mut line) = Line::connect(&server, timeouts, &wanted).await
+        let server = source.server();
+        let moved = server.as_ref().map_or_else(Standing::for_ever, Server::moved);
+        if let Some(server) = server
+            && let Ok(mut line) = Line::connect(&server, timeouts, &wanted).await
+            && source.greet(&mut line.connection).await.is_ok()
             && line.subscribe_all(lost_some).await.is_ok()
         {
             back_off = BACK_OFF.0;
             if lost_some {
-                reconnects.add_one();
+                line.server.reconnects().add_one();
                 event!(DEBUG, channels = line.subscribed.len(), "subscriptions are back");
             }
             lost_some = true;
-            if line.serve(&mut changes).await == End::Dropped {
+            if line.serve(&source, &mut changes).await == End::Dropped {
                 return;
             }
             event!(WARN, channels = line.subscribed.len(), "connection for subscriptions lost");
@@ -131,7 +172,7 @@ impl Line {
         Ok(())
     }
 
-    async fn serve(&mut self, changes: &mut Changes) -> End {
+    async fn serve(&mut self, source: &Source, changes: &mut Changes) -> End {
         let mut heartbeat = interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let broken = Arc::clone(&self.broken);
@@ -145,7 +186,7 @@ impl Line {
                     Some(change) => self.bring_into_line(change, changes).await,
                     None => return End::Dropped,
                 },
-                _ = heartbeat.tick() => self.server.heartbeat(&mut self.connection, &self.standing).await,
+                _ = heartbeat.tick() => source.heartbeat(&self.server, &self.standing, &mut self.connection).await,
             };
             if alive.is_err() {
                 return End::Broken;
@@ -221,6 +262,6 @@ impl Line {
 }
 
 /// Whether the server answered, and the answer was no.
-fn is_refusal(error: &RedisError) -> bool {
+pub(super) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.kind(), Kind::Server(_) | Kind::Extension)
 }

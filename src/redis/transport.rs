@@ -11,10 +11,10 @@ use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::transport::{Inbox, Message, Transport};
 
+#[cfg(feature = "cluster")]
+use super::cluster::{self, Nodes};
 use super::keys;
-use super::reconnects::Reconnects;
-use super::server::Server;
-use super::subscriptions;
+use super::subscriptions::{self, Source};
 use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
 
@@ -30,19 +30,27 @@ pub struct RedisTransport {
 
 /// The channels that somebody wants, and where their messages go.
 pub(super) type Wanted = Mutex<HashMap<Arc<str>, Inbox>>;
+/// Channels whose state may differ from what is wanted.
+pub(super) type Changes = mpsc::UnboundedReceiver<Arc<str>>;
 
 impl RedisTransport {
-    pub(super) fn start(
-        server: Server,
-        timeouts: Timeouts,
-        runtime: &TokioRuntime,
-        reconnects: Reconnects,
-    ) -> Self {
-        let wanted = Arc::new(Wanted::default());
+    pub(super) fn start(source: Source, timeouts: Timeouts, runtime: &TokioRuntime) -> Self {
+        let (this, changes) = Self::new();
+        runtime.spawn(subscriptions::supervise(source, timeouts, Arc::clone(&this.wanted), changes));
+        this
+    }
+
+    /// Sharded messages, each from the node that has its channel's slot.
+    #[cfg(feature = "cluster")]
+    pub(super) fn start_sharded(nodes: Arc<Nodes>, timeouts: Timeouts, runtime: &TokioRuntime) -> Self {
+        let (this, changes) = Self::new();
+        runtime.spawn(cluster::supervise_sharded(nodes, timeouts, Arc::clone(&this.wanted), changes));
+        this
+    }
+
+    fn new() -> (Self, Changes) {
         let (changed, changes) = mpsc::unbounded_channel();
-        let wanted_there = Arc::clone(&wanted);
-        runtime.spawn(subscriptions::supervise(server, timeouts, wanted_there, changes, reconnects));
-        Self { wanted, changed }
+        (Self { wanted: Arc::default(), changed }, changes)
     }
 }
 
@@ -61,7 +69,7 @@ impl Transport for RedisTransport {
 
 /// Hands a message to the inbox of its channel. Runs on the connection's task.
 pub(super) fn dispatch(wanted: &Wanted, push: PushInfo) {
-    if push.kind != PushKind::Message {
+    if !matches!(push.kind, PushKind::Message | PushKind::SMessage) {
         return;
     }
     let Some(message) = Msg::from_push_info(push) else { return };

@@ -1,5 +1,7 @@
 //! Which server a URL names, and what must not be wrong with it.
 
+mod cluster;
+
 use ::redis::{ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 
 use super::error::Error;
@@ -35,10 +37,18 @@ pub(super) fn names_sentinels(url: &str, built_in: bool) -> Result<bool, Error> 
     if named && !built_in { Err(Error::sentinel_not_built_in()) } else { Ok(named) }
 }
 
+/// The URL of each node, if `url` is that of a Cluster. `built_in`: whether this build knows Clusters.
+pub(super) fn cluster(url: &str, built_in: bool) -> Result<Option<Vec<String>>, Error> {
+    match cluster::nodes(url) {
+        Some(_) if !built_in => Err(Error::cluster_not_built_in()),
+        nodes => Ok(nodes),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::ErrorKind;
-    use super::{names_sentinels, parse};
+    use super::{cluster, names_sentinels, parse};
 
     #[test]
     fn sentinels_are_named_by_the_scheme_alone() {
@@ -67,6 +77,15 @@ mod tests {
             assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
         }
         assert!(parse("redis://localhost", false).is_ok());
+    }
+
+    #[test]
+    fn cluster_that_is_not_built_in_is_named() {
+        let error = cluster("redis-cluster://:hunter2@localhost", false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ClusterNotBuiltIn);
+        assert!(error.to_string().contains("feature `cluster`"), "{error}");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        assert!(cluster("redis://localhost", false).unwrap().is_none());
     }
 
     #[test]

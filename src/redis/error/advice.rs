@@ -15,7 +15,8 @@ const BY_CODE: &[(&str, &str)] = &[
     ("MISCONF", "it cannot save its data and takes no writes until it can; see its log"),
     ("NOREPLICAS", "it has too few replicas to take writes; see its min-replicas-to-write"),
     ("BUSY", "a script has kept it busy for too long; end that one with SCRIPT KILL"),
-    ("MOVED", "it is a node of a Cluster that does not serve this key"),
+    ("MOVED", "it is a node of a Cluster that does not serve this key; write redis-cluster:// into the URL"),
+    ("TRYAGAIN", "the slot of these keys is moving to another node; try again in a moment"),
     ("CROSSSLOT", "it is a node of a Cluster, and the keys lie in different slots of it"),
     ("CLUSTERDOWN", "it is a node of a Cluster that is down"),
 ];
@@ -43,7 +44,9 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     let by_code = BY_CODE.iter().find(|(word, _)| *word == code);
     let by_phrase = || BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase));
     // Before 7.0 the word stands in the middle when a script met the error.
-    let by_word = || BY_CODE.iter().find(|(word, _)| detail.split(' ').any(|said| said.trim_start_matches('-') == *word));
+    let by_word = || {
+        BY_CODE.iter().find(|(word, _)| detail.split(' ').any(|said| said.trim_start_matches('-') == *word))
+    };
     by_code.or_else(by_phrase).or_else(by_word).map(|(_, advice)| *advice)
 }
 

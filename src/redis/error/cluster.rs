@@ -1,0 +1,45 @@
+//! What goes wrong in a Cluster only.
+
+use ::redis::RedisError;
+
+use super::{Error, ErrorKind};
+
+impl Error {
+    pub(crate) fn database_of_cluster() -> Self {
+        Self::url("a Cluster has no database but 0; leave the database out")
+    }
+
+    pub(crate) fn not_a_cluster(address: &str, error: RedisError) -> Self {
+        let context = format!(
+            "Redis at {address} is not a Cluster; write redis:// instead of redis-cluster://, or start it with \
+             cluster-enabled yes"
+        );
+        Self { kind: ErrorKind::NotACluster, context, source: Some(error) }
+    }
+
+    /// Nobody could say who has which slot.
+    pub(crate) fn no_node() -> Self {
+        Self::no_connection("no node of the Cluster answers; write more of them into its URL".into())
+    }
+
+    pub(crate) fn no_slots(address: &str) -> Self {
+        Self::no_connection(format!(
+            "Redis at {address} knows of no Cluster's slots; it has left its Cluster or was never in one"
+        ))
+    }
+
+    pub(crate) fn no_owner(slot: u16) -> Self {
+        Self::no_connection(format!("no node of the Cluster has slot {slot}, in which the lock would lie"))
+    }
+
+    fn no_connection(context: String) -> Self {
+        Self { kind: ErrorKind::Connection, context, source: None }
+    }
+
+    pub(in super::super) fn no_wait_in_a_cluster() -> Self {
+        let context =
+            "wait_for_replicas is for one server with its replicas, and not for a Cluster; leave it out"
+                .into();
+        Self { kind: ErrorKind::Url, context, source: None }
+    }
+}

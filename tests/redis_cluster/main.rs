@@ -1,0 +1,13 @@
+//! The Redis backend on Clusters of real servers.
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+mod failover;
+mod migration;
+mod nodes;
+mod proxied;
+mod redisson;
+mod renewals;
+mod suite;
+mod urls;
+mod wakes;

@@ -1,0 +1,76 @@
+//! A bad network before one node.
+
+use std::time::{Duration, Instant};
+
+use latchwork::redis::Redis;
+use latchwork::{Backend, HoldKey, LockClient, LockName};
+use latchwork_testkit::{Afterwards, ChaosProxy, RedisCluster, Way};
+
+use crate::nodes::{keys, name_at, soon};
+
+/// Clients reach the first node by way of a proxy, as the whole cluster tells them to.
+fn behind_proxy() -> (RedisCluster, ChaosProxy) {
+    let cluster = RedisCluster::start_with(&[]);
+    let proxy = ChaosProxy::start(cluster.nodes()[0].port());
+    cluster.announce(0, proxy.port());
+    (cluster, proxy)
+}
+
+async fn client(cluster: &RedisCluster) -> LockClient<Redis> {
+    let seed = format!("redis-cluster://127.0.0.1:{}", cluster.nodes()[1].port());
+    LockClient::new(Redis::connect(&seed).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_replies_count_once() {
+    let (cluster, proxy) = behind_proxy();
+    let client = client(&cluster).await;
+    let lock = client.get_lock(&name_at(&cluster, 0, "lost")).unwrap();
+    // The node does not know the scripts the first time.
+    lock.lock().await.unwrap().unlock().await.unwrap();
+
+    proxy.lose_reply("EVALSHA", Afterwards::Reset);
+    let guard = soon("the lock", lock.lock()).await.unwrap();
+    proxy.wait_until_replies_are_lost();
+    assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
+
+    // The first sending frees it and the second finds nothing, which is no loss.
+    proxy.lose_reply("EVALSHA", Afterwards::Reset);
+    soon("the release", guard.unlock()).await.unwrap();
+    proxy.wait_until_replies_are_lost();
+    assert_eq!(keys(&cluster), [""; 0]);
+
+    // What must not be sent twice is not.
+    let guard = lock.lock().await.unwrap();
+    let before = proxy.count("EVALSHA") + proxy.count("EVAL\r\n");
+    proxy.lose_reply("EVAL", Afterwards::Reset);
+    soon("an error", lock.force_unlock()).await.unwrap_err();
+    assert_eq!(proxy.count("EVALSHA") + proxy.count("EVAL\r\n"), before + 1);
+    drop(guard);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_of_many_slots_do_not_wait_for_each_other() {
+    const DELAY: Duration = Duration::from_millis(40);
+    const HOLDS: u32 = 100;
+    let (cluster, proxy) = behind_proxy();
+    let client = client(&cluster).await;
+    let holds: Vec<HoldKey> = (0..HOLDS)
+        .map(|number| {
+            let name = name_at(&cluster, 0, &format!("slow:{number}"));
+            HoldKey { name: LockName::new(&name).unwrap(), owner: client.owner() }
+        })
+        .collect();
+    for hold in &holds {
+        let () = cluster.ask(0, &["HSET", hold.name.as_str(), hold.owner.as_str(), "1"]);
+        let () = cluster.ask(0, &["PEXPIRE", hold.name.as_str(), "20000"]);
+    }
+    for way in [Way::ToServer, Way::ToClient] {
+        proxy.delay(way, DELAY);
+    }
+    let before = Instant::now();
+    let renewed = client.backend().renew(&holds, Duration::from_secs(30)).await.unwrap();
+    // One after the other they would take twice that at least, and there and back twice, for the scripts.
+    assert!(before.elapsed() < DELAY * HOLDS, "{:?}", before.elapsed());
+    assert!(renewed.iter().all(|held| *held));
+}

@@ -1,0 +1,84 @@
+//! Renewals of locks on all nodes, of which one is dead.
+
+use std::time::{Duration, Instant};
+
+use latchwork::redis::ShardedMessages;
+use latchwork::{Backend, HoldKey, LockName, LockOptions, Lost};
+use latchwork_testkit::RedisCluster;
+
+use crate::nodes::{calls, client_with, eventually, keys, name_at, soon};
+
+const WATCHDOG: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn silent_node_costs_only_its_own_locks() {
+    // The others go on, though a third of the slots is gone.
+    let cluster = RedisCluster::start_with(&["--cluster-require-full-coverage", "no"]);
+    let options = LockOptions::default().watchdog_timeout(WATCHDOG);
+    let client = client_with(&cluster, ShardedMessages::Off, &options).await;
+    let mut guards = Vec::new();
+    for node in 0..3 {
+        // Of different slots, and so many that they do not go into one command for each node.
+        for number in 0..5 {
+            let name = name_at(&cluster, node, &format!("renewals:{number}"));
+            guards.push((node, client.get_lock(&name).unwrap().lock().await.unwrap()));
+        }
+    }
+    cluster.nodes()[0].pause();
+    let paused = Instant::now();
+    // Through two whole leases, the losses among them, nobody else comes near to the end of his.
+    while paused.elapsed() < WATCHDOG * 2 {
+        for (node, guard) in guards.iter().filter(|(node, _)| *node != 0) {
+            let left: i64 = cluster.ask(*node, &["PTTL", guard.name().as_str()]);
+            // Due with two thirds left; the rest is for a busy machine.
+            assert!(
+                left > i64::try_from(WATCHDOG.as_millis()).unwrap() / 6,
+                "{left} ms are left at node {node}"
+            );
+            assert!(guard.is_held());
+        }
+        tokio::task::yield_now().await;
+    }
+    for (node, guard) in guards {
+        if node == 0 {
+            assert_eq!(soon("the loss", guard.lost()).await, Lost::Unreachable);
+        } else {
+            guard.unlock().await.unwrap();
+        }
+    }
+    cluster.nodes()[0].resume();
+    eventually("the last of them gone", async || keys(&cluster).is_empty()).await;
+}
+
+/// One script touches one slot only.
+#[tokio::test]
+async fn locks_of_one_slot_are_renewed_by_one_command() {
+    const SHARED: usize = 150;
+    const APART: usize = 20;
+    let cluster = RedisCluster::start_with(&[]);
+    let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
+    let (backend, lease) = (client.backend(), Duration::from_secs(30));
+    let mut holds: Vec<HoldKey> = Vec::new();
+    let shared = (0..SHARED).map(|number| format!("{{shared}}{number}"));
+    for name in shared.chain((0..APART).map(|number| format!("apart:{number}"))) {
+        holds.push(HoldKey { name: LockName::new(&name).unwrap(), owner: client.owner() });
+    }
+    // Not in the order of the slots, and every third is nobody's.
+    holds.sort_by_key(|hold| hold.name.as_str().chars().rev().collect::<String>());
+    let held = |index: usize| !index.is_multiple_of(3);
+    for (_, hold) in holds.iter().enumerate().filter(|(index, _)| held(*index)) {
+        backend.try_acquire(&hold.name, &hold.owner, 1, Duration::from_secs(10), false).await.unwrap();
+    }
+    // The first time some nodes may not know the script.
+    for round in 0..2 {
+        let scripts = || (0..3).map(|node| calls(&cluster, node, "evalsha")).sum::<usize>();
+        let before = scripts();
+        let renewed = backend.renew(&holds, lease).await.unwrap();
+        assert!(renewed.iter().enumerate().all(|(index, renewed)| *renewed == held(index)), "{renewed:?}");
+        // A hundred to a command, as on a single server.
+        assert!(round == 0 || scripts() - before == 2 + APART, "{} commands", scripts() - before);
+    }
+    for (index, hold) in holds.iter().enumerate() {
+        assert_eq!(backend.remaining(&hold.name).await.unwrap() > Some(lease / 2), held(index));
+    }
+}

@@ -1,0 +1,43 @@
+//! Wake-ups from every node, and which kind of messages brings them.
+
+use latchwork::redis::ShardedMessages;
+use latchwork_testkit::RedisCluster;
+
+use crate::nodes::{client, eventually, keys, name_at, soon, subscribers};
+
+/// `kind` is to be the subcommand of PUBSUB that counts the subscribers.
+async fn wakes_come_from_every_node(sharded: ShardedMessages, kind: &str) {
+    let cluster = RedisCluster::start_with(&[]);
+    let (holder, waiter) = (client(&cluster, sharded).await, client(&cluster, sharded).await);
+    let mut waiting = Vec::new();
+    for node in 0..3 {
+        let name = name_at(&cluster, node, "wakes");
+        let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
+        let lock = waiter.get_lock(&name).unwrap();
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
+        if kind == "SHARDNUMSUB" {
+            let (_, at_the_master): (String, usize) = cluster.ask(node, &["PUBSUB", kind, &channel]);
+            assert_eq!(at_the_master, 1, "{name}");
+        }
+        waiting.push((guard, waiter));
+    }
+    for (guard, waiter) in waiting {
+        guard.unlock().await.unwrap();
+        soon("the wake-up", waiter).await.unwrap().unwrap();
+    }
+    assert!(waiter.registry().is_empty());
+    assert_eq!(keys(&cluster), [""; 0]);
+}
+
+#[tokio::test]
+async fn plain_messages_come_from_every_node() {
+    wakes_come_from_every_node(ShardedMessages::Off, "NUMSUB").await;
+}
+
+/// Every server that the tests run on knows them.
+#[tokio::test]
+async fn sharded_messages_are_taken_where_they_can_be_had() {
+    wakes_come_from_every_node(ShardedMessages::Auto, "SHARDNUMSUB").await;
+}

@@ -1,0 +1,176 @@
+//! The watchdog, over a backend whose renewals are the test's.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use latchwork::local::Local;
+use latchwork::{
+    Backend, HoldKey, LockClient, LockName, LockOptions, Owner, Registry, Released, Runtime, Tried,
+};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+const LEASE: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(10);
+
+/// Locks in this process. Of a call to renew the test is told, and says what becomes of it.
+struct Watched {
+    locks: Local,
+    calls: Mutex<Vec<(Instant, Vec<String>)>>,
+    /// How many of the next calls fail.
+    failing: Mutex<u32>,
+    /// Calls for names that begin with `slow` wait for a permit of this.
+    go: Semaphore,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Watched>);
+
+#[derive(Debug)]
+struct Refused;
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refused")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn slow(name: &str) -> bool {
+    name.starts_with("slow")
+}
+
+impl Shared {
+    fn client() -> (Self, LockClient<Self>) {
+        let (calls, failing, go) = (Mutex::default(), Mutex::default(), Semaphore::new(0));
+        let this = Self(Arc::new(Watched { locks: Local::new(), calls, failing, go }));
+        let options = LockOptions::default().watchdog_timeout(LEASE);
+        (this.clone(), LockClient::with_options(this, &options).unwrap())
+    }
+
+    /// The calls so far whose first name begins with `prefix`.
+    fn calls(&self, prefix: &str) -> Vec<(Instant, Vec<String>)> {
+        let calls = self.0.calls.lock().unwrap();
+        calls.iter().filter(|(_, names)| names[0].starts_with(prefix)).cloned().collect()
+    }
+
+    async fn until_calls(&self, prefix: &str, count: usize) {
+        let there = async {
+            while self.calls(prefix).len() < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(SOON, there).await.unwrap_or_else(|_| panic!("{count} calls for {prefix}"));
+    }
+}
+
+impl Backend for Shared {
+    type Error = Refused;
+    type Transport = <Local as Backend>::Transport;
+    type Runtime = <Local as Backend>::Runtime;
+
+    fn registry(&self) -> &Registry<Self::Transport> {
+        self.0.locks.registry()
+    }
+
+    fn runtime(&self) -> &Self::Runtime {
+        self.0.locks.runtime()
+    }
+
+    fn channel(&self, name: &LockName) -> String {
+        self.0.locks.channel(name)
+    }
+
+    fn renewal_group(&self, name: &LockName) -> u64 {
+        u64::from(slow(name.as_str()))
+    }
+
+    async fn try_acquire(
+        &self,
+        name: &LockName,
+        owner: &Owner,
+        holds: u64,
+        lease: Duration,
+        fenced: bool,
+    ) -> Result<Tried, Refused> {
+        self.0.locks.try_acquire(name, owner, holds, lease, fenced).await.map_err(|_| Refused)
+    }
+
+    async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Refused> {
+        self.0.locks.release(name, owner, left).await.map_err(|_| Refused)
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, Refused> {
+        self.0.locks.force_release(name).await.map_err(|_| Refused)
+    }
+
+    async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Refused> {
+        let names: Vec<String> = holds.iter().map(|hold| hold.name.to_string()).collect();
+        let is_slow = slow(&names[0]);
+        assert!(names.iter().all(|name| slow(name) == is_slow), "two groups in one call: {names:?}");
+        self.0.calls.lock().unwrap().push((self.runtime().now(), names));
+        if is_slow {
+            self.0.go.acquire().await.unwrap().forget();
+        }
+        let fails = {
+            let mut failing = self.0.failing.lock().unwrap();
+            let fails = *failing > 0;
+            *failing = failing.saturating_sub(1);
+            fails
+        };
+        if fails {
+            // Some time later: the watchdog is asleep again by then.
+            self.runtime().sleep_until(self.runtime().now() + Duration::from_millis(20)).await;
+            return Err(Refused);
+        }
+        self.0.locks.renew(holds, lease).await.map_err(|_| Refused)
+    }
+
+    async fn hold_count(&self, name: &LockName, owner: &Owner) -> Result<u64, Refused> {
+        self.0.locks.hold_count(name, owner).await.map_err(|_| Refused)
+    }
+
+    async fn remaining(&self, name: &LockName) -> Result<Option<Duration>, Refused> {
+        self.0.locks.remaining(name).await.map_err(|_| Refused)
+    }
+}
+
+#[tokio::test]
+async fn renewal_that_fails_is_tried_again_soon() {
+    let (backend, client) = Shared::client();
+    let guard = client.get_lock("a").unwrap().lock().await.unwrap();
+    *backend.0.failing.lock().unwrap() = 1;
+    backend.until_calls("a", 2).await;
+    let calls = backend.calls("a");
+    // A thirtieth of the lease, and not a third.
+    assert!(calls[1].0 - calls[0].0 < LEASE / 6, "{:?}", calls[1].0 - calls[0].0);
+    assert!(guard.is_held());
+    guard.unlock().await.unwrap();
+}
+
+/// Of one group that does not come back, what becomes due goes together in the next call.
+#[tokio::test]
+async fn groups_do_not_wait_for_each_other() {
+    let (backend, client) = Shared::client();
+    let lock = async |name: &str| client.get_lock(name).unwrap().lock().await.unwrap();
+    let slow = lock("slow:0").await;
+    let quick = lock("quick").await;
+    backend.until_calls("slow", 1).await;
+    let (late, given_back, last) = (lock("slow:1").await, lock("slow:2").await, lock("slow:3").await);
+    // Through the whole lease of the one that is not answered.
+    backend.until_calls("quick", 3).await;
+    assert_eq!(backend.calls("slow").len(), 1, "one call at a time");
+    assert!(quick.is_held() && !slow.is_held());
+    given_back.unlock().await.unwrap();
+    backend.0.go.add_permits(1);
+    backend.until_calls("slow", 2).await;
+    assert_eq!(backend.calls("slow")[1].1, ["slow:1", "slow:3"]);
+    backend.0.go.add_permits(100);
+    backend.until_calls("slow", 3).await;
+    assert!(late.is_held() && last.is_held());
+    for guard in [quick, late, last] {
+        guard.unlock().await.unwrap();
+    }
+}
