@@ -50,6 +50,15 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Stops bringing messages of `channel`.
     fn unsubscribe(&self, channel: &Arc<str>);
+
+    /// Whether messages of `channel` arrive still, though nobody may want them: a subscription that was ended a moment ago is
+    /// worth keeping for a while. Whoever subscribes now is told at once that it is [ready](Inbox::ready), most likely.
+    ///
+    /// Asked by who would have to choose between subscribing and trying its luck first.
+    fn stands(&self, channel: &str) -> bool {
+        let _ = channel;
+        false
+    }
 }
 
 /// The receiving end of one subscription, given to [`Transport::subscribe`].

@@ -67,5 +67,5 @@ async fn waiters_cost_the_server_one_command_each() {
     // scripts is sent twice, as the server does not know it at first.
     let at_most = 1 + WAITERS + 1 + 2 + 3;
     let scripts = calls("evalsha") + calls("eval");
-    assert!(scripts <= at_most, "{scripts} instead of {at_most}");
+    assert!(scripts <= at_most, "{scripts} instead of {at_most}: {:?} {stats}", lock.stats());
 }

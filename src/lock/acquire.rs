@@ -8,8 +8,8 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use crate::latch::Call;
-use crate::lock_entry::Turn;
 use crate::runtime::Runtime;
+use crate::transport::Transport;
 use crate::unless::unless;
 
 use super::attempt::{Attempt, Claim};
@@ -23,6 +23,10 @@ use super::until::until;
 
 /// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
 const ROUNDING: Duration = Duration::from_millis(1);
+
+/// For how long to go by what is known in this process. Then the store is asked all the same: the lock may have been forced free,
+/// or be gone with a server that has started anew, and the holder need not have heard of that yet.
+const UNASKED: Duration = Duration::from_secs(1);
 
 /// Takes the lock within `wait`, or however long it takes. `None` when the time is over.
 pub(super) async fn acquire<B: Backend>(
@@ -68,25 +72,35 @@ async fn wait_for<B: Backend>(
         earliest(give_up, runtime.now().checked_add(left))
     };
 
+    // Another of this client may be known to have it: then there is no need to ask, only to hear of its release.
+    let taken_here = || {
+        let taken_for = client.successors.taken_for(&shared.name, claim.owner(), runtime.now());
+        taken_for.map(|left| left.min(UNASKED))
+    };
+
     // Whoever comes while others wait stands behind them. Not so an owner that can have been here before: the others may be
     // waiting for it to get in once more, and out again.
+    let registry = client.backend.registry();
     let waiting_already = match claim.may_be_inside() {
         true => None,
-        false => client.backend.registry().join(&shared.channel),
+        false => registry.join(&shared.channel),
     };
-    let (subscription, mut left) = match waiting_already {
+    // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
+    let first = || taken_here().is_some() || registry.transport().stands(&shared.channel);
+    let subscribed = waiting_already.or_else(|| first().then(|| registry.subscribe(&shared.channel)));
+    let (subscription, mut left) = match subscribed {
         Some(subscription) => (subscription, None),
         None => match claim.attempt(shared, give_up).await? {
             Attempt::Acquired(guard) => return Ok(Some(guard)),
             Attempt::OutOfTime => return Ok(None),
-            Attempt::Held(left) => (client.backend.registry().subscribe(&shared.channel), Some(left)),
+            Attempt::Held(left) => (registry.subscribe(&shared.channel), Some(left)),
         },
     };
 
     event!(DEBUG, lock = shared.name.as_str(), ?left, "waiting");
     // From here on every way out leaves the subscription and the line, and passes the turn on, by dropping them.
     let successor = Successor::join(shared, &claim);
-    let turn = match claim.may_be_inside() {
+    let _turn = match claim.may_be_inside() {
         true => None,
         false => {
             let mut turn = pin!(subscription.turn());
@@ -105,17 +119,14 @@ async fn wait_for<B: Backend>(
             }
         }
     };
-    // Who had the turn before may know that the lock is taken: then there is no need to ask, only to hear of its release.
-    let taken_until = turn.as_ref().and_then(Turn::taken_until).filter(|_| subscription.is_ready());
-    let mut asleep = taken_until.map(|until| until.saturating_duration_since(runtime.now()));
-    if asleep.is_none() {
-        // Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that
-        // takes too long.
-        let limit = look_again(left.take().unwrap_or(Duration::MAX));
-        if let Some(confirmed) = until(runtime, limit, subscription.subscribed()).await {
-            confirmed.map_err(LockError::Subscribe)?;
-        }
+    // Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that
+    // takes too long.
+    let limit = look_again(left.take().unwrap_or(Duration::MAX));
+    if let Some(confirmed) = until(runtime, limit, subscription.subscribed()).await {
+        confirmed.map_err(LockError::Subscribe)?;
     }
+    let mut asleep = taken_here().filter(|_| subscription.is_ready());
+    let mut waited = asleep.is_some();
     // The call that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
     let mut call: Option<Call<'_>> = None;
     loop {
@@ -129,9 +140,6 @@ async fn wait_for<B: Backend>(
             None => return Ok(None),
             Some(Some(guard)) => {
                 // A call that came as well may be about what happened after that: it goes on.
-                if let Some(turn) = turn {
-                    turn.pass_on(guard.deadline());
-                }
                 return Ok(Some(guard));
             }
             Some(None) => {}
@@ -157,14 +165,13 @@ async fn wait_for<B: Backend>(
         }
         match attempt {
             Attempt::Acquired(guard) => {
-                client.recorder.hand_overs_remote.add_one();
-                if let Some(turn) = turn {
-                    turn.pass_on(guard.deadline());
+                if waited {
+                    client.recorder.hand_overs_remote.add_one();
                 }
                 return Ok(Some(guard));
             }
             Attempt::OutOfTime => return Ok(None),
-            Attempt::Held(left) => asleep = Some(left),
+            Attempt::Held(left) => (asleep, waited) = (Some(left), true),
         }
     }
 }

@@ -410,7 +410,10 @@ impl<B: Backend> Lock<B> {
     ///
     /// [`LockError::Backend`] if the command fails.
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
-        self.shared.client.backend.force_release(&self.shared.name).await.map_err(LockError::backend)
+        let freed = self.shared.client.backend.force_release(&self.shared.name).await;
+        // Who comes now is not to wait for somebody who has lost it.
+        self.shared.client.successors.nobody_holds(&self.shared.name);
+        freed.map_err(LockError::backend)
     }
 
     /// Whether anybody has the lock.

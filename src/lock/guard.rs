@@ -38,6 +38,7 @@ impl<B: Backend> Guard<B> {
     pub(super) fn new(shared: Arc<Shared<B>>, hold: Arc<Hold>, watched: bool) -> Self {
         event!(DEBUG, lock = hold.key.name.as_str(), owner = hold.key.owner.as_str(), watched, "acquired");
         let watch = watched.then(|| shared.client.watch(Arc::clone(&hold)));
+        shared.client.successors.holds(&hold);
         let since = shared.client.backend.runtime().now();
         Self { shared, hold, watch, armed: true, since }
     }
@@ -74,11 +75,6 @@ impl<B: Backend> Guard<B> {
             return Duration::ZERO;
         }
         self.hold.deadline().map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now))
-    }
-
-    /// When the lease ends if nobody renews it.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.hold.deadline()
     }
 
     /// Waits until the hold is lost, and says why.
@@ -161,7 +157,8 @@ impl<B: Backend> Guard<B> {
     ///
     /// Nobody renews it from now on.
     pub fn forget(self) {
-        let (_, hold) = self.into_parts();
+        let (shared, hold) = self.into_parts();
+        shared.client.successors.lets_go(&hold);
         hold.forget();
     }
 

@@ -19,14 +19,17 @@ impl<B: Backend> Shared<B> {
     pub(super) async fn release(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<(), LockError> {
         let owner = &hold.key.owner;
         let turn = owner.turn(&self.name).await;
-        if !turn.take(hold) {
+        let had_it = turn.take(hold);
+        let left = turn.holds();
+        let successors = &self.client.successors;
+        let chosen =
+            (had_it && left == 0 && self.may_stay(hold)).then(|| successors.choose(&self.name)).flatten();
+        // Who found it here did not ask, and so must be told: it is subscribed, or it would have asked, and nothing was sent yet.
+        successors.lets_go(hold);
+        if !had_it {
             return Err(self.lost(hold));
         }
-        let left = turn.holds();
-        if left == 0
-            && self.may_stay(hold)
-            && let Some(chosen) = self.client.successors.choose(&self.name)
-        {
+        if let Some(chosen) = chosen {
             return self.hand_over(hold, &turn, chosen).await;
         }
         match self.leave(owner, &turn, left).await {

@@ -1,5 +1,5 @@
-//! [`Successors`]: who can be handed a lock by the one who gives it back, so that the store is told once and nobody has to be
-//! woken to ask it.
+//! [`Successors`]: who of a client has a lock, and who can be handed it, so that the store is told once and nobody has to be woken to
+//! ask it.
 //!
 //! ```text
 //!            open            choose              give
@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::sync::{Event, Mutex};
 
@@ -27,15 +28,24 @@ use super::guard::Guard;
 use super::hold::Hold;
 use super::holds::Turn;
 use super::name::LockName;
+use super::owner::Owner;
 
-/// All of a client's, each name's in the order in which they came.
+/// All of a client's.
 pub(super) struct Successors<B: Backend> {
     lines: Mutex<Lines<B>>,
 }
 
 struct Lines<B: Backend> {
-    by_name: HashMap<LockName, BTreeMap<u64, Arc<Place<B>>>>,
+    /// A name is in it while one of the client's owners has the lock, or waits for it.
+    by_name: HashMap<LockName, Line<B>>,
     next_ticket: u64,
+}
+
+struct Line<B: Backend> {
+    /// One of the holds, if it has a guard.
+    holder: Option<Arc<Hold>>,
+    /// In the order in which they came.
+    waiting: BTreeMap<u64, Arc<Place<B>>>,
 }
 
 struct Place<B: Backend> {
@@ -105,7 +115,7 @@ impl<B: Backend> Successors<B> {
 
     fn first(&self, name: &LockName) -> Option<Arc<Place<B>>> {
         let lines = self.lines.lock();
-        lines.by_name.get(name)?.first_key_value().map(|(_, place)| Arc::clone(place))
+        lines.by_name.get(name)?.waiting.first_key_value().map(|(_, place)| Arc::clone(place))
     }
 
     /// A place at the end of the line.
@@ -115,16 +125,57 @@ impl<B: Backend> Successors<B> {
         let mut lines = self.lines.lock();
         let ticket = lines.next_ticket;
         lines.next_ticket += 1;
-        lines.by_name.entry(place.shared.name.clone()).or_default().insert(ticket, Arc::clone(&place));
+        lines.line(&place.shared.name).waiting.insert(ticket, Arc::clone(&place));
         (ticket, place)
     }
 
     fn leave(&self, name: &LockName, ticket: u64) {
-        let mut lines = self.lines.lock();
-        let Some(line) = lines.by_name.get_mut(name) else { return };
-        line.remove(&ticket);
-        if line.is_empty() {
-            lines.by_name.remove(name);
+        self.lines.lock().change(name, |line| _ = line.waiting.remove(&ticket));
+    }
+
+    /// There is a guard of this hold.
+    pub(super) fn holds(&self, hold: &Arc<Hold>) {
+        let _before = self.lines.lock().line(&hold.key.name).holder.replace(Arc::clone(hold));
+    }
+
+    /// The guard is done with it.
+    pub(super) fn lets_go(&self, hold: &Arc<Hold>) {
+        self.lines.lock().change(&hold.key.name, |line| {
+            // Its owner may have another one by now, or somebody else, if it was lost.
+            if line.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(holder, hold)) {
+                line.holder = None;
+            }
+        });
+    }
+
+    /// Whoever had it has lost it.
+    pub(super) fn nobody_holds(&self, name: &LockName) {
+        let mut before = None;
+        self.lines.lock().change(name, |line| before = line.holder.take());
+    }
+
+    /// For how long somebody of this client has the lock who is not `asking`, as far as is known at `now`. Should it be let go of earlier,
+    /// that is told by a message, or by being handed the lock.
+    pub(super) fn taken_for(&self, name: &LockName, asking: &Owner, now: Instant) -> Option<Duration> {
+        let holder = self.lines.lock().by_name.get(name)?.holder.clone()?;
+        if holder.key.owner == *asking || holder.lost_at(now).is_some() {
+            return None;
+        }
+        Some(holder.deadline().map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now)))
+    }
+}
+
+impl<B: Backend> Lines<B> {
+    fn line(&mut self, name: &LockName) -> &mut Line<B> {
+        let empty = || Line { holder: None, waiting: BTreeMap::new() };
+        self.by_name.entry(name.clone()).or_insert_with(empty)
+    }
+
+    fn change(&mut self, name: &LockName, change: impl FnOnce(&mut Line<B>)) {
+        let Some(line) = self.by_name.get_mut(name) else { return };
+        change(line);
+        if line.holder.is_none() && line.waiting.is_empty() {
+            self.by_name.remove(name);
         }
     }
 }
