@@ -92,6 +92,7 @@ mod tls;
 mod tokio_runtime;
 mod transport;
 mod url;
+mod wanted;
 
 use std::fmt;
 use std::sync::Arc;

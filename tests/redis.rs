@@ -19,7 +19,9 @@ impl Store for OnServer {
     type Backend = Redis;
 
     async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
-        LockClient::with_options(Redis::connect(&SERVER.url()).await.unwrap(), options).unwrap()
+        // Nobody is to wait for the end of a subscription for long.
+        let builder = Redis::builder().linger(Duration::from_millis(20));
+        LockClient::with_options(builder.connect(&SERVER.url()).await.unwrap(), options).unwrap()
     }
 
     async fn subscribers(&self, channel: &str) -> usize {

@@ -37,7 +37,8 @@ impl Store for WithReplicas {
     type Backend = Redis;
 
     async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
-        let builder = Redis::builder().wait_for_replicas(1, Duration::from_secs(5));
+        let builder =
+            Redis::builder().wait_for_replicas(1, Duration::from_secs(5)).linger(Duration::from_millis(20));
         LockClient::with_options(builder.connect(&SET.url()).await.unwrap(), options).unwrap()
     }
 

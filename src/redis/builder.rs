@@ -65,6 +65,13 @@ impl RedisBuilder {
         self
     }
 
+    /// How long a channel stays subscribed to after the last waiter has left; 1 s by default. Where a lock goes to and fro between
+    /// processes, a waiter that comes back meanwhile costs the server one command instead of three.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.timeouts.linger = linger;
+        self
+    }
+
     /// An acquisition counts only if at least `replicas` replicas have it within `timeout` (in whole milliseconds, at least one).
     /// Otherwise the lock is given back, and the error is of kind [`NotReplicated`](super::ErrorKind::NotReplicated).
     ///

@@ -17,7 +17,8 @@ use super::error::Error;
 use super::server::Server;
 use super::standing::Standing;
 use super::timeouts::Timeouts;
-use super::transport::{Changes, Wanted, dispatch};
+use super::transport::{Changes, dispatch};
+use super::wanted::Wanted;
 
 /// A silently cut link is noticed after one of these, and the heartbeat's own time limit.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -94,6 +95,7 @@ pub(super) async fn supervise(source: Source, timeouts: Timeouts, wanted: Arc<Wa
             if line.serve(&source, &mut changes).await == End::Dropped {
                 return;
             }
+            wanted.all_fall();
             event!(WARN, channels = line.subscribed.len(), "connection for subscriptions lost");
         }
         let next_try = tokio::time::Instant::now() + back_off;
@@ -159,15 +161,10 @@ impl Line {
 
     /// Subscribes to all that is wanted, and tells each inbox.
     async fn subscribe_all(&mut self, lost_some: bool) -> Result<(), RedisError> {
-        let channels: Vec<Arc<str>> = self.wanted.lock().keys().cloned().collect();
+        let channels = self.wanted.channels();
         self.subscribe(channels.clone()).await?;
         for channel in channels.iter().filter(|channel| self.subscribed.contains(*channel)) {
-            let inbox = self.wanted.lock().get(channel).cloned();
-            match inbox {
-                Some(inbox) if lost_some => inbox.resubscribed(),
-                Some(inbox) => inbox.ready(),
-                None => {}
-            }
+            self.wanted.confirm(channel, lost_some);
         }
         Ok(())
     }
@@ -201,10 +198,8 @@ impl Line {
         while let Ok(next) = changes.try_recv() {
             changed.insert(next);
         }
-        let (wanted, unwanted): (Vec<_>, Vec<_>) = {
-            let wanted = self.wanted.lock();
-            changed.into_iter().partition(|channel| wanted.contains_key(channel))
-        };
+        let (wanted, unwanted): (Vec<_>, Vec<_>) =
+            changed.into_iter().partition(|channel| self.wanted.contains(channel));
         let gone: Vec<_> = unwanted.into_iter().filter(|channel| self.subscribed.remove(channel)).collect();
         for chunk in gone.chunks(CHUNK) {
             self.connection.unsubscribe(chunk.iter().map(|channel| &**channel).collect::<Vec<_>>()).await?;
@@ -212,10 +207,7 @@ impl Line {
         let new = wanted.iter().filter(|channel| !self.subscribed.contains(*channel)).cloned().collect();
         self.subscribe(new).await?;
         for channel in wanted.iter().filter(|channel| self.subscribed.contains(*channel)) {
-            let inbox = self.wanted.lock().get(channel).cloned();
-            if let Some(inbox) = inbox {
-                inbox.ready();
-            }
+            self.wanted.confirm(channel, false);
         }
         Ok(())
     }
@@ -245,8 +237,7 @@ impl Line {
                 Ok(())
             }
             Err(error) if is_refusal(&error) => {
-                let inbox = self.wanted.lock().remove(channel);
-                if let Some(inbox) = inbox {
+                if let Some(inbox) = self.wanted.refuse(channel) {
                     let error = Error::command(
                         &self.server.address(),
                         ::redis::cmd("SUBSCRIBE").arg(&**channel),

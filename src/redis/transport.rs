@@ -1,14 +1,15 @@
 //! [`RedisTransport`]: channels as they should be, and the request to bring the server into line.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::{Msg, PushInfo, PushKind};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::sleep_until;
 
 use crate::runtime::Runtime;
-use crate::sync::Mutex;
 use crate::transport::{Inbox, Message, Transport};
 
 #[cfg(feature = "cluster")]
@@ -17,6 +18,7 @@ use super::keys;
 use super::subscriptions::{self, Source};
 use super::timeouts::Timeouts;
 use super::tokio_runtime::TokioRuntime;
+use super::wanted::{Left, Wanted};
 
 /// Redis's publish/subscribe, over one connection that is made again whenever it breaks.
 ///
@@ -26,16 +28,16 @@ pub struct RedisTransport {
     /// Names a channel whose state may differ from what is wanted. What is to be done about it is looked up when the
     /// request is served, so old requests cannot undo newer ones.
     changed: mpsc::UnboundedSender<Arc<str>>,
+    linger: Duration,
+    runtime: Handle,
 }
 
-/// The channels that somebody wants, and where their messages go.
-pub(super) type Wanted = Mutex<HashMap<Arc<str>, Inbox>>;
 /// Channels whose state may differ from what is wanted.
 pub(super) type Changes = mpsc::UnboundedReceiver<Arc<str>>;
 
 impl RedisTransport {
     pub(super) fn start(source: Source, timeouts: Timeouts, runtime: &TokioRuntime) -> Self {
-        let (this, changes) = Self::new();
+        let (this, changes) = Self::new(timeouts, runtime);
         runtime.spawn(subscriptions::supervise(source, timeouts, Arc::clone(&this.wanted), changes));
         this
     }
@@ -43,27 +45,56 @@ impl RedisTransport {
     /// Sharded messages, each from the node that has its channel's slot.
     #[cfg(feature = "cluster")]
     pub(super) fn start_sharded(nodes: Arc<Nodes>, timeouts: Timeouts, runtime: &TokioRuntime) -> Self {
-        let (this, changes) = Self::new();
+        let (this, changes) = Self::new(timeouts, runtime);
         runtime.spawn(cluster::supervise_sharded(nodes, timeouts, Arc::clone(&this.wanted), changes));
         this
     }
 
-    fn new() -> (Self, Changes) {
+    fn new(timeouts: Timeouts, runtime: &TokioRuntime) -> (Self, Changes) {
         let (changed, changes) = mpsc::unbounded_channel();
-        (Self { wanted: Arc::default(), changed }, changes)
+        let (linger, runtime) = (timeouts.linger, runtime.handle.clone());
+        (Self { wanted: Arc::default(), changed, linger, runtime }, changes)
+    }
+
+    fn change(&self, channel: &Arc<str>) {
+        // Fails only when the runtime has ended. Then no message will come, and waiting goes by the timer.
+        let _ = self.changed.send(Arc::clone(channel));
     }
 }
 
 impl Transport for RedisTransport {
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
-        let _old = self.wanted.lock().insert(Arc::clone(channel), inbox);
-        // Fails only when the runtime has ended. Then no message will come, and waiting goes by the timer.
-        let _ = self.changed.send(Arc::clone(channel));
+        if !self.wanted.add(channel, inbox) {
+            self.change(channel);
+        }
     }
 
     fn unsubscribe(&self, channel: &Arc<str>) {
-        let _old = self.wanted.lock().remove(channel);
-        let _ = self.changed.send(Arc::clone(channel));
+        match self.wanted.leave(channel) {
+            Left::Gone => self.change(channel),
+            Left::Lingers => {}
+            Left::LingersFirst => {
+                let (wanted, changed) = (Arc::clone(&self.wanted), self.changed.downgrade());
+                self.runtime.spawn(sweep(wanted, changed, self.linger));
+            }
+        }
+    }
+
+    fn stands(&self, channel: &str) -> bool {
+        self.wanted.stands(channel)
+    }
+}
+
+/// Gives up what has lingered for long enough, until nothing lingers.
+async fn sweep(wanted: Arc<Wanted>, changed: mpsc::WeakUnboundedSender<Arc<str>>, linger: Duration) {
+    loop {
+        let (over, next) = wanted.take_left(linger);
+        // Without the transport all subscriptions end.
+        let Some(changed) = changed.upgrade() else { return };
+        over.into_iter().for_each(|channel| _ = changed.send(channel));
+        let Some(next) = next else { return };
+        drop(changed);
+        sleep_until(next).await;
     }
 }
 
@@ -79,15 +110,13 @@ pub(super) fn dispatch(wanted: &Wanted, push: PushInfo) {
         // Not of the lock's: somebody else uses the channel.
         _ => return,
     };
-    // Cloned out, because delivering wakes tasks, and a waker is foreign code.
-    let inbox = wanted.lock().get(message.get_channel_name()).cloned();
-    if let Some(inbox) = inbox {
+    if let Some(inbox) = wanted.inbox(message.get_channel_name()) {
         inbox.deliver(unlock);
     }
 }
 
 impl fmt::Debug for RedisTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisTransport").field("channels", &self.wanted.lock().len()).finish_non_exhaustive()
+        f.debug_struct("RedisTransport").field("channels", &self.wanted.len()).finish_non_exhaustive()
     }
 }

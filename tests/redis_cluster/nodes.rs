@@ -25,7 +25,12 @@ pub(crate) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
 }
 
 pub(crate) async fn redis(cluster: &RedisCluster, sharded: ShardedMessages) -> Redis {
-    Redis::builder().sharded_messages(sharded).connect(&cluster.url()).await.unwrap()
+    Redis::builder()
+        .sharded_messages(sharded)
+        .linger(Duration::from_millis(20))
+        .connect(&cluster.url())
+        .await
+        .unwrap()
 }
 
 pub(crate) async fn client(cluster: &RedisCluster, sharded: ShardedMessages) -> LockClient<Redis> {

@@ -20,7 +20,8 @@ use crate::transport::SubscribeError;
 use super::super::error::Error;
 use super::super::subscriptions::{CHUNK, HEARTBEAT, HEARTBEAT_TIMEOUT};
 use super::super::timeouts::Timeouts;
-use super::super::transport::{Wanted, dispatch};
+use super::super::transport::dispatch;
+use super::super::wanted::Wanted;
 use super::in_touch;
 use super::node::Node;
 
@@ -147,12 +148,7 @@ impl Line<'_> {
             }
         }
         for (channel, wish) in wanted.iter().filter(|(channel, _)| self.subscribed.contains(channel)) {
-            let inbox = self.wanted.lock().get(channel).cloned();
-            match inbox {
-                Some(inbox) if *wish == Wish::Resubscribe => inbox.resubscribed(),
-                Some(inbox) => inbox.ready(),
-                None => {}
-            }
+            self.wanted.confirm(channel, *wish == Wish::Resubscribe);
         }
         let _ = self.tell.send(News::Up);
         Ok(())
@@ -166,8 +162,7 @@ impl Line<'_> {
                 ServerErrorKind::ClusterDown | ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown,
             ) => return Err(error),
             _ => {
-                let inbox = self.wanted.lock().remove(channel);
-                if let Some(inbox) = inbox {
+                if let Some(inbox) = self.wanted.refuse(channel) {
                     let mut command = ::redis::cmd("SSUBSCRIBE");
                     let error = Error::command(&self.node.server.address(), command.arg(&**channel), error);
                     inbox.failed(SubscribeError::new(error));

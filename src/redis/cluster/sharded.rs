@@ -13,7 +13,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::super::subscriptions::{BACK_OFF, HEARTBEAT};
 use super::super::timeouts::Timeouts;
-use super::super::transport::{Changes, Wanted};
+use super::super::transport::Changes;
+use super::super::wanted::Wanted;
 use super::line::{self, News, Order, Wish};
 use super::nodes::Nodes;
 use super::slot;
@@ -87,7 +88,7 @@ struct Place {
 
 impl Shards {
     fn bring_into_line(&mut self, channel: Arc<str>) {
-        let wanted = self.wanted.lock().contains_key(&channel);
+        let wanted = self.wanted.contains(&channel);
         match self.placed.get(&channel).copied() {
             // Again if it is there already: who wants it now may be another than who did before.
             Some(place) if wanted => self.order(place.node, channel, Wish::Subscribe),
@@ -134,6 +135,7 @@ impl Shards {
 
     /// The channel is nowhere now.
     fn lose(&mut self, channel: Arc<str>) {
+        self.wanted.falls(&channel);
         if self.astray.is_empty() {
             self.next_try = Instant::now() + self.back_off;
             self.back_off = (self.back_off * 2).min(BACK_OFF.1);
@@ -144,7 +146,7 @@ impl Shards {
 
     fn place_astray(&mut self) {
         for channel in std::mem::take(&mut self.astray) {
-            if self.wanted.lock().contains_key(&channel) {
+            if self.wanted.contains(&channel) {
                 self.place(channel, Wish::Resubscribe);
             }
         }
