@@ -56,8 +56,11 @@
 mod acquire;
 mod attempt;
 mod backend;
+#[cfg(test)]
+mod by_hand;
 mod client;
 mod error;
+mod finished;
 mod guard;
 mod histogram;
 mod hold;

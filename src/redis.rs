@@ -243,12 +243,11 @@ impl Backend for Redis {
         lease: Duration,
         fenced: bool,
     ) -> Result<Tried, Error> {
-        let (script, args) = (&self.scripts.acquire, [&*millis(lease), owner.as_str(), &holds.to_string()]);
-        let reply = if fenced {
-            self.acquire(script, &[name.as_str(), &keys::token(name.as_str())], &args).await?
-        } else {
-            self.acquire(script, &[name.as_str()], &args).await?
-        };
+        let token = fenced.then(|| keys::token(name.as_str()));
+        let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
+        let keys = &keys[..1 + usize::from(fenced)];
+        let args = [&*millis(lease), owner.as_str(), &holds.to_string()];
+        let reply = self.acquire(&self.scripts.acquire, keys, &args).await?;
         Ok(match reply {
             None => Tried::Acquired { token: None },
             Some(AcquireReply::Token(token)) => Tried::Acquired { token: Some(token) },
@@ -283,12 +282,12 @@ impl Backend for Redis {
             // Who is to have it has to wait for the replicas, and not who gives it back.
             return Ok(HandedOver::Unsupported);
         }
-        let (script, args) = (&self.scripts.hand_over, [&*millis(lease), owner.as_str(), next.as_str()]);
-        let (reply, _): (Option<AcquireReply>, Sent) = if fenced {
-            self.commands.eval(script, &[name.as_str(), &keys::token(name.as_str())], &args).await?
-        } else {
-            self.commands.eval(script, &[name.as_str()], &args).await?
-        };
+        let token = fenced.then(|| keys::token(name.as_str()));
+        let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
+        let keys = &keys[..1 + usize::from(fenced)];
+        let args = [&*millis(lease), owner.as_str(), next.as_str()];
+        let (reply, _): (Option<AcquireReply>, Sent) =
+            self.commands.eval(&self.scripts.hand_over, keys, &args).await?;
         Ok(match reply {
             None => HandedOver::Done { token: None },
             Some(AcquireReply::Token(token)) => HandedOver::Done { token: Some(token) },
@@ -352,7 +351,9 @@ impl Redis {
         let Some((commands, wait)) = &self.acquisitions else {
             return Ok(self.commands.eval(script, keys, args).await?.0);
         };
-        let (Replicated { reply, replicas }, _) = commands.eval_replicated(*wait, script, keys, args).await?;
+        // Seldom wanted, and so it takes no room in the futures of the others.
+        let replicated = Box::pin(commands.eval_replicated(*wait, script, keys, args));
+        let (Replicated { reply, replicas }, _) = replicated.await?;
         // Who has not got the lock has nothing that replicas could have.
         if !matches!(reply, Some(AcquireReply::Left(_))) {
             commands.check(*wait, replicas)?;

@@ -97,6 +97,7 @@ fn life_of_a_lock_can_be_watched() {
     let acquired = record.wait_for("acquired", Some("watched"));
     assert_eq!(acquired.span.expect("outside of a span")["lock"], "watched");
 
+    assert!(lock.try_lock().unwrap().is_none());
     assert!(lock.try_lock_for(Duration::from_millis(50), Lease::Watched).unwrap().is_none());
     let seen = record.wait_for("held by another", Some("watched"));
     assert!(seen.level == Level::TRACE && seen.fields["owner"] != owner);

@@ -8,6 +8,7 @@ use crate::runtime::Runtime;
 use super::backend::{Backend, HoldKey, Released, Tried};
 use super::client::{Lock, Shared};
 use super::error::LockError;
+use super::finished::finished;
 use super::guard::Guard;
 use super::hold::Hold;
 use super::holds::Turn;
@@ -80,9 +81,14 @@ impl Claim {
         give_up: Option<Instant>,
     ) -> Result<Attempt<B>, LockError> {
         let runtime = shared.client.backend.runtime();
+        let ask = Box::pin(self.clone().ask(Arc::clone(shared)));
         // An attempt that nobody waits for any more ends in a guard that is dropped, and so gives back what it took.
-        let ask = supervised(runtime, self.clone().ask(Arc::clone(shared)));
-        let attempt = match until(runtime, give_up, ask).await {
+        let answer = match self.explicit {
+            true => until(runtime, give_up, supervised(runtime, ask)).await,
+            // Nobody else has this owner, and so nobody waits for its turn.
+            false => until(runtime, give_up, finished(runtime, ask)).await.map(Ok),
+        };
+        let attempt = match answer {
             Some(Ok(answer)) => answer.map_err(LockError::backend)?,
             Some(Err(ended)) => return Err(LockError::backend(ended)),
             None => Attempt::OutOfTime,

@@ -96,6 +96,8 @@ pub struct HoldKey {
 /// * When a lock becomes free by [`release`](Self::release) or [`force_release`](Self::force_release), a
 ///   [`Message::Unlock`](crate::Message::Unlock) is published on its [`channel`](Self::channel), after it is free.
 /// * No future hangs for ever: a store that does not answer is an error after a limit of the backend's own.
+/// * A future runs on whichever executor polls it, and may be begun on one and finished on another: by the caller first, and on
+///   the [`Runtime`] when the caller has gone away.
 /// * A future that is dropped may or may not have had its effect; the lock finishes attempts that it abandons (see
 ///   [`Runtime::spawn`]) rather than dropping them.
 /// * Durations count in whole milliseconds at least; the lock refuses anything finer before it comes here.

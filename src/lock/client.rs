@@ -255,7 +255,8 @@ impl<B: Backend> Inner<B> {
 ///
 /// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or [`try_lock_for`](Self::try_lock_for) at any
 /// point leaves nothing behind: no subscription, no place in line, and no lock past the one command that may be under way,
-/// which is finished in the background and undone.
+/// which is finished in the background and undone. One that is kept and not polled for as long as a lease lasts can come to a guard
+/// whose hold is [lost](crate::Lost::Expired) already.
 pub struct Lock<B: Backend> {
     pub(super) shared: Arc<Shared<B>>,
     pub(super) owner: Option<Owner>,

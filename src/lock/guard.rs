@@ -9,6 +9,7 @@ use crate::runtime::Runtime;
 use super::backend::Backend;
 use super::client::Shared;
 use super::error::LockError;
+use super::finished::finished;
 use super::hold::{Hold, Lost};
 use super::name::LockName;
 use super::owner::Owner;
@@ -146,10 +147,14 @@ impl<B: Backend> Guard<B> {
     pub async fn unlock(self) -> Result<(), LockError> {
         let (shared, hold) = self.into_parts();
         let client = Arc::clone(&shared.client);
-        let release = async move { shared.release(&hold).await };
-        supervised(client.backend.runtime(), release)
-            .await
-            .unwrap_or_else(|ended| Err(LockError::backend(ended)))
+        let runtime = client.backend.runtime();
+        if hold.key.owner.has_one_handle() && !client.successors.has_any(&shared.name) {
+            // Nobody waits for this to be done, so it does no harm if the caller leaves it unpolled for a while.
+            finished(runtime, Box::pin(async move { shared.release_to_all(&hold).await })).await
+        } else {
+            let release = Box::pin(async move { shared.release(&hold).await });
+            supervised(runtime, release).await.unwrap_or_else(|ended| Err(LockError::backend(ended)))
+        }
     }
 
     /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until

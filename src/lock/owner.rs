@@ -22,7 +22,7 @@ struct Identity {
 
 impl Owner {
     pub(super) fn new(client: &str, number: u64) -> Self {
-        let text = format!("{client}:{number}").into_boxed_str();
+        let text = [client, ":", &number.to_string()].concat().into_boxed_str();
         Self(Arc::new(Identity { text, holds: Holds::default() }))
     }
 
@@ -33,6 +33,11 @@ impl Owner {
 
     pub(super) fn holds(&self) -> &Holds {
         &self.0.holds
+    }
+
+    /// Whether nobody but the caller can act by this owner.
+    pub(super) fn has_one_handle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
     }
 
     #[cfg(test)]

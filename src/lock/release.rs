@@ -17,22 +17,34 @@ impl<B: Backend> Shared<B> {
     /// Gives `hold` back. It is over for us whatever the store says; if it says nothing, the owner's next command states the
     /// right number, or the lease ends it.
     pub(super) async fn release(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<(), LockError> {
-        let owner = &hold.key.owner;
-        let turn = owner.turn(&self.name).await;
+        let turn = hold.key.owner.turn(&self.name).await;
         let had_it = turn.take(hold);
-        let left = turn.holds();
         let successors = &self.client.successors;
-        let chosen =
-            (had_it && left == 0 && self.may_stay(hold)).then(|| successors.choose(&self.name)).flatten();
+        let may_go_on = had_it && turn.holds() == 0 && self.may_stay(hold);
+        let chosen = may_go_on.then(|| successors.choose(&self.name)).flatten();
         // Who found it here did not ask, and so must be told: it is subscribed, or it would have asked, and nothing was sent yet.
         successors.lets_go(hold);
+        match chosen {
+            Some(chosen) => self.hand_over(hold, &turn, chosen).await,
+            None => self.give_back(hold, had_it, &turn).await,
+        }
+    }
+
+    /// As [`release`](Self::release), but hands the lock to nobody in particular. A successor who is chosen waits for what comes of
+    /// it, and so must not depend on who polls this.
+    pub(super) async fn release_to_all(&self, hold: &Arc<Hold>) -> Result<(), LockError> {
+        let turn = hold.key.owner.turn(&self.name).await;
+        let had_it = turn.take(hold);
+        self.client.successors.lets_go(hold);
+        self.give_back(hold, had_it, &turn).await
+    }
+
+    /// Leaves the owner what it has without `hold`.
+    async fn give_back(&self, hold: &Hold, had_it: bool, turn: &Turn) -> Result<(), LockError> {
         if !had_it {
             return Err(self.lost(hold));
         }
-        if let Some(chosen) = chosen {
-            return self.hand_over(hold, &turn, chosen).await;
-        }
-        match self.leave(owner, &turn, left).await {
+        match self.leave(&hold.key.owner, turn, turn.holds()).await {
             Err(LockError::NotHeld { .. }) => Err(self.lost(hold)),
             outcome => outcome,
         }

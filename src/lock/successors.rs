@@ -113,6 +113,11 @@ impl<B: Backend> Successors<B> {
         Some(Chosen { place, turn: Some(turn), decided: false })
     }
 
+    /// Whether anybody stands in line for `name`.
+    pub(super) fn has_any(&self, name: &LockName) -> bool {
+        self.lines.lock().by_name.get(name).is_some_and(|line| !line.waiting.is_empty())
+    }
+
     fn first(&self, name: &LockName) -> Option<Arc<Place<B>>> {
         let lines = self.lines.lock();
         lines.by_name.get(name)?.waiting.first_key_value().map(|(_, place)| Arc::clone(place))

@@ -96,36 +96,12 @@ impl Error for RuntimeEnded {}
 
 #[cfg(test)]
 mod tests {
-    use std::future::{Pending, pending, poll_fn};
-    use std::pin::{Pin, pin};
-    use std::task::{Context, Poll, Waker};
-    use std::time::Instant;
+    use std::future::{pending, poll_fn};
+    use std::pin::pin;
+    use std::task::Poll;
 
+    use super::super::by_hand::{ByHand, poll};
     use super::*;
-
-    /// Keeps its tasks until they are polled, or dropped, by hand.
-    #[derive(Default)]
-    struct ByHand(Mutex<Vec<Pin<Box<dyn Future<Output = ()> + Send>>>>);
-
-    impl Runtime for ByHand {
-        type Sleep = Pending<()>;
-
-        fn now(&self) -> Instant {
-            Instant::now()
-        }
-
-        fn sleep_until(&self, _: Instant) -> Pending<()> {
-            pending()
-        }
-
-        fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-            self.0.lock().push(Box::pin(task));
-        }
-    }
-
-    fn poll<F: Future + Unpin>(mut future: F) -> Poll<F::Output> {
-        Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()))
-    }
 
     #[test]
     fn work_goes_on_without_who_waits_for_it_and_its_outcome_is_dropped() {
@@ -144,10 +120,10 @@ mod tests {
         };
         {
             let mut waits = pin!(supervised(&runtime, work));
-            assert!(runtime.0.lock().is_empty(), "begun before it was polled");
+            assert!(runtime.take().is_none(), "begun before it was polled");
             assert!(poll(waits.as_mut()).is_pending());
         }
-        let mut task = runtime.0.lock().pop().expect("begun by the poll");
+        let mut task = runtime.take().expect("begun by the poll");
         assert!(poll(&mut task).is_pending());
         assert_eq!(Arc::strong_count(&outcome), 2);
         assert!(poll(&mut task).is_ready());
@@ -159,7 +135,7 @@ mod tests {
         let runtime = ByHand::default();
         let mut waits = pin!(supervised(&runtime, pending::<()>()));
         assert!(poll(waits.as_mut()).is_pending());
-        runtime.0.lock().clear();
+        drop(runtime.take());
         assert!(matches!(poll(waits.as_mut()), Poll::Ready(Err(RuntimeEnded))));
     }
 }

@@ -35,6 +35,8 @@ struct Watched {
     due: BTreeMap<(Instant, u64), ()>,
     next_number: u64,
     running: bool,
+    /// When the task looks again by itself.
+    sleeps_until: Option<Instant>,
     /// The [groups](Backend::renewal_group) that a call is under way for, and what became due in them meanwhile.
     busy: HashMap<u64, Turn>,
 }
@@ -88,14 +90,14 @@ impl<B: Backend> Inner<B> {
         let due = now + left.saturating_sub(lease / 3 * 2);
         let (number, start, sooner) = {
             let mut watched = self.watchdog.watched.lock();
-            let sooner = watched.first_due().is_none_or(|first| due < first);
+            let sooner = watched.sleeps_until.is_none_or(|until| due < until);
             let number = watched.next_number;
             watched.next_number += 1;
             watched.put(number, due, hold);
             (number, !std::mem::replace(&mut watched.running, true), sooner)
         };
         if start {
-            self.backend.runtime().spawn(run(Arc::downgrade(self)));
+            self.backend.runtime().spawn(run(Arc::downgrade(self), due));
         } else if sooner {
             self.watchdog.sooner.notify(usize::MAX);
         }
@@ -112,6 +114,7 @@ impl<B: Backend> Inner<B> {
         let first = watched.first_due();
         // Under the same mutex as `watch`: a hold that comes after this starts a new task.
         watched.running = first.is_some();
+        watched.sleeps_until = None;
         first
     }
 
@@ -225,17 +228,24 @@ impl<B: Backend> Inner<B> {
     }
 }
 
-async fn run<B: Backend>(client: Weak<Inner<B>>) {
+/// `next`: when the first hold is due. It is waited for even if that hold is gone by then: who takes and frees locks all the time
+/// does not need a new task for each.
+async fn run<B: Backend>(client: Weak<Inner<B>>, mut next: Instant) {
     loop {
         let (sooner, sleep) = {
             let Some(client) = client.upgrade() else { return };
             // Before we look, so that what comes after that is told.
             let sooner = client.watchdog.sooner.listen();
-            let Some(next) = client.next_turn() else { return };
+            let mut watched = client.watchdog.watched.lock();
+            next = watched.first_due().map_or(next, |first| first.min(next));
+            watched.sleeps_until = Some(next);
+            drop(watched);
             (sooner, client.backend.runtime().sleep_until(next))
         };
         unless(sooner, sleep).await;
         let Some(client) = client.upgrade() else { return };
         client.renew_due();
+        let Some(due) = client.next_turn() else { return };
+        next = due;
     }
 }

@@ -29,14 +29,16 @@ use super::tokio_runtime::TokioRuntime;
 /// How long to wait before looking again for a server that is expected elsewhere, if nobody tells where.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Sends commands; all callers share one connection.
+/// Sends commands; all callers share one connection. Clones are the same one.
+#[derive(Clone)]
 pub(super) struct Commands {
     server: Server,
     timeouts: Timeouts,
     runtime: TokioRuntime,
     current: Arc<Mutex<Current>>,
-    /// Held by whoever makes a connection; the others wait for it instead of making their own.
-    connecting: tokio::sync::Mutex<()>,
+    /// Held by whoever makes a connection; the others wait for it instead of making their own. Only tasks of our own do: a
+    /// caller's future may be kept and not polled, and would keep everybody from the store.
+    connecting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// How often a command went out before its reply came. After the second time it may have run twice.
@@ -145,8 +147,7 @@ impl Current {
 
 impl Commands {
     pub(super) fn new(server: Server, timeouts: Timeouts, runtime: TokioRuntime) -> Self {
-        let connecting = tokio::sync::Mutex::default();
-        Self { server, timeouts, runtime, current: Arc::default(), connecting }
+        Self { server, timeouts, runtime, current: Arc::default(), connecting: Arc::default() }
     }
 
     /// Sees to it that there is a connection.
@@ -156,24 +157,24 @@ impl Commands {
 
     /// Runs a script that leaves the same behind when it runs again; if the connection breaks before the reply, it is sent once
     /// more.
-    pub(super) async fn eval<T: FromRedisValue>(
-        &self,
-        script: &Script,
-        keys: &[&str],
-        args: &[&str],
-    ) -> Result<(T, Sent), Error> {
-        self.eval_within(self.timeouts.response, script, keys, args).await
+    pub(super) fn eval<'a, T: FromRedisValue>(
+        &'a self,
+        script: &'a Script,
+        keys: &'a [&'a str],
+        args: &'a [&'a str],
+    ) -> impl Future<Output = Result<(T, Sent), Error>> {
+        self.eval_within(self.timeouts.response, script, keys, args)
     }
 
     /// As [`eval`](Self::eval), for a caller who cannot wait as long for a reply.
-    pub(super) async fn eval_within<T: FromRedisValue>(
-        &self,
+    pub(super) fn eval_within<'a, T: FromRedisValue>(
+        &'a self,
         limit: Duration,
-        script: &Script,
-        keys: &[&str],
-        args: &[&str],
-    ) -> Result<(T, Sent), Error> {
-        self.run_or_rerun(Way::Plain, limit, Request::Script { script, keys, args }).await
+        script: &'a Script,
+        keys: &'a [&'a str],
+        args: &'a [&'a str],
+    ) -> impl Future<Output = Result<(T, Sent), Error>> {
+        self.run_or_rerun(Way::Plain, limit, Request::Script { script, keys, args })
     }
 
     /// As [`eval`](Self::eval), and waits for replicas to have what the script wrote. Meanwhile the server runs nothing else that
@@ -221,17 +222,19 @@ impl Commands {
         limit: Duration,
         request: Request<'_>,
     ) -> Result<(T, Sent), Error> {
-        let lost = match self.run_as(way, limit, request).await? {
-            Ok(reply) => return Ok((reply, Sent::Once)),
-            // Not after a reply that only did not come in time: the caller has waited long enough, and the first one may be
-            // in the server's buffer still, to run after the second.
-            Err(error) if error.is_connection_dropped() => error,
-            Err(error) => return Err(self.failed(request, error)),
-        };
-        match self.run_as(way, limit, request).await {
-            Ok(Ok(reply)) => Ok((reply, Sent::Twice)),
-            // Whatever was met the second time, the first one may have run.
-            Ok(Err(_)) | Err(_) => Err(self.failed(request, lost)),
+        let mut lost = None;
+        loop {
+            match (self.run_as(way, limit, request).await, lost) {
+                (Ok(Ok(reply)), None) => return Ok((reply, Sent::Once)),
+                (Ok(Ok(reply)), Some(_)) => return Ok((reply, Sent::Twice)),
+                // Whatever was met the second time, the first one may have run.
+                (Ok(Err(_)) | Err(_), Some(first)) => return Err(self.failed(request, first)),
+                // Not after a reply that only did not come in time: the caller has waited long enough, and the first one may be
+                // in the server's buffer still, to run after the second.
+                (Ok(Err(error)), None) if error.is_connection_dropped() => lost = Some(error),
+                (Ok(Err(error)), None) => return Err(self.failed(request, error)),
+                (Err(not_connected), None) => return Err(not_connected),
+            }
         }
     }
 
@@ -250,11 +253,15 @@ impl Commands {
             Err(error) if self.server.may_move(&error) => Err(error),
             Err(error) => return Err(error),
         };
-        if !self.found_again(give_up).await {
-            return did_not_run;
-        }
-        let left = give_up.saturating_duration_since(self.runtime.now());
-        Ok(self.run_here(way, left, request).await?.into_reply())
+        // Seldom, and so it takes no room in the futures of the others.
+        Box::pin(async {
+            if !self.found_again(give_up).await {
+                return did_not_run;
+            }
+            let left = give_up.saturating_duration_since(self.runtime.now());
+            Ok(self.run_here(way, left, request).await?.into_reply())
+        })
+        .await
     }
 
     /// Connects to the server wherever it is by then. False if it is not found until `give_up`.
@@ -290,7 +297,8 @@ impl Commands {
                 let Request::Script { script, keys, args } = request else {
                     return Ok(Met::Reply(Err(error)));
                 };
-                self.send(way, limit, &script.eval(keys, args)).await
+                // Seldom, as above.
+                Box::pin(self.send(way, limit, &script.eval(keys, args))).await
             }
             met => Ok(met),
         }
@@ -308,17 +316,24 @@ impl Commands {
         command: &Cmd,
     ) -> Result<Met<T>, Error> {
         let Connection { inner: mut connection, standing, attempt, .. } = self.connection().await?;
-        let patience = self.runtime.sleep_until(self.runtime.now() + limit);
-        let reply = self.runtime.inside(async {
-            tokio::select! {
-                biased;
-                reply = way.query(command, &mut connection) => reply,
-                () = patience => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
-                // A reply from a server that another has taken the place of would mean nothing; nor need it ever come.
-                () = standing.clone().ended() => Err(RedisError::from(io::Error::from(io::ErrorKind::ConnectionAborted))),
+        connection.set_response_timeout(limit);
+        let query = way.query(command, &mut connection);
+        let reply = match standing.can_end() {
+            false => self.runtime.inside(query).await,
+            true => {
+                Box::pin(self.runtime.inside(async {
+                    tokio::select! {
+                        biased;
+                        reply = query => reply,
+                        // A reply from a server that another has taken the place of would mean nothing; nor need it ever come.
+                        () = standing.clone().ended() => {
+                            Err(RedisError::from(io::Error::from(io::ErrorKind::ConnectionAborted)))
+                        }
+                    }
+                }))
+                .await
             }
-        });
-        let reply = reply.await;
+        };
         if let Err(error) = &reply {
             // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
             // kept would let every later command wait as long.
@@ -336,8 +351,9 @@ impl Commands {
     async fn connection(&self) -> Result<Connection, Error> {
         let mut connection = self.any_connection().await?;
         if !self.server.given_up().is_empty() {
-            let ended = self.runtime.inside(self.server.given_up().end(&mut connection.inner)).await;
-            ended.map_err(|error| {
+            let given_up = self.server.given_up();
+            // Seldom, as above.
+            Box::pin(self.runtime.inside(given_up.end(&mut connection.inner))).await.map_err(|error| {
                 drop_connection(&self.current, self.server.given_up(), connection.attempt);
                 Error::connection(&self.server.address(), error, None)
             })?;
@@ -353,6 +369,14 @@ impl Commands {
             }
             current.attempt
         };
+        // On our own runtime: the connection's task lives where it is made, and the caller's may be a shorter-lived one.
+        let this = self.clone();
+        let connected = self.runtime.handle.spawn(async move { this.connect_in_turn(seen).await });
+        connected.await.unwrap_or_else(|_| Err(Error::runtime_ended()))
+    }
+
+    /// `seen`: how many attempts had been made when the caller came.
+    async fn connect_in_turn(&self, seen: u64) -> Result<Connection, Error> {
         let _turn = self.connecting.lock().await;
         let attempt = {
             let mut current = self.current.lock();
@@ -369,7 +393,7 @@ impl Commands {
             current.attempt += 1;
             current.attempt
         };
-        match self.establish(attempt).await? {
+        match self.establish(attempt).await {
             Ok(connection) => {
                 {
                     let mut current = self.current.lock();
@@ -390,12 +414,14 @@ impl Commands {
         }
     }
 
-    /// The outer error: nothing can be connected to any more.
-    async fn establish(&self, attempt: u64) -> Result<Result<Connection, Error>, Error> {
+    async fn establish(&self, attempt: u64) -> Result<Connection, Error> {
         let (current, given_up) = (Arc::downgrade(&self.current), self.server.given_up().clone());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeouts.connect))
             .set_response_timeout(Some(self.timeouts.response))
+            // Whoever has been polled once has sent its command. With a bound, those that are kept and not polled would take up
+            // all places in the queue before the connection, and nobody else would get through.
+            .set_pipeline_buffer_size(tokio::sync::Semaphore::MAX_PERMITS)
             // Told at once when an idle connection breaks, so that the next command does not have to find out.
             .set_push_sender(move |push: PushInfo| -> Result<(), ()> {
                 if let (PushKind::Disconnection, Some(current)) = (push.kind, current.upgrade()) {
@@ -403,14 +429,9 @@ impl Commands {
                 }
                 Ok(())
             });
-        let server = self.server.clone();
-        // On our own runtime: the connection's task lives where it is made, and the caller's may be a shorter-lived one.
-        let made = async move {
-            let (mut inner, standing) = server.connect(&config).await?;
-            let session = Session::of(&mut inner).await;
-            Ok(Connection { inner, standing, session, attempt })
-        };
-        self.runtime.handle.spawn(made).await.map_err(|_| Error::runtime_ended())
+        let (mut inner, standing) = self.server.connect(&config).await?;
+        let session = Session::of(&mut inner).await;
+        Ok(Connection { inner, standing, session, attempt })
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) fn token(name: &str) -> String {
 
 /// In braces, so that in a Cluster it lies in the lock's own slot; a name that has braces brings its own.
 fn beside(prefix: &str, name: &str) -> String {
-    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
+    if name.contains('{') { [prefix, ":", name].concat() } else { [prefix, ":{", name, "}"].concat() }
 }
 
 #[cfg(test)]

@@ -44,7 +44,9 @@ impl Script {
 }
 
 fn command(name: &str, script: &str, keys: &[&str], args: &[&str]) -> Cmd {
-    let mut command = Cmd::new();
+    let bytes: usize = keys.iter().chain(args).map(|word| word.len()).sum();
+    // The number of the keys is short.
+    let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), name.len() + script.len() + 4 + bytes);
     command.arg(name).arg(script).arg(keys.len()).arg(keys).arg(args);
     command
 }

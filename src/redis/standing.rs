@@ -25,6 +25,10 @@ impl Standing {
         Self(Some(address))
     }
 
+    pub(super) fn can_end(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         // An error: who would say so is gone, as in `ended`.
         self.0.as_ref().is_some_and(|address| address.has_changed().unwrap_or(false))

@@ -31,7 +31,9 @@ fn rustdoc(workspace: &Workspace) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     let metadata = workspace.metadata()?;
     // All pages that users will see: items of a feature that is off are not documented, and not checked.
-    let features = public_features(library(&metadata)?).join(",");
+    let features = public_features(library(&metadata)?).into_iter();
+    // The library's, whatever other packages call their own.
+    let features = features.map(|feature| format!("latchwork/{feature}")).collect::<Vec<_>>().join(",");
     cmd!(shell, "{cargo} doc --workspace --no-deps --features {features}")
         .env("RUSTDOCFLAGS", "-D warnings")
         .run()?;

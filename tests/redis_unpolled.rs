@@ -1,0 +1,156 @@
+//! Futures that are polled once and then kept, or dropped: they hold nobody up, and what they began is finished.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latchwork::redis::Redis;
+use latchwork::{Backend, Lock, LockClient};
+use latchwork_testkit::{ChaosProxy, RedisServer, Way};
+use tokio::time::timeout;
+
+/// Less than a reply is waited for.
+const SOON: Duration = Duration::from_secs(2);
+
+async fn client(url: &str) -> LockClient<Redis> {
+    LockClient::new(Redis::connect(url).await.unwrap())
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} took too long"))
+}
+
+async fn until_free(lock: &Lock<Redis>) {
+    soon("the release", async { while lock.is_locked().await.unwrap() {} }).await;
+}
+
+#[tokio::test]
+async fn many_attempts_that_nobody_polls_let_others_through() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let locks: Vec<_> = (0..200).map(|n| client.get_lock(&format!("kept:{n}")).unwrap()).collect();
+    let mut kept: Vec<_> = locks.iter().map(|lock| Box::pin(lock.try_lock())).collect();
+    for attempt in &mut kept {
+        assert!(poll(attempt.as_mut()).is_pending());
+    }
+    let other = client.get_lock("other").unwrap();
+    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("nobody has it");
+    soon("its release", guard.unlock()).await.unwrap();
+    for attempt in kept {
+        attempt.await.unwrap().expect("nobody else wants it").unlock().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn connection_is_made_for_all_though_nobody_polls_who_wanted_it_first() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let [first, other] = ["first", "other"].map(|name| client.get_lock(name).unwrap());
+    server.kill_9();
+    // From now on there is no connection.
+    assert!(other.is_locked().await.is_err());
+    server.restart();
+    let mut kept = pin!(first.try_lock());
+    assert!(poll(kept.as_mut()).is_pending());
+    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("nobody has it");
+    guard.unlock().await.unwrap();
+    kept.await.unwrap().expect("nobody has it").unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn release_that_nobody_polls_lets_its_owner_go_on() {
+    let server = RedisServer::start();
+    let lock = client(&server.url()).await.get_lock("owned").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let owner = guard.owner().clone();
+    let mut kept = pin!(guard.unlock());
+    assert!(poll(kept.as_mut()).is_pending());
+    let again = soon("the owner's next command", lock.owned_by(&owner).try_lock()).await.unwrap();
+    again.expect("nobody else wants it").unlock().await.unwrap();
+    kept.await.unwrap();
+}
+
+#[tokio::test]
+async fn release_that_nobody_polls_reaches_who_waits() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let lock = client.get_lock("wanted").unwrap();
+    let channel = client.backend().channel(lock.name());
+    let guard = lock.lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap().unlock().await.unwrap() }
+    });
+    soon("the waiter's sleep", async {
+        while client.registry().join(&channel).is_none_or(|look| look.latch().waiters() == 0) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut kept = pin!(guard.unlock());
+    assert!(poll(kept.as_mut()).is_pending());
+    soon("the hand-over", waiter).await.unwrap();
+    kept.await.unwrap();
+    assert_eq!(lock.stats().hand_overs, 1);
+}
+
+/// On one thread nothing is written between the poll and the drop, so that the attempt may be dropped before it is sent.
+#[tokio::test]
+async fn attempt_dropped_after_its_first_poll_leaves_nothing() {
+    let server = RedisServer::start();
+    let lock = client(&server.url()).await.get_lock("dropped").unwrap();
+    assert!(poll(pin!(lock.try_lock())).is_pending());
+    until_free(&lock).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_dropped_when_it_has_been_sent_is_undone() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let lock = client(&proxy.url()).await.get_lock("dropped").unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    proxy.forget();
+    proxy.silence(Way::ToClient);
+    {
+        let mut attempt = pin!(lock.try_lock());
+        assert!(poll(attempt.as_mut()).is_pending());
+        proxy.wait_for("EVALSHA", 1);
+    }
+    proxy.heal();
+    until_free(&lock).await;
+}
+
+#[tokio::test]
+async fn release_dropped_after_its_first_poll_is_finished() {
+    let server = RedisServer::start();
+    let lock = client(&server.url()).await.get_lock("dropped").unwrap();
+    let guard = lock.lock().await.unwrap();
+    assert!(poll(pin!(guard.unlock())).is_pending());
+    until_free(&lock).await;
+}
+
+#[test]
+fn end_of_the_runtime_is_an_error_and_not_a_panic() {
+    let server = RedisServer::start();
+    let connections = tokio::runtime::Runtime::new().unwrap();
+    let client = connections.block_on(client(&server.url()));
+    let [held, begun, dropped] = ["held", "begun", "dropped"].map(|name| client.get_lock(name).unwrap());
+    let guard = connections.block_on(held.lock()).unwrap();
+    server.pause();
+    let mut begun = pin!(begun.try_lock());
+    let mut dropped = Box::pin(dropped.try_lock());
+    assert!(poll(begun.as_mut()).is_pending() && poll(dropped.as_mut()).is_pending());
+    drop(connections);
+    server.resume();
+    drop(dropped);
+    let elsewhere = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    elsewhere.block_on(async {
+        assert!(soon("an attempt that was under way", begun).await.is_err());
+        assert!(soon("a new attempt", held.try_lock()).await.is_err());
+        assert!(soon("a release", guard.unlock()).await.is_err());
+    });
+}
