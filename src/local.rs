@@ -182,12 +182,14 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         let mut held = self.held.lock();
         let next_token = held.last_token + 1;
         let Some(hold) = held.alive(name, now) else { return Ok(HandedOver::NotHeld) };
-        if hold.owner != *next {
-            if hold.owner != *owner {
-                return Ok(HandedOver::NotHeld);
-            }
+        let until = now.checked_add(lease);
+        if hold.owner == *next {
+            hold.until = hold.until.zip(until).map(|(old, new)| old.max(new));
+        } else if hold.owner == *owner {
             let token = fenced.then_some(next_token);
-            *hold = Hold { owner: next.clone(), count: 1, token, until: now.checked_add(lease) };
+            *hold = Hold { owner: next.clone(), count: 1, token, until };
+        } else {
+            return Ok(HandedOver::NotHeld);
         }
         let token = hold.token;
         held.last_token = held.last_token.max(token.unwrap_or(0));

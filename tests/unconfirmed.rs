@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{
-    Backend, HoldKey, Inbox, LockClient, LockName, LockOptions, Owner, Registry, Released, Transport, Tried,
+    Backend, HandedOver, HoldKey, Inbox, LockClient, LockName, LockOptions, Owner, Registry, Released,
+    Transport, Tried,
 };
 
 const WATCHDOG: Duration = Duration::from_millis(300);
+const SOON: Duration = Duration::from_secs(5);
 
 /// Is still at it.
 struct Deaf;
@@ -57,6 +59,17 @@ impl Backend for WithoutMessages {
         self.local.release(name, owner, left).await
     }
 
+    async fn hand_over(
+        &self,
+        name: &LockName,
+        owner: &Owner,
+        next: &Owner,
+        lease: Duration,
+        fenced: bool,
+    ) -> Result<HandedOver, Infallible> {
+        self.local.hand_over(name, owner, next, lease, fenced).await
+    }
+
     async fn force_release(&self, name: &LockName) -> Result<bool, Infallible> {
         self.local.force_release(name).await
     }
@@ -102,4 +115,34 @@ async fn whoever_is_not_first_in_line_looks_for_itself_too() {
     let guard =
         tokio::time::timeout(Duration::from_secs(10), second).await.expect("it did not look").unwrap();
     guard.unlock().await.unwrap();
+}
+
+/// Who knew that its own client had the lock went to sleep over the confirmation, and neither the lock's being free nor its being
+/// handed over woke it.
+#[tokio::test]
+async fn whoever_waits_for_the_confirmation_can_be_handed_the_lock_and_looks_for_itself() {
+    for hand_overs in [0, 32] {
+        let runtime = ThreadRuntime::paused();
+        let local = Local::with_runtime(runtime.clone());
+        let backend = WithoutMessages { local, registry: Registry::new(Deaf) };
+        let options = LockOptions::default().hand_overs(hand_overs, Duration::from_secs(3600));
+        let client = LockClient::with_options(backend, &options).unwrap();
+        let lock = client.get_lock("orders").unwrap();
+        let guard = lock.lock().await.unwrap();
+        let waits = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.lock().await.unwrap() }
+        });
+        while client.registry().stats().interest < 1 {
+            tokio::task::yield_now().await;
+        }
+        guard.unlock().await.unwrap();
+        if hand_overs == 0 {
+            // Far less than the lease that it might wait for. Who is handed the lock needs no time at all.
+            runtime.advance(Duration::from_secs(2));
+        }
+        let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside it").unwrap();
+        assert_eq!(lock.stats().hand_overs, u64::from(hand_overs.min(1)));
+        guard.unlock().await.unwrap();
+    }
 }

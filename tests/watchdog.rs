@@ -20,6 +20,8 @@ struct Watched {
     calls: Mutex<Vec<(Instant, Vec<String>)>>,
     /// How many of the next calls fail.
     failing: Mutex<u32>,
+    /// And then how many panic.
+    panicking: Mutex<u32>,
     /// Calls for names that begin with `slow` wait for a permit of this.
     go: Semaphore,
 }
@@ -44,8 +46,9 @@ fn slow(name: &str) -> bool {
 
 impl Shared {
     fn client() -> (Self, LockClient<Self>) {
-        let (calls, failing, go) = (Mutex::default(), Mutex::default(), Semaphore::new(0));
-        let this = Self(Arc::new(Watched { locks: Local::new(), calls, failing, go }));
+        let (calls, failing, panicking) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (locks, go) = (Local::new(), Semaphore::new(0));
+        let this = Self(Arc::new(Watched { locks, calls, failing, panicking, go }));
         let options = LockOptions::default().watchdog_timeout(LEASE);
         (this.clone(), LockClient::with_options(this, &options).unwrap())
     }
@@ -120,6 +123,13 @@ impl Backend for Shared {
             *failing = failing.saturating_sub(1);
             fails
         };
+        let panics = {
+            let mut panicking = self.0.panicking.lock().unwrap();
+            let panics = *panicking > 0;
+            *panicking = panicking.saturating_sub(1);
+            panics
+        };
+        assert!(!panics, "on purpose");
         if fails {
             // Some time later: the watchdog is asleep again by then.
             self.runtime().sleep_until(self.runtime().now() + Duration::from_millis(20)).await;
@@ -146,6 +156,17 @@ async fn renewal_that_fails_is_tried_again_soon() {
     let calls = backend.calls("a");
     // A thirtieth of the lease, and not a third.
     assert!(calls[1].0 - calls[0].0 < LEASE / 6, "{:?}", calls[1].0 - calls[0].0);
+    assert!(guard.is_held());
+    guard.unlock().await.unwrap();
+}
+
+/// A backend that panics in the middle of a renewal is asked again, a third of the lease later.
+#[tokio::test]
+async fn renewal_that_panics_is_not_the_last_one() {
+    let (backend, client) = Shared::client();
+    let guard = client.get_lock("a").unwrap().lock().await.unwrap();
+    *backend.0.panicking.lock().unwrap() = 1;
+    backend.until_calls("a", 2).await;
     assert!(guard.is_held());
     guard.unlock().await.unwrap();
 }

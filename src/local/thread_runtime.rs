@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -185,10 +187,14 @@ impl Runtime for ThreadRuntime {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
+        let mut task = Box::pin(task);
+        // A panic ends its own task, and neither who spawned it nor the thread of all: the hook has told it.
+        let mut task = poll_fn(move |context| {
+            catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context))).unwrap_or(Poll::Ready(()))
+        });
         // Most detached work of the local backend is done by its first poll; that spares a trip to the other thread, and a
         // dropped guard has let go of its lock when `drop` returns. What is not done is polled again on the thread.
-        if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+        if Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
         self.handle.shared.executor.spawn(task).detach();

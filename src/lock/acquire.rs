@@ -74,6 +74,8 @@ async fn wait_for<B: Backend>(
 
     // Another of this client may be known to have it: then there is no need to ask, only to hear of its release.
     let taken_here = || {
+        // Who has no more time than that would be sent away without the store's having been asked.
+        wait.is_none_or(|wait| wait > UNASKED).then_some(())?;
         let taken_for = client.successors.taken_for(&shared.name, claim.owner(), runtime.now());
         taken_for.map(|left| left.min(UNASKED))
     };
@@ -121,11 +123,13 @@ async fn wait_for<B: Backend>(
     };
     // Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that
     // takes too long.
-    let limit = look_again(left.take().unwrap_or(Duration::MAX));
-    if let Some(confirmed) = until(runtime, limit, subscription.subscribed()).await {
+    let limit = look_again(left.take().unwrap_or(UNASKED));
+    successor.open();
+    let confirmed = unless(subscription.subscribed(), successor.told());
+    if let Some(Some(confirmed)) = until(runtime, limit, confirmed).await {
         confirmed.map_err(LockError::Subscribe)?;
     }
-    let mut asleep = taken_here().filter(|_| subscription.is_ready());
+    let mut asleep = subscription.is_ready().then(taken_here).flatten();
     let mut waited = asleep.is_some();
     // The call that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
     let mut call: Option<Call<'_>> = None;

@@ -240,7 +240,7 @@ impl<B: Backend> Inner<B> {
 ///
 /// # Fairness
 ///
-/// In one process, who waits is served in the order in which it came, and newcomers stand behind; one at a time competes for
+/// Who waits through one client is served in the order in which it came, and newcomers stand behind; one in a process competes for
 /// the lock with other processes, where whoever asks first has it. Once a process has the lock, its own waiters hand it on among
 /// themselves, within [limits](LockOptions::hand_overs). Out of line come: an attempt that does not wait
 /// ([`try_lock`](Self::try_lock)), and an explicit owner ([`owned_by`](Self::owned_by)), as those in line may be waiting for it to

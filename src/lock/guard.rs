@@ -137,7 +137,8 @@ impl<B: Backend> Guard<B> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not keep the lock: the command is finished in the background.
+    /// Dropping the future does not keep the lock: the command is finished in the background. One that is kept and not polled may not
+    /// have sent it yet; then the lock is free when its lease is over.
     ///
     /// # Errors
     ///

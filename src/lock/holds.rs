@@ -39,7 +39,8 @@ pub(super) struct Turn {
 struct Interest {
     owner: Owner,
     name: LockName,
-    record: Arc<Record>,
+    /// `None` only while it is dropped.
+    record: Option<Arc<Record>>,
 }
 
 impl Holds {
@@ -57,15 +58,17 @@ impl Holds {
 impl Owner {
     /// Waits until nobody else changes how often this owner has `name`. First come, first served.
     pub(super) async fn turn(&self, name: &LockName) -> Turn {
-        let at = Interest { owner: self.clone(), name: name.clone(), record: self.holds().record(name) };
-        let permit = Arc::clone(&at.record.turn).acquire_owned().await;
+        let at =
+            Interest { owner: self.clone(), name: name.clone(), record: Some(self.holds().record(name)) };
+        let permit = Arc::clone(&at.record().turn).acquire_owned().await;
         Turn { _permit: permit.expect("a turn's semaphore is never closed"), at }
     }
 
     /// The turn, unless somebody has it or waits for it.
     pub(super) fn try_turn(&self, name: &LockName) -> Option<Turn> {
-        let at = Interest { owner: self.clone(), name: name.clone(), record: self.holds().record(name) };
-        let permit = Arc::clone(&at.record.turn).try_acquire_owned().ok()?;
+        let at =
+            Interest { owner: self.clone(), name: name.clone(), record: Some(self.holds().record(name)) };
+        let permit = Arc::clone(&at.record().turn).try_acquire_owned().ok()?;
         Some(Turn { _permit: permit, at })
     }
 }
@@ -73,21 +76,21 @@ impl Owner {
 impl Turn {
     /// How many holds there are.
     pub(super) fn holds(&self) -> u64 {
-        self.at.record.held.lock().len() as u64
+        self.at.record().held.lock().len() as u64
     }
 
     /// The token that the owner has the lock by, if it asked for one and its guard lives.
     pub(super) fn token(&self) -> Option<u64> {
-        self.at.record.held.lock().iter().find_map(|held| held.upgrade()?.token)
+        self.at.record().held.lock().iter().find_map(|held| held.upgrade()?.token)
     }
 
     /// For how long the owner has had the lock.
     pub(super) fn tenure(&self) -> Option<Tenure> {
-        self.at.record.held.lock().iter().find_map(|held| Some(held.upgrade()?.tenure))
+        self.at.record().held.lock().iter().find_map(|held| Some(held.upgrade()?.tenure))
     }
 
     pub(super) fn add(&self, hold: &Arc<Hold>) {
-        self.at.record.held.lock().push(Arc::downgrade(hold));
+        self.at.record().held.lock().push(Arc::downgrade(hold));
     }
 
     /// Takes `hold` out. False if it is not there: it was lost with all others.
@@ -98,11 +101,11 @@ impl Turn {
     /// Takes a hold out whose guard was forgotten, or another one if there is none such. False if there is none at all.
     pub(super) fn take_forgotten(&self) -> bool {
         self.take_where(|held| held.upgrade().is_none_or(|hold| hold.is_forgotten()))
-            || self.at.record.held.lock().pop().is_some()
+            || self.at.record().held.lock().pop().is_some()
     }
 
     fn take_where(&self, wanted: impl FnMut(&Weak<Hold>) -> bool) -> bool {
-        let mut held = self.at.record.held.lock();
+        let mut held = self.at.record().held.lock();
         let place = held.iter().position(wanted);
         place.map(|place| held.remove(place)).is_some()
     }
@@ -111,19 +114,28 @@ impl Turn {
     ///
     /// Who is not told would take the owner's next hold for his own: renew it, and give it back.
     pub(super) fn lose_all(&self) {
-        let lost = std::mem::take(&mut *self.at.record.held.lock());
+        let lost = std::mem::take(&mut *self.at.record().held.lock());
         for hold in lost.iter().filter_map(Weak::upgrade) {
             hold.lose(Lost::Gone);
         }
     }
 }
 
+impl Interest {
+    fn record(&self) -> &Arc<Record> {
+        self.record.as_ref().expect("it is there until it is dropped")
+    }
+}
+
 impl Drop for Interest {
     fn drop(&mut self) {
         let mut by_name = self.owner.holds().by_name.lock();
-        // Ours and the map's. Others come by the map only, and its mutex is ours.
-        let nobody_else = Arc::strong_count(&self.record) == 2;
-        if nobody_else && self.record.held.lock().is_empty() {
+        // Under the mutex: of two who leave at once the last one must see that it is.
+        self.record = None;
+        // Only the map's is left. Others come by the map only, and its mutex is ours.
+        let nobody_is_at_it =
+            |record: &Arc<Record>| Arc::strong_count(record) == 1 && record.held.lock().is_empty();
+        if by_name.get(&self.name).is_some_and(nobody_is_at_it) {
             by_name.remove(&self.name);
         }
     }

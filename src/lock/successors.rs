@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Who waits is open while it sleeps, and closes before it asks the store for itself: an owner does not do both at once. Who was
-//! chosen by then waits for what comes of it. And who is dropped takes its end of the place along: what is given there, nobody has,
+//! chosen by then waits for what comes of it. Who is open is also refused, though nobody has chosen it, when another task of its owner
+//! got in. And who is dropped takes its end of the place along: what is given there, nobody has,
 //! so the guard is dropped as well, and gives the lock back.
 //!
 //! Handing over along a line of local waiters, within bounds, is what cohort locks do between the cores of a socket (Dice, Marathe
@@ -46,6 +47,8 @@ struct Line<B: Backend> {
     holder: Option<Arc<Hold>>,
     /// In the order in which they came.
     waiting: BTreeMap<u64, Arc<Place<B>>>,
+    /// How many of those have an owner that others may have, too.
+    explicit: usize,
 }
 
 struct Place<B: Backend> {
@@ -69,6 +72,18 @@ impl<B: Backend> Place<B> {
     /// What became of the choice, said by who made it.
     fn decide(&self, outcome: State<B>) {
         *self.state.lock() = outcome;
+        self.told.notify(usize::MAX);
+    }
+
+    /// Whoever sleeps here need not wait for anybody.
+    fn tell_to_try(&self) {
+        {
+            let mut state = self.state.lock();
+            if !matches!(*state, State::Open) {
+                return;
+            }
+            *state = State::Refused;
+        }
         self.told.notify(usize::MAX);
     }
 
@@ -130,17 +145,36 @@ impl<B: Backend> Successors<B> {
         let mut lines = self.lines.lock();
         let ticket = lines.next_ticket;
         lines.next_ticket += 1;
-        lines.line(&place.shared.name).waiting.insert(ticket, Arc::clone(&place));
+        let line = lines.line(&place.shared.name);
+        line.explicit += usize::from(place.claim.may_be_inside());
+        line.waiting.insert(ticket, Arc::clone(&place));
         (ticket, place)
     }
 
     fn leave(&self, name: &LockName, ticket: u64) {
-        self.lines.lock().change(name, |line| _ = line.waiting.remove(&ticket));
+        self.lines.lock().change(name, |line| {
+            if let Some(place) = line.waiting.remove(&ticket) {
+                line.explicit -= usize::from(place.claim.may_be_inside());
+            }
+        });
     }
 
-    /// There is a guard of this hold.
+    /// There is a guard of this hold. Whoever waits as the same owner can get in, too, and is told to try.
     pub(super) fn holds(&self, hold: &Arc<Hold>) {
-        let _before = self.lines.lock().line(&hold.key.name).holder.replace(Arc::clone(hold));
+        let (_before, siblings) = {
+            let mut lines = self.lines.lock();
+            let line = lines.line(&hold.key.name);
+            let before = line.holder.replace(Arc::clone(hold));
+            let siblings: Vec<_> = match line.explicit {
+                0 => Vec::new(),
+                _ => {
+                    let same_owner = |place: &&Arc<Place<B>>| *place.claim.owner() == hold.key.owner;
+                    line.waiting.values().filter(same_owner).cloned().collect()
+                }
+            };
+            (before, siblings)
+        };
+        siblings.iter().for_each(|place| place.tell_to_try());
     }
 
     /// The guard is done with it.
@@ -172,7 +206,7 @@ impl<B: Backend> Successors<B> {
 
 impl<B: Backend> Lines<B> {
     fn line(&mut self, name: &LockName) -> &mut Line<B> {
-        let empty = || Line { holder: None, waiting: BTreeMap::new() };
+        let empty = || Line { holder: None, waiting: BTreeMap::new(), explicit: 0 };
         self.by_name.entry(name.clone()).or_insert_with(empty)
     }
 

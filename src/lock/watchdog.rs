@@ -141,6 +141,7 @@ impl<B: Backend> Inner<B> {
     }
 
     async fn renew_group(&self, group: u64, mut turn: Turn) {
+        let busy = OnPanic(|| _ = self.watchdog.watched.lock().busy.remove(&group));
         loop {
             self.renew(turn).await;
             let mut watched = self.watchdog.watched.lock();
@@ -149,6 +150,7 @@ impl<B: Backend> Inner<B> {
             turn.retain(|number, _| watched.holds.contains_key(number));
             if turn.is_empty() {
                 watched.busy.remove(&group);
+                std::mem::forget(busy);
                 return;
             }
         }
@@ -173,7 +175,7 @@ impl<B: Backend> Inner<B> {
                 self.recorder.renewals_late.add_one();
             }
         }
-        for (lease, turn) in by_lease {
+        for (lease, turn) in by_lease.into_iter().rev() {
             self.send(turn, now, lease).await;
         }
     }
@@ -186,6 +188,10 @@ impl<B: Backend> Inner<B> {
             Ok(still_held) => {
                 let answered = self.backend.runtime().now();
                 for ((number, hold), held) in turn.into_iter().zip(still_held) {
+                    if !self.watchdog.watched.lock().holds.contains_key(&number) {
+                        // It was given back meanwhile.
+                        continue;
+                    }
                     if held {
                         if hold.renewed(answered, now.checked_add(lease)) {
                             event!(
@@ -216,6 +222,10 @@ impl<B: Backend> Inner<B> {
         let now = self.backend.runtime().now();
         let soon = now + (self.watchdog_timeout / 3 / HASTE).max(Duration::from_millis(1));
         for (number, hold) in turn {
+            if !self.watchdog.watched.lock().holds.contains_key(&number) {
+                // It was given back meanwhile.
+                continue;
+            }
             let over = hold.lost_at(now).is_some();
             let mut watched = self.watchdog.watched.lock();
             if let Some(hold) = watched.take(number)
@@ -231,6 +241,11 @@ impl<B: Backend> Inner<B> {
 /// `next`: when the first hold is due. It is waited for even if that hold is gone by then: who takes and frees locks all the time
 /// does not need a new task for each.
 async fn run<B: Backend>(client: Weak<Inner<B>>, mut next: Instant) {
+    let ended = OnPanic(|| {
+        if let Some(client) = client.upgrade() {
+            client.watchdog.watched.lock().running = false;
+        }
+    });
     loop {
         let (sooner, sleep) = {
             let Some(client) = client.upgrade() else { return };
@@ -245,7 +260,19 @@ async fn run<B: Backend>(client: Weak<Inner<B>>, mut next: Instant) {
         unless(sooner, sleep).await;
         let Some(client) = client.upgrade() else { return };
         client.renew_due();
-        let Some(due) = client.next_turn() else { return };
+        let Some(due) = client.next_turn() else {
+            std::mem::forget(ended);
+            return;
+        };
         next = due;
+    }
+}
+
+/// Puts in order what a task leaves that does not come to its end: a backend may panic. Forgotten, it does nothing.
+struct OnPanic<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnPanic<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }

@@ -431,6 +431,7 @@ impl Commands {
             });
         let (mut inner, standing) = self.server.connect(&config).await?;
         let session = Session::of(&mut inner).await;
+        let session = session.map_err(|error| Error::connection(&self.server.address(), error, None))?;
         Ok(Connection { inner, standing, session, attempt })
     }
 }
@@ -439,10 +440,11 @@ impl Commands {
 fn drop_connection(current: &Mutex<Current>, given_up: &GivenUp, attempt: u64) {
     let lost = {
         let mut current = current.lock();
-        if current.attempt == attempt { current.connection.take() } else { None }
+        let lost = if current.attempt == attempt { current.connection.take() } else { None };
+        // Before anybody can find that there is no connection, and make another.
+        lost.map(|lost| lost.session.into_iter().for_each(|session| given_up.add(session)))
     };
-    if let Some(lost) = lost {
-        lost.session.into_iter().for_each(|session| given_up.add(session));
+    if lost.is_some() {
         event!(WARN, attempt, "connection for commands lost");
     }
 }

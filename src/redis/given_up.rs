@@ -41,20 +41,30 @@ impl GivenUp {
 }
 
 impl Session {
-    pub(super) async fn of(connection: &mut MultiplexedConnection) -> Option<Self> {
-        // Before 6.2, and to some users, it says nothing.
-        let info: String = ::redis::cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
+    /// `None`: the server does not say, as before 6.2, or not to this user.
+    pub(super) async fn of(connection: &mut MultiplexedConnection) -> Result<Option<Self>, RedisError> {
+        let info: String = match ::redis::cmd("CLIENT").arg("INFO").query_async(connection).await {
+            Ok(info) => info,
+            // A connection that could not be ended, should it stall again, is not to be used.
+            Err(error) if is_broken(&error) => return Err(error),
+            Err(_) => return Ok(None),
+        };
         let field = |name| info.split(' ').find_map(|field| field.strip_prefix(name)).map(str::to_owned);
-        Some(Self { id: field("id=")?, address: field("addr=")? })
+        Ok(field("id=").zip(field("addr=")).map(|(id, address)| Self { id, address }))
     }
 
     async fn end(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
         let mut kill = ::redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.address);
         match kill.query_async::<usize>(connection).await {
-            Err(error) if error.is_io_error() || error.is_unrecoverable_error() => Err(error),
+            Err(error) if is_broken(&error) => Err(error),
             // Also if the user may not do it: there is no help for that.
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the connection is of no use any more.
+fn is_broken(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_unrecoverable_error()
 }

@@ -76,15 +76,14 @@ impl Wanted {
         if std::mem::replace(&mut channels.swept, true) { Left::Lingers } else { Left::LingersFirst }
     }
 
-    /// Takes those out that have lingered for longer than `linger`, and says when to look again; `None`: nobody needs to.
-    pub(super) fn take_left(&self, linger: Duration) -> (Vec<Arc<str>>, Option<Instant>) {
+    /// Takes those out that have lingered for longer than `linger`, and says whether others still do: then it is to be called again.
+    pub(super) fn take_left(&self, linger: Duration) -> (Vec<Arc<str>>, bool) {
         let now = Instant::now();
         let mut channels = self.0.lock();
-        let is_over = |want: &mut Want| want.left.is_some_and(|left| left + linger <= now);
+        let is_over = |want: &mut Want| want.left.is_some_and(|left| now.duration_since(left) >= linger);
         let over = channels.by_name.extract_if(|_, want| is_over(want)).map(|(channel, _)| channel).collect();
-        let next = channels.by_name.values().filter_map(|want| want.left).min();
-        channels.swept = next.is_some();
-        (over, next.map(|left| left + linger))
+        channels.swept = channels.by_name.values().any(|want| want.left.is_some());
+        (over, channels.swept)
     }
 
     pub(super) fn contains(&self, channel: &str) -> bool {

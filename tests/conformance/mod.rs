@@ -43,6 +43,8 @@ macro_rules! conformance {
             commands_that_run_twice_count_once
             holds_that_are_lost_are_all_lost
             tasks_of_one_owner_count_right
+            task_gets_in_when_its_owner_does
+            short_wait_asks_the_store
             future_that_nobody_polls_keeps_nobody_of_its_owner_waiting
             owner_of_another_client_is_refused
             tokens_rise_from_one_acquisition_to_the_next
@@ -382,6 +384,40 @@ pub(crate) async fn tasks_of_one_owner_count_right<S: Store>(store: &S) {
     assert!(!lock.is_locked().await.unwrap());
 }
 
+/// Both tasks of an owner wait; when one gets in, the other can as well, and nobody tells it by a message.
+pub(crate) async fn task_gets_in_when_its_owner_does<S: Store>(store: &S) {
+    let client = store.client().await;
+    for holder in [client.clone(), store.client().await] {
+        let me = client.owner();
+        let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&me);
+        let channel = client.backend().channel(lock.name());
+        let held = holder.get_lock(lock.name().as_str()).unwrap().lock().await.unwrap();
+        let both = tokio::spawn({
+            let lock = lock.clone();
+            async move { tokio::join!(lock.lock(), lock.lock()) }
+        });
+        eventually("sleep", async || asleep(&client, &channel) == 2).await;
+        held.unlock().await.unwrap();
+        let (one, other) = soon("both", both).await.unwrap();
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
+        one.unwrap().unlock().await.unwrap();
+        other.unwrap().unlock().await.unwrap();
+        assert_nothing_left(store, &client, &lock).await;
+    }
+}
+
+/// What is known in a process may be wrong: somebody else has forced the lock free, and its holder has not heard of it.
+pub(crate) async fn short_wait_asks_the_store<S: Store>(store: &S) {
+    let (client, other) = (store.client().await, store.client().await);
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock_for(Duration::from_secs(3600)).await.unwrap();
+    assert!(other.get_lock(lock.name().as_str()).unwrap().force_unlock().await.unwrap());
+    let wait = Duration::from_millis(300);
+    let next = lock.try_lock_for(wait, Lease::Watched).await.unwrap().expect("the lock is free");
+    next.unlock().await.unwrap();
+    assert!(guard.unlock().await.unwrap_err().is_not_held());
+}
+
 pub(crate) async fn future_that_nobody_polls_keeps_nobody_of_its_owner_waiting<S: Store>(store: &S) {
     let client = store.client().await;
     let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&client.owner());
@@ -686,6 +722,9 @@ pub(crate) async fn handing_over_twice_counts_once<S: Store>(store: &S) {
         let left = backend.remaining(&name).await.unwrap().unwrap();
         assert!(left <= LEASE && left > LEASE / 2, "not the lease of who has it: {left:?}");
     }
+    // Sent again, it begins the lease anew, as its sender counts it from there.
+    backend.hand_over(&name, &one, &next, LEASE * 2, false).await.unwrap();
+    assert!(backend.remaining(&name).await.unwrap().unwrap() > LEASE);
     assert_eq!(hand_over(&one, &last, false).await, HandedOver::NotHeld);
     assert_eq!(backend.hold_count(&name, &next).await.unwrap(), 1);
     // With tokens.

@@ -14,7 +14,12 @@ if KEYS[2] then
     end
     token = { redis.call('get', KEYS[2]) }
 end
-if not done then
+if done then
+    local left = redis.call('pttl', KEYS[1])
+    if left >= 0 and left < tonumber(ARGV[1]) then
+        redis.call('pexpire', KEYS[1], ARGV[1])
+    end
+else
     -- Not HDEL, so that whoever may acquire and release may do this, too.
     redis.call('del', KEYS[1])
     redis.call('hset', KEYS[1], ARGV[3], '1')
