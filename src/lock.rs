@@ -68,6 +68,7 @@ mod holds;
 mod lease;
 mod metrics;
 mod name;
+mod name_mapper;
 mod owner;
 mod release;
 mod span;

@@ -14,6 +14,7 @@ use super::guard::Guard;
 use super::lease::{Lease, LeaseError};
 use super::metrics::{Metrics, Recorder};
 use super::name::{LockName, NameError};
+use super::name_mapper::NameMapper;
 use super::owner::Owner;
 use super::span;
 use super::stats::{Counters, LockStats};
@@ -53,6 +54,7 @@ pub(super) struct Inner<B: Backend> {
     pub(super) successors: Successors<B>,
     pub(super) hand_overs: HandOverLimit,
     pub(super) max_hold: Option<Duration>,
+    name_mapper: NameMapper,
     pub(super) recorder: Arc<Recorder>,
     id: String,
     next_owner: AtomicU64,
@@ -64,6 +66,7 @@ pub struct LockOptions {
     watchdog_timeout: Duration,
     max_hold: Option<Duration>,
     hand_overs: HandOverLimit,
+    name_mapper: NameMapper,
 }
 
 /// How long a lock may stay with one client while others may want it.
@@ -96,6 +99,27 @@ impl LockOptions {
         self
     }
 
+    /// Under which name the store keeps the lock that [`get_lock`](LockClient::get_lock) calls `name`; under just that by default.
+    ///
+    /// For a prefix to all names, and for the name mapper that Redisson's clients of the same locks are configured with. It must come
+    /// to the same each time. Everything is by what it comes to: keys, channels, and [`Lock::name`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork::{LockClient, LockOptions, local::Local};
+    ///
+    /// let options = LockOptions::default().name_mapper(|name| format!("shop:{name}"));
+    /// let client = LockClient::with_options(Local::new(), &options)?;
+    /// assert_eq!(client.get_lock("orders")?.name().as_str(), "shop:orders");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn name_mapper(mut self, map: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        self.name_mapper = NameMapper::new(map);
+        self
+    }
+
     /// How often in a row, and for how long, this client may hand a lock from one of its own waiters to the next, before it lets
     /// everybody have a chance. 32 times and 100 ms by default; 0 times is never.
     ///
@@ -117,6 +141,7 @@ impl Default for LockOptions {
             watchdog_timeout: Duration::from_secs(30),
             max_hold: None,
             hand_overs: HandOverLimit { at_most: 32, within: Duration::from_millis(100) },
+            name_mapper: NameMapper::default(),
         }
     }
 }
@@ -155,6 +180,7 @@ impl<B: Backend> LockClient<B> {
                 successors: Successors::default(),
                 hand_overs: options.hand_overs,
                 max_hold: options.max_hold,
+                name_mapper: options.name_mapper,
                 recorder: Arc::default(),
                 id: uuid::Uuid::new_v4().to_string(),
                 next_owner: AtomicU64::new(1),
@@ -168,7 +194,7 @@ impl<B: Backend> LockClient<B> {
     ///
     /// [`NameError`] if no backend could keep a lock under that name, or this one cannot.
     pub fn get_lock(&self, name: &str) -> Result<Lock<B>, NameError> {
-        let name = LockName::new(name)?;
+        let name = LockName::new(&self.inner.name_mapper.map(name))?;
         self.inner.backend.check_name(&name)?;
         let channel = self.inner.backend.channel(&name);
         let shared = Shared { client: Arc::clone(&self.inner), name, channel, counters: Counters::default() };

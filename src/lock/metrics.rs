@@ -35,7 +35,7 @@ pub struct Metrics {
     pub wakes_wanted: u64,
     /// Wake-ups after which the lock was found held.
     pub wakes_wasted: u64,
-    /// Subscriptions that stand, or are about to.
+    /// Channels that somebody waits on. One that only lingers is not among them.
     pub subscriptions: u64,
     /// Times that a connection to the store was made anew.
     pub reconnects: u64,

@@ -59,6 +59,7 @@ macro_rules! conformance {
             wait_ends_in_time_and_leaves_nothing
             force_unlock_wakes_a_waiter
             bad_names_and_leases_are_refused
+            names_are_mapped
             dropped_unlock_still_unlocks
             future_dropped_at_any_poll_leaves_nothing
             successor_dropped_at_any_poll_leaves_nothing
@@ -609,6 +610,26 @@ pub(crate) async fn bad_names_and_leases_are_refused<S: Store>(store: &S) {
         assert!(lock.try_lock_for(Duration::ZERO, lease).await.is_err());
     }
     assert!(!lock.is_locked().await.unwrap());
+}
+
+pub(crate) async fn names_are_mapped<S: Store>(store: &S) {
+    let options = LockOptions::default().name_mapper(|name| format!("mapped:{name}"));
+    let (client, plain) = (store.client_with(&options).await, store.client().await);
+    let name = fresh_name();
+    let lock = client.get_lock(&name).unwrap();
+    let theirs = plain.get_lock(&format!("mapped:{name}")).unwrap();
+    assert_eq!(lock.name(), theirs.name());
+    let guard = lock.lock().await.unwrap();
+    assert!(theirs.try_lock().await.unwrap().is_none());
+    assert!(!plain.get_lock(&name).unwrap().is_locked().await.unwrap());
+    // The channel is mapped, too.
+    let waits = tokio::spawn(async move { theirs.lock().await.unwrap() });
+    eventually("sleep", async || asleep(&plain, &plain.backend().channel(lock.name())) == 1).await;
+    guard.unlock().await.unwrap();
+    soon("the message", waits).await.unwrap().unlock().await.unwrap();
+    // What it comes to is checked like any other name.
+    let options = LockOptions::default().name_mapper(|_| String::new());
+    assert_eq!(store.client_with(&options).await.get_lock("fine").unwrap_err(), NameError::Empty);
 }
 
 pub(crate) async fn dropped_unlock_still_unlocks<S: Store>(store: &S) {
