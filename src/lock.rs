@@ -76,6 +76,7 @@ mod stats;
 mod successors;
 mod supervised;
 mod tenure;
+mod told;
 mod until;
 mod watchdog;
 

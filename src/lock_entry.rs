@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::fault::fault;
 use crate::latch::Latch;
-use crate::semaphore::{block_on, block_on_until};
+use crate::semaphore::{AsyncSemaphore, block_on, block_on_until};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::transport::{Message, SubscribeError};
 use crate::unless::unless;
@@ -21,7 +21,6 @@ pub(crate) use self::figures::Figures;
 pub use self::listener::Listener;
 use self::readiness::Readiness;
 pub use self::turn::Turn;
-use self::turn::Turns;
 
 /// What all who wait for one channel in this process share: how many they are, whether the subscription stands, and the
 /// latch they sleep on.
@@ -42,7 +41,7 @@ pub struct LockEntry {
     readiness: Readiness,
     latch: Latch,
     /// Made for who comes first: many entries never have a waiter.
-    turns: OnceLock<Box<Turns>>,
+    turns: OnceLock<Box<AsyncSemaphore>>,
     figures: Arc<Figures>,
 }
 
@@ -145,7 +144,7 @@ impl LockEntry {
     ///
     /// Dropping the future gives up the place in line, and dropping the turn passes it on.
     pub async fn turn(&self) -> Turn<'_> {
-        self.turns.get_or_init(|| Box::new(Turns::new())).take().await
+        Turn::take(self.turns.get_or_init(|| Box::new(AsyncSemaphore::new(1)))).await
     }
 
     /// How many stand behind the one that has the turn. Walks the line.

@@ -70,6 +70,7 @@
 //! A master that is cut off from its Sentinels, but not from us, is believed for as long as the Sentinels that we reach name it; the
 //! server's own `min-replicas-to-write` is the remedy for that.
 
+mod back_off;
 mod builder;
 #[cfg(feature = "cluster")]
 mod cluster;
@@ -140,7 +141,7 @@ const RENEWALS_PER_COMMAND: usize = 100;
 pub struct Redis {
     commands: Arc<Route>,
     /// For acquisitions, if replicas are to be waited for.
-    acquisitions: Option<(Arc<Commands>, Wait)>,
+    acquisitions: Option<(Commands, Wait)>,
     /// The command that tells who waits.
     publish: &'static str,
     scripts: Arc<Scripts>,
@@ -243,11 +244,8 @@ impl Backend for Redis {
         lease: Duration,
         fenced: bool,
     ) -> Result<Tried, Error> {
-        let token = fenced.then(|| keys::token(name.as_str()));
-        let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
-        let keys = &keys[..1 + usize::from(fenced)];
         let args = [&*millis(lease), owner.as_str(), &holds.to_string()];
-        let reply = self.acquire(&self.scripts.acquire, keys, &args).await?;
+        let reply = self.acquire(&self.scripts.acquire, name, fenced, &args).await?;
         Ok(match reply {
             None => Tried::Acquired { token: None },
             Some(AcquireReply::Token(token)) => Tried::Acquired { token: Some(token) },
@@ -257,17 +255,15 @@ impl Backend for Redis {
     }
 
     async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
-        let (count, channel) = (left.to_string(), self.channel(name));
-        let args = self.release_args(owner, &count, &channel);
-        Ok(released(self.commands.eval(&self.scripts.release, &[name.as_str()], &args).await?, left))
+        self.leave(&self.commands, name, owner, left).await
     }
 
     async fn take_back(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
-        // Over the connection of the attempt, so that it cannot come before it.
-        let Some((commands, _)) = &self.acquisitions else { return self.release(name, owner, left).await };
-        let (count, channel) = (left.to_string(), self.channel(name));
-        let args = self.release_args(owner, &count, &channel);
-        Ok(released(commands.eval(&self.scripts.release, &[name.as_str()], &args).await?, left))
+        match &self.acquisitions {
+            // Over the connection of the attempt, so that it cannot come before it.
+            Some((commands, _)) => self.leave(&Route::Server(commands.clone()), name, owner, left).await,
+            None => self.release(name, owner, left).await,
+        }
     }
 
     async fn hand_over(
@@ -282,13 +278,8 @@ impl Backend for Redis {
             // Who is to have it has to wait for the replicas, and not who gives it back.
             return Ok(HandedOver::Unsupported);
         }
-        let token = fenced.then(|| keys::token(name.as_str()));
-        let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
-        let keys = &keys[..1 + usize::from(fenced)];
         let args = [&*millis(lease), owner.as_str(), next.as_str()];
-        let (reply, _): (Option<AcquireReply>, Sent) =
-            self.commands.eval(&self.scripts.hand_over, keys, &args).await?;
-        Ok(match reply {
+        Ok(match self.acquire(&self.scripts.hand_over, name, fenced, &args).await? {
             None => HandedOver::Done { token: None },
             Some(AcquireReply::Token(token)) => HandedOver::Done { token: Some(token) },
             Some(AcquireReply::Left(_)) => HandedOver::NotHeld,
@@ -338,16 +329,37 @@ impl Backend for Redis {
 }
 
 impl Redis {
-    fn release_args<'a>(&self, owner: &'a Owner, left: &'a str, channel: &'a str) -> [&'a str; 5] {
-        [owner.as_str(), left, keys::UNLOCK_MESSAGE, self.publish, channel]
+    /// Leaves `owner` so many holds.
+    async fn leave(
+        &self,
+        commands: &Route,
+        name: &LockName,
+        owner: &Owner,
+        left: u64,
+    ) -> Result<Released, Error> {
+        let (count, channel) = (left.to_string(), self.channel(name));
+        let args = [owner.as_str(), &count, keys::UNLOCK_MESSAGE, self.publish, &channel];
+        let (had, sent): (bool, Sent) = commands.eval(&self.scripts.release, &[name.as_str()], &args).await?;
+        Ok(match (had, left) {
+            (true, 0) => Released::Free,
+            (true, _) => Released::StillHeld,
+            // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
+            (false, 0) if sent == Sent::Twice => Released::Free,
+            (false, _) => Released::NotHeld,
+        })
     }
 
+    /// Runs a script by which an owner comes to have the lock.
     async fn acquire(
         &self,
         script: &Script,
-        keys: &[&str],
+        name: &LockName,
+        fenced: bool,
         args: &[&str],
     ) -> Result<Option<AcquireReply>, Error> {
+        let token = fenced.then(|| keys::token(name.as_str()));
+        let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
+        let keys = &keys[..1 + usize::from(fenced)];
         let Some((commands, wait)) = &self.acquisitions else {
             return Ok(self.commands.eval(script, keys, args).await?.0);
         };
@@ -359,17 +371,6 @@ impl Redis {
             commands.check(*wait, replicas)?;
         }
         Ok(reply)
-    }
-}
-
-/// What `release.lua` returned, whether the owner had it, and how often it was sent.
-fn released((had, sent): (bool, Sent), left: u64) -> Released {
-    match (had, left) {
-        (true, 0) => Released::Free,
-        (true, _) => Released::StillHeld,
-        // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
-        (false, 0) if sent == Sent::Twice => Released::Free,
-        (false, _) => Released::NotHeld,
     }
 }
 

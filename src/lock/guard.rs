@@ -71,11 +71,7 @@ impl<B: Backend> Guard<B> {
 
     /// How long the lease lasts if nobody renews it, as far as this process knows; zero if the hold is lost.
     pub fn remaining(&self) -> Duration {
-        let now = self.shared.client.backend.runtime().now();
-        if self.hold.lost_at(now).is_some() {
-            return Duration::ZERO;
-        }
-        self.hold.deadline().map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now))
+        self.hold.left_at(self.shared.client.backend.runtime().now()).unwrap_or(Duration::ZERO)
     }
 
     /// Waits until the hold is lost, and says why.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::runtime::Runtime;
 use crate::sync::{Event, Mutex};
@@ -109,7 +109,7 @@ impl Hold {
         outcome
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<Instant> {
         self.state.lock().deadline
     }
 
@@ -149,6 +149,14 @@ impl Hold {
     /// Why the hold is over at `now`, as far as is known here.
     pub(super) fn lost_at(&self, now: Instant) -> Option<Lost> {
         self.change(|state| self.look(state, now))
+    }
+
+    /// How long the lease lasts from `now` if nobody renews it; `None` if the hold is over.
+    pub(super) fn left_at(&self, now: Instant) -> Option<Duration> {
+        if self.lost_at(now).is_some() {
+            return None;
+        }
+        Some(self.deadline().map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now)))
     }
 
     /// Waits until the hold is over.

@@ -113,7 +113,7 @@ impl<B: Backend> Shared<B> {
             Ok(HandedOver::NotHeld) => Err(self.lost(hold)),
             Ok(HandedOver::Unsupported) => {
                 chosen.reopen();
-                self.leave(owner, turn, 0).await
+                self.give_back(hold, true, turn).await
             }
             // The chosen one finds out for itself whether it has the lock: its next attempt counts once. Only, it may be gone.
             Err(error) if backend.may_have_run(&error) => {
@@ -125,7 +125,7 @@ impl<B: Backend> Shared<B> {
             // A server that refuses this may still let the lock go.
             Err(_did_not_run) => {
                 drop(chosen);
-                self.leave(owner, turn, 0).await
+                self.give_back(hold, true, turn).await
             }
         }
     }

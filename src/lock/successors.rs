@@ -30,6 +30,7 @@ use super::hold::Hold;
 use super::holds::Turn;
 use super::name::LockName;
 use super::owner::Owner;
+use super::told::told;
 
 /// All of a client's.
 pub(super) struct Successors<B: Backend> {
@@ -75,16 +76,21 @@ impl<B: Backend> Place<B> {
         self.told.notify(usize::MAX);
     }
 
+    /// Goes on from being open. False if it is not.
+    fn leave_open(&self, next: State<B>) -> bool {
+        let mut state = self.state.lock();
+        let open = matches!(*state, State::Open);
+        if open {
+            *state = next;
+        }
+        open
+    }
+
     /// Whoever sleeps here need not wait for anybody.
     fn tell_to_try(&self) {
-        {
-            let mut state = self.state.lock();
-            if !matches!(*state, State::Open) {
-                return;
-            }
-            *state = State::Refused;
+        if self.leave_open(State::Refused) {
+            self.told.notify(usize::MAX);
         }
-        self.told.notify(usize::MAX);
     }
 
     fn is_decided(&self) -> bool {
@@ -118,14 +124,7 @@ impl<B: Backend> Successors<B> {
         let place = self.first(name)?;
         // Another task of its owner may be at it, or inside already: then this one has to ask. That task may also be the caller.
         let turn = place.claim.owner().try_turn(name).filter(|turn| turn.holds() == 0)?;
-        {
-            let mut state = place.state.lock();
-            if !matches!(*state, State::Open) {
-                return None;
-            }
-            *state = State::Chosen;
-        }
-        Some(Chosen { place, turn: Some(turn), decided: false })
+        place.leave_open(State::Chosen).then(|| Chosen { place, turn: Some(turn), decided: false })
     }
 
     /// Whether anybody stands in line for `name`.
@@ -197,10 +196,7 @@ impl<B: Backend> Successors<B> {
     /// that is told by a message, or by being handed the lock.
     pub(super) fn taken_for(&self, name: &LockName, asking: &Owner, now: Instant) -> Option<Duration> {
         let holder = self.lines.lock().by_name.get(name)?.holder.clone()?;
-        if holder.key.owner == *asking || holder.lost_at(now).is_some() {
-            return None;
-        }
-        Some(holder.deadline().map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now)))
+        if holder.key.owner == *asking { None } else { holder.left_at(now) }
     }
 }
 
@@ -241,30 +237,14 @@ impl<B: Backend> Successor<B> {
 
     /// Waits until the lock has been handed over, or until that was tried and came to nothing.
     pub(super) async fn told(&self) {
-        while !self.place.is_decided() {
-            let told = self.place.told.listen();
-            // After we listen, so that what is decided now is either seen here or told.
-            if !self.place.is_decided() {
-                told.await;
-            }
-        }
+        told(&self.place.told, || self.place.is_decided().then_some(())).await;
     }
 
     /// From now on the lock is not handed to this one any more. The guard, if it has been; who is chosen just now waits to see.
     ///
     /// Dropping the future changes nothing.
     pub(super) async fn close(&self) -> Option<Guard<B>> {
-        let guard = loop {
-            if let Some(closed) = self.place.try_close() {
-                break closed;
-            }
-            let told = self.place.told.listen();
-            // As in `told`.
-            if let Some(closed) = self.place.try_close() {
-                break closed;
-            }
-            told.await;
-        };
+        let guard = told(&self.place.told, || self.place.try_close()).await;
         if guard.is_some() {
             self.place.shared.counters.acquisitions.add_one();
         }

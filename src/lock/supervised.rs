@@ -8,6 +8,7 @@ use crate::runtime::Runtime;
 use crate::sync::{Event, Mutex};
 
 use super::span;
+use super::told::told;
 
 /// Runs `work` as a task of its own, and waits for what it comes to.
 ///
@@ -24,17 +25,7 @@ pub(super) async fn supervised<R: Runtime, T: Send + 'static>(
         let outcome = work.await;
         supervisor.tell(Outcome::Is(outcome));
     }));
-    loop {
-        if let Some(outcome) = slot.take() {
-            return outcome;
-        }
-        let told = slot.told.listen();
-        // After we listen, so that an outcome that comes now is either seen here or told.
-        if let Some(outcome) = slot.take() {
-            return outcome;
-        }
-        told.await;
-    }
+    told(&slot.told, || slot.take()).await
 }
 
 struct Slot<T> {

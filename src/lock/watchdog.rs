@@ -86,7 +86,7 @@ impl<B: Backend> Inner<B> {
     pub(super) fn watch(self: &Arc<Self>, hold: Arc<Hold>) -> WatchId {
         let (now, lease) = (self.backend.runtime().now(), self.watchdog_timeout);
         // The lease began before the command was sent: what the reply took is over already.
-        let left = hold.deadline().map_or(lease, |deadline| deadline.saturating_duration_since(now));
+        let left = hold.left_at(now).unwrap_or(Duration::ZERO).min(lease);
         let due = now + left.saturating_sub(lease / 3 * 2);
         let (number, start, sooner) = {
             let mut watched = self.watchdog.watched.lock();

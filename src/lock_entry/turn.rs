@@ -7,31 +7,19 @@ use std::fmt;
 
 use crate::semaphore::{AsyncSemaphore, SemaphorePermit};
 
-pub(super) struct Turns {
-    /// One permit: the turn.
-    line: AsyncSemaphore,
-}
-
-impl Turns {
-    pub(super) fn new() -> Self {
-        Self { line: AsyncSemaphore::new(1) }
-    }
-
-    pub(super) async fn take(&self) -> Turn<'_> {
-        Turn { _permit: self.line.acquire().await.expect("this line is never closed") }
-    }
-
-    pub(super) fn waiters(&self) -> usize {
-        self.line.waiters()
-    }
-}
-
 /// The turn to compete for what an entry is about; made by [`LockEntry::turn`](crate::LockEntry::turn).
 ///
 /// Dropping it gives it to the next in line.
 #[must_use = "dropping a turn gives it to the next in line"]
 pub struct Turn<'a> {
     _permit: SemaphorePermit<'a>,
+}
+
+impl<'a> Turn<'a> {
+    /// `line`: of one permit, the turn.
+    pub(super) async fn take(line: &'a AsyncSemaphore) -> Self {
+        Self { _permit: line.acquire().await.expect("this line is never closed") }
+    }
 }
 
 impl fmt::Debug for Turn<'_> {

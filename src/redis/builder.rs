@@ -157,7 +157,7 @@ impl RedisBuilder {
         let commands = |timeouts| Commands::new(server.clone(), timeouts, runtime.clone());
         let acquisitions = self.wait.map(|wait| {
             let response = self.timeouts.response + wait.timeout;
-            (Arc::new(commands(Timeouts { response, ..self.timeouts })), wait)
+            (commands(Timeouts { response, ..self.timeouts }), wait)
         });
         let commands = commands(self.timeouts);
         commands.connect().await?;

@@ -26,6 +26,7 @@ use crate::runtime::Runtime;
 
 use self::address::Address;
 use self::node::{Common, Node};
+use super::back_off::BackOff;
 use super::builder::RedisBuilder;
 use super::commands::{Request, Sent, Way};
 use super::error::{Error, ErrorKind};
@@ -167,7 +168,7 @@ impl Cluster {
         request: Request<'_>,
     ) -> Result<(T, Sent), Failed> {
         let slot = slot::slot(&request.key());
-        let (mut back_off, mut redirects) = (BACK_OFF.0, 0);
+        let (mut back_off, mut redirects) = (BackOff::new(BACK_OFF.0, BACK_OFF.1), 0);
         // What was met when the first reply was lost: whatever comes after it, the command may have run.
         let mut lost: Option<Error> = None;
         let mut named: Option<Hop> = None;
@@ -209,8 +210,7 @@ impl Cluster {
                 }
                 Miss::Apart(failure) => failure,
             };
-            let again_at = self.runtime.now() + back_off;
-            back_off = (back_off * 2).min(BACK_OFF.1);
+            let again_at = self.runtime.now() + back_off.next();
             if again_at >= terms.deadline {
                 return Err(Failed::Otherwise(lost.unwrap_or(failure)));
             }

@@ -17,7 +17,7 @@ use ::redis::{
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
-use super::error::Error;
+use super::error::{Error, is_broken};
 use super::given_up::{GivenUp, Session};
 use super::replicas::{Replicated, Wait};
 use super::scripts::Script;
@@ -337,7 +337,7 @@ impl Commands {
         if let Err(error) = &reply {
             // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
             // kept would let every later command wait as long.
-            if error.is_io_error() || error.is_unrecoverable_error() {
+            if is_broken(error) {
                 drop_connection(&self.current, self.server.given_up(), attempt);
             }
         }

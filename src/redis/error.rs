@@ -10,6 +10,8 @@ use std::fmt;
 
 use ::redis::{Cmd, ErrorKind as Kind, RedisError};
 
+#[cfg(feature = "sentinel")]
+pub(super) use self::advice::said_in_script;
 use self::advice::{advice, quote};
 
 /// What went wrong between here and the server.
@@ -158,6 +160,11 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
+}
+
+/// Whether what was met is the end of the connection.
+pub(super) fn is_broken(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_unrecoverable_error()
 }
 
 impl fmt::Display for Error {

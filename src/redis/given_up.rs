@@ -7,6 +7,8 @@ use ::redis::aio::MultiplexedConnection;
 
 use crate::sync::Mutex;
 
+use super::error::is_broken;
+
 /// Connections to one server that were given up. Nothing is to be sent to it before they have [ended](Self::end): a release that
 /// nobody waits for any more must not come when its owner has the lock anew.
 #[derive(Clone, Default)]
@@ -62,9 +64,4 @@ impl Session {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether the connection is of no use any more.
-fn is_broken(error: &RedisError) -> bool {
-    error.is_io_error() || error.is_unrecoverable_error()
 }

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::sync::Mutex;
 
-use super::error::Error;
+use super::error::{Error, said_in_script};
 use super::standing::{Address, Standing};
 use super::tokio_runtime::TokioRuntime;
 
@@ -276,11 +276,9 @@ fn is_no_master(refusal: &RedisError) -> bool {
         refusal.kind(),
         Kind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading)
     );
-    // Before 7.0 the word stands in the middle when a script met the refusal.
     let in_script = || {
-        let said = refusal.detail().unwrap_or_default();
         matches!(refusal.kind(), Kind::Server(_) | Kind::Extension)
-            && said.split(' ').any(|word| WORDS.contains(&word.trim_start_matches('-')))
+            && WORDS.iter().any(|word| said_in_script(refusal, word))
     };
     by_kind || in_script()
 }

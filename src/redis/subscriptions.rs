@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::transport::SubscribeError;
 
+use super::back_off::BackOff;
 #[cfg(feature = "cluster")]
 use super::cluster::{self, Nodes};
 use super::error::Error;
@@ -23,8 +24,6 @@ use super::wanted::Wanted;
 /// A silently cut link is noticed after one of these, and the heartbeat's own time limit.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 pub(super) const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(800);
-/// How long to wait before connecting again: doubled after each failure, from the one to the other.
-pub(super) const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// Channels to a SUBSCRIBE, so that one command does not hold up the server.
 pub(super) const CHUNK: usize = 500;
 
@@ -75,7 +74,7 @@ impl Source {
 
 /// Keeps the server's subscriptions as `wanted`, through every loss of the connection, until the transport is dropped.
 pub(super) async fn supervise(source: Source, timeouts: Timeouts, wanted: Arc<Wanted>, mut changes: Changes) {
-    let mut back_off = BACK_OFF.0;
+    let mut back_off = BackOff::to_reconnect();
     // Whether inboxes may have missed messages: not before the first connection.
     let mut lost_some = false;
     loop {
@@ -86,7 +85,7 @@ pub(super) async fn supervise(source: Source, timeouts: Timeouts, wanted: Arc<Wa
             && source.greet(&mut line.connection).await.is_ok()
             && line.subscribe_all(lost_some).await.is_ok()
         {
-            back_off = BACK_OFF.0;
+            back_off.reset();
             if lost_some {
                 line.server.reconnects().add_one();
                 event!(DEBUG, channels = line.subscribed.len(), "subscriptions are back");
@@ -98,8 +97,7 @@ pub(super) async fn supervise(source: Source, timeouts: Timeouts, wanted: Arc<Wa
             wanted.all_fall();
             event!(WARN, channels = line.subscribed.len(), "connection for subscriptions lost");
         }
-        let next_try = tokio::time::Instant::now() + back_off;
-        back_off = (back_off * 2).min(BACK_OFF.1);
+        let next_try = tokio::time::Instant::now() + back_off.next();
         let next_try = async {
             tokio::select! {
                 () = sleep_until(next_try) => {}

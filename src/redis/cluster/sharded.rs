@@ -6,12 +6,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::super::subscriptions::{BACK_OFF, HEARTBEAT};
+use super::super::back_off::BackOff;
+use super::super::subscriptions::HEARTBEAT;
 use super::super::timeouts::Timeouts;
 use super::super::transport::Changes;
 use super::super::wanted::Wanted;
@@ -37,7 +37,7 @@ pub(crate) async fn supervise(
         placed: HashMap::new(),
         astray: HashSet::new(),
         next_try: Instant::now(),
-        back_off: BACK_OFF.0,
+        back_off: BackOff::to_reconnect(),
         line_numbers: 0,
     };
     let mut look_around = interval(HEARTBEAT);
@@ -70,7 +70,7 @@ struct Shards {
     astray: HashSet<Arc<str>>,
     /// When to look for somebody, if there are any.
     next_try: Instant,
-    back_off: Duration,
+    back_off: BackOff,
     line_numbers: u64,
 }
 
@@ -137,8 +137,7 @@ impl Shards {
     fn lose(&mut self, channel: Arc<str>) {
         self.wanted.falls(&channel);
         if self.astray.is_empty() {
-            self.next_try = Instant::now() + self.back_off;
-            self.back_off = (self.back_off * 2).min(BACK_OFF.1);
+            self.next_try = Instant::now() + self.back_off.next();
             self.nodes.refresh_soon(None);
         }
         self.astray.insert(channel);
@@ -156,7 +155,7 @@ impl Shards {
         match news {
             News::Up => {
                 if self.astray.is_empty() {
-                    self.back_off = BACK_OFF.0;
+                    self.back_off.reset();
                 }
             }
             News::Gone { node, channel } => {

@@ -43,11 +43,13 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     let code = error.code().unwrap_or_default();
     let by_code = BY_CODE.iter().find(|(word, _)| *word == code);
     let by_phrase = || BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase));
-    // Before 7.0 the word stands in the middle when a script met the error.
-    let by_word = || {
-        BY_CODE.iter().find(|(word, _)| detail.split(' ').any(|said| said.trim_start_matches('-') == *word))
-    };
+    let by_word = || BY_CODE.iter().find(|(word, _)| said_in_script(error, word));
     by_code.or_else(by_phrase).or_else(by_word).map(|(_, advice)| *advice)
+}
+
+/// Whether a script met the error that begins with `word`: before 7.0 the word stands in the middle of the reply.
+pub(in super::super) fn said_in_script(error: &RedisError, word: &str) -> bool {
+    error.detail().is_some_and(|detail| detail.split(' ').any(|said| said.trim_start_matches('-') == word))
 }
 
 /// A command's name and the first of its keys. A refusal does not say which key it means.

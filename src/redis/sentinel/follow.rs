@@ -9,22 +9,21 @@ use ::redis::{ErrorKind as Kind, Msg, PushInfo, PushKind, RedisError};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::super::back_off::BackOff;
 use super::{Shared, address};
 
 /// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new host and port.
 const SWITCHED: &str = "+switch-master";
 /// How often the Sentinel is asked all the same: it may have been told what we were not, and the link may be cut in silence.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How long to wait when no Sentinel can be followed: doubled each time, from the one to the other.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Follows one Sentinel, and when it is gone another, for ever.
 pub(super) async fn follow(shared: Arc<Shared>) {
-    let mut back_off = BACK_OFF.0;
+    let mut back_off = BackOff::to_reconnect();
     loop {
         for sentinel in shared.in_turn() {
             let Ok(mut line) = Line::connect(&shared, sentinel).await else { continue };
-            back_off = BACK_OFF.0;
+            back_off.reset();
             let Err(_error) = line.listen().await else { break };
             event!(
                 WARN,
@@ -33,8 +32,7 @@ pub(super) async fn follow(shared: Arc<Shared>) {
                 "Sentinel lost"
             );
         }
-        sleep(back_off).await;
-        back_off = (back_off * 2).min(BACK_OFF.1);
+        sleep(back_off.next()).await;
     }
 }
 
