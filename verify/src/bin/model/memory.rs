@@ -1,0 +1,325 @@
+//! [`Memory`]: the words that the threads share, and what has to be true of them at every step.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::violation::Violation;
+
+/// How many nodes a program can publish: one for each acquisition and each lowering.
+pub(crate) const MAX_NODES: usize = 10;
+
+/// A node, by its place in the order of publication. Nodes are never reused here.
+pub(crate) type NodeId = u8;
+
+/// Permits ever credited or consumed.
+pub(crate) type Permits = i8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum State {
+    Waiting {
+        need: Permits,
+        debt: Permits,
+    },
+    /// Final.
+    Granted {
+        consumed: Permits,
+    },
+    /// Cancelled or closed; final.
+    Void {
+        consumed: Permits,
+    },
+}
+
+impl State {
+    pub(crate) fn is_final(self) -> bool {
+        !matches!(self, State::Waiting { .. })
+    }
+
+    /// What the node has consumed for ever. A debt counts from the moment it is added.
+    pub(crate) fn consumed(self) -> Permits {
+        match self {
+            State::Waiting { debt, .. } => debt,
+            State::Granted { consumed } | State::Void { consumed } => consumed,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Link {
+    /// The node published before it.
+    Prev(NodeId),
+    /// All nodes before it are final and have consumed this.
+    Offset(Permits),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Node {
+    pub(crate) state: State,
+    pub(crate) link: Link,
+    pub(crate) next: Option<NodeId>,
+}
+
+impl Node {
+    pub(crate) fn new(state: State, link: Link) -> Self {
+        Node { state, link, next: None }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Kind {
+    /// So many permits have ever been consumed, and nobody is queued.
+    Free(Permits),
+    /// This node is the queue's tail.
+    Queued(NodeId),
+}
+
+/// The word E.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct E {
+    pub(crate) kind: Kind,
+    pub(crate) closed: bool,
+}
+
+impl E {
+    pub(crate) fn open(kind: Kind) -> Self {
+        E { kind, closed: false }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) s: Permits,
+    pub(crate) e: E,
+    pub(crate) front: Permits,
+    pub(crate) done: Option<NodeId>,
+    published: u8,
+    nodes: [Node; MAX_NODES],
+}
+
+impl Memory {
+    pub(crate) fn new(permits: Permits) -> Self {
+        let unused = Node::new(State::Void { consumed: 0 }, Link::Offset(0));
+        Memory {
+            s: permits,
+            e: E::open(Kind::Free(0)),
+            front: 0,
+            done: None,
+            published: 0,
+            nodes: [unused; MAX_NODES],
+        }
+    }
+
+    pub(crate) fn node(&self, node: NodeId) -> &Node {
+        &self.nodes[usize::from(node)]
+    }
+
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes[..usize::from(self.published)]
+    }
+
+    /// compare_exchange on E.
+    pub(crate) fn cas_e(&mut self, old: E, new: Kind) -> bool {
+        if self.e != old {
+            return false;
+        }
+        self.e.kind = new;
+        true
+    }
+
+    /// compare_exchange on E that publishes a node, written completely before.
+    pub(crate) fn publish(&mut self, old: E, node: Node) -> Option<NodeId> {
+        if self.e != old {
+            return None;
+        }
+        Some(self.push(node))
+    }
+
+    /// Makes `node` the tail, whatever E is.
+    pub(crate) fn push(&mut self, node: Node) -> NodeId {
+        let id = self.published;
+        self.nodes[usize::from(id)] = node;
+        self.published += 1;
+        self.e.kind = Kind::Queued(id);
+        id
+    }
+
+    /// compare_exchange on a node's state.
+    pub(crate) fn cas_state(&mut self, node: NodeId, old: State, new: State) -> bool {
+        let state = &mut self.nodes[usize::from(node)].state;
+        if *state != old {
+            return false;
+        }
+        *state = new;
+        true
+    }
+
+    /// A store to a node's state; only mutants have it.
+    pub(crate) fn store_state(&mut self, node: NodeId, new: State) {
+        self.nodes[usize::from(node)].state = new;
+    }
+
+    pub(crate) fn store_next(&mut self, node: NodeId, next: NodeId) {
+        self.nodes[usize::from(node)].next = Some(next);
+    }
+
+    pub(crate) fn store_offset(&mut self, node: NodeId, offset: Permits) {
+        self.nodes[usize::from(node)].link = Link::Offset(offset);
+    }
+
+    /// What all nodes before `node` have consumed, debts included. True even where its link is still the one to its
+    /// predecessor.
+    pub(crate) fn offset(&self, node: NodeId) -> Permits {
+        match self.node(node).link {
+            Link::Offset(offset) => offset,
+            Link::Prev(prev) => self.offset(prev) + self.node(prev).state.consumed(),
+        }
+    }
+
+    /// What is consumed by now, debts included.
+    pub(crate) fn consumed(&self) -> Permits {
+        match self.e.kind {
+            Kind::Free(consumed) => consumed,
+            Kind::Queued(tail) => self.offset(tail) + self.node(tail).state.consumed(),
+        }
+    }
+
+    fn all_final_to(&self, node: NodeId) -> bool {
+        self.nodes[..=usize::from(node)].iter().all(|node| node.state.is_final())
+    }
+
+    fn all_final_before(&self, node: NodeId) -> bool {
+        self.nodes[..usize::from(node)].iter().all(|node| node.state.is_final())
+    }
+
+    /// What must be true of a step from `before` to this.
+    pub(crate) fn check_step(&self, before: &Memory) -> Result<(), Violation> {
+        let broken = |what| Err(Violation::Invariant(what));
+        if self.s < before.s {
+            return broken("S has fallen");
+        }
+        if self.consumed() < before.consumed() {
+            return broken("what is consumed has fallen");
+        }
+        if before.e.closed && !self.e.closed {
+            return broken("E is open again");
+        }
+        if self.front != before.front && self.front > self.consumed() {
+            return broken("front is above what is consumed");
+        }
+        if let Some(done) = self.done
+            && self.done != before.done
+            && !self.all_final_to(done)
+        {
+            return broken("done is not final, or a node before it is not");
+        }
+        for id in 0..self.published {
+            let (old, new) = (before.node(id), self.node(id));
+            if id >= before.published {
+                if let State::Granted { .. } = new.state {
+                    // A node that passes through.
+                    if !self.all_final_before(id) {
+                        return broken("a node passed through a queue with waiters");
+                    }
+                }
+                continue;
+            }
+            if old == new {
+                continue;
+            }
+            if old.state.is_final() && old.state != new.state {
+                return broken("a final state has changed");
+            }
+            if let State::Granted { .. } = new.state
+                && !old.state.is_final()
+            {
+                if !self.all_final_before(id) {
+                    return broken("a node was granted before one that is older");
+                }
+                if self.offset(id) + new.state.consumed() > self.s {
+                    return Err(Violation::OverAdmission);
+                }
+            }
+            if old.next.is_some() && old.next != new.next {
+                return broken("next has changed");
+            }
+            if let Some(next) = new.next
+                && next != id + 1
+            {
+                return broken("next is not the node published next");
+            }
+            match (old.link, new.link) {
+                (old, new) if old == new => {}
+                (Link::Prev(prev), Link::Offset(offset)) => {
+                    if !self.all_final_to(prev) {
+                        return broken("an offset was stored while a node before it was not final");
+                    }
+                    if offset != before.offset(id) {
+                        return broken("an offset is not what the nodes before it have consumed");
+                    }
+                }
+                _ => return broken("an offset has changed"),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Hash for Memory {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (self.s, self.e, self.front, self.done, self.published).hash(hasher);
+        for node in self.nodes() {
+            node.hash(hasher);
+        }
+    }
+}
+
+impl fmt::Display for E {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Free(consumed) => write!(f, "FREE({consumed})")?,
+            Kind::Queued(tail) => write!(f, "QUEUED(#{tail})")?,
+        }
+        if self.closed { f.write_str("+CLOSED") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for E {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            State::Waiting { need, debt: 0 } => write!(f, "Waiting({need})"),
+            State::Waiting { need, debt } => write!(f, "Waiting({need}, debt {debt})"),
+            State::Granted { consumed } => write!(f, "Granted({consumed})"),
+            State::Void { consumed } => write!(f, "Void({consumed})"),
+        }
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.state)?;
+        match self.link {
+            Link::Prev(prev) => write!(f, " prev #{prev}")?,
+            Link::Offset(offset) => write!(f, " @{offset}")?,
+        }
+        if let Some(next) = self.next { write!(f, " next #{next}") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "S={} E={} front={}", self.s, self.e, self.front)?;
+        if let Some(done) = self.done {
+            write!(f, " done=#{done}")?;
+        }
+        for (id, node) in self.nodes().iter().enumerate() {
+            write!(f, " | #{id} {node}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! Mutants: the algorithm with one thing missing or wrong. A check that passes says something only if it can fail, so the run fails
+//! unless each mutant is found out, by a small program and in the way that is written down here. The checks of the memory
+//! ([`Memory::check_step`](crate::memory::Memory::check_step)) have no say in that: only what the threads see counts.
+//!
+//! [`SPARE`] are changes that no program has found out yet. They say which parts of the algorithm are not needed for what is checked
+//! here, under sequential consistency, and are no part of the run.
+
+use clap::ValueEnum;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Mutant {
+    NoLook,
+    LookReturnsAtOnce,
+    GrantedPollDoesNotSettle,
+    ClosedPollDoesNotSettle,
+    ClosedDoesNotSettle,
+    GrantDoesNotReadE,
+    GrantIsAStore,
+    GrantForgetsDebt,
+    BlockedIsPassedOver,
+    TakeIsAStore,
+    EnqueueIsAStore,
+    NullNextIsTheEnd,
+    FrontTooHigh,
+    FrontTooHighWhenSettled,
+    DoneIsTheBlockedNode,
+    ReleaseDoesNotSettle,
+    CancelDoesNotLook,
+    CancelOfClosedDoesNotSettle,
+    CancelLosesDebt,
+    CloseLosesDebt,
+    CloseIsAStore,
+    LowerDecreasesS,
+    DebtIsAStore,
+    AvailableReadsEOnce,
+    NotifyReadsEOnce,
+    NotifyAddsBlindly,
+
+    TailReadsEOnce,
+    BlockedReadsSOnce,
+    LookIgnoresClosed,
+    LookReadsSAfterE,
+    AcquireReadsFrontAfterE,
+    CancelOfOneDoesNotLook,
+    HintsAreNeverStored,
+}
+
+/// A mutant and how it is found out.
+pub(crate) struct Kill {
+    pub(crate) mutant: Mutant,
+    /// What is missing or wrong.
+    pub(crate) what: &'static str,
+    pub(crate) program: &'static str,
+    pub(crate) permits: i8,
+    /// The name of the [`Violation`](crate::violation::Violation).
+    pub(crate) expected: &'static str,
+}
+
+const fn kill(
+    mutant: Mutant,
+    what: &'static str,
+    program: &'static str,
+    permits: i8,
+    expected: &'static str,
+) -> Kill {
+    Kill { mutant, what, program, permits, expected }
+}
+
+const LOST: &str = "lost wake-up";
+const ORDER: &str = "not linearizable";
+const TOO_MANY: &str = "over-admission";
+const COUNT: &str = "conservation";
+const LOOP: &str = "livelock";
+
+pub(crate) const MUTANTS: &[Kill] = {
+    use Mutant::*;
+    &[
+        kill(NoLook, "a waiter does not look at S after publishing its node", "c2 | w1", 1, LOST),
+        kill(
+            LookReturnsAtOnce,
+            "LOOK returns without settling if the node is final",
+            "a2 | w1 | w1",
+            0,
+            LOST,
+        ),
+        kill(GrantedPollDoesNotSettle, "a poll that finds Granted does not settle", "a2 | w1 | w1", 0, LOST),
+        kill(ClosedPollDoesNotSettle, "a poll that finds Void does not settle", "x | w1 | w1", 0, LOST),
+        kill(ClosedDoesNotSettle, "an acquisition that reads CLOSED does not settle", "x | w1 | w1", 0, LOST),
+        kill(GrantDoesNotReadE, "E is not read again between S and a grant", "x | w2 | w1", 1, ORDER),
+        kill(GrantIsAStore, "a grant is a store", "c2 | c1", 1, COUNT),
+        kill(GrantForgetsDebt, "a grant consumes the need without the debt", "l1 a2 | w1", 0, COUNT),
+        kill(BlockedIsPassedOver, "waiters behind the blocked one are granted", "w2 | w1", 1, ORDER),
+        kill(TakeIsAStore, "E is stored when permits are taken from FREE", "w1 | w1", 1, ORDER),
+        kill(EnqueueIsAStore, "E is stored when a node is enqueued", "c1 l1 | w1", 0, COUNT),
+        kill(NullNextIsTheEnd, "null in next is taken for the queue's end", "c1 l1 | w1", 0, LOOP),
+        kill(FrontTooHigh, "front counts the blocked waiter's need", "c2 | w1", 1, ORDER),
+        kill(
+            FrontTooHighWhenSettled,
+            "front is one more than what a settled queue has consumed",
+            "c2 | w1",
+            1,
+            ORDER,
+        ),
+        kill(DoneIsTheBlockedNode, "done is the blocked node", "a1 | w2", 1, LOST),
+        kill(
+            ReleaseDoesNotSettle,
+            "a release does not settle though done is not the tail",
+            "a1 | w1",
+            0,
+            LOST,
+        ),
+        kill(CancelDoesNotLook, "a cancellation does not look at S", "c2 | w1", 1, LOST),
+        kill(
+            CancelOfClosedDoesNotSettle,
+            "a cancellation that finds Void does not settle",
+            "x | c2 | w1",
+            1,
+            LOST,
+        ),
+        kill(CancelLosesDebt, "a debt is lost when its waiter cancels", "l1 | c1", 0, COUNT),
+        kill(CloseLosesDebt, "a debt is lost when its waiter is closed", "l1 x | w1", 0, COUNT),
+        kill(CloseIsAStore, "a waiter is closed by a store", "c2 x | w1", 1, COUNT),
+        kill(LowerDecreasesS, "lowering decreases S", "l1 | w1", 1, TOO_MANY),
+        kill(DebtIsAStore, "a debt is added by a store", "l1 a2 | c1", 0, COUNT),
+        kill(AvailableReadsEOnce, "available_permits does not read E again", "w1 r | v", 1, ORDER),
+        kill(NotifyReadsEOnce, "a notification does not read E again", "n | w1 | n", 0, COUNT),
+        kill(NotifyAddsBlindly, "a notification credits by an addition, not a CAS", "n | n", 0, COUNT),
+    ]
+};
+
+pub(crate) const SPARE: &[(Mutant, &str)] = {
+    use Mutant::*;
+    &[
+        (TailReadsEOnce, "settle does not read E again at the tail"),
+        (BlockedReadsSOnce, "settle does not read S again when a waiter is blocked"),
+        (LookIgnoresClosed, "LOOK does not look at CLOSED"),
+        (LookReadsSAfterE, "LOOK reads E before S"),
+        (AcquireReadsFrontAfterE, "an acquisition reads E before front"),
+        (CancelOfOneDoesNotLook, "a cancellation of one permit does not look at S"),
+        (HintsAreNeverStored, "front and done keep their first values"),
+    ]
+};

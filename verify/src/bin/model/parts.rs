@@ -1,0 +1,218 @@
+//! What a run consists of: which programs are explored, on all cores, and what is said of it.
+
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use crate::explore::{Counterexample, Model, Statistics, minimise};
+use crate::mutants::{Kill, MUTANTS, Mutant, SPARE};
+use crate::programs::{Operation, Program, alphabet, sequences};
+
+type Result = std::result::Result<(), String>;
+
+/// Of a semaphore.
+const SEMAPHORE: &str = "w1 w2 w3 c1 c2 c3 t1 t2 t3 r a1 a2 l1 l2 x v";
+/// Of a latch, where a notification means something: each acquisition is of one permit, and nothing is lowered.
+const LATCH: &str = "w1 c1 t1 r a1 x v n";
+/// For the quick run.
+const FEW: &str = "w1 w2 c1 c2 t1 r a1 a2 l1 x v";
+
+/// A program with more states is explored no further, and counted. None of those that are explored completely has as many.
+const STATES: u64 = 50_000_000;
+/// The same for those that are drawn.
+const STATES_OF_SAMPLE: u64 = 1_000_000;
+/// For counterexamples.
+const STATES_OF_SMALL: u64 = 2_000_000;
+
+/// A set of programs: so many threads with so many operations each, out of an alphabet.
+pub(crate) struct Search<'a> {
+    pub(crate) alphabet: &'a str,
+    pub(crate) threads: usize,
+    pub(crate) operations: usize,
+    /// Free at the beginning.
+    pub(crate) permits: RangeInclusive<i8>,
+}
+
+/// The default run.
+pub(crate) fn everything(seconds: f64, seed: u64) -> Result {
+    mutants()?;
+    let search = |alphabet, threads, operations, permits| Search { alphabet, threads, operations, permits };
+    let complete = [
+        ("latch, all 2 × 2", search(LATCH, 2, 2, 0..=2)),
+        ("latch, all 3 × 1", search(LATCH, 3, 1, 0..=2)),
+        ("semaphore, all 2 × 2", search(SEMAPHORE, 2, 2, 0..=3)),
+        ("semaphore, all 3 × 1", search(SEMAPHORE, 3, 1, 0..=3)),
+    ];
+    for (name, search) in complete {
+        explore(name, &search.all()?, STATES, None)?;
+    }
+    let samples = [
+        ("semaphore, some 2 × 3", search(SEMAPHORE, 2, 3, 0..=3)),
+        ("semaphore, some 3 × 2", search(SEMAPHORE, 3, 2, 0..=3)),
+        ("semaphore, some 4 × 1", search(SEMAPHORE, 4, 1, 0..=3)),
+        ("latch, some 3 × 2", search(LATCH, 3, 2, 0..=2)),
+    ];
+    let limit = Duration::from_secs_f64(seconds);
+    for (name, search) in samples {
+        explore(name, &search.sample(20_000, seed)?, STATES_OF_SAMPLE, Some(limit))?;
+    }
+    Ok(())
+}
+
+/// What belongs to the tests.
+pub(crate) fn quick() -> Result {
+    mutants()?;
+    let search = Search { alphabet: FEW, threads: 2, operations: 2, permits: 0..=2 };
+    explore("semaphore, all 2 × 2 of few operations", &search.all()?, STATES, None)?;
+    let search = Search { alphabet: LATCH, threads: 2, operations: 2, permits: 0..=1 };
+    explore("latch, all 2 × 2", &search.all()?, STATES, None)
+}
+
+/// Each mutant is found out by its program.
+pub(crate) fn mutants() -> Result {
+    for kill in MUTANTS {
+        let &Kill { mutant, what, program, permits, expected } = kill;
+        let program = Program::parse(program, permits)?;
+        let model = |mutant| Model { program: &program, mutant, invariants: false };
+        let survives = format!("{mutant:?} ({what}) is not found out by {program}");
+        let found = model(Some(mutant)).explore(STATES, &mut Statistics::default()).err().ok_or(survives)?;
+        let name = found.violation.name();
+        if name != expected {
+            return Err(format!("{mutant:?} ({what}) is found out by {program}, but as {name}"));
+        }
+        println!("{mutant:?}: {what}: {name} in {program}");
+    }
+    println!("all {} mutants are found out", MUTANTS.len());
+    Ok(())
+}
+
+/// One program.
+pub(crate) fn program(text: &str, permits: i8, mutant: Option<Mutant>, invariants: bool) -> Result {
+    let program = Program::parse(text, permits)?;
+    let mut statistics = Statistics::default();
+    let found = Model { program: &program, mutant, invariants }.explore(STATES, &mut statistics);
+    println!("{program}: {statistics}");
+    found.map_err(|found| shown(&program, mutant, invariants, &found))
+}
+
+/// Looks for a program that finds `mutant` out.
+pub(crate) fn hunt(mutant: Mutant, search: &Search<'_>, sample: Option<usize>, seed: u64) -> Result {
+    if let Some((_, what)) = SPARE.iter().find(|(spare, _)| *spare == mutant) {
+        println!("{mutant:?}: {what}: known to survive");
+    }
+    let programs = match sample {
+        Some(count) => search.sample(count, seed)?,
+        None => search.all()?,
+    };
+    let (statistics, found) = run(&programs, Some(mutant), false, STATES_OF_SMALL, None);
+    println!("{statistics}");
+    match found {
+        Some((program, found)) => Err(shown(&program, Some(mutant), false, &found)),
+        None => Ok(()),
+    }
+}
+
+impl Search<'_> {
+    fn sequences(&self) -> std::result::Result<Vec<Vec<Operation>>, String> {
+        Ok(sequences(&alphabet(self.alphabet)?, self.operations))
+    }
+
+    /// All programs; threads are told apart by nothing but what they do, so their order does not matter.
+    fn all(&self) -> std::result::Result<Vec<Program>, String> {
+        let sequences = self.sequences()?;
+        let mut chosen: Vec<Vec<usize>> = vec![Vec::new()];
+        for _ in 0..self.threads {
+            chosen = chosen
+                .iter()
+                .flat_map(|chosen| {
+                    let least = chosen.last().copied().unwrap_or(0);
+                    (least..sequences.len()).map(move |next| [chosen.as_slice(), &[next]].concat())
+                })
+                .collect();
+        }
+        Ok(chosen
+            .iter()
+            .flat_map(|chosen| self.permits.clone().map(move |permits| (chosen, permits)))
+            .map(|(chosen, permits)| Program {
+                threads: chosen.iter().map(|&index| sequences[index].clone()).collect(),
+                permits,
+            })
+            .collect())
+    }
+
+    /// `count` programs, drawn.
+    fn sample(&self, count: usize, seed: u64) -> std::result::Result<Vec<Program>, String> {
+        let sequences = self.sequences()?;
+        let mut rng = Rng::with_seed(seed);
+        let mut draw = || {
+            let threads =
+                (0..self.threads).map(|_| sequences[rng.usize(..sequences.len())].clone()).collect();
+            Program { threads, permits: rng.i8(self.permits.clone()) }
+        };
+        Ok((0..count).map(|_| draw()).collect())
+    }
+}
+
+/// Explores `programs`, and fails at the first violation.
+fn explore(name: &str, programs: &[Program], states: u64, limit: Option<Duration>) -> Result {
+    let start = Instant::now();
+    let (statistics, found) = run(programs, None, true, states, limit);
+    println!("{name}: {statistics}, {:.0} s", start.elapsed().as_secs_f64());
+    match found {
+        Some((program, found)) => Err(shown(&program, None, true, &found)),
+        None if limit.is_none() && statistics.cut_short > 0 => {
+            Err(format!("{name}: the limit of {states} states is too low for these to be complete"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Explores `programs` on all cores, until one has a violation or the time is over.
+fn run(
+    programs: &[Program],
+    mutant: Option<Mutant>,
+    invariants: bool,
+    states: u64,
+    limit: Option<Duration>,
+) -> (Statistics, Option<(Program, Counterexample)>) {
+    let start = Instant::now();
+    let next = AtomicUsize::new(0);
+    let total = Mutex::new((Statistics::default(), None));
+    let work = || {
+        let mut statistics = Statistics::default();
+        while limit.is_none_or(|limit| start.elapsed() < limit) {
+            let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+            let model = Model { program, mutant, invariants };
+            if let Err(found) = model.explore(states, &mut statistics) {
+                next.store(programs.len(), Ordering::Relaxed);
+                total.lock().expect("no thread panics with it").1 = Some((program.clone(), found));
+            }
+        }
+        total.lock().expect("no thread panics with it").0.add(&statistics);
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    total.into_inner().expect("no thread panics with it")
+}
+
+/// Prints the smallest program and the shortest way to a violation that can be found, and says what it is.
+fn shown(program: &Program, mutant: Option<Mutant>, invariants: bool, found: &Counterexample) -> String {
+    println!("{} in {program}", found.violation.name());
+    let program = minimise(program, mutant, invariants, STATES_OF_SMALL);
+    let model = Model { program: &program, mutant, invariants };
+    println!("minimised to {program}");
+    let found = model
+        .shortest(STATES_OF_SMALL as usize)
+        // Breadth first finds no cycles.
+        .or_else(|| model.explore(STATES_OF_SMALL, &mut Statistics::default()).err())
+        .expect("a minimised program has the violation");
+    model.print(&found);
+    format!("{} in {program}", found.violation)
+}

@@ -1,0 +1,248 @@
+//! `settle`: grants or closes the waiters at the front of the queue for which that is due. Any thread may, at any time.
+
+use std::fmt;
+
+use crate::machine::{At, Caller, Machine, Next, Stepped};
+use crate::memory::{E, Kind, Link, Memory, NodeId, Permits, State};
+use crate::mutants::Mutant;
+use crate::violation::Violation;
+
+/// What a walk along the queue knows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Walk {
+    s: Permits,
+    tail: NodeId,
+    closing: bool,
+    /// The last final node that was walked over.
+    last: Option<NodeId>,
+}
+
+/// The next shared access of a thread that settles. `n` is the node that the walk has come to, `off` what all before it have
+/// consumed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Settle {
+    ReadS,
+    ReadDone { s: Permits },
+    ReadE { s: Permits, done: Option<NodeId> },
+    ReadDoneLink { walk: Walk, n: NodeId },
+    BackReadLink { walk: Walk, y: NodeId },
+    BackCompleteNext { walk: Walk, y: NodeId, prev: NodeId },
+    ReadState { walk: Walk, n: NodeId, off: Permits },
+    Close { walk: Walk, n: NodeId, off: Permits, state: State },
+    ReadSAgain { walk: Walk, n: NodeId, off: Permits, state: State },
+    BlockedStoreFront { walk: Walk, n: NodeId, off: Permits, state: State },
+    BlockedStoreDone { walk: Walk, n: NodeId, state: State, done: NodeId },
+    ReadEAgain { walk: Walk, n: NodeId, off: Permits, state: State },
+    Grant { walk: Walk, n: NodeId, off: Permits, state: State },
+    AtTailReadE { walk: Walk, n: NodeId, off: Permits },
+    SettledStoreFront { e: E, tail: NodeId, end: Permits },
+    SettledStoreDone { e: E, tail: NodeId, end: Permits },
+    ReadNext { walk: Walk, n: NodeId, off: Permits },
+    ReadLink { walk: Walk, x: NodeId, off: Permits },
+    StoreOffset { walk: Walk, x: NodeId, off: Permits },
+}
+
+/// What `settle` returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Free,
+    /// `node` waits in `state`, and `s` does not cover it.
+    Blocked {
+        tail: NodeId,
+        node: NodeId,
+        state: State,
+        s: Permits,
+    },
+    /// All nodes are final.
+    Settled {
+        e: E,
+        tail: NodeId,
+        end: Permits,
+    },
+}
+
+impl fmt::Debug for Walk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Walk { s, tail, closing, last } = self;
+        write!(f, "s={s} t=#{tail}")?;
+        if *closing {
+            f.write_str(" closing")?;
+        }
+        if let Some(last) = last { write!(f, " last=#{last}") } else { Ok(()) }
+    }
+}
+
+impl Settle {
+    /// Whether the next access reads what cannot change any more: the state of a final node, an offset, a `next` that is set.
+    pub(crate) fn reads_a_constant(self, memory: &Memory) -> bool {
+        match self {
+            Settle::ReadState { n, .. } => memory.node(n).state.is_final(),
+            Settle::ReadDoneLink { n: node, .. }
+            | Settle::BackReadLink { y: node, .. }
+            | Settle::ReadLink { x: node, .. } => matches!(memory.node(node).link, Link::Offset(_)),
+            Settle::ReadNext { n, .. } => memory.node(n).next.is_some(),
+            _ => false,
+        }
+    }
+}
+
+impl Machine<'_> {
+    pub(crate) fn settle_access(&mut self, settle: Settle, caller: Caller) -> Stepped {
+        let go = |settle| Ok(Next::At(At::Settle(settle, caller)));
+        match settle {
+            Settle::ReadS => go(Settle::ReadDone { s: self.memory.s }),
+            Settle::ReadDone { s } => go(Settle::ReadE { s, done: self.memory.done }),
+            Settle::ReadE { s, done } => {
+                let E { kind, closed: closing } = self.memory.e;
+                let Kind::Queued(tail) = kind else { return self.settled(Outcome::Free, caller) };
+                let walk = Walk { s, tail, closing, last: None };
+                go(match done {
+                    Some(n) => Settle::ReadDoneLink { walk, n },
+                    None => Settle::BackReadLink { walk, y: tail },
+                })
+            }
+            Settle::ReadDoneLink { walk, n } => match self.memory.node(n).link {
+                Link::Offset(off) => go(Settle::ReadState { walk, n, off }),
+                Link::Prev(_) => Err(Violation::Invariant("done has no offset")),
+            },
+
+            // WALK_BACK
+            Settle::BackReadLink { walk, y } => match self.memory.node(y).link {
+                Link::Offset(off) => go(Settle::ReadState { walk, n: y, off }),
+                Link::Prev(prev) => go(Settle::BackCompleteNext { walk, y, prev }),
+            },
+            Settle::BackCompleteNext { walk, y, prev } => {
+                if self.memory.node(prev).next.is_none() {
+                    self.memory.store_next(prev, y);
+                }
+                go(Settle::BackReadLink { walk, y: prev })
+            }
+
+            // N
+            Settle::ReadState { walk, n, off } => {
+                let state = self.memory.node(n).state;
+                let State::Waiting { need, debt } = state else {
+                    let off = off + state.consumed();
+                    let walk = Walk { last: Some(n), ..walk };
+                    return go(if n == walk.tail {
+                        Settle::AtTailReadE { walk, n, off }
+                    } else {
+                        Settle::ReadNext { walk, n, off }
+                    });
+                };
+                go(if walk.closing {
+                    Settle::Close { walk, n, off, state }
+                } else if walk.s - off < need + debt
+                    && self.has(Mutant::BlockedIsPassedOver)
+                    && n != walk.tail
+                {
+                    Settle::ReadNext { walk, n, off }
+                } else if walk.s - off < need + debt {
+                    if self.has(Mutant::BlockedReadsSOnce) {
+                        Settle::BlockedStoreFront { walk, n, off, state }
+                    } else {
+                        Settle::ReadSAgain { walk, n, off, state }
+                    }
+                } else if self.has(Mutant::GrantDoesNotReadE) {
+                    Settle::Grant { walk, n, off, state }
+                } else {
+                    Settle::ReadEAgain { walk, n, off, state }
+                })
+            }
+            Settle::Close { walk, n, off, state } => {
+                let consumed = if self.has(Mutant::CloseLosesDebt) { 0 } else { state.consumed() };
+                let void = State::Void { consumed };
+                if self.has(Mutant::CloseIsAStore) {
+                    self.memory.store_state(n, void);
+                } else {
+                    self.memory.cas_state(n, state, void);
+                }
+                go(Settle::ReadState { walk, n, off })
+            }
+            Settle::ReadSAgain { walk, n, off, state } => {
+                let s = self.memory.s;
+                if s != walk.s {
+                    return go(Settle::ReadState { walk: Walk { s, ..walk }, n, off });
+                }
+                go(Settle::BlockedStoreFront { walk, n, off, state })
+            }
+            Settle::BlockedStoreFront { walk, n, off, state } => {
+                let State::Waiting { need, .. } = state else { unreachable!("a blocked node waits") };
+                self.store_front(if self.has(Mutant::FrontTooHigh) { off + need } else { off });
+                let done = if self.has(Mutant::DoneIsTheBlockedNode) { Some(n) } else { walk.last };
+                match done {
+                    Some(done) => go(Settle::BlockedStoreDone { walk, n, state, done }),
+                    None => {
+                        self.settled(Outcome::Blocked { tail: walk.tail, node: n, state, s: walk.s }, caller)
+                    }
+                }
+            }
+            Settle::BlockedStoreDone { walk, n, state, done } => {
+                self.store_done(done);
+                self.settled(Outcome::Blocked { tail: walk.tail, node: n, state, s: walk.s }, caller)
+            }
+            Settle::ReadEAgain { walk, n, off, state } => {
+                if self.memory.e.closed {
+                    let walk = Walk { closing: true, ..walk };
+                    return go(Settle::ReadState { walk, n, off });
+                }
+                go(Settle::Grant { walk, n, off, state })
+            }
+            Settle::Grant { walk, n, off, state } => {
+                let State::Waiting { need, debt } = state else { unreachable!("a node is granted once") };
+                let consumed = if self.has(Mutant::GrantForgetsDebt) { need } else { need + debt };
+                let granted = State::Granted { consumed };
+                if self.has(Mutant::GrantIsAStore) {
+                    self.memory.store_state(n, granted);
+                } else {
+                    self.memory.cas_state(n, state, granted);
+                }
+                go(Settle::ReadState { walk, n, off })
+            }
+
+            // the queue's end
+            Settle::AtTailReadE { walk, n, off } => {
+                let settled = |e| Settle::SettledStoreFront { e, tail: n, end: off };
+                if self.has(Mutant::TailReadsEOnce) {
+                    let e = E { kind: Kind::Queued(n), closed: walk.closing };
+                    return go(settled(e));
+                }
+                let e = self.memory.e;
+                match e.kind {
+                    Kind::Free(_) => self.settled(Outcome::Free, caller),
+                    Kind::Queued(tail) if tail == n => go(settled(e)),
+                    Kind::Queued(tail) => {
+                        let walk = Walk { tail, closing: e.closed, ..walk };
+                        go(Settle::ReadNext { walk, n, off })
+                    }
+                }
+            }
+            Settle::SettledStoreFront { e, tail, end } => {
+                self.store_front(if self.has(Mutant::FrontTooHighWhenSettled) { end + 1 } else { end });
+                go(Settle::SettledStoreDone { e, tail, end })
+            }
+            Settle::SettledStoreDone { e, tail, end } => {
+                self.store_done(tail);
+                self.settled(Outcome::Settled { e, tail, end }, caller)
+            }
+
+            // the next node
+            Settle::ReadNext { walk, n, off } => match self.memory.node(n).next {
+                Some(x) => go(Settle::ReadLink { walk, x, off }),
+                None if self.has(Mutant::NullNextIsTheEnd) => {
+                    let e = E { kind: Kind::Queued(n), closed: walk.closing };
+                    go(Settle::SettledStoreFront { e, tail: n, end: off })
+                }
+                None => go(Settle::BackReadLink { walk, y: walk.tail }),
+            },
+            Settle::ReadLink { walk, x, off } => match self.memory.node(x).link {
+                Link::Offset(off) => go(Settle::ReadState { walk, n: x, off }),
+                Link::Prev(_) => go(Settle::StoreOffset { walk, x, off }),
+            },
+            Settle::StoreOffset { walk, x, off } => {
+                self.memory.store_offset(x, off);
+                go(Settle::ReadState { walk, n: x, off })
+            }
+        }
+    }
+}
