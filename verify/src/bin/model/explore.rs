@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::machine::{At, Machine, Next, ways};
 use crate::memory::{Kind, Memory, State};
-use crate::mutants::Mutant;
+use crate::mutants::Mutants;
 use crate::programs::{Operation, Program};
 use crate::seen::{KeyHasher, Seen, Visit};
 use crate::spec::{Answer, Configuration, MAX_THREADS, Operations, all_can_wait, on_return};
@@ -39,7 +39,8 @@ pub(crate) struct Whole {
     explained: Rc<Explained>,
 }
 
-/// The configurations that explain what the threads have seen so far. Most steps leave them as they are, so they are shared.
+/// The configurations that explain what the threads have seen so far. Most steps leave them as they are, so
+/// they are shared.
 struct Explained {
     configurations: Vec<Configuration>,
     key: u64,
@@ -54,11 +55,11 @@ impl Explained {
     }
 }
 
-/// What is explored, and with which mutant.
+/// What is explored, and with which mutants.
 #[derive(Clone, Copy)]
 pub(crate) struct Model<'a> {
     pub(crate) program: &'a Program,
-    pub(crate) mutant: Option<Mutant>,
+    pub(crate) mutants: Mutants,
     /// Whether [`Memory::check_step`] has a say. Without, only what the threads see counts.
     pub(crate) invariants: bool,
 }
@@ -193,7 +194,7 @@ impl<'a> Model<'a> {
         let operation =
             self.operation(&whole, index).expect("a thread that is not finished has an operation");
         let mut machine =
-            Machine { memory: &mut whole.memory, operation, mutant: self.mutant, way: choice.way };
+            Machine { memory: &mut whole.memory, operation, mutants: self.mutants, way: choice.way };
         let next = machine.step(at)?;
         if self.invariants && whole.memory != before.memory {
             whole.memory.check_step(&before.memory)?;
@@ -228,7 +229,8 @@ impl<'a> Model<'a> {
                 thread.at = At::Idle;
                 self.skip(index, thread);
             }
-            // Between two answers, threads only stop sleeping and only call: if they had a reason to sleep, they still have.
+            // Between two answers, threads only stop sleeping and only call: if they had a reason to sleep,
+            // they still have.
             self.check_sleepers(&whole)?;
         }
         Ok(whole)
@@ -376,7 +378,8 @@ impl<'a> Model<'a> {
         None
     }
 
-    /// Prints a counterexample: each step with its place in the machine, and below it the memory if that has changed.
+    /// Prints a counterexample: each step with its place in the machine, and below it the memory if that has
+    /// changed.
     pub(crate) fn print(&self, counterexample: &Counterexample) {
         let mut whole = self.start();
         println!("{:>8}{}", "", whole.memory);
@@ -409,9 +412,9 @@ impl<'a> Model<'a> {
 }
 
 /// A smaller program with a violation, as far as leaving out operations and taking simpler ones gets.
-pub(crate) fn minimise(program: &Program, mutant: Option<Mutant>, invariants: bool, limit: u64) -> Program {
+pub(crate) fn minimise(program: &Program, mutants: Mutants, invariants: bool, limit: u64) -> Program {
     let fails = |program: &Program| {
-        Model { program, mutant, invariants }.explore(limit, &mut Statistics::default()).is_err()
+        Model { program, mutants, invariants }.explore(limit, &mut Statistics::default()).is_err()
     };
     let mut program = program.clone();
     while let Some(smaller) = smaller(&program).into_iter().find(|program| fails(program)) {

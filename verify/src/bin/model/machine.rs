@@ -1,7 +1,7 @@
 //! The operations, one shared access a step. [`settle`](crate::settle) is the part that they share.
 
-use crate::memory::{E, Kind, Link, MAX_NODES, Memory, Node, NodeId, Permits, State};
-use crate::mutants::Mutant;
+use crate::memory::{E, Kind, Link, Memory, Node, NodeId, Permits, State};
+use crate::mutants::{Mutant, Mutants};
 use crate::programs::Operation;
 use crate::settle::{Outcome, Settle};
 use crate::spec::Answer;
@@ -14,7 +14,8 @@ pub(crate) enum At {
     Idle,
     /// All operations have returned.
     Finished,
-    /// `acquire` has returned Pending. A poll reads the state of the thread's own node, and so does a cancellation.
+    /// `acquire` has returned Pending. The next access is a poll's, once the node is final, or a
+    /// cancellation's.
     Parked {
         node: NodeId,
     },
@@ -65,6 +66,8 @@ pub(crate) enum At {
         tail: NodeId,
         node: NodeId,
     },
+
+    // LOOK
     LookReadS {
         node: NodeId,
     },
@@ -84,21 +87,24 @@ pub(crate) enum At {
         s: Permits,
         closed: bool,
     },
-    OwnState {
+    LookReadState {
         node: NodeId,
     },
 
-    // a woken poll
+    // a poll
+    PollReadState {
+        node: NodeId,
+    },
     GrantedReadS,
     GrantedReadFront {
         s: Permits,
     },
     VoidReadE {
-        returns: Returns,
+        returns: Answer,
     },
 
     // release and add
-    ReleaseAddS,
+    AddToS,
     ReleaseReadE,
     ReleaseReadDone {
         tail: NodeId,
@@ -116,6 +122,9 @@ pub(crate) enum At {
     CancelReadFront {
         s: Permits,
     },
+
+    // close
+    Close,
 
     // lower
     LowerReadE,
@@ -174,14 +183,7 @@ pub(crate) enum Caller {
     Lower,
     Notify,
     /// Whatever the outcome, the operation returns this.
-    Return(Returns),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Returns {
-    Ok,
-    Closed,
-    Done,
+    Return(Answer),
 }
 
 /// What a step leads to.
@@ -198,7 +200,7 @@ pub(crate) type Stepped = Result<Next, Violation>;
 pub(crate) struct Machine<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) operation: Operation,
-    pub(crate) mutant: Option<Mutant>,
+    pub(crate) mutants: Mutants,
     /// Which of the [`ways`] on is taken.
     pub(crate) way: u8,
 }
@@ -208,26 +210,13 @@ pub(crate) fn ways(at: &At) -> u8 {
     if matches!(at, At::Take { .. }) { 2 } else { 1 }
 }
 
-fn go(at: At) -> Stepped {
-    Ok(Next::At(at))
-}
-
-fn done() -> Stepped {
-    Ok(Next::Return(Answer::Done))
-}
-
 impl Machine<'_> {
     pub(crate) fn has(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
+        self.mutants.has(mutant)
     }
 
-    /// n
-    fn weight(&self) -> Permits {
-        self.operation.weight()
-    }
-
-    /// The next step, and then those that read what cannot change any more: as no other step can tell when they happen, it does not
-    /// matter when they do.
+    /// The next step, and then those that read what cannot change any more: as no other step can tell
+    /// when they happen, it does not matter when they do.
     pub(crate) fn step(&mut self, at: At) -> Stepped {
         let mut next = self.access(at)?;
         while let Next::At(at) = next
@@ -245,298 +234,357 @@ impl Machine<'_> {
         }
     }
 
+    /// One shared access.
     fn access(&mut self, at: At) -> Stepped {
+        // n
+        let n = self.operation.weight();
+        let is_try = matches!(self.operation, Operation::Try(_));
         match at {
-            At::Idle => self.call(),
-            At::Parked { node } => match self.operation {
-                Operation::AcquireCancel(_) => self.cancel_read_state(node),
-                _ => self.own_state(node),
-            },
+            At::Idle => self.access(first_access(self.operation)),
+            At::Parked { node } => self.access(match self.operation {
+                Operation::AcquireCancel(_) => At::CancelReadState { node },
+                _ => At::PollReadState { node },
+            }),
             At::Finished => unreachable!("a thread that has finished takes no step"),
 
-            At::ReadFront => self.read_front(),
-            At::ReadE { front } => self.read_e(front),
-            At::FreeReadS { e } => self.free_read_s(e),
-            At::FreeTake { e } => self.free_take(e),
-            At::FreePublish { e } => self.free_publish(e),
-            At::FreeStoreFront { node } => {
-                let consumed = self.memory.offset(node);
-                self.store_front(consumed);
-                self.published(node)
+            // acquire and try: A
+            At::ReadFront => go(At::ReadE { front: self.memory.front }),
+            At::ReadE { front } => {
+                let e = self.memory.e;
+                match e.kind {
+                    Kind::Queued(_) if e.closed && !self.has(Mutant::ClosedDoesNotSettle) => {
+                        settle(Caller::Return(Answer::Closed))
+                    }
+                    _ if e.closed => answer(Answer::Closed),
+                    Kind::Free(_) => go(At::FreeReadS { e }),
+                    Kind::Queued(tail) if self.has(Mutant::AcquireReadsFrontAfterE) => {
+                        go(At::QueuedReadFront { tail })
+                    }
+                    Kind::Queued(tail) => go(At::QueuedReadS { front, tail }),
+                }
             }
+
+            // ... FREE(e)
+            At::FreeReadS { e } => {
+                if self.memory.s - e.free() >= n {
+                    go(At::FreeTake { e })
+                } else if is_try {
+                    answer(Answer::NoPermits)
+                } else {
+                    go(At::FreePublish { e })
+                }
+            }
+            At::FreeTake { e } => {
+                let expected = if self.has(Mutant::TakeIsAStore) { self.memory.e } else { e };
+                if self.memory.cas_e(expected, Kind::Free(e.free() + n)) {
+                    self.taken(Next::Return(Answer::Ok))
+                } else {
+                    go(At::ReadFront)
+                }
+            }
+            At::FreePublish { e } => {
+                let node = Node::new(State::Waiting { need: n, debt: 0 }, Link::Offset(e.free()));
+                match self.memory.publish(e, node) {
+                    Some(node) => go(At::FreeStoreFront { node }),
+                    None => go(At::ReadFront),
+                }
+            }
+            At::FreeStoreFront { node } => {
+                let Link::Offset(consumed) = self.memory.node(node).link else {
+                    unreachable!("published with an offset")
+                };
+                self.store_front(consumed);
+                self.look(node)
+            }
+
+            // ... QUEUED(t)
             At::QueuedReadFront { tail } => go(At::QueuedReadS { front: self.memory.front, tail }),
-            At::QueuedReadS { front, tail } => self.queued_read_s(front, tail),
-            At::SettledReadS { tail, end } => self.settled_read_s(tail, end),
-            At::Take { tail, end } => self.take(tail, end),
+            At::QueuedReadS { front, tail } => {
+                if self.memory.s - front >= n {
+                    settle(Caller::Acquire)
+                } else if is_try {
+                    answer(Answer::NoPermits)
+                } else {
+                    go(At::Enqueue { tail })
+                }
+            }
+            At::SettledReadS { tail, end } => {
+                if self.memory.s - end >= n {
+                    go(At::Take { tail, end })
+                } else if is_try {
+                    answer(Answer::NoPermits)
+                } else {
+                    go(At::Enqueue { tail })
+                }
+            }
+            // ... closes the session
+            At::Take { tail, end } if self.way == 0 => {
+                if self.memory.cas_e(E::open(Kind::Queued(tail)), Kind::Free(end + n)) {
+                    self.taken(Next::Return(Answer::Ok))
+                } else {
+                    go(At::ReadFront)
+                }
+            }
+            // ... passes through
+            At::Take { tail, end } => {
+                let node = Node::new(State::Granted { consumed: n }, Link::Offset(end));
+                match self.memory.publish(E::open(Kind::Queued(tail)), node) {
+                    Some(node) => self.taken(Next::At(At::TakeStoreNext { tail, node })),
+                    None => go(At::ReadFront),
+                }
+            }
             At::TakeStoreNext { tail, node } => {
                 self.memory.store_next(tail, node);
-                Ok(Next::Return(Answer::Ok))
+                answer(Answer::Ok)
             }
-            At::Enqueue { tail } => self.enqueue(tail),
+
+            // ENQUEUE
+            At::Enqueue { tail } if self.has(Mutant::EnqueueIsAStore) => {
+                if self.memory.e == E::open(Kind::Queued(tail)) {
+                    go(At::EnqueueStore { tail })
+                } else {
+                    go(At::ReadFront)
+                }
+            }
             At::EnqueueStore { tail } => {
-                let node = self.memory.push(self.waiting(tail));
+                let node = Node::new(State::Waiting { need: n, debt: 0 }, Link::Prev(tail));
+                let node = self.memory.push(node);
                 go(At::EnqueueStoreNext { tail, node })
+            }
+            At::Enqueue { tail } => {
+                let node = Node::new(State::Waiting { need: n, debt: 0 }, Link::Prev(tail));
+                match self.memory.publish(E::open(Kind::Queued(tail)), node) {
+                    Some(node) => go(At::EnqueueStoreNext { tail, node }),
+                    None => go(At::ReadFront),
+                }
             }
             At::EnqueueStoreNext { tail, node } => {
                 self.memory.store_next(tail, node);
-                self.published(node)
+                self.look(node)
             }
+
+            // LOOK
             At::LookReadS { node } => go(At::LookReadE { node, s: self.memory.s }),
             At::LookReadE { node, s } => go(At::LookReadFront { node, s, closed: self.memory.e.closed }),
             At::LookReadEFirst { node } => go(At::LookThenReadS { node, closed: self.memory.e.closed }),
             At::LookThenReadS { node, closed } => go(At::LookReadFront { node, s: self.memory.s, closed }),
             At::LookReadFront { node, s, closed } => {
                 let closed = closed && !self.has(Mutant::LookIgnoresClosed);
-                if closed || s > self.memory.front {
-                    self.settle(Caller::Look { node })
+                if closed || s - self.memory.front > 0 {
+                    settle(Caller::Look { node })
                 } else {
-                    go(At::OwnState { node })
+                    go(At::LookReadState { node })
                 }
             }
-            At::OwnState { node } => match self.memory.node(node).state {
-                State::Granted { .. } if self.has(Mutant::LookReturnsAtOnce) => self.returns(Returns::Ok),
-                _ => self.own_state(node),
+            At::LookReadState { node } => match self.memory.node(node).state {
+                State::Granted { .. } if self.has(Mutant::LookReturnsAtOnce) => answer(Answer::Ok),
+                _ => self.access(At::PollReadState { node }),
             },
 
+            // a poll: the thread that has made the node final may have stopped before it came to the
+            // next one, so the poll settles before it returns
+            At::PollReadState { node } => match self.memory.node(node).state {
+                State::Waiting { .. } => Ok(Next::Park(node)),
+                State::Granted { .. } if self.has(Mutant::GrantedPollDoesNotSettle) => answer(Answer::Ok),
+                State::Granted { .. } => go(At::GrantedReadS),
+                State::Void { .. } if self.has(Mutant::ClosedPollDoesNotSettle) => answer(Answer::Closed),
+                State::Void { .. } => go(At::VoidReadE { returns: Answer::Closed }),
+            },
             At::GrantedReadS => go(At::GrantedReadFront { s: self.memory.s }),
             At::GrantedReadFront { s } => {
-                if s > self.memory.front {
-                    self.settle(Caller::Return(Returns::Ok))
+                if s - self.memory.front > 0 {
+                    settle(Caller::Return(Answer::Ok))
                 } else {
-                    Ok(Next::Return(Answer::Ok))
+                    answer(Answer::Ok)
                 }
             }
             At::VoidReadE { returns } => match self.memory.e.kind {
-                Kind::Queued(_) => self.settle(Caller::Return(returns)),
-                Kind::Free(_) => self.returns(returns),
+                Kind::Queued(_) => settle(Caller::Return(returns)),
+                Kind::Free(_) => answer(returns),
             },
 
-            At::ReleaseAddS => {
-                self.memory.s += self.weight();
+            // release and add
+            At::AddToS => {
+                self.memory.s += n;
                 go(At::ReleaseReadE)
             }
             At::ReleaseReadE => match self.memory.e.kind {
-                Kind::Free(_) => done(),
+                Kind::Free(_) => answer(Answer::Done),
                 Kind::Queued(tail) => go(At::ReleaseReadDone { tail }),
             },
             At::ReleaseReadDone { tail } => {
-                let settled = self.memory.done == Some(tail);
-                if settled || self.has(Mutant::ReleaseDoesNotSettle) {
-                    done()
+                if self.memory.done == Some(tail) || self.has(Mutant::ReleaseDoesNotSettle) {
+                    answer(Answer::Done)
                 } else {
-                    self.settle(Caller::Return(Returns::Done))
+                    settle(Caller::Return(Answer::Done))
                 }
             }
 
-            At::CancelReadState { node } => self.cancel_read_state(node),
-            At::CancelCas { node, state } => self.cancel_cas(node, state),
+            // cancel
+            At::CancelReadState { node } => match self.memory.node(node).state {
+                state @ State::Waiting { .. } => go(At::CancelCas { node, state }),
+                State::Granted { .. } => go(At::AddToS),
+                State::Void { .. } if self.has(Mutant::CancelOfClosedDoesNotSettle) => answer(Answer::Done),
+                State::Void { .. } => go(At::VoidReadE { returns: Answer::Done }),
+            },
+            At::CancelCas { node, state } => {
+                let consumed = if self.has(Mutant::CancelLosesDebt) { 0 } else { state.consumed() };
+                if !self.memory.cas_state(node, state, State::Void { consumed }) {
+                    go(At::CancelReadState { node })
+                } else if self.has(Mutant::CancelDoesNotLook)
+                    || n == 1 && self.has(Mutant::CancelOfOneDoesNotLook)
+                {
+                    answer(Answer::Done)
+                } else {
+                    go(At::CancelReadS)
+                }
+            }
             At::CancelReadS => go(At::CancelReadFront { s: self.memory.s }),
             At::CancelReadFront { s } => {
-                if s > self.memory.front {
-                    self.settle(Caller::Return(Returns::Done))
+                if s - self.memory.front > 0 {
+                    settle(Caller::Return(Answer::Done))
                 } else {
-                    done()
+                    answer(Answer::Done)
                 }
             }
 
-            At::LowerReadE => self.lower_read_e(),
-            At::LowerFree { e } => self.lower_free(e),
-            At::LowerSettled { e, end } => self.lower_settled(e, end),
+            // close
+            At::Close => {
+                self.memory.e.closed = true;
+                match self.memory.e.kind {
+                    Kind::Queued(_) => settle(Caller::Return(Answer::Done)),
+                    Kind::Free(_) => answer(Answer::Done),
+                }
+            }
+
+            // lower
+            At::LowerReadE if self.has(Mutant::LowerDecreasesS) => {
+                self.memory.s -= n;
+                answer(Answer::Done)
+            }
+            At::LowerReadE => {
+                let e = self.memory.e;
+                match e.kind {
+                    Kind::Free(_) => go(At::LowerFree { e }),
+                    Kind::Queued(_) => settle(Caller::Lower),
+                }
+            }
+            At::LowerFree { e } => {
+                if self.memory.cas_e(e, Kind::Free(e.free() + n)) {
+                    answer(Answer::Done)
+                } else {
+                    go(At::LowerReadE)
+                }
+            }
+            At::LowerSettled { e, end } => {
+                let node = Node::new(State::Granted { consumed: n }, Link::Offset(end));
+                match self.memory.publish(e, node) {
+                    Some(node) => go(At::LowerStoreNext { tail: e.tail(), node }),
+                    None => go(At::LowerReadE),
+                }
+            }
             At::LowerStoreNext { tail, node } => {
                 self.memory.store_next(tail, node);
-                done()
+                answer(Answer::Done)
             }
-            At::LowerBlocked { node, state } => self.lower_blocked(node, state),
+            At::LowerBlocked { node, state } => {
+                let State::Waiting { need, debt } = state else { unreachable!("a blocked node waits") };
+                let more = State::Waiting { need, debt: debt + n };
+                if self.has(Mutant::DebtIsAStore) {
+                    self.memory.store_state(node, more);
+                    answer(Answer::Done)
+                } else if self.memory.cas_state(node, state, more) {
+                    answer(Answer::Done)
+                } else {
+                    go(At::LowerReadE)
+                }
+            }
 
-            At::AvailableReadE => self.available_read_e(),
+            // available
+            At::AvailableReadE => {
+                let e = self.memory.e;
+                match e.kind {
+                    Kind::Free(consumed) => go(At::AvailableReadS { e, consumed }),
+                    Kind::Queued(_) => settle(Caller::Available),
+                }
+            }
             At::AvailableReadS { e, consumed } => {
                 let permits = (self.memory.s - consumed).max(0);
                 if self.has(Mutant::AvailableReadsEOnce) {
-                    return Ok(Next::Return(Answer::Available(permits as u8)));
+                    return answer(Answer::Available(permits));
                 }
                 go(At::AvailableReadEAgain { e, permits })
             }
             At::AvailableReadEAgain { e, permits } => {
                 if self.memory.e == e {
-                    Ok(Next::Return(Answer::Available(permits as u8)))
+                    answer(Answer::Available(permits))
                 } else {
                     go(At::AvailableReadE)
                 }
             }
 
-            At::NotifyReadE => self.notify_read_e(),
+            // notify
+            At::NotifyReadE => {
+                let e = self.memory.e;
+                match e.kind {
+                    Kind::Free(consumed) => go(At::NotifyReadS { e, consumed }),
+                    Kind::Queued(_) => settle(Caller::Notify),
+                }
+            }
             At::NotifyReadS { e, consumed } => {
                 let s = self.memory.s;
                 if s - consumed < 1 {
                     go(At::NotifyCredit { s })
                 } else if self.has(Mutant::NotifyReadsEOnce) {
-                    done()
+                    answer(Answer::Done)
                 } else {
                     go(At::NotifyReadEAgain { e })
                 }
             }
             At::NotifyReadEAgain { e } => {
                 if self.memory.e == e {
-                    done()
+                    answer(Answer::Done)
                 } else {
                     go(At::NotifyReadE)
                 }
             }
             At::NotifyCredit { s } => {
-                if self.memory.s != s && !self.has(Mutant::NotifyAddsBlindly) {
-                    return go(At::NotifyReadE);
+                if self.memory.s == s || self.has(Mutant::NotifyAddsBlindly) {
+                    self.memory.s += 1;
+                    go(At::ReleaseReadE)
+                } else {
+                    go(At::NotifyReadE)
                 }
-                self.memory.s += 1;
-                go(At::ReleaseReadE)
             }
 
             At::Settle(settle, caller) => self.settle_access(settle, caller),
         }
     }
 
-    /// The first access of an operation.
-    fn call(&mut self) -> Stepped {
-        match self.operation {
-            Operation::Acquire(_) | Operation::AcquireCancel(_) | Operation::Try(_) => self.read_front(),
-            Operation::Release(_) | Operation::Add(_) => self.access(At::ReleaseAddS),
-            Operation::Lower(permits) => {
-                if self.has(Mutant::LowerDecreasesS) {
-                    self.memory.s -= permits;
-                    return done();
-                }
-                self.lower_read_e()
-            }
-            Operation::Close => {
-                self.memory.e.closed = true;
-                match self.memory.e.kind {
-                    Kind::Queued(_) => self.settle(Caller::Return(Returns::Done)),
-                    Kind::Free(_) => done(),
-                }
-            }
-            Operation::Available => self.available_read_e(),
-            Operation::Notify => self.notify_read_e(),
-        }
-    }
-
-    fn returns(&self, returns: Returns) -> Stepped {
-        Ok(Next::Return(match returns {
-            Returns::Ok => Answer::Ok,
-            Returns::Closed => Answer::Closed,
-            Returns::Done => Answer::Done,
-        }))
-    }
-
-    fn settle(&self, caller: Caller) -> Stepped {
-        go(At::Settle(Settle::ReadS, caller))
-    }
-
     /// `settle` has returned.
     pub(crate) fn settled(&self, outcome: Outcome, caller: Caller) -> Stepped {
+        let is_try = matches!(self.operation, Operation::Try(_));
         match (caller, outcome) {
-            (Caller::Return(returns), _) => self.returns(returns),
-            (Caller::Look { node }, _) => go(At::OwnState { node }),
+            (Caller::Return(returns), _) => answer(returns),
+            (Caller::Look { node }, _) => go(At::LookReadState { node }),
 
             (Caller::Acquire, Outcome::Free) => go(At::ReadFront),
-            (Caller::Acquire, Outcome::Settled { e: E { closed: true, .. }, .. }) => go(At::ReadFront),
-            (Caller::Acquire, Outcome::Settled { tail, end, .. }) => go(At::SettledReadS { tail, end }),
-            (Caller::Acquire, Outcome::Blocked { tail, .. }) => self.wait_or_fail(tail),
+            (Caller::Acquire, Outcome::Blocked { .. }) if is_try => answer(Answer::NoPermits),
+            (Caller::Acquire, Outcome::Blocked { tail, .. }) => go(At::Enqueue { tail }),
+            (Caller::Acquire, Outcome::Settled { e, .. }) if e.closed => go(At::ReadFront),
+            (Caller::Acquire, Outcome::Settled { e, end }) => go(At::SettledReadS { tail: e.tail(), end }),
 
             (Caller::Lower, Outcome::Free) => go(At::LowerReadE),
-            (Caller::Lower, Outcome::Settled { e, end, .. }) => go(At::LowerSettled { e, end }),
             (Caller::Lower, Outcome::Blocked { node, state, .. }) => go(At::LowerBlocked { node, state }),
+            (Caller::Lower, Outcome::Settled { e, end }) => go(At::LowerSettled { e, end }),
 
             (Caller::Available, Outcome::Free) => go(At::AvailableReadE),
-            (Caller::Available, Outcome::Settled { e, end, .. }) => {
-                go(At::AvailableReadS { e, consumed: end })
-            }
-            (Caller::Available, Outcome::Blocked { .. }) => Ok(Next::Return(Answer::Available(0))),
+            (Caller::Available, Outcome::Blocked { .. }) => answer(Answer::Available(0)),
+            (Caller::Available, Outcome::Settled { e, end }) => go(At::AvailableReadS { e, consumed: end }),
 
             (Caller::Notify, Outcome::Free) => go(At::NotifyReadE),
-            (Caller::Notify, Outcome::Settled { e, end, .. }) => go(At::NotifyReadS { e, consumed: end }),
             (Caller::Notify, Outcome::Blocked { s, .. }) => go(At::NotifyCredit { s }),
-        }
-    }
-}
-
-/// acquire and try
-impl Machine<'_> {
-    fn read_front(&self) -> Stepped {
-        go(At::ReadE { front: self.memory.front })
-    }
-
-    fn read_e(&self, front: Permits) -> Stepped {
-        let e = self.memory.e;
-        match e.kind {
-            Kind::Queued(_) if e.closed && !self.has(Mutant::ClosedDoesNotSettle) => {
-                self.settle(Caller::Return(Returns::Closed))
-            }
-            _ if e.closed => Ok(Next::Return(Answer::Closed)),
-            Kind::Free(_) => go(At::FreeReadS { e }),
-            Kind::Queued(tail) if self.has(Mutant::AcquireReadsFrontAfterE) => {
-                go(At::QueuedReadFront { tail })
-            }
-            Kind::Queued(tail) => go(At::QueuedReadS { front, tail }),
-        }
-    }
-
-    fn free_read_s(&self, e: E) -> Stepped {
-        if self.memory.s - consumed_if_free(e) >= self.weight() {
-            go(At::FreeTake { e })
-        } else if self.is_try() {
-            Ok(Next::Return(Answer::NoPermits))
-        } else {
-            go(At::FreePublish { e })
-        }
-    }
-
-    fn free_take(&mut self, e: E) -> Stepped {
-        let consumed = consumed_if_free(e) + self.weight();
-        let e = if self.has(Mutant::TakeIsAStore) { self.memory.e } else { e };
-        if self.memory.cas_e(e, Kind::Free(consumed)) {
-            self.taken(Next::Return(Answer::Ok))
-        } else {
-            go(At::ReadFront)
-        }
-    }
-
-    fn free_publish(&mut self, e: E) -> Stepped {
-        let state = State::Waiting { need: self.weight(), debt: 0 };
-        let node = Node::new(state, Link::Offset(consumed_if_free(e)));
-        match self.publish(e, node)? {
-            Some(node) => go(At::FreeStoreFront { node }),
-            None => go(At::ReadFront),
-        }
-    }
-
-    fn queued_read_s(&self, front: Permits, tail: NodeId) -> Stepped {
-        if self.memory.s - front < self.weight() {
-            self.wait_or_fail(tail)
-        } else {
-            self.settle(Caller::Acquire)
-        }
-    }
-
-    fn settled_read_s(&self, tail: NodeId, end: Permits) -> Stepped {
-        if self.memory.s - end < self.weight() { self.wait_or_fail(tail) } else { go(At::Take { tail, end }) }
-    }
-
-    fn take(&mut self, tail: NodeId, end: Permits) -> Stepped {
-        let e = E::open(Kind::Queued(tail));
-        let consumed = self.weight();
-        if self.way == 0 {
-            // Closes the session.
-            if self.memory.cas_e(e, Kind::Free(end + consumed)) {
-                self.taken(Next::Return(Answer::Ok))
-            } else {
-                go(At::ReadFront)
-            }
-        } else {
-            // Passes through.
-            let node = Node::new(State::Granted { consumed }, Link::Offset(end));
-            match self.publish(e, node)? {
-                Some(node) => self.taken(Next::At(At::TakeStoreNext { tail, node })),
-                None => go(At::ReadFront),
-            }
+            (Caller::Notify, Outcome::Settled { e, end }) => go(At::NotifyReadS { e, consumed: end }),
         }
     }
 
@@ -545,152 +593,51 @@ impl Machine<'_> {
         if self.memory.consumed() > self.memory.s { Err(Violation::OverAdmission) } else { Ok(next) }
     }
 
-    fn wait_or_fail(&self, tail: NodeId) -> Stepped {
-        if self.is_try() { Ok(Next::Return(Answer::NoPermits)) } else { go(At::Enqueue { tail }) }
-    }
-
-    fn waiting(&self, tail: NodeId) -> Node {
-        Node::new(State::Waiting { need: self.weight(), debt: 0 }, Link::Prev(tail))
-    }
-
-    fn enqueue(&mut self, tail: NodeId) -> Stepped {
-        let e = E::open(Kind::Queued(tail));
-        if self.has(Mutant::EnqueueIsAStore) {
-            return go(if self.memory.e == e { At::EnqueueStore { tail } } else { At::ReadFront });
-        }
-        match self.publish(e, self.waiting(tail))? {
-            Some(node) => go(At::EnqueueStoreNext { tail, node }),
-            None => go(At::ReadFront),
-        }
-    }
-
-    /// The node is in the queue. LOOK comes next.
-    fn published(&self, node: NodeId) -> Stepped {
-        go(if self.has(Mutant::NoLook) {
-            At::OwnState { node }
+    /// The thread's node is in the queue.
+    fn look(&self, node: NodeId) -> Stepped {
+        if self.has(Mutant::NoLook) {
+            go(At::LookReadState { node })
         } else if self.has(Mutant::LookReadsSAfterE) {
-            At::LookReadEFirst { node }
+            go(At::LookReadEFirst { node })
         } else {
-            At::LookReadS { node }
-        })
-    }
-
-    fn publish(&mut self, e: E, node: Node) -> Result<Option<NodeId>, Violation> {
-        if self.memory.nodes().len() == MAX_NODES {
-            return Err(Violation::Invariant("more nodes are published than there are operations"));
+            go(At::LookReadS { node })
         }
-        Ok(self.memory.publish(e, node))
     }
 
-    /// A plain store, which may come late.
+    /// A plain store of a hint: it may come late, and lower it.
     pub(crate) fn store_front(&mut self, front: Permits) {
         if !self.has(Mutant::HintsAreNeverStored) {
             self.memory.front = front;
         }
     }
 
-    /// A plain store, which may come late.
+    /// A plain store of a hint: it may come late, and set it back.
     pub(crate) fn store_done(&mut self, done: NodeId) {
         if !self.has(Mutant::HintsAreNeverStored) {
             self.memory.done = Some(done);
         }
     }
+}
 
-    /// What a poll returns. It settles before, as the thread that has made this node final may have stopped before the next one.
-    fn own_state(&self, node: NodeId) -> Stepped {
-        match self.memory.node(node).state {
-            State::Waiting { .. } => Ok(Next::Park(node)),
-            State::Granted { .. } if self.has(Mutant::GrantedPollDoesNotSettle) => self.returns(Returns::Ok),
-            State::Granted { .. } => go(At::GrantedReadS),
-            State::Void { .. } if self.has(Mutant::ClosedPollDoesNotSettle) => self.returns(Returns::Closed),
-            State::Void { .. } => go(At::VoidReadE { returns: Returns::Closed }),
-        }
-    }
-
-    fn is_try(&self) -> bool {
-        matches!(self.operation, Operation::Try(_))
+fn first_access(operation: Operation) -> At {
+    match operation {
+        Operation::Acquire(_) | Operation::AcquireCancel(_) | Operation::Try(_) => At::ReadFront,
+        Operation::Release(_) | Operation::Add(_) => At::AddToS,
+        Operation::Lower(_) => At::LowerReadE,
+        Operation::Close => At::Close,
+        Operation::Available => At::AvailableReadE,
+        Operation::Notify => At::NotifyReadE,
     }
 }
 
-/// cancel
-impl Machine<'_> {
-    fn cancel_read_state(&mut self, node: NodeId) -> Stepped {
-        match self.memory.node(node).state {
-            state @ State::Waiting { .. } => go(At::CancelCas { node, state }),
-            State::Granted { .. } => go(At::ReleaseAddS),
-            State::Void { .. } if self.has(Mutant::CancelOfClosedDoesNotSettle) => done(),
-            State::Void { .. } => go(At::VoidReadE { returns: Returns::Done }),
-        }
-    }
-
-    fn cancel_cas(&mut self, node: NodeId, state: State) -> Stepped {
-        let consumed = if self.has(Mutant::CancelLosesDebt) { 0 } else { state.consumed() };
-        if !self.memory.cas_state(node, state, State::Void { consumed }) {
-            return go(At::CancelReadState { node });
-        }
-        let no_look = self.has(Mutant::CancelDoesNotLook)
-            || self.has(Mutant::CancelOfOneDoesNotLook) && self.weight() == 1;
-        if no_look { done() } else { go(At::CancelReadS) }
-    }
+fn go(at: At) -> Stepped {
+    Ok(Next::At(at))
 }
 
-/// lower
-impl Machine<'_> {
-    fn lower_read_e(&self) -> Stepped {
-        let e = self.memory.e;
-        match e.kind {
-            Kind::Free(_) => go(At::LowerFree { e }),
-            Kind::Queued(_) => self.settle(Caller::Lower),
-        }
-    }
-
-    fn lower_free(&mut self, e: E) -> Stepped {
-        let consumed = consumed_if_free(e) + self.weight();
-        if self.memory.cas_e(e, Kind::Free(consumed)) { done() } else { go(At::LowerReadE) }
-    }
-
-    fn lower_settled(&mut self, e: E, end: Permits) -> Stepped {
-        let Kind::Queued(tail) = e.kind else { unreachable!("a settled queue has a tail") };
-        let node = Node::new(State::Granted { consumed: self.weight() }, Link::Offset(end));
-        match self.publish(e, node)? {
-            Some(node) => go(At::LowerStoreNext { tail, node }),
-            None => go(At::LowerReadE),
-        }
-    }
-
-    fn lower_blocked(&mut self, node: NodeId, state: State) -> Stepped {
-        let State::Waiting { need, debt } = state else { unreachable!("a blocked node waits") };
-        let more = State::Waiting { need, debt: debt + self.weight() };
-        if self.has(Mutant::DebtIsAStore) {
-            self.memory.store_state(node, more);
-            return done();
-        }
-        if self.memory.cas_state(node, state, more) { done() } else { go(At::LowerReadE) }
-    }
+fn settle(caller: Caller) -> Stepped {
+    go(At::Settle(Settle::ReadS, caller))
 }
 
-/// available and notify
-impl Machine<'_> {
-    fn available_read_e(&self) -> Stepped {
-        let e = self.memory.e;
-        match e.kind {
-            Kind::Free(consumed) => go(At::AvailableReadS { e, consumed }),
-            Kind::Queued(_) => self.settle(Caller::Available),
-        }
-    }
-
-    fn notify_read_e(&self) -> Stepped {
-        let e = self.memory.e;
-        match e.kind {
-            Kind::Free(consumed) => go(At::NotifyReadS { e, consumed }),
-            Kind::Queued(_) => self.settle(Caller::Notify),
-        }
-    }
-}
-
-fn consumed_if_free(e: E) -> Permits {
-    match e.kind {
-        Kind::Free(consumed) => consumed,
-        Kind::Queued(_) => unreachable!("read as free"),
-    }
+fn answer(answer: Answer) -> Stepped {
+    Ok(Next::Return(answer))
 }

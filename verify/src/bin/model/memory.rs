@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::violation::Violation;
 
-/// How many nodes a program can publish: one for each acquisition and each lowering.
+/// How many nodes a program may publish.
 pub(crate) const MAX_NODES: usize = 10;
 
 /// A node, by its place in the order of publication. Nodes are never reused here.
@@ -83,6 +83,22 @@ pub(crate) struct E {
 impl E {
     pub(crate) fn open(kind: Kind) -> Self {
         E { kind, closed: false }
+    }
+
+    /// e of FREE(e)
+    pub(crate) fn free(self) -> Permits {
+        match self.kind {
+            Kind::Free(consumed) => consumed,
+            Kind::Queued(_) => unreachable!("read as FREE"),
+        }
+    }
+
+    /// t of QUEUED(t)
+    pub(crate) fn tail(self) -> NodeId {
+        match self.kind {
+            Kind::Queued(tail) => tail,
+            Kind::Free(_) => unreachable!("read as QUEUED"),
+        }
     }
 }
 
@@ -166,8 +182,8 @@ impl Memory {
         self.nodes[usize::from(node)].link = Link::Offset(offset);
     }
 
-    /// What all nodes before `node` have consumed, debts included. True even where its link is still the one to its
-    /// predecessor.
+    /// What all nodes before `node` have consumed, debts included. True even where its link is still the one
+    /// to its predecessor.
     pub(crate) fn offset(&self, node: NodeId) -> Permits {
         match self.node(node).link {
             Link::Offset(offset) => offset,

@@ -1,9 +1,10 @@
-//! Mutants: the algorithm with one thing missing or wrong. A check that passes says something only if it can fail, so the run fails
-//! unless each mutant is found out, by a small program and in the way that is written down here. The checks of the memory
-//! ([`Memory::check_step`](crate::memory::Memory::check_step)) have no say in that: only what the threads see counts.
+//! Mutants: the algorithm with one thing missing or wrong. A check that passes says something only if it can
+//! fail, so the run fails unless each mutant is found out, by a small program and in the way that is written
+//! down here. The checks of the memory ([`Memory::check_step`](crate::memory::Memory::check_step)) have no
+//! say in that: only what the threads see counts.
 //!
-//! [`SPARE`] are changes that no program has found out yet. They say which parts of the algorithm are not needed for what is checked
-//! here, under sequential consistency, and are no part of the run.
+//! [`SPARE`] are changes that no program has found out yet. They say which parts of the algorithm are not
+//! needed for what is checked here, under sequential consistency, and are no part of the run.
 
 use clap::ValueEnum;
 
@@ -43,6 +44,22 @@ pub(crate) enum Mutant {
     AcquireReadsFrontAfterE,
     CancelOfOneDoesNotLook,
     HintsAreNeverStored,
+}
+
+/// Any number of mutants at once.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Mutants(u64);
+
+impl Mutants {
+    pub(crate) fn has(self, mutant: Mutant) -> bool {
+        self.0 >> mutant as u32 & 1 == 1
+    }
+}
+
+impl FromIterator<Mutant> for Mutants {
+    fn from_iter<I: IntoIterator<Item = Mutant>>(mutants: I) -> Self {
+        Mutants(mutants.into_iter().fold(0, |bits, mutant| bits | 1 << mutant as u32))
+    }
 }
 
 /// A mutant and how it is found out.

@@ -9,19 +9,21 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::explore::{Counterexample, Model, Statistics, minimise};
-use crate::mutants::{Kill, MUTANTS, Mutant, SPARE};
+use crate::mutants::{Kill, MUTANTS, Mutants, SPARE};
 use crate::programs::{Operation, Program, alphabet, sequences};
 
 type Result = std::result::Result<(), String>;
 
 /// Of a semaphore.
 const SEMAPHORE: &str = "w1 w2 w3 c1 c2 c3 t1 t2 t3 r a1 a2 l1 l2 x v";
-/// Of a latch, where a notification means something: each acquisition is of one permit, and nothing is lowered.
+/// Of a latch, where a notification means something: each acquisition is of one permit, and nothing is
+/// lowered.
 const LATCH: &str = "w1 c1 t1 r a1 x v n";
 /// For the quick run.
 const FEW: &str = "w1 w2 c1 c2 t1 r a1 a2 l1 x v";
 
-/// A program with more states is explored no further, and counted. None of those that are explored completely has as many.
+/// A program with more states is explored no further, and counted. None of those that are explored completely
+/// has as many.
 const STATES: u64 = 50_000_000;
 /// The same for those that are drawn.
 const STATES_OF_SAMPLE: u64 = 1_000_000;
@@ -77,9 +79,12 @@ pub(crate) fn mutants() -> Result {
     for kill in MUTANTS {
         let &Kill { mutant, what, program, permits, expected } = kill;
         let program = Program::parse(program, permits)?;
-        let model = |mutant| Model { program: &program, mutant, invariants: false };
+        let model = |mutants| Model { program: &program, mutants, invariants: false };
         let survives = format!("{mutant:?} ({what}) is not found out by {program}");
-        let found = model(Some(mutant)).explore(STATES, &mut Statistics::default()).err().ok_or(survives)?;
+        let found = model(Mutants::from_iter([mutant]))
+            .explore(STATES, &mut Statistics::default())
+            .err()
+            .ok_or(survives)?;
         let name = found.violation.name();
         if name != expected {
             return Err(format!("{mutant:?} ({what}) is found out by {program}, but as {name}"));
@@ -91,27 +96,27 @@ pub(crate) fn mutants() -> Result {
 }
 
 /// One program.
-pub(crate) fn program(text: &str, permits: i8, mutant: Option<Mutant>, invariants: bool) -> Result {
+pub(crate) fn program(text: &str, permits: i8, mutants: Mutants, invariants: bool) -> Result {
     let program = Program::parse(text, permits)?;
     let mut statistics = Statistics::default();
-    let found = Model { program: &program, mutant, invariants }.explore(STATES, &mut statistics);
+    let found = Model { program: &program, mutants, invariants }.explore(STATES, &mut statistics);
     println!("{program}: {statistics}");
-    found.map_err(|found| shown(&program, mutant, invariants, &found))
+    found.map_err(|found| shown(&program, mutants, invariants, &found))
 }
 
-/// Looks for a program that finds `mutant` out.
-pub(crate) fn hunt(mutant: Mutant, search: &Search<'_>, sample: Option<usize>, seed: u64) -> Result {
-    if let Some((_, what)) = SPARE.iter().find(|(spare, _)| *spare == mutant) {
-        println!("{mutant:?}: {what}: known to survive");
+/// Looks for a program that finds `mutants` out.
+pub(crate) fn hunt(mutants: Mutants, search: &Search<'_>, sample: Option<usize>, seed: u64) -> Result {
+    for (_, what) in SPARE.iter().filter(|(spare, _)| mutants.has(*spare)) {
+        println!("known to survive: {what}");
     }
     let programs = match sample {
         Some(count) => search.sample(count, seed)?,
         None => search.all()?,
     };
-    let (statistics, found) = run(&programs, Some(mutant), false, STATES_OF_SMALL, None);
+    let (statistics, found) = run(&programs, mutants, false, STATES_OF_SMALL, None);
     println!("{statistics}");
     match found {
-        Some((program, found)) => Err(shown(&program, Some(mutant), false, &found)),
+        Some((program, found)) => Err(shown(&program, mutants, false, &found)),
         None => Ok(()),
     }
 }
@@ -160,10 +165,10 @@ impl Search<'_> {
 /// Explores `programs`, and fails at the first violation.
 fn explore(name: &str, programs: &[Program], states: u64, limit: Option<Duration>) -> Result {
     let start = Instant::now();
-    let (statistics, found) = run(programs, None, true, states, limit);
+    let (statistics, found) = run(programs, Mutants::default(), true, states, limit);
     println!("{name}: {statistics}, {:.0} s", start.elapsed().as_secs_f64());
     match found {
-        Some((program, found)) => Err(shown(&program, None, true, &found)),
+        Some((program, found)) => Err(shown(&program, Mutants::default(), true, &found)),
         None if limit.is_none() && statistics.cut_short > 0 => {
             Err(format!("{name}: the limit of {states} states is too low for these to be complete"))
         }
@@ -174,7 +179,7 @@ fn explore(name: &str, programs: &[Program], states: u64, limit: Option<Duration
 /// Explores `programs` on all cores, until one has a violation or the time is over.
 fn run(
     programs: &[Program],
-    mutant: Option<Mutant>,
+    mutants: Mutants,
     invariants: bool,
     states: u64,
     limit: Option<Duration>,
@@ -186,7 +191,7 @@ fn run(
         let mut statistics = Statistics::default();
         while limit.is_none_or(|limit| start.elapsed() < limit) {
             let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-            let model = Model { program, mutant, invariants };
+            let model = Model { program, mutants, invariants };
             if let Err(found) = model.explore(states, &mut statistics) {
                 next.store(programs.len(), Ordering::Relaxed);
                 total.lock().expect("no thread panics with it").1 = Some((program.clone(), found));
@@ -203,10 +208,10 @@ fn run(
 }
 
 /// Prints the smallest program and the shortest way to a violation that can be found, and says what it is.
-fn shown(program: &Program, mutant: Option<Mutant>, invariants: bool, found: &Counterexample) -> String {
+fn shown(program: &Program, mutants: Mutants, invariants: bool, found: &Counterexample) -> String {
     println!("{} in {program}", found.violation.name());
-    let program = minimise(program, mutant, invariants, STATES_OF_SMALL);
-    let model = Model { program: &program, mutant, invariants };
+    let program = minimise(program, mutants, invariants, STATES_OF_SMALL);
+    let model = Model { program: &program, mutants, invariants };
     println!("minimised to {program}");
     let found = model
         .shortest(STATES_OF_SMALL as usize)

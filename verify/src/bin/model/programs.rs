@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::memory::Permits;
+use crate::memory::{MAX_NODES, Permits};
+use crate::spec::MAX_THREADS;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Operation {
@@ -28,6 +29,12 @@ impl Operation {
             Release(weight) | Add(weight) | Lower(weight) => weight,
             Operation::Close | Operation::Available | Operation::Notify => 0,
         }
+    }
+
+    /// Whether it can publish a node: each publishes one at most.
+    fn publishes(self) -> bool {
+        use Operation::{Acquire, AcquireCancel, Lower, Try};
+        matches!(self, Acquire(_) | AcquireCancel(_) | Try(_) | Lower(_))
     }
 
     /// The same with less weight, or a simpler one: what a counterexample is minimised by.
@@ -97,7 +104,14 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn parse(text: &str, permits: Permits) -> Result<Program, String> {
         let thread = |thread: &str| thread.split_whitespace().map(Operation::parse).collect();
-        Ok(Program { threads: text.split('|').map(thread).collect::<Result<_, _>>()?, permits })
+        let threads: Vec<Vec<_>> = text.split('|').map(thread).collect::<Result<_, _>>()?;
+        let publishing = threads.iter().flatten().filter(|operation| operation.publishes()).count();
+        if threads.len() > MAX_THREADS || publishing > MAX_NODES {
+            return Err(format!(
+                "{text:?} has more than {MAX_THREADS} threads, or more than {MAX_NODES} nodes"
+            ));
+        }
+        Ok(Program { threads, permits })
     }
 }
 
@@ -114,7 +128,8 @@ impl fmt::Display for Program {
     }
 }
 
-/// The operations of one thread, so many of `alphabet`, in all ways that make sense: nothing is released that cannot be held.
+/// The operations of one thread, so many of `alphabet`, in all ways that make sense: nothing is released that
+/// cannot be held.
 pub(crate) fn sequences(alphabet: &[Operation], length: usize) -> Vec<Vec<Operation>> {
     let mut sequences = vec![Vec::new()];
     for _ in 0..length {

@@ -1,7 +1,7 @@
 //! [`Seen`]: which states a search has met, by their keys of 63 bits.
 //!
-//! Two states of one program with the same key would be taken for one, and what lies behind one of them might not be explored. With
-//! ten million states that happens once in 200 000 programs.
+//! Two states of one program with the same key would be taken for one, and what lies behind one of them might
+//! not be explored. With ten million states that happens once in 200 000 programs.
 
 use std::hash::Hasher;
 
@@ -14,8 +14,8 @@ pub(crate) enum Visit {
     Left,
 }
 
-/// A hash table with linear probing: keys, and beside each a bit for whether it is on the path. The search spends much of its time
-/// waiting for this memory, so there is as little of it as possible.
+/// A hash table with linear probing: keys, and beside each a bit for whether it is on the path. The search
+/// spends much of its time waiting for this memory, so there is as little of it as possible.
 #[derive(Default)]
 pub(crate) struct Seen {
     slots: Vec<u64>,
@@ -128,8 +128,8 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// A multiplication to 128 bits, folded, as in wyhash. What is mixed in is kept beside the product, so that no factor of zero
-/// loses it.
+/// A multiplication to 128 bits, folded, as in wyhash. What is mixed in is kept beside the product, so that
+/// no factor of zero loses it.
 fn mix(mixed: u64, value: u64) -> u64 {
     let product = u128::from(mixed ^ value ^ 0xA076_1D64_78BD_642F) * 0xE703_7ED1_A0B4_28DB;
     (product as u64 ^ (product >> 64) as u64).wrapping_add(mixed.rotate_left(23))

@@ -1,4 +1,5 @@
-//! `settle`: grants or closes the waiters at the front of the queue for which that is due. Any thread may, at any time.
+//! `settle`: grants or closes the waiters at the front of the queue for which that is due. Any thread may, at
+//! any time.
 
 use std::fmt;
 
@@ -17,8 +18,8 @@ pub(crate) struct Walk {
     last: Option<NodeId>,
 }
 
-/// The next shared access of a thread that settles. `n` is the node that the walk has come to, `off` what all before it have
-/// consumed.
+/// The next shared access of a thread that settles. `n` is the node that the walk has come to, `off` what all
+/// before it have consumed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Settle {
     ReadS,
@@ -35,8 +36,8 @@ pub(crate) enum Settle {
     ReadEAgain { walk: Walk, n: NodeId, off: Permits, state: State },
     Grant { walk: Walk, n: NodeId, off: Permits, state: State },
     AtTailReadE { walk: Walk, n: NodeId, off: Permits },
-    SettledStoreFront { e: E, tail: NodeId, end: Permits },
-    SettledStoreDone { e: E, tail: NodeId, end: Permits },
+    SettledStoreFront { e: E, end: Permits },
+    SettledStoreDone { e: E, end: Permits },
     ReadNext { walk: Walk, n: NodeId, off: Permits },
     ReadLink { walk: Walk, x: NodeId, off: Permits },
     StoreOffset { walk: Walk, x: NodeId, off: Permits },
@@ -56,7 +57,6 @@ pub(crate) enum Outcome {
     /// All nodes are final.
     Settled {
         e: E,
-        tail: NodeId,
         end: Permits,
     },
 }
@@ -73,7 +73,8 @@ impl fmt::Debug for Walk {
 }
 
 impl Settle {
-    /// Whether the next access reads what cannot change any more: the state of a final node, an offset, a `next` that is set.
+    /// Whether the next access reads what cannot change any more: the state of a final node, an offset, a
+    /// `next` that is set.
     pub(crate) fn reads_a_constant(self, memory: &Memory) -> bool {
         match self {
             Settle::ReadState { n, .. } => memory.node(n).state.is_final(),
@@ -202,7 +203,7 @@ impl Machine<'_> {
 
             // the queue's end
             Settle::AtTailReadE { walk, n, off } => {
-                let settled = |e| Settle::SettledStoreFront { e, tail: n, end: off };
+                let settled = |e| Settle::SettledStoreFront { e, end: off };
                 if self.has(Mutant::TailReadsEOnce) {
                     let e = E { kind: Kind::Queued(n), closed: walk.closing };
                     return go(settled(e));
@@ -217,13 +218,13 @@ impl Machine<'_> {
                     }
                 }
             }
-            Settle::SettledStoreFront { e, tail, end } => {
+            Settle::SettledStoreFront { e, end } => {
                 self.store_front(if self.has(Mutant::FrontTooHighWhenSettled) { end + 1 } else { end });
-                go(Settle::SettledStoreDone { e, tail, end })
+                go(Settle::SettledStoreDone { e, end })
             }
-            Settle::SettledStoreDone { e, tail, end } => {
-                self.store_done(tail);
-                self.settled(Outcome::Settled { e, tail, end }, caller)
+            Settle::SettledStoreDone { e, end } => {
+                self.store_done(e.tail());
+                self.settled(Outcome::Settled { e, end }, caller)
             }
 
             // the next node
@@ -231,7 +232,7 @@ impl Machine<'_> {
                 Some(x) => go(Settle::ReadLink { walk, x, off }),
                 None if self.has(Mutant::NullNextIsTheEnd) => {
                     let e = E { kind: Kind::Queued(n), closed: walk.closing };
-                    go(Settle::SettledStoreFront { e, tail: n, end: off })
+                    go(Settle::SettledStoreFront { e, end: off })
                 }
                 None => go(Settle::BackReadLink { walk, y: walk.tail }),
             },

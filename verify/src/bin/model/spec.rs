@@ -1,9 +1,10 @@
-//! The specification: a FIFO semaphore whose operations take no time, and the search for an order of the operations that explains
-//! what the threads saw.
+//! The specification: a FIFO semaphore whose operations take no time, and the search for an order of the
+//! operations that explains what the threads saw.
 //!
-//! The search is just in time: a set of [`Configuration`]s is kept beside the memory, each the semaphore after some of the operations
-//! under way have taken effect. When an operation returns, those configurations stay in which it can have taken effect with that
-//! answer, before or after any others that are under way. If none is left, no order explains the answer.
+//! The search is just in time: a set of [`Configuration`]s is kept beside the memory, each the semaphore
+//! after some of the operations under way have taken effect. When an operation returns, those configurations
+//! stay in which it can have taken effect with that answer, before or after any others that are under way. If
+//! none is left, no order explains the answer.
 
 use crate::memory::Permits;
 use crate::programs::Operation;
@@ -14,7 +15,7 @@ pub(crate) const MAX_THREADS: usize = 4;
 pub(crate) type Operations = [Option<Operation>; MAX_THREADS];
 
 /// What an operation returns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Answer {
     /// The permits were acquired.
     Ok,
@@ -27,7 +28,7 @@ pub(crate) enum Answer {
     /// Of operations that return nothing.
     Done,
     /// Of `available_permits`.
-    Available(u8),
+    Available(Permits),
 }
 
 /// How far a thread's operation has come.
@@ -41,7 +42,7 @@ enum Phase {
     Refused,
     NoPermits,
     Done,
-    Available(u8),
+    Available(Permits),
     /// In the queue.
     Waiting,
     /// Was in the queue.
@@ -201,7 +202,7 @@ impl Configuration {
                     Phase::Done
                 }
                 Operation::Available if self.queued > 0 => Phase::Available(0),
-                Operation::Available => Phase::Available(self.free.max(0) as u8),
+                Operation::Available => Phase::Available(self.free.max(0)),
                 Operation::Notify => {
                     if self.queued > 0 || self.free < 1 {
                         self.free += 1;
@@ -246,7 +247,8 @@ fn weight(operations: &Operations, thread: usize) -> Permits {
     operations[thread].expect("an operation is under way").weight()
 }
 
-/// What can have come of `from`, once any operations under way have taken effect in any order; no further from where `stop` says so.
+/// What can have come of `from`, once any operations under way have taken effect in any order; no further
+/// from where `stop` says so.
 fn explore(from: &[Configuration], operations: &Operations, mut stop: impl FnMut(&Configuration) -> bool) {
     let mut seen = from.to_vec();
     let mut results = Vec::new();

@@ -8,7 +8,8 @@ use crate::spec::Answer;
 pub(crate) enum Violation {
     /// No order of the operations explains this thread's answer.
     NotLinearizable { thread: usize, answer: Answer },
-    /// These threads sleep, though in every order that explains the answers one of them has been granted or closed.
+    /// These threads sleep, though in every order that explains the answers one of them has been granted or
+    /// closed.
     LostWakeUp { sleepers: u8 },
     /// Permits were taken that were not there.
     OverAdmission,
