@@ -32,7 +32,9 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run all tests: unit, integration and doc tests, then the loom models. Installs a Redis server if there is none
+    /// Run all tests: unit, integration and doc tests, the loom models, a part of the algorithm's model
+    ///
+    /// Installs a Redis server if there is none.
     Test(HarnessArgs),
     /// Run the loom models alone
     ///

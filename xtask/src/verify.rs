@@ -5,6 +5,7 @@ mod build;
 mod canary;
 mod instructions;
 mod long_run;
+mod model;
 mod sanitizers;
 mod shuttle;
 mod stress;
@@ -12,6 +13,7 @@ mod stress;
 use anyhow::Result;
 use clap::ValueEnum;
 
+pub(crate) use self::model::quick as quick_model;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
@@ -22,7 +24,7 @@ pub(crate) struct Options {
     /// Schedules of each model under shuttle, by either scheduler; a tenth of them under AddressSanitizer
     #[arg(long, default_value_t = 20_000)]
     iterations: u32,
-    /// Seconds of each run with real threads, by default 10; and of the long run, by default 30
+    /// Seconds of each run with real threads, by default 10; of the long run and of each sample of the model, 30
     #[arg(long)]
     seconds: Option<u32>,
     /// The long run's faults and tasks
@@ -39,6 +41,8 @@ impl Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
+    /// The semaphore's algorithm through all states of small programs
+    Model,
     /// Real threads from a spinning start, with a count of everything at the end
     Stress,
     /// Random schedules of larger models
@@ -56,6 +60,7 @@ enum Part {
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let parts = if options.parts.is_empty() { Part::value_variants() } else { &options.parts };
     let result = parts.iter().try_for_each(|part| match part {
+        Part::Model => model::run(workspace, steps, options),
         Part::Stress => stress::run(workspace, steps, options),
         Part::Shuttle => shuttle::run(workspace, steps, options),
         Part::Asan => sanitizers::address(workspace, steps, options),

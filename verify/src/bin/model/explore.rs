@@ -5,6 +5,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
+use fastrand::Rng;
+
 use crate::machine::{At, Machine, Next, ways};
 use crate::memory::{Kind, Memory, State};
 use crate::mutants::Mutants;
@@ -331,6 +333,26 @@ impl<'a> Model<'a> {
         }
         statistics.states += states;
         Ok(())
+    }
+
+    /// One interleaving, drawn: for programs with more states than can be visited, of which a search depth
+    /// first sees only those at the end of one path.
+    pub(crate) fn walk(&self, rng: &mut Rng, statistics: &mut Statistics) -> Result<(), Counterexample> {
+        let mut whole = self.start();
+        let mut path = Vec::new();
+        loop {
+            let possible: Vec<Choice> = self.choices(&whole).collect();
+            let Some(&choice) = rng.choice(&possible) else { break };
+            path.push(choice);
+            statistics.steps += 1;
+            whole = match self.step(&whole, choice) {
+                Ok(whole) => whole,
+                Err(violation) => return Err(Counterexample { violation, choices: path }),
+            };
+        }
+        statistics.ends += 1;
+        statistics.deepest = statistics.deepest.max(path.len());
+        self.check_end(&whole).map_err(|violation| Counterexample { violation, choices: path })
     }
 
     /// Breadth first: one of the shortest ways to a violation other than a livelock.

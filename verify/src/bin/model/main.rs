@@ -34,9 +34,17 @@
 //! permit and nothing is lowered). Digits are weights.
 //!
 //! ```sh
-//! cargo run --release -p verify --no-default-features --bin model -- program "w2 r | c1 x" --permits 1
-//! cargo run --release -p verify --no-default-features --bin model -- program "c2 | w1" --permits 1 --mutant no-look
+//! alias model="cargo run --release -p verify --no-default-features --bin model --"
+//! model program "w2 r | c1 x" --permits 1
+//! model program "c2 | w1" --permits 1 --mutant no-look
+//! model hunt tail-reads-e-once --threads 3 --operations 1
 //! ```
+//!
+//! # Mutants
+//!
+//! A part of the algorithm that is left out or wrong: [`mutants`] has them all, each with a small program
+//! that finds it out. `hunt` looks for programs that find others out, or the algorithm itself if none is
+//! named.
 //!
 //! # Reading a counterexample
 //!
@@ -97,10 +105,9 @@ enum Command {
         #[arg(long)]
         black_box: bool,
     },
-    /// Look for programs that find mutants out
+    /// Look for programs that find mutants out, or the algorithm
     Hunt {
         /// All at once
-        #[arg(required = true)]
         mutants: Vec<Mutant>,
         /// All programs of so many threads
         #[arg(long, default_value_t = 2)]

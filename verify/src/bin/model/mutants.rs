@@ -19,6 +19,7 @@ pub(crate) enum Mutant {
     GrantIsAStore,
     GrantForgetsDebt,
     BlockedIsPassedOver,
+    BlockedReadsSOnce,
     TakeIsAStore,
     EnqueueIsAStore,
     NullNextIsTheEnd,
@@ -38,7 +39,6 @@ pub(crate) enum Mutant {
     NotifyAddsBlindly,
 
     TailReadsEOnce,
-    BlockedReadsSOnce,
     LookIgnoresClosed,
     LookReadsSAfterE,
     AcquireReadsFrontAfterE,
@@ -51,6 +51,10 @@ pub(crate) enum Mutant {
 pub(crate) struct Mutants(u64);
 
 impl Mutants {
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     pub(crate) fn has(self, mutant: Mutant) -> bool {
         self.0 >> mutant as u32 & 1 == 1
     }
@@ -107,6 +111,7 @@ pub(crate) const MUTANTS: &[Kill] = {
         kill(GrantIsAStore, "a grant is a store", "c2 | c1", 1, COUNT),
         kill(GrantForgetsDebt, "a grant consumes the need without the debt", "l1 a2 | w1", 0, COUNT),
         kill(BlockedIsPassedOver, "waiters behind the blocked one are granted", "w2 | w1", 1, ORDER),
+        kill(BlockedReadsSOnce, "S is not read again when a waiter is blocked", "c2 w2 | v x | a1", 1, ORDER),
         kill(TakeIsAStore, "E is stored when permits are taken from FREE", "w1 | w1", 1, ORDER),
         kill(EnqueueIsAStore, "E is stored when a node is enqueued", "c1 l1 | w1", 0, COUNT),
         kill(NullNextIsTheEnd, "null in next is taken for the queue's end", "c1 l1 | w1", 0, LOOP),
@@ -149,7 +154,6 @@ pub(crate) const SPARE: &[(Mutant, &str)] = {
     use Mutant::*;
     &[
         (TailReadsEOnce, "settle does not read E again at the tail"),
-        (BlockedReadsSOnce, "settle does not read S again when a waiter is blocked"),
         (LookIgnoresClosed, "LOOK does not look at CLOSED"),
         (LookReadsSAfterE, "LOOK reads E before S"),
         (AcquireReadsFrontAfterE, "an acquisition reads E before front"),

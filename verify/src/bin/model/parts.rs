@@ -26,7 +26,9 @@ const FEW: &str = "w1 w2 c1 c2 t1 r a1 a2 l1 x v";
 /// has as many.
 const STATES: u64 = 50_000_000;
 /// The same for those that are drawn.
-const STATES_OF_SAMPLE: u64 = 1_000_000;
+const STATES_OF_SAMPLE: u64 = 500_000;
+/// How many interleavings are drawn of a program that is drawn and has more.
+const WALKS: usize = 2_000;
 /// For counterexamples.
 const STATES_OF_SMALL: u64 = 2_000_000;
 
@@ -113,10 +115,12 @@ pub(crate) fn hunt(mutants: Mutants, search: &Search<'_>, sample: Option<usize>,
         Some(count) => search.sample(count, seed)?,
         None => search.all()?,
     };
-    let (statistics, found) = run(&programs, mutants, false, STATES_OF_SMALL, None);
+    // Without mutants, it is the algorithm that is hunted.
+    let invariants = mutants.is_empty();
+    let (statistics, found) = run(&programs, mutants, invariants, STATES_OF_SAMPLE, None);
     println!("{statistics}");
     match found {
-        Some((program, found)) => Err(shown(&program, mutants, false, &found)),
+        Some((program, found)) => Err(shown(&program, mutants, invariants, &found)),
         None => Ok(()),
     }
 }
@@ -189,10 +193,16 @@ fn run(
     let total = Mutex::new((Statistics::default(), None));
     let work = || {
         let mut statistics = Statistics::default();
+        let mut rng = Rng::with_seed(0);
         while limit.is_none_or(|limit| start.elapsed() < limit) {
             let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let model = Model { program, mutants, invariants };
-            if let Err(found) = model.explore(states, &mut statistics) {
+            let before = statistics.cut_short;
+            let mut found = model.explore(states, &mut statistics);
+            if statistics.cut_short > before {
+                found = (0..WALKS).try_for_each(|_| model.walk(&mut rng, &mut statistics));
+            }
+            if let Err(found) = found {
                 next.store(programs.len(), Ordering::Relaxed);
                 total.lock().expect("no thread panics with it").1 = Some((program.clone(), found));
             }

@@ -61,6 +61,12 @@ pub(crate) enum Outcome {
     },
 }
 
+impl Walk {
+    fn blocked_by(self, node: NodeId, state: State) -> Outcome {
+        Outcome::Blocked { tail: self.tail, node, state, s: self.s }
+    }
+}
+
 impl fmt::Debug for Walk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Walk { s, tail, closing, last } = self;
@@ -107,7 +113,7 @@ impl Machine<'_> {
                 Link::Prev(_) => Err(Violation::Invariant("done has no offset")),
             },
 
-            // WALK_BACK
+            // WALK_BACK: completes `next` on its way, as a publisher may have stopped before it has
             Settle::BackReadLink { walk, y } => match self.memory.node(y).link {
                 Link::Offset(off) => go(Settle::ReadState { walk, n: y, off }),
                 Link::Prev(prev) => go(Settle::BackCompleteNext { walk, y, prev }),
@@ -133,13 +139,10 @@ impl Machine<'_> {
                 };
                 go(if walk.closing {
                     Settle::Close { walk, n, off, state }
-                } else if walk.s - off < need + debt
-                    && self.has(Mutant::BlockedIsPassedOver)
-                    && n != walk.tail
-                {
-                    Settle::ReadNext { walk, n, off }
                 } else if walk.s - off < need + debt {
-                    if self.has(Mutant::BlockedReadsSOnce) {
+                    if self.has(Mutant::BlockedIsPassedOver) && n != walk.tail {
+                        Settle::ReadNext { walk, n, off }
+                    } else if self.has(Mutant::BlockedReadsSOnce) {
                         Settle::BlockedStoreFront { walk, n, off, state }
                     } else {
                         Settle::ReadSAgain { walk, n, off, state }
@@ -160,12 +163,14 @@ impl Machine<'_> {
                 }
                 go(Settle::ReadState { walk, n, off })
             }
+            // ... blocked, if S is still the same
             Settle::ReadSAgain { walk, n, off, state } => {
                 let s = self.memory.s;
-                if s != walk.s {
-                    return go(Settle::ReadState { walk: Walk { s, ..walk }, n, off });
-                }
-                go(Settle::BlockedStoreFront { walk, n, off, state })
+                go(if s == walk.s {
+                    Settle::BlockedStoreFront { walk, n, off, state }
+                } else {
+                    Settle::ReadState { walk: Walk { s, ..walk }, n, off }
+                })
             }
             Settle::BlockedStoreFront { walk, n, off, state } => {
                 let State::Waiting { need, .. } = state else { unreachable!("a blocked node waits") };
@@ -173,22 +178,20 @@ impl Machine<'_> {
                 let done = if self.has(Mutant::DoneIsTheBlockedNode) { Some(n) } else { walk.last };
                 match done {
                     Some(done) => go(Settle::BlockedStoreDone { walk, n, state, done }),
-                    None => {
-                        self.settled(Outcome::Blocked { tail: walk.tail, node: n, state, s: walk.s }, caller)
-                    }
+                    None => self.settled(walk.blocked_by(n, state), caller),
                 }
             }
             Settle::BlockedStoreDone { walk, n, state, done } => {
                 self.store_done(done);
-                self.settled(Outcome::Blocked { tail: walk.tail, node: n, state, s: walk.s }, caller)
+                self.settled(walk.blocked_by(n, state), caller)
             }
-            Settle::ReadEAgain { walk, n, off, state } => {
-                if self.memory.e.closed {
-                    let walk = Walk { closing: true, ..walk };
-                    return go(Settle::ReadState { walk, n, off });
-                }
-                go(Settle::Grant { walk, n, off, state })
-            }
+            // What is before this node may be final because the semaphore was closed; then it must not be
+            // granted, even if the closer has not come to it yet.
+            Settle::ReadEAgain { walk, n, off, state } => go(if self.memory.e.closed {
+                Settle::ReadState { walk: Walk { closing: true, ..walk }, n, off }
+            } else {
+                Settle::Grant { walk, n, off, state }
+            }),
             Settle::Grant { walk, n, off, state } => {
                 let State::Waiting { need, debt } = state else { unreachable!("a node is granted once") };
                 let consumed = if self.has(Mutant::GrantForgetsDebt) { need } else { need + debt };
@@ -201,7 +204,7 @@ impl Machine<'_> {
                 go(Settle::ReadState { walk, n, off })
             }
 
-            // the queue's end
+            // n==t
             Settle::AtTailReadE { walk, n, off } => {
                 let settled = |e| Settle::SettledStoreFront { e, end: off };
                 if self.has(Mutant::TailReadsEOnce) {
@@ -227,7 +230,7 @@ impl Machine<'_> {
                 self.settled(Outcome::Settled { e, end }, caller)
             }
 
-            // the next node
+            // x=n.next
             Settle::ReadNext { walk, n, off } => match self.memory.node(n).next {
                 Some(x) => go(Settle::ReadLink { walk, x, off }),
                 None if self.has(Mutant::NullNextIsTheEnd) => {

@@ -1,0 +1,25 @@
+//! `cargo xtask verify model`.
+
+use anyhow::Result;
+use xshell::{Cmd, cmd};
+
+use super::Options;
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    let seconds = options.seconds.unwrap_or(30).to_string();
+    // The canaries come first: they are mutants, each with its program.
+    steps.run("model", || Ok(command(workspace).args(["--seconds", &seconds]).run()?))
+}
+
+/// What belongs to the tests: it takes seconds.
+pub(crate) fn quick(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    steps.run("model", || Ok(command(workspace).arg("quick").run()?))
+}
+
+/// Nothing of the library is in it, so it needs no build of its own.
+fn command(workspace: &Workspace) -> Cmd<'_> {
+    let Workspace { shell, cargo, .. } = workspace;
+    cmd!(shell, "{cargo} run --quiet --release --package verify --no-default-features --bin model --")
+}
