@@ -136,7 +136,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Hunt { mutants, threads, operations, alphabet, sample }) => {
             let search = Search { alphabet: &alphabet, threads, operations, permits: 0..=2 };
-            parts::hunt(mutants.into_iter().collect(), &search, sample, seed)
+            parts::hunt(mutants.into_iter().collect(), &search, sample, seconds, seed)
         }
     };
     match result {

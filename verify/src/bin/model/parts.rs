@@ -26,9 +26,9 @@ const FEW: &str = "w1 w2 c1 c2 t1 r a1 a2 l1 x v";
 /// has as many.
 const STATES: u64 = 50_000_000;
 /// The same for those that are drawn.
-const STATES_OF_SAMPLE: u64 = 500_000;
+const STATES_OF_SAMPLE: u64 = 200_000;
 /// How many interleavings are drawn of a program that is drawn and has more.
-const WALKS: usize = 2_000;
+const WALKS: usize = 5_000;
 /// For counterexamples.
 const STATES_OF_SMALL: u64 = 2_000_000;
 
@@ -107,17 +107,23 @@ pub(crate) fn program(text: &str, permits: i8, mutants: Mutants, invariants: boo
 }
 
 /// Looks for a program that finds `mutants` out.
-pub(crate) fn hunt(mutants: Mutants, search: &Search<'_>, sample: Option<usize>, seed: u64) -> Result {
+pub(crate) fn hunt(
+    mutants: Mutants,
+    search: &Search<'_>,
+    sample: Option<usize>,
+    seconds: f64,
+    seed: u64,
+) -> Result {
     for (_, what) in SPARE.iter().filter(|(spare, _)| mutants.has(*spare)) {
         println!("known to survive: {what}");
     }
-    let programs = match sample {
-        Some(count) => search.sample(count, seed)?,
-        None => search.all()?,
+    let (programs, limit) = match sample {
+        Some(count) => (search.sample(count, seed)?, Some(Duration::from_secs_f64(seconds))),
+        None => (search.all()?, None),
     };
     // Without mutants, it is the algorithm that is hunted.
     let invariants = mutants.is_empty();
-    let (statistics, found) = run(&programs, mutants, invariants, STATES_OF_SAMPLE, None);
+    let (statistics, found) = run(&programs, mutants, invariants, STATES_OF_SAMPLE, limit);
     println!("{statistics}");
     match found {
         Some((program, found)) => Err(shown(&program, mutants, invariants, &found)),
