@@ -9,7 +9,7 @@ use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let seconds = options.seconds.unwrap_or(30).to_string();
-    // The canaries come first: they are mutants, each with its program.
+    // The run begins with the mutants.
     steps.run("model", || Ok(command(workspace).args(["--seconds", &seconds]).run()?))
 }
 

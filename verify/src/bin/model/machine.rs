@@ -363,7 +363,7 @@ impl Machine<'_> {
                 self.look(node)
             }
 
-            // LOOK
+            // LOOK: the recheck of a waiter that has published its node
             At::LookReadS { node } => go(At::LookReadE { node, s: self.memory.s }),
             At::LookReadE { node, s } => go(At::LookReadFront { node, s, closed: self.memory.e.closed }),
             At::LookReadEFirst { node } => go(At::LookThenReadS { node, closed: self.memory.e.closed }),

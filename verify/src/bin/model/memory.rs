@@ -67,7 +67,7 @@ impl Node {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Kind {
-    /// So many permits have ever been consumed, and nobody is queued.
+    /// So many permits have ever been consumed, and no waiter is queued.
     Free(Permits),
     /// This node is the queue's tail.
     Queued(NodeId),

@@ -47,7 +47,10 @@ impl fmt::Display for Violation {
             }
             Violation::LostWakeUp { sleepers } => {
                 let threads: Vec<_> = (0..8).filter(|thread| sleepers >> thread & 1 == 1).collect();
-                write!(f, ": threads {threads:?} sleep; every order of the operations has served one of them")
+                write!(
+                    f,
+                    ": threads {threads:?} sleep; in every order of the operations one of them is granted or closed"
+                )
             }
             Violation::OverAdmission => f.write_str(": permits were taken that were not there"),
             Violation::Conservation => {
