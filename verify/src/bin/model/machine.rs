@@ -10,165 +10,77 @@ use crate::violation::Violation;
 /// The next shared access of a thread, and what the thread knows by then.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum At {
-    /// Between two operations. The first access of the next one calls it.
+    // Between two operations. The first access of the next one calls it.
     Idle,
-    /// All operations have returned.
+    // All operations have returned.
     Finished,
-    /// `acquire` has returned Pending. The next access is a poll's, once the node is final, or a
-    /// cancellation's.
-    Parked {
-        node: NodeId,
-    },
+    // `acquire` has returned Pending. The next access is a poll's, once the node is final, or a
+    // cancellation's.
+    Parked { node: NodeId },
 
     // acquire and try
     ReadFront,
-    ReadE {
-        front: Permits,
-    },
-    FreeReadS {
-        e: E,
-    },
-    FreeTake {
-        e: E,
-    },
-    FreePublish {
-        e: E,
-    },
-    FreeStoreFront {
-        node: NodeId,
-    },
-    QueuedReadFront {
-        tail: NodeId,
-    },
-    QueuedReadS {
-        front: Permits,
-        tail: NodeId,
-    },
-    SettledReadS {
-        tail: NodeId,
-        end: Permits,
-    },
-    Take {
-        tail: NodeId,
-        end: Permits,
-    },
-    TakeStoreNext {
-        tail: NodeId,
-        node: NodeId,
-    },
-    Enqueue {
-        tail: NodeId,
-    },
-    EnqueueStore {
-        tail: NodeId,
-    },
-    EnqueueStoreNext {
-        tail: NodeId,
-        node: NodeId,
-    },
+    ReadE { front: Permits },
+    FreeReadS { e: E },
+    FreeTake { e: E },
+    FreePublish { e: E },
+    FreeStoreFront { node: NodeId },
+    QueuedReadFront { tail: NodeId },
+    QueuedReadS { front: Permits, tail: NodeId },
+    SettledReadS { tail: NodeId, end: Permits },
+    Take { tail: NodeId, end: Permits },
+    TakeStoreNext { tail: NodeId, node: NodeId },
+    Enqueue { tail: NodeId },
+    EnqueueStore { tail: NodeId },
+    EnqueueStoreNext { tail: NodeId, node: NodeId },
 
     // LOOK
-    LookReadS {
-        node: NodeId,
-    },
-    LookReadE {
-        node: NodeId,
-        s: Permits,
-    },
-    LookReadEFirst {
-        node: NodeId,
-    },
-    LookThenReadS {
-        node: NodeId,
-        closed: bool,
-    },
-    LookReadFront {
-        node: NodeId,
-        s: Permits,
-        closed: bool,
-    },
-    LookReadState {
-        node: NodeId,
-    },
+    LookReadS { node: NodeId },
+    LookReadE { node: NodeId, s: Permits },
+    LookReadEFirst { node: NodeId },
+    LookThenReadS { node: NodeId, closed: bool },
+    LookReadFront { node: NodeId, s: Permits, closed: bool },
+    LookReadState { node: NodeId },
 
     // a poll
-    PollReadState {
-        node: NodeId,
-    },
+    PollReadState { node: NodeId },
     GrantedReadS,
-    GrantedReadFront {
-        s: Permits,
-    },
-    VoidReadE {
-        returns: Answer,
-    },
+    GrantedReadFront { s: Permits },
+    VoidReadE { returns: Answer },
 
     // release and add
     AddToS,
     ReleaseReadE,
-    ReleaseReadDone {
-        tail: NodeId,
-    },
+    ReleaseReadDone { tail: NodeId },
 
     // cancel
-    CancelReadState {
-        node: NodeId,
-    },
-    CancelCas {
-        node: NodeId,
-        state: State,
-    },
+    CancelReadState { node: NodeId },
+    CancelCas { node: NodeId, state: State },
     CancelReadS,
-    CancelReadFront {
-        s: Permits,
-    },
+    CancelReadFront { s: Permits },
 
     // close
     Close,
 
     // lower
     LowerReadE,
-    LowerFree {
-        e: E,
-    },
-    LowerSettled {
-        e: E,
-        end: Permits,
-    },
-    LowerStoreNext {
-        tail: NodeId,
-        node: NodeId,
-    },
-    LowerBlocked {
-        node: NodeId,
-        state: State,
-    },
+    LowerFree { e: E },
+    LowerSettled { e: E, end: Permits },
+    LowerStoreNext { tail: NodeId, node: NodeId },
+    LowerBlocked { node: NodeId, state: State },
 
     // available
     AvailableReadE,
-    AvailableReadS {
-        e: E,
-        consumed: Permits,
-    },
-    AvailableReadEAgain {
-        e: E,
-        permits: Permits,
-    },
+    AvailableReadS { e: E, consumed: Permits },
+    AvailableReadEAgain { e: E, permits: Permits },
 
     // notify
     NotifyReadE,
-    NotifyReadS {
-        e: E,
-        consumed: Permits,
-    },
-    NotifyReadEAgain {
-        e: E,
-    },
-    NotifyCredit {
-        s: Permits,
-    },
+    NotifyReadS { e: E, consumed: Permits },
+    NotifyReadEAgain { e: E },
+    NotifyCredit { s: Permits },
 
-    /// In `settle`, and what for.
+    // In `settle`, and what for.
     Settle(Settle, Caller),
 }
 
@@ -176,13 +88,11 @@ pub(crate) enum At {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Caller {
     Acquire,
-    Look {
-        node: NodeId,
-    },
+    Look { node: NodeId },
     Available,
     Lower,
     Notify,
-    /// Whatever the outcome, the operation returns this.
+    // Whatever the outcome, the operation returns this.
     Return(Answer),
 }
 
