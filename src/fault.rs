@@ -24,3 +24,15 @@ mod seeded;
 pub(crate) use self::seeded::is_seeded;
 #[cfg(any(latchwork_loom, latchwork_shuttle, latchwork_faults))]
 pub use self::seeded::{Fault, seed};
+
+/// Each execution of a model begins with this: what the last one has kept is freed.
+#[cfg(any(latchwork_loom, latchwork_shuttle))]
+pub fn begin_execution() {
+    crate::sync::begin_execution();
+}
+
+/// Does what a real thread does at its end, for a thread of a model.
+#[cfg(any(latchwork_loom, latchwork_shuttle))]
+pub fn end_thread() {
+    crate::sync::end_thread();
+}

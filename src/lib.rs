@@ -80,8 +80,8 @@ pub use crate::registry::{Registry, RegistryStats, Subscription};
 pub use crate::runtime::Runtime;
 #[doc(inline)]
 pub use crate::semaphore::{
-    Acquire, AcquireError, AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit, SemaphorePermit,
-    TryAcquireError,
+    Acquire, AcquireError, AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit, PollSemaphore,
+    SemaphorePermit, TryAcquireError,
 };
 #[doc(inline)]
 pub use crate::striped::{Stripe, StripeGuard, StripedSemaphores, StripesGuard};

@@ -2,12 +2,13 @@
 
 mod acquire;
 mod blocking;
-mod cell;
+mod engine;
 mod error;
+mod memory;
+mod node;
 mod permit;
 mod poll;
-mod queue;
-mod row;
+mod presence;
 mod wakes;
 
 use std::fmt;
@@ -17,17 +18,17 @@ use std::sync::Arc;
 
 pub use self::acquire::{Acquire, AcquireOwned};
 pub(crate) use self::blocking::{block_on, block_on_until};
-use self::cell::State;
+use self::engine::{Engine, Seen};
 pub use self::error::{AcquireError, TryAcquireError};
+use self::permit::Held;
 pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};
 pub use self::poll::PollSemaphore;
-use self::queue::Queue;
 
 /// A counting semaphore whose waiters are futures, or threads.
 ///
-/// It hands out permits. Who finds too few waits in line, and what comes back goes to the oldest waiter. It needs no runtime:
-/// any executor can poll its futures, and the `blocking_…` methods need none at all; both stand in one line. It takes no lock
-/// and blocks nobody, whatever is going on: acquiring, releasing, cancelling, closing.
+/// If too few permits are free, [`acquire`](Self::acquire) waits in a FIFO queue; released permits go to the oldest waiter. The
+/// semaphore needs no runtime: any executor can poll its futures, and the `blocking_…` methods need none at all. Tasks and threads wait
+/// in the same queue.
 ///
 /// # For users of `tokio::sync::Semaphore`
 ///
@@ -38,41 +39,75 @@ use self::queue::Queue;
 /// * The limit of [`MAX_PERMITS`](Self::MAX_PERMITS) is for all permits in existence, not only for those that are free.
 /// * There is no cooperative budget: an acquire that finds a permit never yields.
 /// * A waiter that was granted its permits before [`close`](Self::close), and is polled afterwards, gets them.
+/// * Permits that are too few for the first waiter are not held by anything: if it is cancelled, they are free at once.
 ///
-/// More than tokio's: weights of `usize` ([`acquire_weight`](Self::acquire_weight)), [`acquire_up_to`](Self::acquire_up_to),
-/// waiting with a time limit for threads ([`blocking_acquire_timeout`](Self::blocking_acquire_timeout)),
-/// [`set_capacity`](Self::set_capacity), and a look at the line: [`waiters`](Self::waiters), [`held`](Self::held) and `Debug`.
+/// More than tokio's: weights of `usize` ([`acquire_weight`](Self::acquire_weight)), [`acquire_up_to`](Self::acquire_up_to), waiting with
+/// a time limit for threads ([`blocking_acquire_timeout`](Self::blocking_acquire_timeout)), [`set_capacity`](Self::set_capacity), and a look
+/// at the queue: [`waiters`](Self::waiters), [`held`](Self::held) and `Debug`. [`PollSemaphore`] is tokio-util's.
 ///
 /// # Fairness
 ///
-/// Strictly first come, first served, by the order in which the futures were first polled, and whatever they ask for: a request
-/// for many is not overtaken by those for few behind it, and all wait until it is served. A request for more permits than will
-/// ever exist is such a one; it is not refused, since permits can be added. Requests for none are not kept waiting.
+/// Strictly first come, first served, by the order in which the futures were first polled, and whatever they ask for: a request for many is
+/// not overtaken by those for few behind it, and all wait until it is served. A request for more permits than will ever exist is such a one; it
+/// is not refused, since permits can be added. Requests for none never wait.
 ///
-/// Permits go from hand to hand. A waiter that was granted its permits and is not polled keeps them from all others; see `Debug`
-/// for how to find it.
+/// Permits are assigned by the thread that releases them. A waiter that was granted its permits and is not polled keeps them from all others;
+/// see `Debug` for how to find it.
+///
+/// # Consistency
+///
+/// No permit is ever in flight: once a call that releases permits has credited them, they are free or assigned, whatever any thread is doing or
+/// not doing, also while wakers run. `try_acquire` and its kin, [`available_permits`](Self::available_permits), releases,
+/// [`add_permits`](Self::add_permits), [`set_capacity`](Self::set_capacity) and [`close`](Self::close) are linearizable, failures included: each
+/// takes effect at one moment between its call and its return. The exceptions:
+///
+/// * [`forget_permits`](Self::forget_permits), and what [`acquire_up_to`](Self::acquire_up_to) takes beyond its least, take what is free in one
+///   or more steps of their own.
+/// * `close` may overtake grants of a release that runs at the same time.
+/// * While several threads change the capacity at once (`add_permits`, `set_capacity`), fewer permits may be free for a moment than in any
+///   order of these calls; never more.
+///
+/// # Progress
+///
+/// | operation | progress | allocates | calls wakers |
+/// |---|---|---|---|
+/// | `try_acquire…`, no waiter | lock-free: a step fails only if another one succeeded | no | no |
+/// | `try_acquire…`, `available_permits`, beside waiters | lock-free; finishes the grants of a thread that was stopped | when a permit is taken | yes |
+/// | the credit of a release or `add_permits` | wait-free: one step in every state | no | no |
+/// | the grants that follow it | lock-free; as many steps as waiters are served | no | yes |
+/// | `acquire…`, first poll | as `try_acquire…`, and one step that enqueues | when it waits: 40 bytes | yes |
+/// | a later poll | lock-free | no | yes |
+/// | dropping a future | lock-free | when memory of waiters is tidied up | yes |
+/// | `close` | lock-free; as many steps as there are waiters | no | yes |
+/// | `set_capacity` | lock-free | when it lowers beside waiters | yes |
+/// | `waiters`, `Debug` | as many steps as there are waiters | no | no |
+///
+/// "Calls wakers" is foreign code, for which nothing of this holds. A thread that is stopped for ever, at any step, keeps no other from
+/// finishing, and no waiter from permits that cover its need once any waiter is polled or any operation runs; it keeps the memory of waiters
+/// that leave this semaphore from being freed, 40 bytes each, and that of no other semaphore. `cargo xtask verify suspension` stops a thread at
+/// each step of each operation and looks; `cargo xtask verify model` explores the algorithm through all its states.
 ///
 /// # Memory ordering
 ///
-/// What a thread did before it gave a permit back (or added it) happens before what another does after taking that permit.
+/// What a thread did before it released a permit (or added it) happens before what another does after acquiring that permit.
 ///
 /// # Memory
 ///
-/// A waiter costs 32 bytes at most, in blocks for 32 waiters; nothing is allocated until somebody waits. A block is freed when
-/// all its waiters have gone, wherever it stands in line; one waiter among 31 that gave up keeps a block.
+/// A waiter costs 40 bytes on the heap; nothing is allocated until a future waits. The memory of waiters that have gone is used again, or
+/// freed, wherever they stood in the queue. A release allocates nothing, also on a thread that never used a semaphore. Each thread that has
+/// waited keeps room for some dozens of waiters.
 ///
 /// # Panicking and re-entrant wakers
 ///
-/// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures;
-/// whom it thereby serves is woken when it returns, or goes to sleep in one of the `blocking_…` calls. A waker must not wait in any
-/// other way for somebody that it has served. If one panics, the others are called all the same, and then the panic goes
-/// on in whoever released.
+/// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures. Waiters served by
+/// that call are woken after the waker returns, or before it blocks in one of the `blocking_…` calls; so the stack does not grow with the number
+/// of waiters or of semaphores. A waker must not wait in any other way for a task or thread that it has served. If a waker panics, the others
+/// are called all the same, and then the panic goes on in the call that released.
 ///
 /// # Sources
 ///
-/// Redisson's `AsyncSemaphore` is the seed. The row of cells is after the CancellableQueueSynchronizer of Koval, Khalanskiy and
-/// Alistarh, *CQS: A Formally-Verified Framework for Fair and Abortable Synchronization* (PLDI 2023). `semaphore/queue.rs` begins
-/// with the proof, and says exactly how far "lock-free" goes; `loom-tests` checks it.
+/// Redisson's `AsyncSemaphore` is the seed: a counter, a lock-free queue of wakers, and a loop between them. `semaphore/engine.rs` begins with
+/// the proof, and says why one counter became two.
 ///
 /// # Examples
 ///
@@ -89,7 +124,7 @@ use self::queue::Queue;
 /// }
 /// ```
 pub struct AsyncSemaphore {
-    queue: Queue,
+    engine: Engine,
 }
 
 // What is behind the pointers is only ever changed by single atomic steps, so a panic leaves it as it should be.
@@ -103,27 +138,27 @@ fn weight(permits: u32) -> usize {
 
 impl AsyncSemaphore {
     /// The most permits that a semaphore can have: `usize::MAX >> 3`.
-    pub const MAX_PERMITS: usize = queue::MAX_PERMITS;
+    pub const MAX_PERMITS: usize = engine::MAX_PERMITS;
 
-    /// Makes a semaphore with `permits` free permits.
+    /// Creates a semaphore with `permits` free permits.
     ///
     /// # Panics
     ///
     /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
     #[cfg(not(latchwork_loom))]
     pub const fn new(permits: usize) -> Self {
-        Self { queue: Queue::new(permits, false) }
+        Self { engine: Engine::new(permits, false) }
     }
 
     #[cfg(latchwork_loom)]
     #[expect(missing_docs, reason = "documented above; loom's atomics cannot be made in a const")]
     pub fn new(permits: usize) -> Self {
-        Self { queue: Queue::new(permits, false) }
+        Self { engine: Engine::new(permits, false) }
     }
 
-    /// One without permits, for a latch: those that come while nobody waits do not add up, as many are kept as came at once.
+    /// One without permits, for a latch: notifications that find no waiter do not add up.
     pub(crate) fn new_latch() -> Self {
-        Self { queue: Queue::new(0, true) }
+        Self { engine: Engine::new(0, true) }
     }
 
     /// The same as [`new`](Self::new), under the name that tokio has for it.
@@ -138,12 +173,12 @@ impl AsyncSemaphore {
 
     // === Acquiring ===
 
-    /// Takes a permit, waiting in line for it if none is free.
+    /// Acquires a permit. If none is free, waits in the queue.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in line, without blocking. Permits that had come already go on to the next; none
-    /// is lost.
+    /// Dropping the future gives up the position in the queue, without blocking. Permits that were granted already go to the next waiter;
+    /// none is lost.
     ///
     /// # Errors
     ///
@@ -157,8 +192,7 @@ impl AsyncSemaphore {
         Acquire::new(self, 1, 1)
     }
 
-    /// Takes `n` permits at once, waiting in line for them if fewer are free. None are taken for `n` of zero, and nobody is
-    /// waited for.
+    /// Acquires `n` permits at once. If fewer are free, waits in the queue. For `n` of zero it takes none and never waits.
     ///
     /// # Cancel safety
     ///
@@ -195,8 +229,10 @@ impl AsyncSemaphore {
         Acquire::new(self, n, n)
     }
 
-    /// Takes as many permits as are free, but at least the range's start, waiting in line for those, and at most its end. After a
-    /// wait, what is taken beyond the start is what is free when the future is polled.
+    /// Acquires as many permits as are free, at least the range's start and at most its end. If fewer than the start are free, waits in the
+    /// queue for so many.
+    ///
+    /// What is taken beyond the start is taken in a step of its own, when the others are there; after a wait, when the future is polled.
     ///
     /// # Cancel safety
     ///
@@ -267,7 +303,7 @@ impl AsyncSemaphore {
         AcquireOwned::new(self, weight(n), weight(n))
     }
 
-    /// As [`acquire_weight`](Self::acquire_weight), for a semaphore behind an [`Arc`], which is only borrowed.
+    /// As [`acquire_weight`](Self::acquire_weight), for a semaphore behind an [`Arc`].
     ///
     /// # Cancel safety
     ///
@@ -282,25 +318,24 @@ impl AsyncSemaphore {
     /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was ready.
     #[track_caller]
     #[inline]
-    pub fn acquire_weight_owned(self: &Arc<Self>, n: usize) -> AcquireOwned {
-        AcquireOwned::new(Arc::clone(self), n, n)
+    pub fn acquire_weight_owned(self: Arc<Self>, n: usize) -> AcquireOwned {
+        AcquireOwned::new(self, n, n)
     }
 
     // === Trying ===
 
-    /// Takes a permit if one is free now.
+    /// Acquires a permit if one is free now. While a task or thread waits, none is.
     ///
     /// # Errors
     ///
-    /// [`TryAcquireError::NoPermits`] if none is free. That may also be said in the few instructions in which another thread
-    /// has a free permit in its hand, looking for somebody to give it to.
+    /// [`TryAcquireError::NoPermits`] if none is free.
     /// [`TryAcquireError::Closed`] once the semaphore is closed.
     #[inline]
     pub fn try_acquire(&self) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_acquire_weight(1)
     }
 
-    /// Takes `n` permits if they are free now.
+    /// Acquires `n` permits if they are free now.
     ///
     /// # Errors
     ///
@@ -317,8 +352,8 @@ impl AsyncSemaphore {
     /// Those of [`try_acquire`](Self::try_acquire).
     #[inline]
     pub fn try_acquire_weight(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
-        self.queue.try_take(n)?;
-        Ok(SemaphorePermit::new(self, n))
+        let taken = self.engine.try_take(n)?;
+        Ok(SemaphorePermit::new(self, Held::new(n, taken)))
     }
 
     /// As [`try_acquire`](Self::try_acquire), for a semaphore behind an [`Arc`].
@@ -341,68 +376,72 @@ impl AsyncSemaphore {
         self.try_acquire_weight_owned(weight(n))
     }
 
-    /// As [`try_acquire_weight`](Self::try_acquire_weight), for a semaphore behind an [`Arc`], which is only borrowed.
+    /// As [`try_acquire_weight`](Self::try_acquire_weight), for a semaphore behind an [`Arc`].
     ///
     /// # Errors
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
     #[inline]
     pub fn try_acquire_weight_owned(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         n: usize,
     ) -> Result<OwnedSemaphorePermit, TryAcquireError> {
-        self.queue.try_take(n)?;
-        Ok(OwnedSemaphorePermit::new(Arc::clone(self), n))
+        let taken = self.engine.try_take(n)?;
+        Ok(OwnedSemaphorePermit::new(self, Held::new(n, taken)))
     }
 
     // === Permits in existence ===
 
-    /// Permits that are free now; out of date as soon as it is read.
+    /// Returns the number of permits that are free now; out of date as soon as it is read.
     ///
-    /// None while somebody waits, also if a request for many has gathered some: those are laid aside for it.
+    /// None while a task or thread waits, also if some are there that are too few for it.
     #[inline]
     pub fn available_permits(&self) -> usize {
-        self.queue.available()
+        self.engine.free().max(0) as usize
     }
 
-    /// Adds `n` permits and wakes whom they serve. If a debt is in line ([`set_capacity`](Self::set_capacity)), they pay it in its turn.
+    /// Adds `n` permits and wakes the waiters that they serve. A deficit left by [`set_capacity`](Self::set_capacity) takes what it
+    /// is short of first.
     ///
     /// # Panics
     ///
     /// If more than [`MAX_PERMITS`](Self::MAX_PERMITS) would exist; nothing has changed then.
     pub fn add_permits(&self, n: usize) {
-        self.queue.add(n);
+        self.engine.add(n);
     }
 
-    /// Takes up to `n` free permits out of existence. Says how many: fewer if fewer were free.
+    /// Removes up to `n` free permits from the semaphore for good, and returns how many: fewer if fewer were free.
     ///
-    /// [`set_capacity`](Self::set_capacity) also takes those that are held, once they come back.
+    /// What is free is taken in one or more steps, so permits that are released meanwhile may be among them or not.
+    /// [`set_capacity`](Self::set_capacity) also removes those that are held, once they are released.
     pub fn forget_permits(&self, n: usize) -> usize {
-        let forgotten = self.queue.drain(n);
-        self.queue.forget(forgotten);
+        let forgotten = self.engine.drain(n);
+        self.engine.forget(forgotten);
         forgotten
     }
 
-    /// Permits in existence: free, held, and laid aside for whoever is first in line. What a debt waits for
-    /// ([`set_capacity`](Self::set_capacity)) does not count any more, so while some are held this can be less than
-    /// [`held`](Self::held).
+    /// Returns the number of permits in existence: free, held, and waited for by the first waiter. Permits that
+    /// [`set_capacity`](Self::set_capacity) has removed and that are still held do not count any more, so while there are some this can be
+    /// less than [`held`](Self::held).
     ///
-    /// Right as long as permits are taken out of existence by [`forget`](SemaphorePermit::forget) and not by `mem::forget`.
+    /// Right as long as permits are removed by [`forget`](SemaphorePermit::forget) and not by `mem::forget`.
     pub fn capacity(&self) -> usize {
-        self.queue.capacity()
+        self.engine.capacity()
     }
 
-    /// Permits that are not free, as far as [`capacity`](Self::capacity) is right: held, or laid aside for whoever is first in
-    /// line.
+    /// Returns the number of permits that are not free, as far as [`capacity`](Self::capacity) is right: held, or too few for the first
+    /// waiter.
     pub fn held(&self) -> usize {
-        self.queue.held()
+        self.engine.held()
     }
 
-    /// Makes the permits in existence `capacity` in all.
+    /// Makes the permits in existence `capacity` in all. Takes effect at once.
     ///
-    /// More: debts that are still in line are struck off, and the others added at once. Fewer: those that are free go at once, and what is missing to the number becomes a debt, which takes
-    /// its place in line like a request for as many. So those who wait already are served first, from what comes back; then the debt
-    /// swallows what comes, and then those behind it are served.
+    /// If it is more than before, the others are added. If it is less, permits are removed, free or not: if too few are free, the rest is a
+    /// deficit, and whatever is released or added next makes up for it first, before any waiter is served. So once this has returned,
+    /// nothing is granted until fewer permits are held than `capacity`.
+    ///
+    /// Changes of the capacity that run at the same time may, for a moment, leave fewer permits free than either; never more.
     ///
     /// # Panics
     ///
@@ -422,57 +461,54 @@ impl AsyncSemaphore {
     /// # Ok::<(), latchwork::TryAcquireError>(())
     /// ```
     pub fn set_capacity(&self, capacity: usize) {
-        self.queue.set_capacity(capacity);
+        self.engine.set_capacity(capacity);
     }
 
-    /// How many wait now, those included that were granted their permits, or sent home, and have not been polled since. Walks the
-    /// line.
+    /// Returns the number of waiters, those included that were granted their permits, or refused, and have not been polled since. Walks
+    /// the queue.
     pub fn waiters(&self) -> usize {
         let mut waiters = 0;
-        self.queue.for_each_waiter(|seen| waiters += usize::from(seen.state != State::Debt));
+        self.engine.for_each_waiter(|_| waiters += 1);
         waiters
     }
 
-    /// How many are in line and have neither been granted their permits nor been sent home. Walks the line.
+    /// Waiters that have neither been granted their permits nor been refused. Walks the queue.
     pub(crate) fn sleepers(&self) -> usize {
         let mut sleepers = 0;
-        self.queue.for_each_waiter(|seen| {
-            sleepers += usize::from(matches!(seen.state, State::Updating | State::Waiting));
-        });
+        self.engine.for_each_waiter(|seen| sleepers += usize::from(matches!(seen, Seen::Waiting { .. })));
         sleepers
     }
 
-    /// As [`add_permits`](Self::add_permits), for a latch, whose permits are calls and no capacity.
+    /// As [`add_permits`](Self::add_permits), for a latch, whose permits are notifications and no capacity.
     pub(crate) fn call(&self, n: usize) {
-        self.queue.call(n);
+        self.engine.notify(n);
     }
 
     // === Closing ===
 
-    /// Refuses everybody from now on: those in line are woken with an error, and so is who comes later.
+    /// Refuses all requests from now on: waiters are woken with an error, and later calls fail with one.
     ///
-    /// Permits that are out stay valid; giving them back is harmless. What was laid aside for somebody in line is free once its future
-    /// is polled or dropped.
+    /// Permits that are held stay valid; releasing them is harmless. Waiters that were granted their permits before get them.
     pub fn close(&self) {
-        self.queue.close();
+        self.engine.close();
     }
 
-    /// Whether [`close`](Self::close) was called.
+    /// Returns whether [`close`](Self::close) was called.
     #[inline]
     pub fn is_closed(&self) -> bool {
-        self.queue.is_closed()
+        self.engine.is_closed()
     }
 }
 
 impl fmt::Debug for AsyncSemaphore {
-    /// Shows the line, oldest first. A waiter that was granted its permits and does not come for them, because nobody polls it,
+    /// Shows the queue, oldest first. A waiter that was granted its permits and does not take them, because its future is not polled,
     /// shows as `Granted`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncSemaphore")
             .field("available_permits", &self.available_permits())
             .field("capacity", &self.capacity())
             .field("is_closed", &self.is_closed())
-            .field("line", &self.queue)
+            .field("queue", &self.engine)
             .finish()
     }
 }

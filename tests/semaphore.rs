@@ -76,7 +76,7 @@ fn waiters_are_served_in_order() {
 }
 
 #[test]
-fn newcomer_stands_behind_who_waits() {
+fn newcomer_waits_behind_those_that_wait() {
     let semaphore = AsyncSemaphore::new(0);
     let mut first = semaphore.acquire();
     assert!(poll(&mut first).is_pending());
@@ -115,7 +115,7 @@ fn cancelled_waiter_takes_no_permit() {
 }
 
 #[test]
-fn permit_that_was_not_seen_goes_to_the_next() {
+fn grant_of_a_dropped_waiter_goes_to_the_next() {
     let semaphore = AsyncSemaphore::new(0);
     let mut gone = semaphore.acquire();
     let mut stays = semaphore.acquire();
@@ -125,6 +125,119 @@ fn permit_that_was_not_seen_goes_to_the_next() {
     drop(gone);
     drop(permit(&mut stays));
     assert_eq!(semaphore.available_permits(), 1);
+}
+
+#[test]
+fn permits_too_few_for_the_first_waiter_are_free_once_it_is_cancelled() {
+    let semaphore = AsyncSemaphore::new(3);
+    let mut large = semaphore.acquire_many(5);
+    assert!(poll(&mut large).is_pending());
+    assert_eq!(semaphore.available_permits(), 0);
+    assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::NoPermits);
+    drop(large);
+    assert_eq!(semaphore.available_permits(), 3);
+    assert!(semaphore.try_acquire_many(3).is_ok());
+}
+
+#[test]
+fn cancelled_head_passes_all_free_permits_on() {
+    let semaphore = AsyncSemaphore::new(3);
+    let mut large = semaphore.acquire_many(5);
+    assert!(poll(&mut large).is_pending());
+    let mut behind = [semaphore.acquire_many(2), semaphore.acquire_many(2)];
+    assert!(behind.iter_mut().all(|waiter| poll(waiter).is_pending()));
+    drop(large);
+    let two = permit(&mut behind[0]);
+    assert!(poll(&mut behind[1]).is_pending());
+    drop(two);
+    drop(permit(&mut behind[1]));
+    assert_eq!(semaphore.available_permits(), 3);
+}
+
+// === The capacity ===
+
+#[test]
+fn lowered_capacity_takes_effect_at_once() {
+    let semaphore = AsyncSemaphore::new(3);
+    let mut held = semaphore.try_acquire_many(3).unwrap();
+    let mut waiter = semaphore.acquire();
+    assert!(poll(&mut waiter).is_pending());
+    semaphore.set_capacity(1);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 3, 0));
+    for _ in 0..2 {
+        drop(held.split(1));
+        assert!(poll(&mut waiter).is_pending(), "what comes back makes up for the deficit first");
+    }
+    drop(held);
+    drop(permit(&mut waiter));
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 0, 1));
+}
+
+#[test]
+fn deficit_outlives_the_waiter_that_it_came_before() {
+    let semaphore = AsyncSemaphore::new(2);
+    let held = semaphore.try_acquire_many(2).unwrap();
+    let mut waiters = [semaphore.acquire(), semaphore.acquire()];
+    assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
+    semaphore.set_capacity(1);
+    let [gone, mut stays] = waiters;
+    drop(gone);
+    drop(held);
+    drop(permit(&mut stays));
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 0, 1));
+}
+
+#[test]
+fn added_permits_make_up_for_a_deficit_first() {
+    let semaphore = AsyncSemaphore::new(2);
+    let held = semaphore.try_acquire_many(2).unwrap();
+    semaphore.set_capacity(0);
+    semaphore.add_permits(2);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (2, 2, 0));
+    assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::NoPermits);
+    assert!(semaphore.try_acquire_many(0).is_ok());
+    drop(held);
+    assert_eq!(semaphore.available_permits(), 2);
+}
+
+#[test]
+fn permits_too_few_for_the_first_waiter_are_removed_when_the_capacity_falls() {
+    let semaphore = AsyncSemaphore::new(3);
+    let mut waiter = semaphore.acquire_many(4);
+    assert!(poll(&mut waiter).is_pending());
+    semaphore.set_capacity(1);
+    semaphore.set_capacity(2);
+    drop(waiter);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (2, 0, 2));
+}
+
+/// The sum of what is wanted and what is owed is more than a number holds.
+#[test]
+fn deficit_of_all_permits_before_a_large_request_does_not_overflow() {
+    const MAX: usize = AsyncSemaphore::MAX_PERMITS;
+    let semaphore = AsyncSemaphore::new(MAX);
+    let mut held = semaphore.try_acquire_weight(MAX).unwrap();
+    let mut waiter = semaphore.acquire_weight(MAX);
+    assert!(poll(&mut waiter).is_pending());
+    for _ in 0..3 {
+        semaphore.set_capacity(0);
+        assert_eq!((semaphore.capacity(), semaphore.held()), (0, MAX));
+        semaphore.set_capacity(MAX);
+    }
+    drop(held.split(MAX - 1));
+    assert!(poll(&mut waiter).is_pending());
+    drop(held);
+    assert_eq!(permit(&mut waiter).num_permits(), MAX);
+    assert_eq!(semaphore.available_permits(), MAX);
+
+    let mut held = semaphore.try_acquire_weight(MAX).unwrap();
+    let mut waiter = semaphore.acquire_many(2);
+    assert!(poll(&mut waiter).is_pending());
+    semaphore.set_capacity(2);
+    drop(held.split(MAX - 1));
+    assert!(poll(&mut waiter).is_pending(), "one is free");
+    semaphore.add_permits(MAX - 2);
+    permit(&mut waiter).forget();
 }
 
 #[test]
@@ -151,7 +264,7 @@ fn only_the_last_waker_is_called() {
 }
 
 #[test]
-fn close_sends_everyone_home() {
+fn close_refuses_all_waiters() {
     let semaphore = AsyncSemaphore::new(0);
     let bell = Arc::new(Bell::default());
     let mut waiter = semaphore.acquire();
@@ -211,17 +324,20 @@ fn owned_permit_has_no_lifetime() {
 }
 
 #[test]
-fn debug_shows_who_waits() {
+fn debug_shows_the_queue() {
     let semaphore = AsyncSemaphore::new(0);
     let mut waiter = semaphore.acquire();
     assert!(poll(&mut waiter).is_pending());
     let shown = format!("{semaphore:?}");
-    assert!(shown.contains("available_permits: 0") && shown.contains("line: [Waiting(1)]"), "{shown}");
+    assert!(
+        shown.contains("available_permits: 0") && shown.contains("queue: [Waiting { need: 1 }]"),
+        "{shown}"
+    );
 }
 
-/// Threads and tasks in one line; real threads, so that the queue that loom replaces is met as well.
+/// Real threads, so that what loom replaces is met as well.
 #[test]
-fn threads_and_tasks_share_a_line() {
+fn threads_and_tasks_wait_in_one_queue() {
     const THREADS: usize = 8;
     const ROUNDS: usize = 2_000;
     let semaphore = Arc::new(AsyncSemaphore::new(3));
@@ -240,7 +356,7 @@ fn threads_and_tasks_share_a_line() {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 for turn in 0..ROUNDS {
                     if (worker + turn) % 7 == 0 {
-                        // Give up at once, in line or with a permit on the way.
+                        // Give up at once, in the queue or with a permit granted.
                         let mut impatient = semaphore.acquire();
                         let _ = poll(&mut impatient);
                     }

@@ -1,4 +1,4 @@
-//! Defects that other semaphores had or have, each a test named after what went wrong there.
+//! What other semaphores get wrong, or did, and an earlier engine of ours: each a test named after what holds here.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -30,20 +30,20 @@ fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
     poll_with(future, Waker::noop()).is_ready()
 }
 
-/// So many waiters in line, each with that waker.
-fn line<'a>(semaphore: &'a AsyncSemaphore, len: usize, waker: &Waker) -> Vec<Acquire<'a>> {
-    let mut line: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
-    for waiter in &mut line {
+/// So many waiters, each with that waker.
+fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, waker: &Waker) -> Vec<Acquire<'a>> {
+    let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
+    for waiter in &mut queue {
         assert!(poll_with(waiter, waker).is_pending());
     }
-    line
+    queue
 }
 
 /// async-lock: a release woke the first waiter only, and the second when the first one's *future* was dropped.
 #[test]
-fn second_waiter_is_not_stranded_by_a_finished_future() {
+fn second_waiter_is_woken_while_the_first_future_is_kept() {
     let semaphore = AsyncSemaphore::new(0);
-    let mut waiters = line(&semaphore, 2, Waker::noop());
+    let mut waiters = queue(&semaphore, 2, Waker::noop());
     semaphore.add_permits(2);
     let (first, second) = waiters.split_at_mut(1);
     assert!(is_ready(&mut first[0]), "and the future is kept");
@@ -64,7 +64,7 @@ fn cancelled_large_head_wakes_the_next() {
     });
     let mut large = semaphore.acquire_many(10);
     assert!(!is_ready(&mut large));
-    let mut behind = line(&semaphore, 3, &bell);
+    let mut behind = queue(&semaphore, 3, &bell);
     semaphore.add_permits(3);
     // Ordering: Relaxed, one thread.
     assert_eq!(rung.load(Ordering::Relaxed), 0);
@@ -119,7 +119,7 @@ fn waker_may_use_the_semaphore_while_it_is_closed() {
             semaphore.add_permits(1);
         }
     });
-    let mut waiters = line(&semaphore, 100, &reentrant);
+    let mut waiters = queue(&semaphore, 100, &reentrant);
     semaphore.close();
     assert!(waiters.iter_mut().all(is_ready));
     assert_eq!(semaphore.available_permits(), 100);
@@ -139,8 +139,8 @@ fn panicking_waker_costs_no_wake_up_and_no_permit() {
             }
         });
         let bad = waker(|| panic!("a waker that panics"));
-        let mut line: Vec<_> = (0..40).map(|_| semaphore.acquire()).collect();
-        for (number, waiter) in line.iter_mut().enumerate() {
+        let mut queue: Vec<_> = (0..40).map(|_| semaphore.acquire()).collect();
+        for (number, waiter) in queue.iter_mut().enumerate() {
             assert!(poll_with(waiter, if number == culprit { &bad } else { &good }).is_pending());
         }
         let panicked = catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(50)));
@@ -148,16 +148,16 @@ fn panicking_waker_costs_no_wake_up_and_no_permit() {
         assert_eq!(message.downcast_ref(), Some(&"a waker that panics"));
         // Ordering: Relaxed, one thread.
         assert_eq!(rung.load(Ordering::Relaxed), 39);
-        assert!(line.iter_mut().all(is_ready));
+        assert!(queue.iter_mut().all(is_ready));
         assert_eq!(semaphore.available_permits(), 50);
     }
 }
 
 #[test]
-fn panicking_waker_leaves_nobody_behind_when_closed() {
+fn closing_refuses_all_past_wakers_that_panic() {
     let semaphore = AsyncSemaphore::new(0);
     let bad = waker(|| panic!("a waker that panics"));
-    let mut waiters = line(&semaphore, 100, &bad);
+    let mut waiters = queue(&semaphore, 100, &bad);
     assert!(catch_unwind(AssertUnwindSafe(|| semaphore.close())).is_err());
     assert!(waiters.iter_mut().all(is_ready));
 }
@@ -180,7 +180,7 @@ fn wakers_that_release_do_not_overflow_the_stack() {
             }
         });
         const LEN: usize = 200_000;
-        let mut waiters = line(&semaphore, LEN, &releasing);
+        let mut waiters = queue(&semaphore, LEN, &releasing);
         semaphore.add_permits(1);
         // Ordering: Relaxed, one thread.
         assert_eq!(rung.load(Ordering::Relaxed), LEN);
@@ -197,10 +197,10 @@ fn wakers_that_release_another_semaphore_do_not_overflow_the_stack() {
         let pair = Arc::clone(&pair);
         waker(move || pair[which].add_permits(2))
     };
-    let mut lines = [line(&pair[0], 50_000, &to(1)), line(&pair[1], 50_000, &to(0))];
+    let mut queues = [queue(&pair[0], 50_000, &to(1)), queue(&pair[1], 50_000, &to(0))];
     pair[0].add_permits(1);
-    for line in &mut lines {
-        assert!(line.iter_mut().all(is_ready));
+    for queue in &mut queues {
+        assert!(queue.iter_mut().all(is_ready));
     }
     for semaphore in &*pair {
         semaphore.close();
@@ -249,9 +249,9 @@ fn request_for_more_than_exists_waits_until_they_do() {
 
 /// Kotlin (#2380): a lock was lost with a waiter that was cancelled after the grant and before it ran.
 #[test]
-fn grant_that_was_not_seen_goes_to_the_next() {
+fn grant_of_a_cancelled_waiter_goes_to_the_next() {
     let semaphore = AsyncSemaphore::new(0);
-    let mut waiters = line(&semaphore, 2, Waker::noop());
+    let mut waiters = queue(&semaphore, 2, Waker::noop());
     semaphore.add_permits(1);
     drop(waiters.remove(0));
     assert!(is_ready(&mut waiters[0]));
@@ -262,14 +262,14 @@ fn grant_that_was_not_seen_goes_to_the_next() {
 #[test]
 fn granted_but_not_polled_can_be_seen() {
     let semaphore = AsyncSemaphore::new(0);
-    let mut waiters = line(&semaphore, 2, Waker::noop());
+    let mut waiters = queue(&semaphore, 2, Waker::noop());
     semaphore.add_permits(1);
     assert_eq!(semaphore.waiters(), 2);
     let shown = format!("{semaphore:?}");
-    assert!(shown.contains("line: [Granted, Waiting(1)]"), "{shown}");
+    assert!(shown.contains("queue: [Granted, Waiting { need: 1 }]"), "{shown}");
     assert!(is_ready(&mut waiters[0]));
     let shown = format!("{semaphore:?}");
-    assert!(shown.contains("line: [Granted]"), "the permit was dropped and went on: {shown}");
+    assert!(shown.contains("queue: [Granted]"), "the permit was dropped and went on: {shown}");
 }
 
 /// A waker dropped inside of the semaphore may drop the last future that waits on it.
@@ -292,7 +292,7 @@ fn dropping_a_waker_may_drop_a_waiter() {
     assert!(is_ready(&mut waiter));
 }
 
-/// A waker whose drop panics took the permits with it that its waiter had gathered.
+/// A waker whose drop panics took the permits with it that were too few for its waiter.
 #[test]
 fn waker_that_panics_when_dropped_costs_no_permit() {
     struct Bomb;
@@ -331,7 +331,7 @@ fn closing_goes_on_past_what_wakers_do() {
         assert!(poll_with(waiter, waker).is_pending());
     }
     assert!(catch_unwind(AssertUnwindSafe(|| semaphore.close())).is_err());
-    assert!(waiters.iter_mut().all(is_ready), "somebody sleeps on a closed semaphore");
+    assert!(waiters.iter_mut().all(is_ready), "a waiter sleeps on a closed semaphore");
 }
 
 #[test]
@@ -341,14 +341,14 @@ fn wakers_that_close_do_not_overflow_the_stack() {
         let semaphore = Arc::clone(&semaphore);
         move || semaphore.close()
     });
-    let mut waiters = line(&semaphore, 200_000, &closes);
+    let mut waiters = queue(&semaphore, 200_000, &closes);
     semaphore.close();
     assert!(waiters.iter_mut().all(is_ready));
 }
 
-/// With a debt behind a waiter, raising the capacity again made permits in the debt's stead: one more was out than ever should be.
+/// With a deficit behind a waiter, raising the capacity again made permits in the deficit's stead: one more was out than ever should be.
 #[test]
-fn raised_capacity_pays_debts_first() {
+fn raised_capacity_makes_up_for_the_deficit_first() {
     let semaphore = AsyncSemaphore::new(3);
     let held = semaphore.try_acquire_many(3).unwrap();
     let mut waiter = semaphore.acquire();
@@ -362,9 +362,9 @@ fn raised_capacity_pays_debts_first() {
     assert_eq!((semaphore.available_permits(), semaphore.capacity(), semaphore.held()), (3, 3, 0));
 }
 
-/// Forgetting permits that a debt waited for made the capacity wrap.
+/// Forgetting permits that a deficit waited for made the capacity wrap.
 #[test]
-fn forgetting_what_a_debt_waits_for_does_not_wrap() {
+fn forgetting_what_a_deficit_waits_for_does_not_wrap() {
     let semaphore = AsyncSemaphore::new(3);
     let held = semaphore.try_acquire_many(3).unwrap();
     semaphore.set_capacity(1);
@@ -381,9 +381,9 @@ fn waker_that_panics_when_cloned() -> Waker {
     unsafe { Waker::new(std::ptr::null(), &VTABLE) }
 }
 
-/// Ours: the place in line was made before the waker was cloned, and stayed when that panicked.
+/// Ours: the position in the queue was made before the waker was cloned, and stayed when that panicked.
 #[test]
-fn waker_that_panics_when_cloned_leaves_no_place_in_line() {
+fn waker_that_panics_when_cloned_leaves_no_waiter() {
     let semaphore = AsyncSemaphore::new(0);
     let mut waiter = semaphore.acquire();
     let polled = catch_unwind(AssertUnwindSafe(|| poll_with(&mut waiter, &waker_that_panics_when_cloned())));
@@ -417,20 +417,20 @@ fn waker_that_panics_when_cloned_leaves_the_old_one_in_place() {
     assert!(is_ready(&mut waiter));
 }
 
-/// Ours: with a debt in front, every batch of wakers walked over all that had been sent home before.
+/// Ours: with a deficit in front, every batch of wakers walked over all waiters that had been refused before.
 #[test]
-fn closing_behind_a_debt_does_not_walk_the_line_again_and_again() {
-    let closing = |debt: bool| {
+fn closing_walks_the_queue_once_whatever_the_deficit() {
+    let closing = |deficit: bool| {
         let semaphore = AsyncSemaphore::new(1);
         let held = semaphore.try_acquire().unwrap();
-        if debt {
+        if deficit {
             semaphore.set_capacity(0);
         }
-        let line = line(&semaphore, 50_000, Waker::noop());
+        let waiters = queue(&semaphore, 50_000, Waker::noop());
         let start = Instant::now();
         semaphore.close();
         let took = start.elapsed();
-        drop((line, held));
+        drop((waiters, held));
         took
     };
     let (without, with) = (closing(false), closing(true));
@@ -438,22 +438,25 @@ fn closing_behind_a_debt_does_not_walk_the_line_again_and_again() {
     assert!(with < without * 100, "{with:?} instead of {without:?}");
 }
 
-/// Ours: a debt counted as paid, so permits could be added in its stead before it was, and in the end more existed than there are
-/// numbers for.
+/// Ours: a deficit counted as made up for, so permits could be added in its stead before it was, and in the end more existed than
+/// there are numbers for.
 #[test]
-fn debts_leave_no_room_for_more_permits_than_may_exist() {
+fn permits_added_in_a_deficit_do_not_exceed_the_capacity() {
     const MAX: usize = AsyncSemaphore::MAX_PERMITS;
     let semaphore = AsyncSemaphore::new(MAX);
     let mut held = semaphore.try_acquire_weight(MAX).unwrap();
     let mut waiter = semaphore.acquire_weight(MAX);
     assert!(!is_ready(&mut waiter));
     semaphore.set_capacity(0);
-    assert!(catch_unwind(|| semaphore.add_permits(1)).is_err(), "as many exist as may");
     assert_eq!((semaphore.capacity(), semaphore.held()), (0, MAX));
-    // One goes to the waiter and back into the debt; then there is room for one.
-    drop(held.split(1));
-    drop(waiter);
-    assert_eq!((semaphore.capacity(), semaphore.held()), (0, MAX - 1));
     semaphore.add_permits(1);
-    assert_eq!((semaphore.capacity(), semaphore.held()), (1, MAX - 1), "which pays the debt in its turn");
+    assert_eq!((semaphore.capacity(), semaphore.held()), (1, MAX), "it makes up for one of the deficit");
+    drop(held.split(MAX - 1));
+    assert!(!is_ready(&mut waiter));
+    drop(waiter);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 1, 0));
+    drop(held);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 0, 1));
+    semaphore.add_permits(MAX - 1);
+    assert!(catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(1))).is_err(), "as many exist as may");
 }

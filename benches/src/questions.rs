@@ -2,6 +2,7 @@
 
 mod burst_1000;
 mod cancel_waiting;
+mod first_wait;
 mod hand_over;
 mod threads;
 mod uncontended;
@@ -10,11 +11,15 @@ use crate::event::Event;
 
 pub use self::burst_1000::burst_1000;
 pub use self::cancel_waiting::cancel_waiting;
+pub use self::first_wait::first_wait;
 pub use self::hand_over::hand_over;
 pub use self::threads::threads;
 pub use self::uncontended::uncontended;
 
 /// All of them.
 pub fn short() -> Vec<Event> {
-    [uncontended(), hand_over(), cancel_waiting(), burst_1000(), threads()].into_iter().flatten().collect()
+    [uncontended(), first_wait(), hand_over(), cancel_waiting(), burst_1000(), threads()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 use latchwork::AsyncSemaphore;
 use latchwork::fault;
 pub use latchwork::fault::Fault;
+use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::JoinHandle;
 
 /// Polls once. Models that end in *join, then assert* use this instead of `block_on`, which costs a hundred times as many
@@ -33,18 +34,36 @@ pub fn spawn<T: 'static>(
     body: impl FnOnce(&AsyncSemaphore) -> T + 'static,
 ) -> JoinHandle<T> {
     let semaphore = Arc::clone(semaphore);
-    loom::thread::spawn(move || body(&semaphore))
+    start(move || body(&semaphore))
 }
 
-/// A model, with less preemptions than elsewhere if it is long, and its broken twins: which fault, and what the failure says.
+/// The same, for bodies that bring what they need.
+///
+/// Both threads begin with a step on one atomic, so that loom runs each of them first. By itself it only goes back to where two steps
+/// conflict, and for a write it looks at the last access alone: a thread that loads a word before it writes hides from loom that another
+/// has read the word before. In the executions where that one reads later, it sees the conflict.
+pub fn start<T: 'static>(body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+    let line = Arc::new(AtomicUsize::new(0));
+    let other = Arc::clone(&line);
+    let thread = loom::thread::spawn(move || {
+        // Ordering: Relaxed, the model's own, which must not order anything.
+        other.swap(1, Ordering::Relaxed);
+        body()
+    });
+    // Ordering: as above.
+    line.swap(2, Ordering::Relaxed);
+    thread
+}
+
+/// A model, with less preemptions than elsewhere if it is long, and its mutants: which fault, and what the failure says.
 #[macro_export]
 macro_rules! model {
-    ($(#[$doc:meta])* $name:ident $body:block $($twins:tt)*) => {
-        $crate::model! { $(#[$doc])* $name with 0 less $body $($twins)* }
+    ($(#[$doc:meta])* $name:ident $body:block $($mutants:tt)*) => {
+        $crate::model! { $(#[$doc])* $name with 0 less $body $($mutants)* }
     };
     (
         $(#[$doc:meta])* $name:ident with $less:literal less $body:block
-        $($twin:ident: $fault:ident, $expected:literal;)*
+        $($mutant:ident: $fault:ident, $expected:literal;)*
     ) => {
         $(#[$doc])*
         mod $name {
@@ -61,8 +80,8 @@ macro_rules! model {
 
             $(
                 #[test]
-                fn $twin() {
-                    let test = concat!(stringify!($name), "::", stringify!($twin));
+                fn $mutant() {
+                    let test = concat!(stringify!($name), "::", stringify!($mutant));
                     $crate::must_fail(test, $crate::Fault::$fault, $expected, model);
                 }
             )*
@@ -70,28 +89,31 @@ macro_rules! model {
     };
 }
 
-/// Runs a model under a bound of so many preemptions less than asked for: one that has many more steps than others.
+/// Runs a model under a bound of so many preemptions less than asked for, but one at least: a model that has many more steps than others.
 pub fn model_with_less(less: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.saturating_sub(less));
-    builder.check(body);
+    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.saturating_sub(less).max(1));
+    builder.check(move || {
+        fault::begin_execution();
+        body();
+    });
 }
 
 /// Runs a model with a fault seeded into the real code, and sees to it that it fails, saying `expected`.
 ///
 /// In a process of its own, as a model that fails may take the process with it: loom cannot always unwind.
 pub fn must_fail(test: &str, seeded: Fault, expected: &str, model: impl Fn()) {
-    const TWIN: &str = "LATCHWORK_BROKEN_TWIN";
-    if env::var(TWIN).is_ok_and(|twin| twin == test) {
+    const MUTANT: &str = "LATCHWORK_MUTANT";
+    if env::var(MUTANT).is_ok_and(|mutant| mutant == test) {
         fault::seed(seeded);
         return model();
     }
-    let twin = Command::new(env::current_exe().expect("a test has a path"))
+    let mutant = Command::new(env::current_exe().expect("a test has a path"))
         .args([test, "--exact", "--nocapture"])
-        .env(TWIN, test)
+        .env(MUTANT, test)
         .output()
         .expect("a test can be run again");
-    let said = String::from_utf8_lossy(&twin.stderr);
-    assert!(!twin.status.success(), "{seeded:?} was not found: this model cannot fail");
+    let said = String::from_utf8_lossy(&mutant.stderr);
+    assert!(!mutant.status.success(), "{seeded:?} was not found: this model cannot fail");
     assert!(said.contains(expected), "{seeded:?} was found, but not by {expected:?}:\n{said}");
 }

@@ -166,7 +166,7 @@ model! {
         drop(waiter);
         assert_nothing_left(&server, &registry);
     }
-    fails_without_the_look_at_the_counter: NoLookAtCounter, "the message was lost";
+    fails_without_the_look: NoLook, "the message was lost";
 }
 
 model! {
@@ -317,7 +317,7 @@ model! {
         assert_nothing_left(&server, &registry);
     }
     fails_if_one_is_called: CallsOne, "was not woken";
-    fails_without_the_look_at_the_counter: NoLookAtCounter, "was not woken";
+    fails_without_the_look: NoLook, "was not woken";
 }
 
 model! {
@@ -351,7 +351,7 @@ model! {
         drop((waiter, newcomer));
         assert_nothing_left(&server, &registry);
     }
-    fails_without_the_look_at_the_counter: NoLookAtCounter, "asleep beside a free lock";
+    fails_without_the_look: NoLook, "asleep beside a free lock";
 }
 
 fn unlock(locked: &AtomicBool, server: &Server) {
@@ -424,7 +424,7 @@ model! {
         assert_eq!(subscription.latch().kept(), 0);
     }
     fails_if_a_wake_during_a_poll_is_lost: NoPollAfterWake, "the message was lost";
-    fails_without_the_look_at_the_counter: NoLookAtCounter, "the message was lost";
+    fails_without_the_look: NoLook, "the message was lost";
 }
 
 /// Whether a callback has run. Of std, so that it adds no order to the model.
@@ -476,5 +476,5 @@ model! {
         drop(next);
         assert_nothing_left(&server, &registry);
     }
-    fails_without_the_look_at_the_counter: NoLookAtCounter, "the release was not heard";
+    fails_without_the_look: NoLook, "the release was not heard";
 }

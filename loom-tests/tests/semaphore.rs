@@ -1,143 +1,139 @@
-//! Models of `AsyncSemaphore`, the real code. Each asks one question and ends by counting the permits; for each line that the
-//! answer hangs on there is a twin in which that line is missing, and which must fail.
+//! Models of `AsyncSemaphore`, the real code: permits, order, wakers. Each is named after the property that holds. Those of its memory are
+//! in `memory.rs`.
 #![cfg(latchwork_loom)]
 
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 
-use latchwork::{AcquireError, AsyncSemaphore, Latch, TryAcquireError};
+use latchwork::{AsyncSemaphore, Latch, TryAcquireError};
 use loom::future::block_on;
-use loom::thread;
-use loom_tests::{is_ready, model, poll_once, spawn};
+use loom_tests::{is_ready, model, poll_once, spawn, start};
+
+// === Release and enqueue ===
 
 model! {
-    /// A holder lets go while a newcomer joins: the newcomer gets the permit, whoever comes first.
-    release_vs_acquire {
+    /// The holder releases while a waiter enqueues: the waiter gets the permit, and is woken if it sleeps.
+    release_wakes_waiter_that_enqueues {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let held = semaphore.try_acquire().unwrap();
-        let newcomer = spawn(&semaphore, |semaphore| {
+        let waiter = spawn(&semaphore, |semaphore| {
             drop(block_on(semaphore.acquire()).unwrap());
         });
         drop(held);
-        newcomer.join().unwrap();
+        waiter.join().unwrap();
         assert_eq!(semaphore.available_permits(), 1);
     }
-    fails_without_the_look_at_the_counter: NoLookAtCounter, "deadlock";
+    fails_without_the_look: NoLook, "deadlock";
+    // The sleeping thread's waker stays in the node.
+    fails_if_the_waiter_is_not_woken: GrantedNotWoken, "Arc leaked";
 }
 
 model! {
-    /// The same question, asked without sleeping: once all is quiet, no permit is free while somebody waits. The counter says
-    /// "somebody may be waiting" at first, as after an earlier wait.
-    no_free_permit_beside_a_waiter {
+    /// The same without sleeping: when all is quiet, no waiter is pending beside a free permit.
+    no_waiter_beside_free_permit {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let mut earlier = semaphore.acquire();
-        assert!(poll_once(&mut earlier).is_pending());
-        drop(earlier);
         let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
         let mut waiter = semaphore.acquire();
-        let early = poll_once(&mut waiter);
+        let early = is_ready(&mut waiter);
         releaser.join().unwrap();
-        match early {
-            Poll::Ready(permit) => drop(permit.unwrap()),
-            Poll::Pending => assert!(is_ready(&mut waiter), "asleep beside a free permit"),
-        }
+        assert!(early || is_ready(&mut waiter), "pending beside a free permit");
         drop(waiter);
         assert_eq!(semaphore.available_permits(), 1);
     }
-    fails_without_the_second_look: NoSecondLook, "asleep beside a free permit";
-    fails_without_the_look_at_the_counter: NoLookAtCounter, "asleep beside a free permit";
-    fails_without_a_common_order: NoCommonOrder, "asleep beside a free permit";
-    fails_if_the_mark_is_left: MarkNotWiped, "asleep beside a free permit";
+    fails_without_the_look: NoLook, "pending beside a free permit";
 }
 
 model! {
-    /// A releaser finds nobody, a waiter comes and goes to sleep, and a newcomer comes after it: the newcomer does not get the
-    /// permit, wherever the releaser is with it.
-    sleeper_is_not_overtaken {
+    /// The same behind a waiter: what is released for both is assigned to both, whoever of the two threads settles. If the waiter's thread is
+    /// stopped between its CAS and its link, the releaser completes the link.
+    release_reaches_waiter_that_enqueues_behind {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let mut earlier = semaphore.acquire();
-        assert!(!is_ready(&mut earlier));
-        drop(earlier);
+        let mut first = semaphore.acquire();
+        assert!(!is_ready(&mut first));
+        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(2));
+        let mut second = semaphore.acquire();
+        let early = poll_once(&mut second);
+        releaser.join().unwrap();
+        // The second waiter first: a waiter that was granted settles when it is polled.
+        let second = if early.is_ready() { early } else { poll_once(&mut second) };
+        assert!(matches!(&second, Poll::Ready(Ok(_))), "pending beside a free permit");
+        let first = poll_once(&mut first);
+        assert!(matches!(&first, Poll::Ready(Ok(_))), "the first waiter has no permit");
+        drop((first, second));
+        assert_eq!(semaphore.available_permits(), 2);
+    }
+    fails_without_the_look: NoLook, "pending beside a free permit";
+    fails_if_links_are_not_completed: LinkNotCompleted, "exceeded maximum number of branches";
+}
+
+model! {
+    /// Two waiters enqueue at once: both are in the queue, and each is granted what it needs.
+    two_waiters_enqueue_at_once {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut theirs = Arc::clone(&semaphore).acquire_many_owned(2);
+        let other = start(move || {
+            assert!(!is_ready(&mut theirs));
+            theirs
+        });
+        let mut mine = semaphore.acquire();
+        assert!(!is_ready(&mut mine));
+        let mut theirs = other.join().unwrap();
+        assert_eq!(semaphore.waiters(), 2);
+        semaphore.add_permits(3);
+        let (Poll::Ready(Ok(theirs)), Poll::Ready(Ok(mine))) = (poll_once(&mut theirs), poll_once(&mut mine)) else {
+            panic!("a waiter is not in the queue");
+        };
+        assert_eq!((theirs.num_permits(), mine.num_permits()), (2, 1));
+        drop((theirs, mine));
+        assert_eq!(semaphore.available_permits(), 3);
+    }
+}
+
+model! {
+    /// A newcomer does not overtake a waiter, wherever the releaser is with the permit.
+    waiter_is_not_overtaken {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
         let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
-        let mut sleeper = semaphore.acquire();
-        if !is_ready(&mut sleeper) {
+        let mut waiter = semaphore.acquire();
+        if !is_ready(&mut waiter) {
             let mut newcomer = semaphore.acquire();
             assert!(!is_ready(&mut newcomer), "overtaken");
             assert!(semaphore.try_acquire().is_err(), "overtaken");
             releaser.join().unwrap();
-            assert!(is_ready(&mut sleeper), "asleep beside a free permit");
-            assert!(is_ready(&mut newcomer), "given back, and it is the next");
+            assert!(is_ready(&mut waiter), "pending beside a free permit");
+            assert!(is_ready(&mut newcomer), "released, and it is the next");
         } else {
             releaser.join().unwrap();
         }
-        drop(sleeper);
-        assert_eq!(semaphore.available_permits(), 1);
-    }
-    fails_without_the_second_look: NoSecondLook, "overtaken";
-    fails_if_the_mark_is_left: MarkNotWiped, "overtaken";
-}
-
-model! {
-    /// Two come one after the other while a releaser walks along the row: the later one is not served before the earlier one.
-    break_vs_arrive {
-        let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
-        let (mut earlier, mut later) = (semaphore.acquire(), semaphore.acquire());
-        let early = is_ready(&mut earlier);
-        if !early {
-            let overtaken = is_ready(&mut later);
-            releaser.join().unwrap();
-            assert!(!overtaken && !is_ready(&mut later), "overtaken");
-            assert!(is_ready(&mut earlier), "asleep beside a free permit");
-        } else {
-            releaser.join().unwrap();
-        }
-        drop((earlier, later));
-        assert_eq!(semaphore.available_permits(), 1);
-    }
-    fails_if_the_slow_come_behind_our_back: SlowComesBehindOurBack, "overtaken";
-}
-
-model! {
-    /// Somebody sleeps behind one who has claimed a cell and not come yet: the permit that comes back is for the sleeper, and not
-    /// for whoever passes by.
-    sleeper_behind_a_slow_comer with 1 less {
-        let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let slow = spawn(&semaphore, |semaphore| is_ready(&mut semaphore.acquire()));
-        let mut sleeper = semaphore.acquire();
-        if !is_ready(&mut sleeper) {
-            semaphore.add_permits(1);
-            assert!(semaphore.try_acquire().is_err() || is_ready(&mut sleeper), "overtaken");
-        }
-        slow.join().unwrap();
-        drop(sleeper);
-    }
-    fails_if_the_row_ends_at_who_is_slow: RowEndsAtWhoIsSlow, "overtaken";
-}
-
-model! {
-    /// Two releasers find nobody at once, and a waiter comes: it gets one of the permits, and the other one is free.
-    two_releasers_put_down with 1 less {
-        let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let mut earlier = semaphore.acquire();
-        assert!(!is_ready(&mut earlier));
-        drop(earlier);
-        let releasers = [(); 2].map(|()| spawn(&semaphore, |semaphore| semaphore.add_permits(1)));
-        let mut waiter = semaphore.acquire();
-        let early = is_ready(&mut waiter);
-        for releaser in releasers {
-            releaser.join().unwrap();
-        }
-        assert!(early || is_ready(&mut waiter), "asleep beside a free permit");
         drop(waiter);
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+    fails_without_the_look: NoLook, "pending beside a free permit";
+}
+
+// === Two releases ===
+
+model! {
+    /// Two releases of one permit each add up for a waiter that needs two, and do not reach the one behind it.
+    two_releases_add_up_for_large_waiter {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let (mut large, mut small) = (semaphore.acquire_many(2), semaphore.acquire());
+        assert!(!is_ready(&mut large) && !is_ready(&mut small));
+        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
+        semaphore.add_permits(1);
+        releaser.join().unwrap();
+        assert!(!is_ready(&mut small), "overtaken");
+        let Poll::Ready(Ok(two)) = poll_once(&mut large) else { panic!("the permits did not add up") };
+        drop(two);
+        assert!(is_ready(&mut small));
+        drop(small);
         assert_eq!(semaphore.available_permits(), 2);
     }
-    fails_without_the_second_look: NoSecondLook, "asleep beside a free permit";
 }
 
 model! {
-    /// Two releases before either waiter has run wake both.
-    two_releases_two_waiters {
+    /// Each of two releases that find the same two waiters serves one of them.
+    two_releases_serve_two_waiters with 1 less {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let (mut first, mut second) = (semaphore.acquire(), semaphore.acquire());
         assert!(!is_ready(&mut first) && !is_ready(&mut second));
@@ -146,70 +142,52 @@ model! {
             releaser.join().unwrap();
         }
         let both = (poll_once(&mut first), poll_once(&mut second));
-        assert!(matches!(&both, (Poll::Ready(Ok(_)), Poll::Ready(Ok(_)))), "the second release woke nobody");
+        assert!(matches!(&both, (Poll::Ready(Ok(_)), Poll::Ready(Ok(_)))), "the second release served nobody");
         drop(both);
         assert_eq!(semaphore.available_permits(), 2);
     }
 }
 
-model! {
-    /// Two releases of one permit each meet at the cell of a waiter for two, with a waiter for one behind it.
-    two_releases_fill_one_cell {
-        let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let (mut many, mut one) = (semaphore.acquire_many(2), semaphore.acquire());
-        assert!(!is_ready(&mut many) && !is_ready(&mut one));
-        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
-        semaphore.add_permits(1);
-        releaser.join().unwrap();
-        assert!(!is_ready(&mut one), "overtaken");
-        let Poll::Ready(Ok(two)) = poll_once(&mut many) else { panic!("the permits did not add up") };
-        drop(two);
-        assert!(is_ready(&mut one));
-        drop(one);
-        assert_eq!(semaphore.available_permits(), 2);
-    }
-}
+// === Cancel ===
 
 model! {
-    /// A waiter is dropped while its permit is on the way: the permit goes to the next in line, once.
-    cancel_vs_grant {
+    /// A waiter is dropped while it is granted a permit: the permit goes to the next one, once.
+    cancelled_waiter_passes_grant_on {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let (mut first, mut second) = (semaphore.acquire(), semaphore.acquire());
         assert!(!is_ready(&mut first) && !is_ready(&mut second));
         let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
         drop(first);
         releaser.join().unwrap();
-        assert!(is_ready(&mut second), "the permit died with the waiter");
+        assert!(is_ready(&mut second), "the permit was lost with the waiter");
         drop(second);
         assert_eq!(semaphore.available_permits(), 1);
     }
-    fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "the permit died with the waiter";
+    fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "the permit was lost with the waiter";
 }
 
 model! {
-    /// A waiter for two is dropped with one permit laid in and another on the way: both go to those behind it.
-    cancel_partly_fed_head {
+    /// A waiter for two is dropped while one permit is released: it is enough for the waiter behind.
+    release_passes_cancelled_large_head {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let mut large = semaphore.acquire_many(2);
-        let (mut second, mut third) = (semaphore.acquire(), semaphore.acquire());
-        assert!(!is_ready(&mut large) && !is_ready(&mut second) && !is_ready(&mut third));
-        semaphore.add_permits(1);
+        let (mut large, mut small) = (semaphore.acquire_many(2), semaphore.acquire());
+        assert!(!is_ready(&mut large) && !is_ready(&mut small));
         let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
         drop(large);
         releaser.join().unwrap();
-        let both = (poll_once(&mut second), poll_once(&mut third));
-        assert!(matches!(&both, (Poll::Ready(Ok(_)), Poll::Ready(Ok(_)))), "gathered permits died with the waiter");
-        drop(both);
-        assert_eq!(semaphore.available_permits(), 2);
+        assert!(is_ready(&mut small), "pending behind a cancelled waiter");
+        drop(small);
+        assert_eq!(semaphore.available_permits(), 1);
     }
-    fails_if_what_was_gathered_dies: GatheredDiesWithWaiter, "gathered permits died with the waiter";
-    fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "gathered permits died with the waiter";
+    fails_without_the_look: NoLook, "pending behind a cancelled waiter";
 }
 
+// === Wakers ===
+
 model! {
-    /// A waiter is polled with another waker while its permit is on the way: one of the two wakers is called, or the poll is
-    /// ready. The first waker leads nowhere: if the wait went by that one alone, this would deadlock.
-    waker_change_vs_grant {
+    /// A waiter is polled with another waker while it is granted its permit: it is woken by the new one, or the poll is ready. The first
+    /// waker leads nowhere: if the wait went by that one alone, this would deadlock.
+    grant_wakes_latest_waker {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let waiter = spawn(&semaphore, |semaphore| {
             let mut waiter = semaphore.acquire();
@@ -223,73 +201,132 @@ model! {
         assert_eq!(semaphore.available_permits(), 1);
     }
     fails_if_published_without_a_look: PublishWithoutLook, "deadlock";
-    fails_if_the_waker_is_not_published: WakerNotPublished, "Causality violation";
+    fails_if_the_waiter_is_not_woken: GrantedNotWoken, "deadlock";
+}
+
+/// A waker of which the copies can be counted.
+struct Counted;
+
+impl Wake for Counted {
+    fn wake(self: Arc<Self>) {}
 }
 
 model! {
-    /// The semaphore is closed while a newcomer joins: the newcomer is refused, and does not sleep for ever.
-    close_vs_acquire {
+    /// A wait that ends while its waker is changed keeps neither waker, though the node lives on.
+    no_waker_outlives_its_wait {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let newcomer = spawn(&semaphore, |semaphore| block_on(semaphore.acquire()).map(drop));
+        let (first, second) = (Arc::new(Counted), Arc::new(Counted));
+        let mut waiter = Box::pin(semaphore.acquire());
+        let waker = Waker::from(Arc::clone(&first));
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
+        let changed = Waker::from(Arc::clone(&second));
+        let early = waiter.as_mut().poll(&mut Context::from_waker(&changed)).is_ready();
+        releaser.join().unwrap();
+        drop((waker, changed));
+        assert!(early || is_ready(&mut waiter));
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1), "a waker was left behind");
+        drop(waiter);
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+    fails_if_a_waker_outlives_its_wait: WakerOutlivesWait, "a waker was left behind";
+}
+
+model! {
+    /// A waiter changes its waker while it is closed: the one or the other ends its sleep.
+    close_wakes_latest_waker {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let waiter = spawn(&semaphore, |semaphore| {
+            let mut waiter = semaphore.acquire();
+            match poll_once(&mut waiter) {
+                Poll::Ready(refused) => refused.is_err(),
+                Poll::Pending => block_on(waiter).is_err(),
+            }
+        });
         semaphore.close();
-        let refused: Result<(), AcquireError> = newcomer.join().unwrap();
-        assert!(refused.is_err());
+        assert!(waiter.join().unwrap());
+    }
+    fails_if_published_without_a_look: PublishWithoutLook, "deadlock";
+    fails_if_the_waiter_is_not_woken: GrantedNotWoken, "deadlock";
+}
+
+// === Close ===
+
+model! {
+    /// The semaphore is closed while a waiter enqueues: it is refused, and does not sleep for ever.
+    close_ends_waiter_that_enqueues {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let waiter = spawn(&semaphore, |semaphore| block_on(semaphore.acquire()).is_err());
+        semaphore.close();
+        assert!(waiter.join().unwrap());
         assert_eq!(semaphore.available_permits(), 0);
     }
-    fails_without_the_look_whether_closed: NoLookAtClosed, "deadlock";
+    fails_if_the_waiter_is_not_woken: GrantedNotWoken, "deadlock";
 }
 
 model! {
-    /// The semaphore is closed with a permit laid into the cell of a waiter for two, and another on the way: both are free in
-    /// the end, or the waiter has got them.
-    close_vs_partly_fed {
-        let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let mut large = semaphore.acquire_many(2);
-        assert!(!is_ready(&mut large));
-        semaphore.add_permits(1);
-        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
+    /// A settler that met a waiter which was closed grants nothing to those behind it.
+    nobody_is_granted_behind_closed_waiter {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let (mut large, mut small) = (semaphore.acquire_many(2), semaphore.acquire());
+        assert!(!is_ready(&mut large) && !is_ready(&mut small));
+        let settler = spawn(&semaphore, |semaphore| semaphore.available_permits());
         semaphore.close();
-        releaser.join().unwrap();
-        assert!(is_ready(&mut large));
-        assert_eq!(semaphore.available_permits(), 2);
+        settler.join().unwrap();
+        assert!(matches!(poll_once(&mut large), Poll::Ready(Err(_))), "a closed semaphore's waiter is pending");
+        assert!(matches!(poll_once(&mut small), Poll::Ready(Err(_))), "granted behind a closed waiter");
+        assert_eq!(semaphore.available_permits(), 1);
     }
+    fails_without_the_look_whether_closed: NoLookAtClosed, "granted behind a closed waiter";
 }
 
 model! {
-    /// Two threads pass one permit around; what each did under it is visible to the next.
-    permit_protects_plain_memory {
-        struct Shared(AsyncSemaphore, loom::cell::UnsafeCell<u32>);
-        // SAFETY: the cell is only touched by whoever holds the one permit; that this is enough is what the model checks.
-        unsafe impl Sync for Shared {}
-        // SAFETY: as above; a number may be sent.
-        unsafe impl Send for Shared {}
-
-        let shared = Arc::new(Shared(AsyncSemaphore::new(1), loom::cell::UnsafeCell::new(0)));
-        let add = |shared: &Shared| {
-            let _permit = block_on(shared.0.acquire()).unwrap();
-            // SAFETY: we hold the one permit.
-            shared.1.with_mut(|number| unsafe { *number += 1 });
-        };
-        let other = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || add(&shared))
-        };
-        add(&shared);
-        other.join().unwrap();
-        // SAFETY: the other thread has ended.
-        assert_eq!(shared.1.with(|number| unsafe { *number }), 2);
-        assert_eq!(shared.0.available_permits(), 1);
-    }
-    fails_if_a_permit_carries_nothing: PermitCarriesNothing, "Causality violation";
-}
-
-model! {
-    /// A permit that comes back is either taken by a passer-by or reaches the waiter; it is never in both hands, nor in none.
-    try_acquire_vs_hand_over {
+    /// The semaphore is closed while a permit is released: the waiter has either, and the permit is free or the waiter's.
+    close_vs_grant_counts_each_permit_once {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut waiter = semaphore.acquire();
         assert!(!is_ready(&mut waiter));
-        let passer_by = spawn(&semaphore, |semaphore| match semaphore.try_acquire() {
+        let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
+        semaphore.close();
+        releaser.join().unwrap();
+        match poll_once(&mut waiter) {
+            Poll::Ready(Ok(permit)) => {
+                assert_eq!(semaphore.available_permits(), 0);
+                drop(permit);
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => panic!("a closed semaphore's waiter is pending"),
+        }
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+}
+
+model! {
+    /// A thread that is told `Closed` finds all waiters ended, though the thread that closes may be stopped.
+    closed_is_not_returned_beside_pending_waiter {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut waiter = semaphore.acquire();
+        assert!(!is_ready(&mut waiter));
+        let closer = spawn(&semaphore, AsyncSemaphore::close);
+        if matches!(semaphore.try_acquire(), Err(TryAcquireError::Closed)) {
+            assert!(is_ready(&mut waiter), "pending though `Closed` was returned");
+        }
+        closer.join().unwrap();
+        drop(waiter);
+        assert!(matches!(semaphore.try_acquire(), Err(TryAcquireError::Closed)));
+    }
+    fails_if_closed_is_returned_at_once: ClosedNotSettled, "pending though `Closed` was returned";
+}
+
+// === Trying and looking ===
+
+model! {
+    /// A released permit is taken by `try_acquire` or assigned to the waiter; never both, and never neither.
+    released_permit_is_taken_once {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut waiter = semaphore.acquire();
+        assert!(!is_ready(&mut waiter));
+        let tries = spawn(&semaphore, |semaphore| match semaphore.try_acquire() {
             Ok(permit) => {
                 permit.forget();
                 true
@@ -298,16 +335,119 @@ model! {
             Err(TryAcquireError::Closed) => unreachable!(),
         });
         semaphore.add_permits(1);
-        let taken = passer_by.join().unwrap();
-        assert_eq!(is_ready(&mut waiter), !taken);
+        let taken = tries.join().unwrap();
+        assert!(!taken, "overtaken");
+        assert!(is_ready(&mut waiter));
         drop(waiter);
-        assert_eq!(semaphore.available_permits(), usize::from(!taken));
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+}
+
+/// A semaphore without permits whose queue is in use, as after an earlier wait that was granted; it has no waiter.
+fn with_queue_in_use(permits: usize) -> Arc<AsyncSemaphore> {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let mut earlier = semaphore.acquire();
+    assert!(!is_ready(&mut earlier));
+    semaphore.add_permits(1);
+    let Poll::Ready(Ok(permit)) = poll_once(&mut earlier) else { panic!("a permit was added") };
+    permit.forget();
+    drop(earlier);
+    if permits > 0 {
+        semaphore.add_permits(permits);
+    }
+    semaphore
+}
+
+model! {
+    /// Two threads release a permit and try to take one: no try fails, since what each has released is free until it is taken.
+    try_acquire_fails_only_without_permits with 2 less {
+        let semaphore = with_queue_in_use(0);
+        let release_and_try = |semaphore: &AsyncSemaphore| {
+            semaphore.add_permits(1);
+            semaphore.try_acquire().expect("a permit was free all the time").forget();
+        };
+        let other = spawn(&semaphore, release_and_try);
+        release_and_try(&semaphore);
+        other.join().unwrap();
+        assert_eq!(semaphore.available_permits(), 0);
+    }
+    fails_if_tries_do_not_settle: TryWithoutSettle, "a permit was free all the time";
+}
+
+model! {
+    /// One of two permits is released and another taken while a thread tries: at no moment is none free, so the try does not fail.
+    try_succeeds_beside_release_and_take {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let other = spawn(&semaphore, |semaphore| {
+            semaphore.add_permits(1);
+            semaphore.try_acquire().expect("a permit was free all the time").forget();
+        });
+        semaphore.try_acquire().expect("a permit was free all the time").forget();
+        other.join().unwrap();
+        assert_eq!(semaphore.available_permits(), 0);
     }
 }
 
 model! {
-    /// The capacity is lowered while a permit comes back: in the end as many are left as were meant to be.
-    capacity_down_vs_release {
+    /// The same where the queue is in use.
+    try_succeeds_beside_release_and_take_in_used_queue with 1 less {
+        let semaphore = with_queue_in_use(1);
+        let other = spawn(&semaphore, |semaphore| {
+            semaphore.add_permits(1);
+            semaphore.try_acquire().expect("a permit was free all the time").forget();
+        });
+        semaphore.try_acquire().expect("a permit was free all the time").forget();
+        other.join().unwrap();
+        assert_eq!(semaphore.available_permits(), 0);
+    }
+    fails_if_tries_do_not_settle: TryWithoutSettle, "a permit was free all the time";
+}
+
+model! {
+    /// Of two tries at one permit exactly one succeeds, in a queue that is in use.
+    one_of_two_tries_succeeds {
+        let semaphore = with_queue_in_use(1);
+        let try_it = |semaphore: &AsyncSemaphore| semaphore.try_acquire().map(|permit| permit.forget()).is_ok();
+        let other = spawn(&semaphore, try_it);
+        let mine = try_it(&semaphore);
+        assert_ne!(mine, other.join().unwrap(), "one permit, and two tries");
+        assert_eq!(semaphore.available_permits(), 0);
+    }
+}
+
+model! {
+    /// A permit is taken from a queue in use, directly, while a waiter enqueues for another: both have one, or the waiter waits for none.
+    direct_take_vs_enqueue with 1 less {
+        let semaphore = with_queue_in_use(2);
+        let taker = spawn(&semaphore, |semaphore| semaphore.try_acquire().map(|permit| permit.forget()).is_ok());
+        let mut waiter = semaphore.acquire();
+        let got = poll_once(&mut waiter);
+        assert!(taker.join().unwrap(), "two permits, and a try has failed");
+        let Poll::Ready(Ok(permit)) = got else { panic!("two permits, and a waiter is pending") };
+        assert_eq!(semaphore.available_permits(), 0);
+        drop(permit);
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+}
+
+model! {
+    /// Two permits are taken and released: `available_permits` is what was free at some moment, and never more than there are.
+    available_permits_is_exact_at_some_moment {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let taker = spawn(&semaphore, |semaphore| drop(semaphore.try_acquire().unwrap()));
+        let available = semaphore.available_permits();
+        taker.join().unwrap();
+        assert!(available <= 1, "{available} of 1 permit were free");
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+    fails_if_the_two_numbers_are_read_once: FreeReadOnce, "2 of 1 permit were free";
+}
+
+// === The capacity ===
+
+model! {
+    /// The capacity is lowered while permits are released: in the end as many are free as were meant to be.
+    lowering_takes_released_permits_out {
         let semaphore = Arc::new(AsyncSemaphore::new(2));
         let held = semaphore.try_acquire_many(2).unwrap();
         let resizer = spawn(&semaphore, |semaphore| semaphore.set_capacity(1));
@@ -315,44 +455,257 @@ model! {
         resizer.join().unwrap();
         assert_eq!(semaphore.available_permits(), 1, "the capacity is not what was asked for");
     }
-    fails_without_a_debt: NoDebt, "the capacity is not what was asked for";
+    fails_if_only_free_permits_are_taken_out: OnlyFreeReduced, "the capacity is not what was asked for";
 }
 
 model! {
-    /// A latch is released twice at once while nobody waits: one call is kept, not two.
-    simultaneous_calls_do_not_add_up {
+    /// The capacity is lowered to what is held, while another thread raises it: no second permit exists at any time.
+    lowering_vs_raising_admits_no_more {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let held = semaphore.try_acquire().unwrap();
+        let other = spawn(&semaphore, |semaphore| {
+            semaphore.set_capacity(0);
+            semaphore.set_capacity(1);
+        });
+        semaphore.set_capacity(1);
+        assert!(semaphore.try_acquire().is_err(), "more permits than the capacity ever was");
+        other.join().unwrap();
+        drop(held);
+        let (capacity, available) = (semaphore.capacity(), semaphore.available_permits());
+        assert_eq!(capacity, available, "the capacity is not what was asked for");
+    }
+    fails_if_only_free_permits_are_taken_out: OnlyFreeReduced, "";
+}
+
+model! {
+    /// The capacity is lowered while the first waiter is granted a permit: the deficit comes before the waiter, or after it.
+    lowering_vs_grant_keeps_the_deficit {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let held = semaphore.try_acquire().unwrap();
+        let mut waiter = semaphore.acquire();
+        assert!(!is_ready(&mut waiter));
+        let resizer = spawn(&semaphore, |semaphore| semaphore.set_capacity(0));
+        drop(held);
+        resizer.join().unwrap();
+        let permit = poll_once(&mut waiter);
+        assert_eq!(semaphore.available_permits(), 0, "the capacity is not what was asked for");
+        drop(permit);
+        drop(waiter);
+        assert_eq!(semaphore.available_permits(), 0, "the capacity is not what was asked for");
+    }
+    fails_if_only_free_permits_are_taken_out: OnlyFreeReduced, "the capacity is not what was asked for";
+}
+
+model! {
+    /// The first waiter is dropped while the capacity is lowered: the deficit stays.
+    deficit_outlives_cancelled_waiter {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let held = semaphore.try_acquire().unwrap();
+        let (mut first, mut second) = (semaphore.acquire(), semaphore.acquire());
+        assert!(!is_ready(&mut first) && !is_ready(&mut second));
+        let resizer = spawn(&semaphore, |semaphore| semaphore.set_capacity(0));
+        drop(first);
+        resizer.join().unwrap();
+        drop(held);
+        assert!(!is_ready(&mut second), "a permit exists that was taken out");
+        drop(second);
+        assert_eq!(semaphore.available_permits(), 0, "a permit exists that was taken out");
+    }
+    fails_if_the_deficit_dies_with_the_waiter: DeficitDiesWithWaiter, "a permit exists that was taken out";
+}
+
+// === Latches ===
+
+model! {
+    /// A latch is notified while a waiter enqueues: the notification is not lost.
+    notification_reaches_waiter_that_enqueues {
         let latch = Arc::new(Latch::new());
-        // "Somebody may be waiting", as after an earlier wait.
-        assert!(!is_ready(&mut Box::pin(latch.wait())));
+        let waiter = {
+            let latch = Arc::clone(&latch);
+            start(move || block_on(latch.wait()).consume())
+        };
+        latch.release(1);
+        waiter.join().unwrap();
+        assert_eq!(latch.kept(), 0);
+    }
+    fails_without_the_look: NoLook, "deadlock";
+}
+
+model! {
+    /// A latch without waiters is notified twice at once: one notification is pending, not two.
+    two_notifications_do_not_add_up {
+        let latch = Arc::new(Latch::new());
         let other = {
             let latch = Arc::clone(&latch);
-            thread::spawn(move || latch.release(1))
+            start(move || latch.release(1))
         };
         latch.release(1);
         other.join().unwrap();
-        assert_eq!(latch.kept(), 1, "calls have added up");
+        assert_eq!(latch.kept(), 1, "notifications have added up");
     }
-    fails_if_calls_add_up: CallsAddUp, "calls have added up";
+    fails_if_notifications_add_up: NotificationsAddUp, "notifications have added up";
 }
 
 model! {
-    /// Two come at once where a segment begins: each has a cell of its own, and both are served.
-    two_come_at_a_border {
-        let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let mut line: Vec<_> = (0..3).map(|_| Arc::clone(&semaphore).acquire_owned()).collect();
-        let mut last = line.pop().unwrap();
-        for waiter in &mut line {
-            assert!(!is_ready(waiter));
-        }
-        let other = thread::spawn(move || {
-            assert!(!is_ready(&mut last));
-            last
-        });
-        let mut mine = semaphore.acquire();
-        assert!(!is_ready(&mut mine));
-        line.push(other.join().unwrap());
-        semaphore.add_permits(4);
-        assert!(line.iter_mut().all(is_ready) && is_ready(&mut mine), "two in one cell");
-        assert_eq!(semaphore.waiters(), 0);
+    /// The same where the queue is in use.
+    two_notifications_do_not_add_up_in_used_queue {
+        let latch = Arc::new(Latch::new());
+        // Its notification is passed on, and pending then.
+        let mut earlier = Box::pin(latch.wait());
+        assert!(!is_ready(&mut earlier));
+        latch.release(1);
+        drop(earlier);
+        latch.try_wait().expect("passed on").consume();
+        let other = {
+            let latch = Arc::clone(&latch);
+            start(move || latch.release(1))
+        };
+        latch.release(1);
+        other.join().unwrap();
+        assert_eq!(latch.kept(), 1, "notifications have added up");
+    }
+    fails_if_notifications_add_up: NotificationsAddUp, "notifications have added up";
+}
+
+model! {
+    /// A waiter of a latch is dropped while it is notified: the notification is pending.
+    cancelled_waiter_passes_notification_on {
+        let latch = Arc::new(Latch::new());
+        let mut waiter = Box::pin(latch.wait());
+        assert!(!is_ready(&mut waiter));
+        let notifier = {
+            let latch = Arc::clone(&latch);
+            start(move || latch.release(1))
+        };
+        drop(waiter);
+        notifier.join().unwrap();
+        assert_eq!(latch.kept(), 1, "the notification was lost");
+    }
+    fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "the notification was lost";
+}
+
+// === What a permit orders ===
+
+/// A number that only the holder of the one permit touches.
+struct Protected(AsyncSemaphore, loom::cell::UnsafeCell<u32>);
+
+// SAFETY: the cell is only touched by the holder of the one permit; that this is enough is what the models check.
+unsafe impl Sync for Protected {}
+// SAFETY: as above; a number may be sent.
+unsafe impl Send for Protected {}
+
+impl Protected {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(AsyncSemaphore::new(1), loom::cell::UnsafeCell::new(0)))
+    }
+
+    fn add_one(&self) {
+        // SAFETY: the caller holds the one permit.
+        self.1.with_mut(|number| unsafe { *number += 1 });
+    }
+}
+
+model! {
+    /// Two threads wait for one permit in turn; what each did under it happens before what the next does.
+    permit_orders_plain_memory_by_waiting {
+        let shared = Protected::new();
+        let take_turn = |shared: &Protected| {
+            let _permit = block_on(shared.0.acquire()).unwrap();
+            shared.add_one();
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            start(move || take_turn(&shared))
+        };
+        take_turn(&shared);
+        other.join().unwrap();
+        // SAFETY: the other thread has ended.
+        assert_eq!(shared.1.with(|number| unsafe { *number }), 2);
+        assert_eq!(shared.0.available_permits(), 1);
+    }
+}
+
+model! {
+    /// The same by polling, without a waker that orders anything.
+    permit_orders_plain_memory_by_polling {
+        let shared = Protected::new();
+        let held = shared.0.try_acquire().unwrap();
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            start(move || {
+                let mut waiter = shared.0.acquire();
+                for _ in 0..2 {
+                    if let Poll::Ready(Ok(_permit)) = poll_once(&mut waiter) {
+                        return shared.add_one();
+                    }
+                }
+            })
+        };
+        shared.add_one();
+        drop(held);
+        waiter.join().unwrap();
+        assert_eq!(shared.0.available_permits(), 1);
+    }
+}
+
+model! {
+    /// The same by trying.
+    permit_orders_plain_memory_by_trying {
+        let shared = Protected::new();
+        let take_turn = |shared: &Protected| {
+            if let Ok(_permit) = shared.0.try_acquire() {
+                shared.add_one();
+            }
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            start(move || {
+                take_turn(&shared);
+                take_turn(&shared);
+            })
+        };
+        take_turn(&shared);
+        other.join().unwrap();
+        assert_eq!(shared.0.available_permits(), 1);
+    }
+}
+
+model! {
+    /// What a thread did before it notifies a latch happens before what the waiter does.
+    notification_orders_plain_memory {
+        let shared = Arc::new((Latch::new(), loom::cell::UnsafeCell::new(0)));
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            start(move || {
+                block_on(shared.0.wait()).consume();
+                // SAFETY: the notifier does not touch it any more; that this is enough is what the model checks.
+                shared.1.with(|number| unsafe { *number })
+            })
+        };
+        // SAFETY: the waiter has not been notified.
+        shared.1.with_mut(|number| unsafe { *number = 1 });
+        shared.0.release(1);
+        assert_eq!(waiter.join().unwrap(), 1);
+    }
+    fails_without_the_look: NoLook, "deadlock";
+}
+
+model! {
+    /// The same by a pending notification.
+    pending_notification_orders_plain_memory {
+        let shared = Arc::new((Latch::new(), loom::cell::UnsafeCell::new(0)));
+        let taker = {
+            let shared = Arc::clone(&shared);
+            start(move || {
+                let Some(notification) = shared.0.try_wait() else { return };
+                notification.consume();
+                // SAFETY: as above.
+                shared.1.with(|number| unsafe { assert_eq!(*number, 1) });
+            })
+        };
+        // SAFETY: as above.
+        shared.1.with_mut(|number| unsafe { *number = 1 });
+        shared.0.release(1);
+        taker.join().unwrap();
     }
 }

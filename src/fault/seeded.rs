@@ -18,47 +18,45 @@ macro_rules! faults {
 }
 
 faults! {
-    /// A releaser that found nobody does not look at the row again.
-    NoSecondLook,
-    /// A waiter that has come leaves a releaser's mark.
-    MarkNotWiped,
-    /// A waiter that has come does not look at the counter.
-    NoLookAtCounter,
-    /// A waiter that has come does not look whether the semaphore was closed.
+    /// A walk that has come to the end of the queue goes on to the tail that it has read before.
+    WalkToOldTail,
+    /// Neither a waiter that has enqueued nor one that has cancelled looks at the credit.
+    NoLook,
+    /// A settler that finds the first waiter blocked goes by the credit that it has read before.
+    BlockedByOldCredit,
+    /// A settler does not look whether the semaphore was closed between the credit and a grant.
     NoLookAtClosed,
-    /// A releaser takes a cell whose owner has not come yet for the end of the row.
-    RowEndsAtWhoIsSlow,
-    /// A releaser goes on to those behind an owner that has not come yet, and lets it come afterwards.
-    SlowComesBehindOurBack,
-    /// The looks are made without the one order that everybody agrees on.
-    NoCommonOrder,
     /// The grant of a waiter that is dropped at that moment is not passed on.
     GrantDiesWithWaiter,
-    /// What was laid into a cancelled waiter's cell is not passed on.
-    GatheredDiesWithWaiter,
-    /// An owner that has changed its waker does not look whether it was served meanwhile.
+    /// A deficit is forgotten with the waiter that it was added to.
+    DeficitDiesWithWaiter,
+    /// An owner that has changed its waker does not look whether its wait has ended meanwhile.
     PublishWithoutLook,
-    /// A waker is published without Release.
-    WakerNotPublished,
-    /// The waker that was published is not dropped when the wait ends.
+    /// The waker of a wait that ended while it was changed is not dropped.
     WakerOutlivesWait,
-    /// Who is served while it sleeps is not woken.
-    ServedNotWoken,
-    /// A permit is handed over without Release.
-    PermitCarriesNothing,
-    /// A lowered capacity that finds too few free permits leaves no debt.
-    NoDebt,
-    /// Calls that a latch keeps add up.
-    CallsAddUp,
-    /// A segment is swept though a hint stands on it.
-    SweptUnderHint,
-    /// What is retired is freed though somebody reads it.
-    FreedUnderReaders,
-    /// A segment is swept though not all have left it.
+    /// A waiter that is granted its permits is not woken.
+    GrantedNotWoken,
+    /// Helpers leave links alone that their publishers have not set yet.
+    LinkNotCompleted,
+    /// A thread is told that the semaphore is closed, though waiters were not.
+    ClosedNotSettled,
+    /// A try fails where it would have to settle.
+    TryWithoutSettle,
+    /// Free permits are counted without a second look at what was consumed.
+    FreeReadOnce,
+    /// A lowered capacity takes out what is free, and nothing else.
+    OnlyFreeReduced,
+    /// Notifications that a latch keeps add up.
+    NotificationsAddUp,
+    /// Nodes are freed though somebody walks over them.
+    FreedUnderWalkers,
+    /// Nodes are freed after one round, so that a walker may have set the hint to one in between.
+    FreedInOneRound,
+    /// The hint where walks start is not cleared of a node that was taken out.
+    HintOutlivesNode,
+    /// A node is taken out though its owner has not left it.
     SweptUnderOwner,
-    /// A sweeper that is done does not look again.
-    SweeperDoesNotLookAgain,
-    /// What is retired is never freed.
+    /// What a semaphore has in its queue is not freed with it.
     NeverFreed,
     /// A newcomer founds an entry without the channel's stripe.
     FoundsWithoutStripe,

@@ -1,21 +1,16 @@
-//! The waiting futures. Dropping one is cancelling.
+//! The futures of acquiring. Dropping one cancels it.
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::fault::fault;
-
 use super::AsyncSemaphore;
-use super::cell::Ended;
+use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, Position, Taken};
 use super::error::AcquireError;
-use super::permit::{OwnedSemaphorePermit, SemaphorePermit};
-use super::queue::{MAX_PERMITS, Queue};
-use super::row::Place;
+use super::permit::{Held, OwnedSemaphorePermit, SemaphorePermit};
 
-/// A wait, and where it stands. Shared by the borrowed and the owned future; it does not hold the semaphore, so each call is
-/// told.
+/// A wait, shared by the borrowed and the owned future. It does not have the semaphore, which is passed to each call.
 struct Wait {
     stage: Stage,
     min: usize,
@@ -24,9 +19,9 @@ struct Wait {
 }
 
 enum Stage {
-    /// Not polled yet: no place in line.
+    /// Not polled yet: no position in the queue.
     New,
-    InLine(Place),
+    Queued(Position),
     Done,
 }
 
@@ -39,85 +34,80 @@ impl Wait {
         Self { stage: Stage::New, min, extra: max - min }
     }
 
-    /// `queue` is the same in every call.
-    // Inlined into the caller is what needs no waiting, and no more, or the caller would not be inlined into its own.
+    /// `engine` is the same in every call.
+    // Only what needs no waiting is inlined into the caller, or the caller would not be inlined into its own.
     #[inline]
-    fn poll(&mut self, queue: &Queue, context: &mut Context<'_>) -> Poll<Result<usize, AcquireError>> {
+    fn poll(&mut self, engine: &Engine, context: &mut Context<'_>) -> Poll<Result<Held, AcquireError>> {
         if !matches!(self.stage, Stage::New) {
-            return self.poll_in_line(queue, context);
+            return self.poll_queued(engine, context);
         }
-        if self.extra == 0 && queue.try_take(self.min).is_ok() {
-            return self.done(Ok(self.min));
+        if self.extra == 0 && engine.try_take_free(self.min) == Some(true) {
+            return self.done(Ok(Held::new(self.min, Taken::Free)));
         }
-        self.join_line(queue, context)
+        self.enqueue(engine, context)
     }
 
     #[inline(never)]
-    fn join_line(&mut self, queue: &Queue, context: &mut Context<'_>) -> Poll<Result<usize, AcquireError>> {
+    fn enqueue(&mut self, engine: &Engine, context: &mut Context<'_>) -> Poll<Result<Held, AcquireError>> {
         if self.extra > 0
-            && let Ok(taken) = queue.try_take_up_to(self.min, self.min + self.extra)
+            && let Ok(taken) = engine.try_take_up_to(self.min, self.min + self.extra)
         {
-            return self.done(Ok(taken));
+            return self.done(Ok(Held::new(taken, Taken::Queued)));
         }
-        if queue.is_closed() {
-            return self.done(Err(AcquireError::closed()));
+        if self.min == 0 {
+            let open = if engine.is_closed() { Err(AcquireError::closed()) } else { Ok(Held::NONE) };
+            return self.done(open);
         }
-        // From here on the place is given up by dropping this, whatever panics.
-        self.stage = Stage::InLine(queue.enqueue(self.min, context.waker()));
-        let served = queue.look_about();
-        if queue.is_closed() && !fault!(NoLookAtClosed) {
-            // Whoever closed it may have looked before we came.
-            self.cancel(queue);
-            return Poll::Ready(Err(AcquireError::closed()));
+        match engine.enqueue(self.min, context.waker()) {
+            Enqueued::Taken(taken) => self.done(Ok(Held::new(self.min, taken))),
+            Enqueued::Closed => self.done(Err(AcquireError::closed())),
+            Enqueued::Waits(position) => {
+                // From here on the position is given up by dropping this, whatever panics.
+                self.stage = Stage::Queued(position);
+                if engine.look() { self.poll_queued(engine, context) } else { Poll::Pending }
+            }
         }
-        // What was found may have served this very wait.
-        if served { self.poll_in_line(queue, context) } else { Poll::Pending }
     }
 
     #[inline(never)]
-    fn poll_in_line(
+    fn poll_queued(
         &mut self,
-        queue: &Queue,
+        engine: &Engine,
         context: &mut Context<'_>,
-    ) -> Poll<Result<usize, AcquireError>> {
-        let Stage::InLine(place) = self.stage else {
+    ) -> Poll<Result<Held, AcquireError>> {
+        let Stage::Queued(position) = self.stage else {
             panic!("an acquire future was polled after it had returned ready");
         };
-        // SAFETY: we own the cell, and forget the place if the wait has ended.
-        let Some(ended) = (unsafe { queue.poll(place, context.waker()) }) else { return Poll::Pending };
-        match ended {
-            Ended::Granted => {
-                let extra = if self.extra > 0 { queue.drain(self.extra) } else { 0 };
-                self.done(Ok(self.min + extra))
-            }
-            Ended::Closed { missing } => {
-                let ready = self.done(Err(AcquireError::closed()));
-                queue.give_back(self.min - missing);
-                ready
-            }
-        }
+        // SAFETY: we own the node, and forget the position if the wait has ended.
+        let Some(ended) = (unsafe { engine.poll(position, context.waker()) }) else { return Poll::Pending };
+        self.stage = Stage::Done;
+        Poll::Ready(match ended {
+            Ended::Granted if self.extra == 0 => Ok(Held::new(self.min, Taken::Queued)),
+            Ended::Granted => Ok(Held::new(self.min + engine.drain(self.extra), Taken::Queued)),
+            Ended::Closed => Err(AcquireError::closed()),
+        })
     }
 
     #[inline]
-    fn done(&mut self, result: Result<usize, AcquireError>) -> Poll<Result<usize, AcquireError>> {
+    fn done(&mut self, result: Result<Held, AcquireError>) -> Poll<Result<Held, AcquireError>> {
         self.stage = Stage::Done;
         Poll::Ready(result)
     }
 
-    /// `queue` is the same as in every poll.
+    /// `engine` is the same as in every poll.
     #[inline]
-    fn cancel(&mut self, queue: &Queue) {
-        if let Stage::InLine(place) = self.stage {
+    fn cancel(&mut self, engine: &Engine) {
+        if let Stage::Queued(position) = self.stage {
             self.stage = Stage::Done;
-            // SAFETY: we own the cell, and have just forgotten the place.
-            unsafe { queue.cancel(place, self.min) };
+            // SAFETY: we own the node, and have just forgotten the position.
+            unsafe { engine.cancel(position, self.min) };
         }
     }
 
     fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::New => "new",
-            Stage::InLine(_) => "in line",
+            Stage::Queued(_) => "queued",
             Stage::Done => "done",
         };
         f.debug_struct(name).field("permits", &self.min).field("stage", &stage).finish_non_exhaustive()
@@ -145,14 +135,14 @@ impl<'a> Future for Acquire<'a> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let semaphore = self.semaphore;
-        self.wait.poll(&semaphore.queue, context).map(|taken| Ok(SemaphorePermit::new(semaphore, taken?)))
+        self.wait.poll(&semaphore.engine, context).map(|taken| Ok(SemaphorePermit::new(semaphore, taken?)))
     }
 }
 
 impl Drop for Acquire<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.wait.cancel(&self.semaphore.queue);
+        self.wait.cancel(&self.semaphore.engine);
     }
 }
 
@@ -185,7 +175,7 @@ impl Future for AcquireOwned {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         this.wait
-            .poll(&this.semaphore.queue, context)
+            .poll(&this.semaphore.engine, context)
             .map(|taken| Ok(OwnedSemaphorePermit::new(Arc::clone(&this.semaphore), taken?)))
     }
 }
@@ -193,7 +183,7 @@ impl Future for AcquireOwned {
 impl Drop for AcquireOwned {
     #[inline]
     fn drop(&mut self) {
-        self.wait.cancel(&self.semaphore.queue);
+        self.wait.cancel(&self.semaphore.engine);
     }
 }
 

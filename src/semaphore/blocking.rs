@@ -1,4 +1,4 @@
-//! Waiting for threads: the same futures, in the same line, with the thread asleep in between.
+//! Waiting for threads: the same futures, in the same queue, with the thread asleep in between.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,20 +10,20 @@ use crate::sync;
 use super::AsyncSemaphore;
 use super::error::{AcquireError, TryAcquireError};
 use super::permit::{OwnedSemaphorePermit, SemaphorePermit};
-use super::queue::Queue;
+use super::wakes;
 
 /// `acquire`, for a thread that sleeps whenever it is pending.
 fn sleeping<F: Future + Unpin>(mut acquire: F) -> impl Future<Output = F::Output> {
     poll_fn(move |context| {
         let polled = Pin::new(&mut acquire).poll(context);
         if polled.is_pending() {
-            Queue::call_all_put_aside();
+            wakes::call_those_behind();
         }
         polled
     })
 }
 
-/// Waits on this thread, and calls those whom it has put aside before it sleeps.
+/// Waits on this thread. Before it sleeps it calls the wakers that it has collected.
 pub(crate) fn block_on<F: Future + Unpin>(acquire: F) -> F::Output {
     sync::block_on(sleeping(acquire))
 }
@@ -33,7 +33,7 @@ pub(crate) fn block_on_until<F: Future + Unpin>(acquire: F, deadline: Instant) -
 }
 
 impl AsyncSemaphore {
-    /// Takes a permit, putting this thread to sleep until one is free.
+    /// Acquires a permit. If none is free, blocks this thread until one is granted.
     ///
     /// In async code this blocks the executor's thread; use it there only where permits are held for a moment, and by code that
     /// does not await.
@@ -75,13 +75,12 @@ impl AsyncSemaphore {
         block_on(self.acquire_many_owned(n))
     }
 
-    /// Takes `n` permits, putting this thread to sleep until they are free or `timeout` is over. With a timeout of zero it only
-    /// tries.
+    /// Acquires `n` permits. If fewer are free, blocks this thread until they are granted or `timeout` is over. With a timeout of zero it
+    /// only tries.
     ///
     /// # Errors
     ///
-    /// [`TryAcquireError::NoPermits`] if they were not to be had in that time, [`TryAcquireError::Closed`] once the semaphore is
-    /// closed.
+    /// [`TryAcquireError::NoPermits`] if they were not granted in that time, [`TryAcquireError::Closed`] once the semaphore is closed.
     ///
     /// # Panics
     ///
@@ -105,15 +104,40 @@ impl AsyncSemaphore {
         n: usize,
         timeout: Duration,
     ) -> Result<SemaphorePermit<'_>, TryAcquireError> {
-        // A time further away than the clock can say does not come.
-        let acquired = match Instant::now().checked_add(timeout) {
-            Some(deadline) => block_on_until(self.acquire_weight(n), deadline),
-            None => Some(block_on(self.acquire_weight(n))),
-        };
-        match acquired {
-            Some(Ok(permit)) => Ok(permit),
-            Some(Err(_closed)) => Err(TryAcquireError::Closed),
-            None => Err(TryAcquireError::NoPermits),
-        }
+        within(timeout, self.acquire_weight(n))
+    }
+
+    /// As [`blocking_acquire_timeout`](Self::blocking_acquire_timeout), for a semaphore behind an [`Arc`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`blocking_acquire_timeout`](Self::blocking_acquire_timeout).
+    ///
+    /// # Panics
+    ///
+    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+    #[track_caller]
+    pub fn blocking_acquire_timeout_owned(
+        self: Arc<Self>,
+        n: usize,
+        timeout: Duration,
+    ) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+        within(timeout, self.acquire_weight_owned(n))
+    }
+}
+
+fn within<P>(
+    timeout: Duration,
+    acquire: impl Future<Output = Result<P, AcquireError>> + Unpin,
+) -> Result<P, TryAcquireError> {
+    // A time further away than the clock can say does not come.
+    let acquired = match Instant::now().checked_add(timeout) {
+        Some(deadline) => block_on_until(acquire, deadline),
+        None => Some(block_on(acquire)),
+    };
+    match acquired {
+        Some(Ok(permit)) => Ok(permit),
+        Some(Err(_closed)) => Err(TryAcquireError::Closed),
+        None => Err(TryAcquireError::NoPermits),
     }
 }

@@ -1,11 +1,11 @@
-//! What an acquire can be refused for.
+//! The errors of acquiring.
 
 use std::error::Error;
 use std::fmt;
 
-use super::queue::Refused;
+use super::engine::Refused;
 
-/// The semaphore was closed, so no permit will ever come.
+/// The semaphore was closed, so no permit can be acquired any more.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AcquireError(());
 
@@ -23,10 +23,10 @@ impl fmt::Display for AcquireError {
 
 impl Error for AcquireError {}
 
-/// Why [`AsyncSemaphore::try_acquire`](super::AsyncSemaphore::try_acquire) gave no permit.
+/// Why [`AsyncSemaphore::try_acquire`](super::AsyncSemaphore::try_acquire) returned no permit.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TryAcquireError {
-    /// The semaphore was closed, so no permit will ever come.
+    /// The semaphore was closed, so no permit can be acquired any more.
     Closed,
     /// No permit is free now.
     NoPermits,

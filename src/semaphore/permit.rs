@@ -1,58 +1,108 @@
-//! Permits: what an acquire gives, and gives back when it is dropped.
+//! Permits, released when they are dropped.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::AsyncSemaphore;
+use super::engine::{Engine, Taken};
 
-/// Permits of an [`AsyncSemaphore`], given back when this is dropped.
-#[must_use = "dropping a permit gives it back at once"]
+/// How many permits somebody holds, and how they were taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held(usize);
+
+impl Held {
+    pub(super) const NONE: Self = Self(0);
+
+    /// [`MAX_PERMITS`](AsyncSemaphore::MAX_PERMITS) leaves room for it.
+    const QUEUED: usize = 1 << (usize::BITS - 1);
+
+    #[inline]
+    pub(super) const fn new(permits: usize, taken: Taken) -> Self {
+        match taken {
+            Taken::Free => Self(permits),
+            Taken::Queued => Self(permits | Self::QUEUED),
+        }
+    }
+
+    #[inline]
+    const fn permits(self) -> usize {
+        self.0 & !Self::QUEUED
+    }
+
+    #[inline]
+    const fn taken(self) -> Taken {
+        if self.0 & Self::QUEUED == 0 { Taken::Free } else { Taken::Queued }
+    }
+
+    #[inline]
+    fn give_back(self, engine: &Engine) {
+        engine.give_back(self.permits(), self.taken());
+    }
+
+    fn forget(&mut self, engine: &Engine) {
+        engine.forget(std::mem::replace(self, Self::NONE).permits());
+    }
+
+    /// Permits in existence are never more than fit.
+    fn merge(&mut self, other: &mut Self) {
+        let other = std::mem::replace(other, Self::NONE);
+        *self = Self::new(self.permits() + other.permits(), self.taken());
+    }
+
+    fn split(&mut self, n: usize) -> Option<Self> {
+        let rest = self.permits().checked_sub(n)?;
+        let taken = self.taken();
+        *self = Self::new(rest, taken);
+        Some(Self::new(n, taken))
+    }
+}
+
+/// Permits of an [`AsyncSemaphore`], released when this is dropped.
+#[must_use = "dropping a permit releases it at once"]
 pub struct SemaphorePermit<'a> {
     semaphore: &'a AsyncSemaphore,
-    permits: usize,
+    held: Held,
 }
 
 impl<'a> SemaphorePermit<'a> {
     #[inline]
-    pub(super) fn new(semaphore: &'a AsyncSemaphore, permits: usize) -> Self {
-        Self { semaphore, permits }
+    pub(super) fn new(semaphore: &'a AsyncSemaphore, held: Held) -> Self {
+        Self { semaphore, held }
     }
 
-    /// Keeps the permits for good: the semaphore has so many less from now on.
+    /// Removes the permits from the semaphore for good, without releasing them: [`capacity`](AsyncSemaphore::capacity) falls by so many.
     ///
-    /// [`AsyncSemaphore::add_permits`] makes up for it.
+    /// [`AsyncSemaphore::add_permits`] adds new ones.
     pub fn forget(mut self) {
-        self.semaphore.queue.forget(std::mem::take(&mut self.permits));
+        self.held.forget(&self.semaphore.engine);
     }
 
-    /// Adds the permits of `other` to these, to be given back together.
+    /// Merges the permits of `other` into these, to be released together.
     ///
     /// # Panics
     ///
-    /// If they are not of the same semaphore.
+    /// If the permits belong to different semaphores.
     #[track_caller]
     pub fn merge(&mut self, mut other: Self) {
         assert!(
             std::ptr::eq(self.semaphore, other.semaphore),
             "merging permits from different semaphore instances"
         );
-        // Permits in existence are never more than fit.
-        self.permits += std::mem::take(&mut other.permits);
+        self.held.merge(&mut other.held);
     }
 
-    /// Takes `n` of the permits off into one of their own; `None` if these are fewer.
+    /// Splits off `n` of the permits, to be released separately. Returns `None` if these are fewer.
     pub fn split(&mut self, n: usize) -> Option<Self> {
-        self.permits = self.permits.checked_sub(n)?;
-        Some(Self { semaphore: self.semaphore, permits: n })
+        Some(Self { semaphore: self.semaphore, held: self.held.split(n)? })
     }
 
-    /// How many permits this is.
+    /// Returns the number of permits.
     #[inline]
     pub fn num_permits(&self) -> usize {
-        self.permits
+        self.held.permits()
     }
 
-    /// The semaphore that they belong to.
+    /// Returns the semaphore that the permits belong to.
     pub fn semaphore(&self) -> &'a AsyncSemaphore {
         self.semaphore
     }
@@ -61,66 +111,65 @@ impl<'a> SemaphorePermit<'a> {
 impl Drop for SemaphorePermit<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.semaphore.queue.give_back(self.permits);
+        self.held.give_back(&self.semaphore.engine);
     }
 }
 
 impl fmt::Debug for SemaphorePermit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SemaphorePermit")
-            .field("permits", &self.permits)
+            .field("permits", &self.num_permits())
             .field("semaphore", self.semaphore)
             .finish()
     }
 }
 
-/// Permits of a shared [`AsyncSemaphore`], which they keep alive; given back when this is dropped.
-#[must_use = "dropping a permit gives it back at once"]
+/// Permits of a shared [`AsyncSemaphore`], which they keep alive; released when this is dropped.
+#[must_use = "dropping a permit releases it at once"]
 pub struct OwnedSemaphorePermit {
     semaphore: Arc<AsyncSemaphore>,
-    permits: usize,
+    held: Held,
 }
 
 impl OwnedSemaphorePermit {
     #[inline]
-    pub(super) fn new(semaphore: Arc<AsyncSemaphore>, permits: usize) -> Self {
-        Self { semaphore, permits }
+    pub(super) fn new(semaphore: Arc<AsyncSemaphore>, held: Held) -> Self {
+        Self { semaphore, held }
     }
 
-    /// Keeps the permits for good: the semaphore has so many less from now on.
+    /// Removes the permits from the semaphore for good, without releasing them: [`capacity`](AsyncSemaphore::capacity) falls by so many.
     ///
-    /// [`AsyncSemaphore::add_permits`] makes up for it.
+    /// [`AsyncSemaphore::add_permits`] adds new ones.
     pub fn forget(mut self) {
-        self.semaphore.queue.forget(std::mem::take(&mut self.permits));
+        self.held.forget(&self.semaphore.engine);
     }
 
     /// As [`SemaphorePermit::merge`].
     ///
     /// # Panics
     ///
-    /// If they are not of the same semaphore.
+    /// If the permits belong to different semaphores.
     #[track_caller]
     pub fn merge(&mut self, mut other: Self) {
         assert!(
             Arc::ptr_eq(&self.semaphore, &other.semaphore),
             "merging permits from different semaphore instances"
         );
-        self.permits += std::mem::take(&mut other.permits);
+        self.held.merge(&mut other.held);
     }
 
     /// As [`SemaphorePermit::split`].
     pub fn split(&mut self, n: usize) -> Option<Self> {
-        self.permits = self.permits.checked_sub(n)?;
-        Some(Self { semaphore: Arc::clone(&self.semaphore), permits: n })
+        Some(Self { semaphore: Arc::clone(&self.semaphore), held: self.held.split(n)? })
     }
 
-    /// How many permits this is.
+    /// Returns the number of permits.
     #[inline]
     pub fn num_permits(&self) -> usize {
-        self.permits
+        self.held.permits()
     }
 
-    /// The semaphore that they belong to.
+    /// Returns the semaphore that the permits belong to.
     pub fn semaphore(&self) -> &Arc<AsyncSemaphore> {
         &self.semaphore
     }
@@ -129,14 +178,14 @@ impl OwnedSemaphorePermit {
 impl Drop for OwnedSemaphorePermit {
     #[inline]
     fn drop(&mut self) {
-        self.semaphore.queue.give_back(self.permits);
+        self.held.give_back(&self.semaphore.engine);
     }
 }
 
 impl fmt::Debug for OwnedSemaphorePermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnedSemaphorePermit")
-            .field("permits", &self.permits)
+            .field("permits", &self.num_permits())
             .field("semaphore", &self.semaphore)
             .finish()
     }

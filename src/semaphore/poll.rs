@@ -5,25 +5,26 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::AsyncSemaphore;
 use super::acquire::AcquireOwned;
 use super::permit::OwnedSemaphorePermit;
+use super::{AsyncSemaphore, weight};
 
-/// An [`AsyncSemaphore`] with a place to keep a wait between polls, without a box. Named after tokio-util's.
+/// An [`AsyncSemaphore`] with a place to keep a wait between polls, without a box.
+///
+/// The names, their meaning and their results are those of tokio-util's `PollSemaphore`. With the feature `stream` it is a
+/// `futures_core::Stream` of permits, which ends when the semaphore is closed.
 ///
 /// # Examples
 ///
 /// ```
 /// use std::sync::Arc;
 /// use std::task::{Context, Poll, Waker};
-/// use latchwork::AsyncSemaphore;
-/// use latchwork::semaphore::PollSemaphore;
+/// use latchwork::{AsyncSemaphore, PollSemaphore};
 ///
-/// let semaphore = Arc::new(AsyncSemaphore::new(0));
-/// let mut waiting = PollSemaphore::new(Arc::clone(&semaphore));
+/// let mut waiting = PollSemaphore::new(Arc::new(AsyncSemaphore::new(0)));
 /// let mut context = Context::from_waker(Waker::noop());
 /// assert!(waiting.poll_acquire(&mut context).is_pending());
-/// semaphore.add_permits(1);
+/// waiting.add_permits(1);
 /// assert!(matches!(waiting.poll_acquire(&mut context), Poll::Ready(Some(_))));
 /// ```
 pub struct PollSemaphore {
@@ -33,25 +34,36 @@ pub struct PollSemaphore {
 }
 
 impl PollSemaphore {
-    /// Makes one that waits for nothing yet.
+    /// Creates one that waits for nothing yet.
     pub fn new(semaphore: Arc<AsyncSemaphore>) -> Self {
         Self { semaphore, wait: None }
     }
 
-    /// Polls for one permit. `None` once the semaphore is closed.
+    /// Polls for one permit. Returns `None` once the semaphore is closed.
+    ///
+    /// The task of the last poll is woken when the permit has come, or the semaphore was closed.
     pub fn poll_acquire(&mut self, context: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
-        self.poll_acquire_many(context, 1)
+        self.poll_acquire_weight(context, 1)
     }
 
-    /// Polls for `n` permits. `None` once the semaphore is closed.
+    /// Polls for `n` permits at once. Returns `None` once the semaphore is closed.
     ///
-    /// A wait for another number of permits that was under way is given up, and with it its place in line.
+    /// A wait for another number of permits that was under way is given up, and with it its position in the queue.
+    pub fn poll_acquire_many(
+        &mut self,
+        context: &mut Context<'_>,
+        n: u32,
+    ) -> Poll<Option<OwnedSemaphorePermit>> {
+        self.poll_acquire_weight(context, weight(n))
+    }
+
+    /// [`poll_acquire_many`](Self::poll_acquire_many) for more than 2³² − 1.
     ///
     /// # Panics
     ///
     /// If `n` exceeds [`AsyncSemaphore::MAX_PERMITS`].
     #[track_caller]
-    pub fn poll_acquire_many(
+    pub fn poll_acquire_weight(
         &mut self,
         context: &mut Context<'_>,
         n: usize,
@@ -59,7 +71,8 @@ impl PollSemaphore {
         if self.wait.as_ref().is_some_and(|(_, other)| *other != n) {
             self.cancel();
         }
-        let (wait, _) = self.wait.get_or_insert_with(|| (self.semaphore.acquire_weight_owned(n), n));
+        let semaphore = || Arc::clone(&self.semaphore);
+        let (wait, _) = self.wait.get_or_insert_with(|| (semaphore().acquire_weight_owned(n), n));
         let permit = ready!(Pin::new(wait).poll(context));
         self.wait = None;
         Poll::Ready(permit.ok())
@@ -70,8 +83,49 @@ impl PollSemaphore {
         self.wait = None;
     }
 
-    /// The semaphore.
-    pub fn semaphore(&self) -> &Arc<AsyncSemaphore> {
+    // === The semaphore ===
+
+    /// Permits that are free now; see [`AsyncSemaphore::available_permits`].
+    pub fn available_permits(&self) -> usize {
+        self.semaphore.available_permits()
+    }
+
+    /// Adds `n` permits; see [`AsyncSemaphore::add_permits`].
+    ///
+    /// # Panics
+    ///
+    /// If more than [`AsyncSemaphore::MAX_PERMITS`] would exist; nothing has changed then.
+    pub fn add_permits(&self, n: usize) {
+        self.semaphore.add_permits(n);
+    }
+
+    /// Closes the semaphore; see [`AsyncSemaphore::close`].
+    pub fn close(&self) {
+        self.semaphore.close();
+    }
+
+    /// Returns the semaphore.
+    pub fn clone_inner(&self) -> Arc<AsyncSemaphore> {
+        Arc::clone(&self.semaphore)
+    }
+
+    /// Gives up the wait under way, if there is one, and returns the semaphore.
+    pub fn into_inner(self) -> Arc<AsyncSemaphore> {
+        self.semaphore
+    }
+}
+
+#[cfg(feature = "stream")]
+impl futures_core::Stream for PollSemaphore {
+    type Item = OwnedSemaphorePermit;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_acquire(context)
+    }
+}
+
+impl AsRef<AsyncSemaphore> for PollSemaphore {
+    fn as_ref(&self) -> &AsyncSemaphore {
         &self.semaphore
     }
 }
@@ -79,7 +133,7 @@ impl PollSemaphore {
 impl Clone for PollSemaphore {
     /// One for the same semaphore that waits for nothing yet.
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.semaphore))
+        Self::new(self.clone_inner())
     }
 }
 

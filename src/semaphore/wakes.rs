@@ -1,168 +1,184 @@
-//! Waking, after all is settled: in batches, without recursion, and past wakers that panic.
+//! Waking: what was granted first, wakers afterwards, without recursion, and past wakers that panic.
 //!
-//! A waker is foreign code. It may come back into this very semaphore, and it may panic. So a thread that has handed permits
-//! out first puts the wakers aside, and calls them when it has no permit in its hand. While it does, the thread has a *frame*:
-//! a release inside of a waker finds it and puts its own wakers there, instead of calling them from within. So the stack does
-//! not grow with the line of waiters, however their wakers release. If a waker goes to sleep by one of our blocking calls, all that is
-//! put aside is called first.
+//! A waker is foreign code. It may come back into this semaphore or another one, and it may panic. So an operation grants all that it can,
+//! collects the wakers, ends its walk over the queue, and then calls them. An operation inside of a waker finds the batch that is being
+//! called on this thread and appends its own wakers there, so that the stack does not grow with the number of waiters or of semaphores.
+//! A batch holds permits of nobody: those were credited before, and are where they belong.
 
 use std::any::Any;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 use std::task::Waker;
 
-/// Wakers that are put aside before some must be called. Two for the model checker, so that it sees the border.
+use crate::sync::thread_cell;
+
+use super::engine::Engine;
+
+/// Wakers that an operation collects before it calls some. Two for the model checker, so that it sees the border.
 const BATCH: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 2 } else { 32 };
 
-/// What a waker that panicked left.
-pub(super) type Panic = Box<dyn Any + Send>;
+// The batch whose wakers this thread is calling.
+thread_cell!(CALLING: Cell<*const WakeBatch> = Cell::new(ptr::null()));
 
-// The innermost frame of this thread.
-crate::sync::thread_cell!(INNERMOST: Cell<*const Frame> = Cell::new(ptr::null()));
-
-/// Where a release in progress on this thread puts wakers aside.
-pub(super) struct Frame {
-    /// A queue of wakers in place, as a release must not allocate: `len` of them from `first` on, round the end.
-    wakers: [Cell<MaybeUninit<Waker>>; BATCH],
-    first: Cell<usize>,
+/// Wakers that are collected to be called later.
+pub(super) struct WakeBatch {
     len: Cell<usize>,
-    /// Permits that a release inside of one of our wakers could not hand out, because there was no room for the wakers.
-    left_over: Cell<usize>,
-    /// Whether the semaphore is to be closed, or to be closed further.
-    close: Cell<bool>,
-    /// Whose permits those are: the queue's address.
-    semaphore: *const (),
-    outer: Cell<*const Frame>,
+    first: Cell<usize>,
+    /// The semaphore that has not been settled to the end, as there was no room for its wakers.
+    unsettled: Cell<*const Engine>,
+    rare: Cell<Option<Box<Rare>>>,
+    /// A ring in place, as a release must not allocate: `len` wakers from `first` on, round the end.
+    ring: [Cell<MaybeUninit<Waker>>; BATCH],
 }
 
-impl Frame {
+/// What most batches never have.
+#[derive(Default)]
+struct Rare {
+    /// What operations inside of wakers append when the ring is full.
+    // An operation that no waker has called does without: it calls what is in the ring, and goes on.
+    more: VecDeque<Waker>,
+    /// What the first waker that panicked left.
+    panicked: Option<Box<dyn Any + Send>>,
+}
+
+impl WakeBatch {
     #[inline]
-    pub(super) fn new(semaphore: *const ()) -> Self {
+    pub(super) const fn new() -> Self {
         Self {
-            wakers: [const { Cell::new(MaybeUninit::uninit()) }; BATCH],
-            first: Cell::new(0),
             len: Cell::new(0),
-            left_over: Cell::new(0),
-            close: Cell::new(false),
-            semaphore,
-            outer: Cell::new(ptr::null()),
+            first: Cell::new(0),
+            unsettled: Cell::new(ptr::null()),
+            rare: Cell::new(None),
+            ring: [const { Cell::new(MaybeUninit::uninit()) }; BATCH],
         }
     }
 
-    /// The innermost frame of this thread, if it is inside of a waker that one calls.
-    pub(super) fn with_innermost<R>(f: impl FnOnce(Option<&Frame>) -> R) -> R {
-        // SAFETY: a frame is innermost only within `wake_all`, which holds it on the stack below us and takes it out before it
-        // returns; so it is alive, and only shared references to it are around.
-        f(unsafe { INNERMOST.with(Cell::get).as_ref() })
-    }
-
-    /// The frame of this thread's that belongs to `semaphore`, this one or one further out.
-    pub(super) fn of(&self, semaphore: *const ()) -> Option<&Frame> {
-        let mut frame = Some(self);
-        while let Some(here) = frame {
-            if here.semaphore == semaphore {
-                return Some(here);
-            }
-            // SAFETY: an outer frame is further down the same stack, within its own `wake_all`, and outlives us.
-            frame = unsafe { here.outer.get().as_ref() };
-        }
-        None
-    }
-
-    /// Shows all frames of this thread, the innermost first.
-    pub(super) fn for_each(show: impl Fn(&Frame)) {
-        let mut frame = INNERMOST.with(Cell::get);
-        // SAFETY: a frame is in the list only within `wake_all`, which holds it on the stack below us.
-        while let Some(here) = unsafe { frame.as_ref() } {
-            frame = here.outer.get();
-            show(here);
-        }
-    }
-
-    pub(super) fn semaphore(&self) -> *const () {
-        self.semaphore
-    }
-
-    /// Moves all that is put aside or left over to another frame, which must be empty.
-    pub(super) fn hand_over(&self, other: &Frame) {
-        while let Some(waker) = self.take() {
-            other.put(waker);
-        }
-        other.leave_over(self.take_left_over());
-        if self.take_close() {
-            other.leave_close();
-        }
-    }
-
+    /// Whether the batch has to be called before another waker is collected.
+    #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.len.get() == BATCH
     }
 
-    /// Puts a waker aside. There must be room.
     #[inline]
-    pub(super) fn put(&self, waker: Waker) {
-        assert!(!self.is_full(), "no room for a waker; it would never be called");
+    fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+
+    #[inline]
+    pub(super) fn push(&self, waker: Waker) {
         let len = self.len.get();
-        self.wakers[(self.first.get() + len) % BATCH].set(MaybeUninit::new(waker));
+        if len == BATCH {
+            return self.with_rare(|rare| rare.more.push_back(waker));
+        }
+        self.ring[(self.first.get() + len) % BATCH].set(MaybeUninit::new(waker));
         self.len.set(len + 1);
     }
 
-    pub(super) fn leave_over(&self, permits: usize) {
-        self.left_over.set(self.left_over.get() + permits);
-    }
-
-    pub(super) fn take_left_over(&self) -> usize {
-        self.left_over.take()
-    }
-
-    pub(super) fn leave_close(&self) {
-        self.close.set(true);
-    }
-
-    pub(super) fn take_close(&self) -> bool {
-        self.close.take()
-    }
-
-    /// Whether nothing is left to be done, nor anybody to be woken.
-    pub(super) fn is_worked_off(&self) -> bool {
-        self.left_over.get() == 0 && !self.close.get() && self.len.get() == 0
+    #[cold]
+    fn with_rare<R>(&self, f: impl FnOnce(&mut Rare) -> R) -> R {
+        let mut rare = self.rare.take().unwrap_or_default();
+        let result = f(&mut rare);
+        self.rare.set(Some(rare));
+        result
     }
 
     #[inline]
-    fn take(&self) -> Option<Waker> {
-        let left = self.len.get().checked_sub(1)?;
+    fn has_rare(&self) -> bool {
+        // SAFETY: nobody else has the cell, and nothing happens while it is read.
+        unsafe { &*self.rare.as_ptr() }.is_some()
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<Waker> {
+        let Some(left) = self.len.get().checked_sub(1) else {
+            return if self.has_rare() { self.with_rare(|rare| rare.more.pop_front()) } else { None };
+        };
         self.len.set(left);
         let slot = self.first.get();
         self.first.set((slot + 1) % BATCH);
         // SAFETY: the slot is within `first..first + len` as it was, so it was written, and has not been read since.
-        Some(unsafe { self.wakers[slot].replace(MaybeUninit::uninit()).assume_init() })
+        Some(unsafe { self.ring[slot].replace(MaybeUninit::uninit()).assume_init() })
     }
 
-    /// Calls all wakers, those included that are put aside meanwhile. Of those that panic, keeps the first one's payload.
+    /// Calls all wakers, those included that are appended meanwhile; or, inside of a waker, appends them to the batch that is being called.
+    /// Of those that panic, keeps the first one's payload. `unsettled` is the semaphore if it has more to be settled when this returns.
     #[inline]
-    pub(super) fn wake_all(&self, panicked: &mut Option<Panic>) {
-        if self.len.get() == 0 {
+    pub(super) fn call(&self, unsettled: Option<&Engine>) {
+        if self.is_empty() {
             return;
         }
-        self.outer.set(INNERMOST.with(|innermost| innermost.replace(self)));
-        while let Some(waker) = self.take() {
-            // `wake` consumes the waker, so its being dropped is in here as well.
-            if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                match panicked {
-                    None => *panicked = Some(payload),
-                    // Dropping it is foreign code once more.
-                    Some(_) => std::mem::forget(payload),
-                }
+        let outer = CALLING.with(Cell::get);
+        if !outer.is_null() {
+            // SAFETY: a batch further down this thread's stack, which takes itself out before it returns. Only shared references to it are
+            // around.
+            return self.append_to(unsafe { &*outer });
+        }
+        self.unsettled.set(unsettled.map_or(ptr::null(), ptr::from_ref));
+        CALLING.with(|calling| calling.set(self));
+        self.drain();
+        CALLING.with(|calling| calling.set(ptr::null()));
+    }
+
+    #[cold]
+    fn append_to(&self, outer: &Self) {
+        while let Some(waker) = self.pop() {
+            outer.push(waker);
+        }
+    }
+
+    #[inline]
+    fn drain(&self) {
+        // `wake` consumes the waker, so its being dropped is in here as well.
+        let call_all = || {
+            while let Some(waker) = self.pop() {
+                waker.wake();
+            }
+        };
+        while let Err(payload) = panic::catch_unwind(AssertUnwindSafe(call_all)) {
+            self.with_rare(|rare| match rare.panicked {
+                None => rare.panicked = Some(payload),
+                // Dropping it is foreign code once more.
+                Some(_) => std::mem::forget(payload),
+            });
+        }
+    }
+
+    /// Goes on with the first panic, if there was one. `before` is done first.
+    #[inline]
+    pub(super) fn resume_panic(&self, before: impl FnOnce()) {
+        if self.has_rare()
+            && let Some(payload) = self.with_rare(|rare| rare.panicked.take())
+        {
+            before();
+            // A second panic would end the process.
+            if !std::thread::panicking() {
+                panic::resume_unwind(payload);
             }
         }
-        INNERMOST.with(|innermost| innermost.set(self.outer.get()));
     }
 }
 
-impl Drop for Frame {
+#[cfg(debug_assertions)]
+impl Drop for WakeBatch {
     fn drop(&mut self) {
-        debug_assert!(self.is_worked_off(), "something was left over and never done");
+        assert!(self.is_empty() || std::thread::panicking(), "wakers were collected and not called");
+    }
+}
+
+/// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: those may wake whoever is to wake it.
+#[cold]
+pub(super) fn call_those_behind() {
+    let outer = CALLING.with(Cell::get);
+    // SAFETY: as in `call`.
+    let Some(outer) = (unsafe { outer.as_ref() }) else { return };
+    outer.drain();
+    let unsettled = outer.unsettled.replace(ptr::null());
+    // SAFETY: null, or the semaphore that the operation which made the batch borrows, further down this thread's stack.
+    if let Some(engine) = unsafe { unsettled.as_ref() } {
+        engine.settle_and_wake();
+        outer.drain();
     }
 }

@@ -1,17 +1,17 @@
 //! Under loom: every interleaving, with the memory model's freedoms.
 
+pub(crate) mod atomic;
+mod sites;
+
+use std::cell::RefCell;
+
+use loom::alloc::Track;
+
 pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::future::block_on;
-pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::Arc;
 pub(super) use loom::sync::Mutex as PoisoningMutex;
 pub(super) use loom::sync::MutexGuard;
-
-pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{
-        AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering,
-    };
-}
 
 macro_rules! thread_cell {
     ($name:ident: $type:ty = $init:expr) => {
@@ -22,10 +22,59 @@ macro_rules! thread_cell {
 }
 pub(crate) use thread_cell;
 
-/// loom takes SeqCst loads and stores for Acquire and Release, and would report a store buffering that SeqCst forbids.
-pub(crate) fn seq_cst_for_loom() {
-    if !crate::fault::fault!(NoCommonOrder) {
-        // Ordering: SeqCst, the one order that the real accesses have by themselves.
-        loom::sync::atomic::fence(atomic::Ordering::SeqCst);
+macro_rules! shared_static {
+    ($name:ident: $type:ty = $init:expr) => {
+        loom::lazy_static! {
+            static ref $name: $type = $init;
+        }
+    };
+}
+pub(crate) use shared_static;
+
+/// loom's atomics cannot be made in a const.
+macro_rules! maybe_const {
+    (impl $type:ty { $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
+        impl $type {
+            $visibility fn $name($($argument: $of),*) -> Self $body
+        }
+    };
+}
+pub(crate) use maybe_const;
+
+/// Tells whether what it is part of was freed, and whether all reads of that happen before; and whether it never is.
+///
+/// It is plain memory to loom, read by all who come and written by the thread that frees: so loom also reports a read that is over, but not
+/// ordered before the end.
+#[derive(Debug)]
+pub(crate) struct Canary {
+    is_alive: UnsafeCell<bool>,
+    /// loom reports at the end of an execution if this was not dropped.
+    leak: RefCell<Option<Track<()>>>,
+}
+
+// SAFETY: all threads of a model run on one real thread; loom reports accesses that real threads must not make.
+unsafe impl Sync for Canary {}
+
+impl Canary {
+    pub(crate) fn new() -> Self {
+        Self { is_alive: UnsafeCell::new(true), leak: RefCell::new(Some(Track::new(()))) }
     }
+
+    #[track_caller]
+    pub(crate) fn assert_alive(&self) {
+        // SAFETY: nobody writes meanwhile, or loom panics.
+        assert!(self.is_alive.with(|alive| unsafe { *alive }), "read after it was freed");
+    }
+}
+
+/// Frees `dead` in the eyes of the model. Its memory stays, so that whoever still comes to it meets the canary.
+pub(crate) fn bury<T: 'static>(dead: Box<T>, canary: impl FnOnce(&T) -> &Canary) {
+    let canary = canary(&dead);
+    // SAFETY: as in `assert_alive`.
+    canary.is_alive.with_mut(|alive| unsafe { *alive = false });
+    canary.leak.take();
+    let dead = Box::into_raw(dead).cast::<std::mem::ManuallyDrop<T>>();
+    // Not dropped, as that would be in another execution.
+    // SAFETY: the same layout, and it was a box's.
+    super::model::keep(unsafe { Box::from_raw(dead) });
 }

@@ -1,7 +1,9 @@
 //! What the models of loom and of shuttle have in common: stand-ins for the crates under the real thing.
 
-pub(crate) mod epoch;
 mod event;
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 
 pub(crate) use self::event::Event;
 
@@ -26,5 +28,45 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> checker::MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+// A model's threads all run on one real thread, so this is shared by them. It is std's, which the model checker does not see, so it adds
+// no order between them.
+std::thread_local! {
+    static KEPT: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Not freed as long as this execution of the model lasts.
+pub(super) fn keep<T: 'static>(value: Box<T>) {
+    KEPT.with_borrow_mut(|kept| kept.push(value));
+}
+
+/// As `Box::leak`, but only until the next execution of the model.
+pub(crate) fn leak<T: 'static>(value: Box<T>) -> &'static T {
+    let value = Box::into_raw(value);
+    // SAFETY: it was a box. It is not touched as long as the reference below is in use.
+    keep(unsafe { Box::from_raw(value) });
+    // SAFETY: kept, and only shared references to it are made.
+    unsafe { &*value }
+}
+
+/// Every execution of a model begins with this.
+pub(crate) fn begin_execution() {
+    drop(KEPT.take());
+}
+
+checker::thread_cell!(AT_THREAD_EXIT: Cell<Option<fn()>> = Cell::new(None));
+
+/// Models have no destructors of thread-locals that could use others: a thread of a model that ends calls [`end_thread`], if that matters.
+pub(crate) fn at_thread_exit(f: fn()) -> bool {
+    AT_THREAD_EXIT.with(|exit| exit.set(Some(f)));
+    true
+}
+
+/// Does what a real thread does at its end.
+pub(crate) fn end_thread() {
+    if let Some(f) = AT_THREAD_EXIT.with(Cell::take) {
+        f();
     }
 }

@@ -4,14 +4,13 @@
 use self::atomic::{AtomicBool, Ordering};
 
 pub(crate) use shuttle::future::block_on;
-pub(crate) use shuttle::hint::spin_loop;
 pub(crate) use shuttle::sync::Arc;
 pub(super) use shuttle::sync::Mutex as PoisoningMutex;
 pub(super) use shuttle::sync::MutexGuard;
 
 pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{
-        AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering,
+        AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
     };
 }
 
@@ -24,8 +23,39 @@ macro_rules! thread_cell {
 }
 pub(crate) use thread_cell;
 
-/// In this model, SeqCst is what it says.
-pub(crate) fn seq_cst_for_loom() {}
+macro_rules! shared_static {
+    ($name:ident: $type:ty = $init:expr) => {
+        shuttle::lazy_static! {
+            static ref $name: $type = $init;
+        }
+    };
+}
+pub(crate) use shared_static;
+
+macro_rules! maybe_const {
+    (impl $type:ty { $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
+        impl $type {
+            $visibility const fn $name($($argument: $of),*) -> Self $body
+        }
+    };
+}
+pub(crate) use maybe_const;
+
+/// Freed memory is given back in this model, so that AddressSanitizer sees who still comes to it.
+#[derive(Debug)]
+pub(crate) struct Canary;
+
+impl Canary {
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+
+    pub(crate) fn assert_alive(&self) {}
+}
+
+pub(crate) fn bury<T: 'static>(dead: Box<T>, _canary: impl FnOnce(&T) -> &Canary) {
+    drop(dead);
+}
 
 /// Sees to it that no two threads are inside at once: in this model, that is all that a data race can be.
 #[derive(Debug)]

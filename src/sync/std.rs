@@ -1,11 +1,10 @@
 //! The real thing: what every user of the library runs on.
 
 use std::sync::Arc;
+
 pub(crate) mod atomic {
-    #[cfg(feature = "lock")]
-    pub(crate) use std::sync::atomic::AtomicU64;
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering,
+        AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
     };
 }
 
@@ -19,80 +18,61 @@ macro_rules! thread_cell {
 }
 pub(crate) use event_listener::Event;
 pub(crate) use parking_lot::Mutex;
-pub(crate) use std::hint::spin_loop;
 pub(crate) use thread_cell;
 
-/// Memory that may still be read when it is taken out of use: crossbeam-epoch, by a collector of our own, so that pinning
-/// never runs the destructors of other crates.
-pub(crate) mod epoch {
-    use std::sync::LazyLock;
+/// A static that all threads share.
+macro_rules! shared_static {
+    ($name:ident: $type:ty = $init:expr) => {
+        static $name: $type = $init;
+    };
+}
+pub(crate) use shared_static;
 
-    use crossbeam_epoch::{Collector, LocalHandle, Shared};
-
-    static COLLECTOR: LazyLock<Collector> = LazyLock::new(Collector::new);
-
-    thread_local! {
-        static HANDLE: LocalHandle = COLLECTOR.register();
-        static RETIRED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
-    }
-
-    /// A thread hands what it has retired to the collector each time it is so much. By itself it would keep up to 64 pieces
-    /// back, which is more than all that a semaphore with few waiters needs.
-    const HAND_OVER: u32 = 16;
-
-    /// In a model, tells whether what it is part of was freed.
-    #[derive(Debug)]
-    pub(crate) struct Canary;
-
-    impl Canary {
-        pub(crate) const fn new() -> Self {
-            Self
+/// A constructor that is `const` wherever atomics can be made in a const.
+macro_rules! maybe_const {
+    (impl $type:ty { $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
+        impl $type {
+            $visibility const fn $name($($argument: $of),*) -> Self $body
         }
+    };
+}
+pub(crate) use maybe_const;
 
-        pub(crate) fn assert_alive(&self) {}
+/// In a model, tells whether what it is part of was freed.
+#[derive(Debug)]
+pub(crate) struct Canary;
+
+impl Canary {
+    pub(crate) const fn new() -> Self {
+        Self
     }
 
-    pub(crate) trait Retire {
-        #[expect(dead_code, reason = "asked for in models")]
-        fn canary(&self) -> &Canary;
-    }
-
-    /// Keeps what is retired from now on from being freed.
-    pub(crate) struct Guard(crossbeam_epoch::Guard);
-
-    #[inline]
-    pub(crate) fn pin() -> Guard {
-        // A thread whose locals are being destroyed can still drop a permit.
-        Guard(HANDLE.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
-    }
-
-    impl Guard {
-        /// Frees a box once nobody is pinned who was pinned at the time of this call.
-        ///
-        /// # Safety
-        ///
-        /// `retired` came from `Box::into_raw`, is retired once, and cannot be reached by who is not pinned now.
-        pub(crate) unsafe fn retire<T: Retire>(&self, retired: *mut T) {
-            if crate::fault::fault!(NeverFreed) {
-                return;
-            }
-            if crate::fault::fault!(FreedUnderReaders) {
-                // SAFETY: none; this is the fault.
-                return drop(unsafe { Box::from_raw(retired) });
-            }
-            // SAFETY: the caller's promise.
-            unsafe { self.0.defer_destroy(Shared::from(retired.cast_const())) };
-            let retired = RETIRED.get() + 1;
-            RETIRED.set(retired % HAND_OVER);
-            if retired == HAND_OVER {
-                self.0.flush();
-            }
-        }
-    }
+    #[inline(always)]
+    pub(crate) fn assert_alive(&self) {}
 }
 
-/// See the loom side: in the model, SeqCst accesses are weaker than they are.
-pub(crate) fn seq_cst_for_loom() {}
+/// What is never freed. (A model frees it between two executions.)
+pub(crate) fn leak<T>(value: Box<T>) -> &'static T {
+    Box::leak(value)
+}
+
+/// Calls `f` when this thread ends. False if it is ending already.
+pub(crate) fn at_thread_exit(f: fn()) -> bool {
+    struct Exit(std::cell::Cell<Option<fn()>>);
+
+    impl Drop for Exit {
+        fn drop(&mut self) {
+            if let Some(f) = self.0.take() {
+                f();
+            }
+        }
+    }
+
+    std::thread_local! {
+        static EXIT: Exit = const { Exit(std::cell::Cell::new(None)) };
+    }
+    EXIT.try_with(|exit| exit.0.set(Some(f))).is_ok()
+}
 
 /// loom's `UnsafeCell` takes a closure, so that it can see how long an access lasts; this one only looks like it.
 #[derive(Debug)]

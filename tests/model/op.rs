@@ -13,7 +13,7 @@ pub(crate) enum Op {
     Cancel { which: usize },
     /// Tries.
     Try { permits: usize, owned: bool },
-    /// `blocking_acquire_timeout` with no time at all: comes, and leaves at once.
+    /// `blocking_acquire_timeout` with no time at all: waits, and gives up at once.
     TryBriefly { permits: usize },
     /// Drops permits.
     GiveBack { which: usize },
@@ -29,8 +29,8 @@ pub(crate) enum Op {
     AddPermits { permits: usize },
     /// Sets the capacity.
     SetCapacity { permits: usize },
-    /// Makes `len` futures and polls them, so that the line is longer than a segment of the row and than a batch of wakers.
-    Line { len: usize, min: usize, owned: bool },
+    /// Makes `len` futures and polls them, so that the queue is longer than a wake batch, and than what is swept at once.
+    Queue { len: usize, min: usize, owned: bool },
     /// Drops `len` futures, going on from `which`.
     Disperse { which: usize, len: usize },
     /// Closes.
@@ -59,7 +59,9 @@ impl Op {
             223..=228 => Self::Forget { which },
             229..=234 => Self::ForgetPermits { permits },
             235..=241 => Self::TryBriefly { permits: permits.min(AsyncSemaphore::MAX_PERMITS) },
-            242..=247 => Self::Line { len: other % 64, min: permits.min(AsyncSemaphore::MAX_PERMITS), owned },
+            242..=247 => {
+                Self::Queue { len: other % 64, min: permits.min(AsyncSemaphore::MAX_PERMITS), owned }
+            }
             248..=253 => Self::Disperse { which, len: other % 64 },
             254..=255 => Self::Close,
         }

@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
                 self.keep(acquired, expected);
             }
             Op::TryBriefly { permits } => {
-                // It takes a place in line and gives it up. Whatever happens to be gathered in between is where it was.
+                // It takes a place in the queue and gives it up, and nothing has changed then.
                 let expected = self.model.take(permits, permits);
                 let acquired = self.semaphore.blocking_acquire_timeout(permits, Duration::ZERO);
                 self.keep(acquired.map(Permit::Borrowed), expected);
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
                 self.model.set_capacity(permits);
                 self.semaphore.set_capacity(permits);
             }
-            Op::Line { len, min, owned } => {
+            Op::Queue { len, min, owned } => {
                 for _ in 0..len {
                     if let Some(newest) = self.make(min, 0, owned) {
                         self.poll(newest, 0);
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
                 self.waits.remove(which);
                 self.keep(acquired, expected);
             }
-            (Poll::Ready(_), Poll::Pending) => panic!("a future was ready before its turn"),
+            (Poll::Ready(_), Poll::Pending) => panic!("a future was ready too early"),
             (Poll::Pending, Poll::Ready(expected)) => {
                 panic!("a future waits that should have had {expected:?}")
             }
@@ -214,11 +214,11 @@ impl<'a> Run<'a> {
 
     // === Comparing ===
 
-    /// Whom the model has woken must have been, by the waker of the last poll.
+    /// The waiters that the model has woken must have been, by the waker of the last poll.
     fn note_rings(&mut self) {
         for id in self.model.take_woken() {
             let woken = self.waits.iter_mut().find(|wait| wait.id == id);
-            let woken = woken.expect("only who waits is woken");
+            let woken = woken.expect("only a waiter is woken");
             woken.rings[woken.last] += 1;
             woken.asleep = false;
         }
@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
             self.compare();
         }
         let semaphore = self.semaphore;
-        assert_eq!(semaphore.available_permits(), semaphore.capacity());
+        assert_eq!(semaphore.available_permits(), semaphore.capacity(), "all permits are free");
         assert_eq!((semaphore.waiters(), semaphore.held()), (0, 0));
     }
 }

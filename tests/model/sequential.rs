@@ -1,4 +1,7 @@
-//! The model: a count of free permits and a line, as plain as they can be written.
+//! The model: a count of free permits and a queue, as plain as they can be written.
+//!
+//! Also what histories of several threads are checked against (`verify/tests/linearizability.rs`), which is why it can be cloned,
+//! compared and hashed.
 
 use std::task::Poll;
 
@@ -7,69 +10,52 @@ use latchwork::{AsyncSemaphore, TryAcquireError};
 /// Tells the futures apart.
 pub(crate) type Id = usize;
 
-/// Permits lie in one of three places: free, with somebody, or gathered in line. All other figures follow from that.
-#[derive(Debug)]
+/// Permits are free or held. All other figures follow from that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Model {
-    free: usize,
-    with_holders: usize,
+    /// Below zero: a deficit, made up for by what is released next.
+    free: i128,
+    /// Permits that are meant to exist. Below zero if permits were forgotten that a deficit waits for.
+    capacity: i128,
     closed: bool,
     /// Oldest first.
-    line: Vec<Place>,
-    /// Who has been woken since somebody asked.
+    queue: Vec<Waiter>,
+    /// The waiters that have been woken since the last look.
     woken: Vec<Id>,
 }
 
-#[derive(Debug)]
-enum Place {
-    /// Stays until its future has been polled, or dropped, once more.
-    Waiter {
-        id: Id,
-        need: usize,
-        gathered: usize,
-        sent_home: bool,
-    },
-    Debt {
-        missing: usize,
-    },
+/// Stays until its future has been polled, or dropped, once more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiter {
+    id: Id,
+    need: usize,
+    state: State,
 }
 
-impl Place {
-    fn missing(&self) -> usize {
-        match *self {
-            Self::Waiter { sent_home: true, .. } => 0,
-            Self::Waiter { need, gathered, .. } => need - gathered,
-            Self::Debt { missing } => missing,
-        }
-    }
-
-    /// Lays permits in and says what is left of them.
-    fn lay_in(&mut self, permits: usize) -> usize {
-        let laid = permits.min(self.missing());
-        match self {
-            Self::Waiter { gathered, .. } => *gathered += laid,
-            Self::Debt { missing } => *missing -= laid,
-        }
-        permits - laid
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Waiting,
+    Granted,
+    Closed,
 }
 
 impl Model {
     pub(crate) fn new(permits: usize) -> Self {
-        Self { free: permits, with_holders: 0, closed: false, line: Vec::new(), woken: Vec::new() }
+        let permits = permits as i128;
+        Self { free: permits, capacity: permits, closed: false, queue: Vec::new(), woken: Vec::new() }
     }
 
     // === Acquiring ===
 
-    /// Takes what is free, from `min` to `max`. Whoever is in line has left nothing free.
+    /// Takes what is free, from `min` to `max`. Only none are to be had past a waiter.
     pub(crate) fn take(&mut self, min: usize, max: usize) -> Result<usize, TryAcquireError> {
-        let taken = max.min(self.free);
+        let taken = max.min(self.available());
         if self.closed {
             Err(TryAcquireError::Closed)
         } else if taken < min {
             Err(TryAcquireError::NoPermits)
         } else {
-            self.free -= taken;
-            self.with_holders += taken;
+            self.free -= taken as i128;
             Ok(taken)
         }
     }
@@ -81,141 +67,122 @@ impl Model {
                 Ok(taken) => Poll::Ready(Ok(taken)),
                 Err(TryAcquireError::Closed) => Poll::Ready(Err(())),
                 Err(TryAcquireError::NoPermits) => {
-                    self.line.push(Place::Waiter { id, need: min, gathered: 0, sent_home: false });
-                    let too_few = std::mem::take(&mut self.free);
-                    self.bring(too_few);
+                    self.queue.push(Waiter { id, need: min, state: State::Waiting });
                     Poll::Pending
                 }
             };
         };
-        match self.line[position] {
-            Place::Waiter { sent_home: true, gathered, .. } => {
-                self.line.remove(position);
-                self.bring(gathered);
+        match self.queue[position].state {
+            State::Waiting => Poll::Pending,
+            State::Closed => {
+                self.queue.remove(position);
                 Poll::Ready(Err(()))
             }
-            Place::Waiter { need, gathered, .. } if gathered == need => {
-                self.line.remove(position);
-                let extra = self.free.min(max - min);
-                self.free -= extra;
-                self.with_holders += need + extra;
-                Poll::Ready(Ok(need + extra))
+            State::Granted => {
+                self.queue.remove(position);
+                let extra = self.available().min(max - min);
+                self.free -= extra as i128;
+                Poll::Ready(Ok(min + extra))
             }
-            _ => Poll::Pending,
         }
     }
 
     pub(crate) fn cancel(&mut self, id: Id) {
-        if let Some(position) = self.position(id)
-            && let Place::Waiter { gathered, .. } = self.line.remove(position)
-        {
-            self.bring(gathered);
+        if let Some(position) = self.position(id) {
+            let gone = self.queue.remove(position);
+            if gone.state == State::Granted {
+                self.free += gone.need as i128;
+            }
+            self.settle();
         }
     }
 
     // === Releasing ===
 
     pub(crate) fn give_back(&mut self, permits: usize) {
-        self.with_holders -= permits;
-        self.bring(permits);
+        self.free += permits as i128;
+        self.settle();
     }
 
     pub(crate) fn forget(&mut self, permits: usize) {
-        self.with_holders -= permits;
+        self.capacity -= permits as i128;
     }
 
     pub(crate) fn add(&mut self, permits: usize) {
-        self.bring(permits);
+        self.capacity += permits as i128;
+        self.give_back(permits);
     }
 
     pub(crate) fn forget_free(&mut self, permits: usize) -> usize {
-        let forgotten = permits.min(self.free);
-        self.free -= forgotten;
+        let forgotten = permits.min(self.available());
+        self.free -= forgotten as i128;
+        self.capacity -= forgotten as i128;
         forgotten
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: usize) {
-        let more = capacity as i128 - self.balance();
-        if more >= 0 {
-            let mut left = more as usize;
-            for debt in self.line.iter_mut().filter(|place| matches!(place, Place::Debt { .. })) {
-                left = debt.lay_in(left);
-            }
-            self.bring(left);
-        } else {
-            let debt = more.unsigned_abs() as usize;
-            let missing = debt - self.forget_free(debt);
-            if missing > 0 {
-                self.line.push(Place::Debt { missing });
-            }
-        }
+        let more = capacity as i128 - self.capacity;
+        self.capacity += more;
+        self.free += more;
+        self.settle();
     }
 
     pub(crate) fn close(&mut self) {
         self.closed = true;
-        for place in self.line.iter_mut().filter(|place| place.missing() > 0) {
-            if let Place::Waiter { id, sent_home, .. } = place {
-                *sent_home = true;
-                self.woken.push(*id);
-            }
-        }
+        self.settle();
     }
 
-    /// Down the line, to each what it misses; what is left is free.
-    fn bring(&mut self, mut permits: usize) {
-        for place in self.line.iter_mut().filter(|place| place.missing() > 0) {
-            permits = place.lay_in(permits);
-            match *place {
-                Place::Waiter { id, need, gathered, .. } if gathered == need => self.woken.push(id),
-                _ => {}
+    /// Ends waits, from the oldest on, as far as the free permits go; all of them once the semaphore is closed.
+    fn settle(&mut self) {
+        for waiter in self.queue.iter_mut().filter(|waiter| waiter.state == State::Waiting) {
+            if self.closed {
+                waiter.state = State::Closed;
+            } else if self.free >= waiter.need as i128 {
+                self.free -= waiter.need as i128;
+                waiter.state = State::Granted;
+            } else {
+                break;
             }
+            self.woken.push(waiter.id);
         }
-        self.line.retain(|place| !matches!(place, Place::Debt { missing: 0 }));
-        self.free += permits;
     }
 
     // === Looking ===
 
     fn position(&self, id: Id) -> Option<usize> {
-        self.line.iter().position(|place| matches!(place, Place::Waiter { id: other, .. } if *other == id))
+        self.queue.iter().position(|waiter| waiter.id == id)
     }
 
     pub(crate) fn take_woken(&mut self) -> Vec<Id> {
         std::mem::take(&mut self.woken)
     }
 
+    /// Whether some waiter has neither been granted its permits nor been refused.
+    fn is_blocked(&self) -> bool {
+        self.queue.iter().any(|waiter| waiter.state == State::Waiting)
+    }
+
+    /// What the first waiter has too few of is not free.
     pub(crate) fn available(&self) -> usize {
-        self.free
+        if self.is_blocked() { 0 } else { self.free.max(0) as usize }
     }
 
     pub(crate) fn waiters(&self) -> usize {
-        self.line.iter().filter(|place| matches!(place, Place::Waiter { .. })).count()
+        self.queue.len()
     }
 
+    /// Permits in existence that are not free.
     pub(crate) fn held(&self) -> usize {
-        let gathered = self.line.iter().map(|place| match place {
-            Place::Waiter { gathered, .. } => *gathered,
-            Place::Debt { .. } => 0,
-        });
-        self.with_holders + gathered.sum::<usize>()
-    }
-
-    /// Permits in existence, as if all debts were paid: below zero if permits were forgotten that a debt waits for.
-    fn balance(&self) -> i128 {
-        let debts = self.line.iter().map(|place| match place {
-            Place::Waiter { .. } => 0,
-            Place::Debt { missing } => *missing as i128,
-        });
-        self.free as i128 + self.held() as i128 - debts.sum::<i128>()
+        (self.capacity - self.free.min(self.available() as i128)).max(0) as usize
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.balance().max(0) as usize
+        self.capacity.max(0) as usize
     }
 
-    /// How many may still be added. Permits that a debt waits for do exist.
+    /// How many may still be added.
     pub(crate) fn room(&self) -> usize {
-        AsyncSemaphore::MAX_PERMITS - self.free - self.held()
+        (AsyncSemaphore::MAX_PERMITS as i128 - self.capacity) as usize
     }
 
     pub(crate) fn is_closed(&self) -> bool {

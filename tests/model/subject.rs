@@ -43,7 +43,7 @@ impl<'a> Future<'a> {
             (Ok(few), false) => Self::Borrowed(semaphore.acquire_many(few)),
             (Ok(few), true) => Self::Owned(shared().acquire_many_owned(few)),
             (Err(_), false) => Self::Borrowed(semaphore.acquire_weight(min)),
-            (Err(_), true) => Self::Owned(semaphore.acquire_weight_owned(min)),
+            (Err(_), true) => Self::Owned(shared().acquire_weight_owned(min)),
         }
     }
 
@@ -80,7 +80,7 @@ impl<'a> Permit<'a> {
             (Ok(few), false) => semaphore.try_acquire_many(few).map(Self::Borrowed),
             (Ok(few), true) => shared().try_acquire_many_owned(few).map(Self::Owned),
             (Err(_), false) => semaphore.try_acquire_weight(permits).map(Self::Borrowed),
-            (Err(_), true) => semaphore.try_acquire_weight_owned(permits).map(Self::Owned),
+            (Err(_), true) => shared().try_acquire_weight_owned(permits).map(Self::Owned),
         }
     }
 

@@ -81,7 +81,7 @@ impl Hand {
     /// Makes all that the steps need beforehand, so that nothing stands between one and the next.
     pub fn new(semaphore: &Arc<AsyncSemaphore>, script: Script) -> Self {
         let requests = script.iter().filter_map(|step| match *step {
-            Step::Acquire(n) => Some(Stage::New(semaphore.acquire_weight_owned(n))),
+            Step::Acquire(n) => Some(Stage::New(Arc::clone(semaphore).acquire_weight_owned(n))),
             Step::TryAcquire(_) => Some(Stage::Over),
             _ => None,
         });
@@ -112,7 +112,7 @@ impl Hand {
             }
             Step::TryAcquire(n) => {
                 self.made += 1;
-                if let Ok(permit) = self.semaphore.try_acquire_weight_owned(n) {
+                if let Ok(permit) = Arc::clone(&self.semaphore).try_acquire_weight_owned(n) {
                     self.requests[self.made - 1].stage = Stage::Holds(permit);
                 }
             }

@@ -86,6 +86,10 @@ fn all_is_settled(
     if waiting > 0 && free > 0 {
         return Err(format!("{waiting} asleep beside {free} free permits"));
     }
+    // The question has settled the queue: what that has granted was to be granted before.
+    if hands.iter().flat_map(Hand::requests).any(|request| request.waits() && request.bell.is_rung()) {
+        return Err("asleep beside permits that cover its need".to_owned());
+    }
     let held: usize = hands.iter().flat_map(Hand::requests).map(Request::held).sum();
     if let Some(capacity) = capacity
         && held + free > capacity

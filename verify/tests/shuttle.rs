@@ -1,7 +1,6 @@
 //! Models that are too large for loom: thousands of random schedules of random scripts, and of turns at one permit.
 //!
-//! Each ends with a count of permits, waiters and wakers; for each line that the answer hangs on there is a broken twin that must
-//! fail.
+//! Each ends with a count of permits, waiters and wakers; for each line that the answer hangs on there is a mutant that must fail.
 #![cfg(latchwork_shuttle)]
 
 use std::env;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use latchwork::AsyncSemaphore;
-use latchwork::fault::Fault;
+use latchwork::fault::{self, Fault};
 use shuttle::future::block_on;
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, Scheduler, UrwRandomScheduler};
@@ -38,7 +37,10 @@ fn explore_with(scheduler: impl Scheduler + 'static, model: fn()) {
     config.silence_warnings = true;
     // AddressSanitizer puts room around everything on the stack.
     config.stack_size = 256 * 1024;
-    Runner::new(scheduler, config).run(model);
+    Runner::new(scheduler, config).run(move || {
+        fault::begin_execution();
+        model();
+    });
 }
 
 /// A round of one of the mixes.
@@ -49,6 +51,7 @@ fn round(mix: &str) {
     let play = |mut hand: verify::Hand| {
         thread::spawn(move || {
             hand.play();
+            fault::end_thread();
             hand
         })
     };
@@ -88,21 +91,21 @@ fn turns() {
 /// Sees to it that a model fails with a fault seeded into the real code, saying `expected`. In a process of its own, which is the
 /// test `holds` run once more.
 fn must_fail(model: &str, seeded: Fault, expected: &str) {
-    let twin = Command::new(env::current_exe().expect("a test has a path"))
+    let mutant = Command::new(env::current_exe().expect("a test has a path"))
         .args([&format!("{model}::holds"), "--exact", "--nocapture"])
         .env(seeded::VARIABLE, format!("{seeded:?}"))
         // It ends with the first failure.
         .env(ITERATIONS, "200000")
         .output()
         .expect("a test can be run again");
-    let said = String::from_utf8_lossy(&twin.stderr);
-    assert!(!twin.status.success(), "{seeded:?} was not found: this model cannot fail");
+    let said = String::from_utf8_lossy(&mutant.stderr);
+    assert!(!mutant.status.success(), "{seeded:?} was not found: this model cannot fail");
     assert!(said.contains(expected), "{seeded:?} was found, but not by {expected:?}:\n{said}");
 }
 
-/// A model, and its broken twins: which fault, and what the failure says.
+/// A model, and its mutants: which fault, and what the failure says.
 macro_rules! model {
-    ($name:ident, $model:expr; $($twin:ident: $fault:ident, $expected:literal;)*) => {
+    ($name:ident, $model:expr; $($mutant:ident: $fault:ident, $expected:literal;)*) => {
         mod $name {
             use super::*;
 
@@ -113,7 +116,7 @@ macro_rules! model {
 
             $(
                 #[test]
-                fn $twin() {
+                fn $mutant() {
                     must_fail(stringify!($name), Fault::$fault, $expected);
                 }
             )*
@@ -123,16 +126,13 @@ macro_rules! model {
 
 model! {
     release_vs_acquire, round("release_vs_acquire");
-    fails_if_nobody_is_woken: ServedNotWoken, "waker";
-    fails_without_the_second_look: NoSecondLook, "asleep";
-    fails_without_the_look_at_the_counter: NoLookAtCounter, "asleep";
-    fails_if_the_mark_is_left: MarkNotWiped, "asleep";
+    fails_if_the_waiter_is_not_woken: GrantedNotWoken, "waker";
+    fails_without_the_look: NoLook, "asleep";
 }
 
 model! {
     nobody_is_overtaken, round("nobody_is_overtaken");
-    fails_if_the_mark_is_left: MarkNotWiped, "asleep";
-    fails_if_the_slow_come_behind_our_back: SlowComesBehindOurBack, "overtaken";
+    fails_without_the_look: NoLook, "asleep";
 }
 
 model! {
@@ -142,29 +142,29 @@ model! {
 
 model! {
     acquire_cancel_release, round("acquire_cancel_release");
-    fails_without_the_second_look: NoSecondLook, "asleep";
+    fails_without_the_look: NoLook, "asleep";
     fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "permits are free";
-    fails_if_what_was_gathered_dies: GatheredDiesWithWaiter, "permits are free";
     fails_if_a_waker_outlives_its_wait: WakerOutlivesWait, "copies of wakers";
 }
 
 model! {
     set_capacity, round("set_capacity");
-    fails_without_a_debt: NoDebt, "permits are free";
+    fails_if_only_free_permits_are_taken_out: OnlyFreeReduced, "permits are free";
+    fails_if_the_deficit_dies_with_the_waiter: DeficitDiesWithWaiter, "permits are free";
 }
 
 model! {
     close, round("close");
-    fails_without_the_look_whether_closed: NoLookAtClosed, "asleep in a closed semaphore";
+    fails_if_the_waiter_is_not_woken: GrantedNotWoken, "waker";
 }
 
 model! {
-    // Its twins need AddressSanitizer; `cargo xtask verify asan` runs them.
+    // Its mutants need AddressSanitizer; `cargo xtask verify asan` runs them.
     many_give_up, round("many_give_up");
 }
 
 model! {
     turns, turns();
-    fails_if_nobody_is_woken: ServedNotWoken, "deadlock";
-    fails_without_the_look_at_the_counter: NoLookAtCounter, "deadlock";
+    fails_if_the_waiter_is_not_woken: GrantedNotWoken, "deadlock";
+    fails_without_the_look: NoLook, "deadlock";
 }

@@ -3,7 +3,7 @@
 use std::env;
 
 use anyhow::Result;
-use xshell::cmd;
+use xshell::{Cmd, cmd};
 
 use crate::rustflags;
 use crate::steps::Steps;
@@ -13,19 +13,23 @@ use crate::workspace::Workspace;
 const MAX_PREEMPTIONS: &str = "3";
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, args: &[String]) -> Result<()> {
-    let Workspace { shell, cargo, .. } = workspace;
     steps.run("loom models", || {
-        let (flags_variable, flags) = rustflags::with(&["--cfg", "latchwork_loom"])?;
         let max_preemptions = env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| MAX_PREEMPTIONS.to_owned());
-        // Of its own, because the flag concerns every crate: in the usual one, each switch between models and tests
-        // would build everything anew.
-        let target_dir = workspace.target_dir().join("loom");
-        cmd!(shell, "{cargo} test --release --package loom-tests --target-dir {target_dir} -- {args...}")
-            .env(flags_variable, flags)
-            .env("LOOM_MAX_PREEMPTIONS", max_preemptions)
-            // The models run for long, so they are optimised; what the code asserts is part of what they check.
-            .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
-            .run()?;
+        command(workspace)?.arg("--").args(args).env("LOOM_MAX_PREEMPTIONS", max_preemptions).run()?;
         Ok(())
     })
+}
+
+/// `cargo test` on the models.
+pub(crate) fn command(workspace: &Workspace) -> Result<Cmd<'_>> {
+    let Workspace { shell, cargo, .. } = workspace;
+    let (flags_variable, flags) = rustflags::with(&["--cfg", "latchwork_loom"])?;
+    // Of its own, because the flag concerns every crate: in the usual one, each switch between models and tests would build everything
+    // anew.
+    let target_dir = workspace.target_dir().join("loom");
+    let command = cmd!(shell, "{cargo} test --release --package loom-tests --target-dir {target_dir}")
+        .env(flags_variable, flags)
+        // The models run for long, so they are optimised; what the code asserts is part of what they check.
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+    Ok(command)
 }

@@ -6,6 +6,7 @@ mod canary;
 mod instructions;
 mod long_run;
 mod model;
+mod mutants;
 mod sanitizers;
 mod shuttle;
 mod stress;
@@ -53,6 +54,8 @@ enum Part {
     Tsan,
     /// Processes that compete for locks over a Redis server, on bad days, with a judgement of their history
     LongRun,
+    /// Each ordering of the semaphore one step weaker under the loom models, which must fail
+    Mutants,
     /// Instructions of the hot paths against limits, by valgrind
     Instructions,
 }
@@ -66,6 +69,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
         Part::Asan => sanitizers::address(workspace, steps, options),
         Part::Tsan => sanitizers::thread(workspace, steps, options),
         Part::LongRun => long_run::run(workspace, steps, options),
+        Part::Mutants => mutants::run(workspace, steps),
         Part::Instructions => instructions::run(workspace, steps),
     });
     eprintln!("\n{steps}");

@@ -28,6 +28,10 @@ impl Workspace {
         Ok(Workspace { shell, cargo: env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root })
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Where cargo puts what it builds.
     pub(crate) fn target_dir(&self) -> PathBuf {
         self.root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))

@@ -1,0 +1,236 @@
+//! Models of the semaphore's memory, the real code: nodes are taken out of the queue and freed while other threads walk over them. A node
+//! that is freed too early is met by its dead canary, or the two accesses are not ordered, which loom sees as well.
+//!
+//! In a model two nodes that were left are worth a sweep, and a sweep does as many epochs as it can.
+#![cfg(latchwork_loom)]
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use latchwork::{AcquireOwned, AsyncSemaphore, fault};
+use loom_tests::{is_ready, model, poll_once, start};
+
+/// A semaphore without permits, and so many waiters for one permit each.
+fn queue(waiters: usize) -> (Arc<AsyncSemaphore>, Vec<AcquireOwned>) {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let mut queue: Vec<_> = (0..waiters).map(|_| Arc::clone(&semaphore).acquire_owned()).collect();
+    assert!(!queue.iter_mut().any(is_ready));
+    (semaphore, queue)
+}
+
+/// Takes the permit of a waiter that was granted one, out of existence.
+fn consume(mut waiter: AcquireOwned) {
+    let Poll::Ready(Ok(permit)) = poll_once(&mut waiter) else { panic!("the waiter has no permit") };
+    permit.forget();
+}
+
+model! {
+    /// Two waiters leave, and their nodes are taken out and freed, while another thread walks over them to the one behind: that is granted
+    /// the permit. The walker has a record.
+    nodes_are_not_freed_under_walker with 2 less {
+        let (semaphore, mut queue) = queue(3);
+        let mut last = queue.pop().unwrap();
+        let leaver = start(move || drop(queue));
+        semaphore.add_permits(1);
+        leaver.join().unwrap();
+        assert!(is_ready(&mut last), "the permit was left with those who gave up");
+        drop(last);
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+    fails_if_freed_under_walkers: FreedUnderWalkers, "";
+}
+
+model! {
+    /// The same with a walker that has no record, as its thread has never waited.
+    nodes_are_not_freed_under_stranger with 2 less {
+        let (semaphore, mut queue) = queue(3);
+        let mut last = queue.pop().unwrap();
+        let releaser = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || semaphore.add_permits(1))
+        };
+        drop(queue);
+        releaser.join().unwrap();
+        assert!(is_ready(&mut last), "the permit was left with those who gave up");
+        drop(last);
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+    fails_if_freed_under_walkers: FreedUnderWalkers, "";
+}
+
+model! {
+    /// Two waiters in the middle leave while a permit is released for the first one: the one behind them stays in the queue.
+    sweep_in_the_middle_vs_release with 2 less {
+        let (semaphore, mut queue) = queue(4);
+        let (last, mut first) = (queue.pop().unwrap(), queue.remove(0));
+        let leaver = start(move || drop(queue));
+        semaphore.add_permits(1);
+        leaver.join().unwrap();
+        assert!(is_ready(&mut first), "the first waiter has no permit");
+        drop(first);
+        consume(last);
+        assert_eq!(semaphore.waiters(), 0);
+    }
+    fails_if_freed_under_walkers: FreedUnderWalkers, "";
+}
+
+model! {
+    /// Two waiters in the middle leave while another enqueues behind them: it is in the queue.
+    sweep_in_the_middle_vs_enqueue {
+        let (semaphore, mut queue) = queue(3);
+        let first = queue.remove(0);
+        let leaver = start(move || drop(queue));
+        let mut newcomer = Arc::clone(&semaphore).acquire_owned();
+        assert!(!is_ready(&mut newcomer));
+        leaver.join().unwrap();
+        semaphore.add_permits(2);
+        consume(first);
+        consume(newcomer);
+        assert_eq!(semaphore.waiters(), 0);
+    }
+    fails_if_swept_under_an_owner: SweptUnderOwner, "";
+}
+
+model! {
+    /// Two threads leave two nodes each: one sweeps after the other, or leaves it to that one, and the first waiter keeps its node.
+    two_threads_sweep_in_turn with 2 less {
+        let (semaphore, mut queue) = queue(5);
+        let theirs = queue.split_off(3);
+        let first = queue.remove(0);
+        let other = start(move || drop(theirs));
+        drop(queue);
+        other.join().unwrap();
+        semaphore.add_permits(1);
+        consume(first);
+        assert_eq!(semaphore.waiters(), 0);
+    }
+    fails_if_swept_under_an_owner: SweptUnderOwner, "";
+}
+
+model! {
+    /// Two of four waiters leave while a permit is released: the other two keep their nodes.
+    owner_keeps_its_node with 2 less {
+        let (semaphore, mut queue) = queue(4);
+        let (first, third) = (queue.remove(0), queue.remove(1));
+        let leaver = start(move || drop(queue));
+        semaphore.add_permits(2);
+        leaver.join().unwrap();
+        consume(first);
+        consume(third);
+        assert_eq!(semaphore.waiters(), 0);
+    }
+    fails_if_swept_under_an_owner: SweptUnderOwner, "";
+}
+
+model! {
+    /// A walk sets the hint to a node when it has just been taken out, and another one begins there: neither finds it freed.
+    hint_does_not_outlive_its_node {
+        let (semaphore, mut queue) = queue(3);
+        let last = queue.pop().unwrap();
+        semaphore.add_permits(1);
+        // In the middle, and left, but for one more it is not worth a sweep.
+        drop(queue.pop());
+        let sweeper = start(move || queue.into_iter().for_each(consume));
+        assert_eq!(semaphore.available_permits(), 0);
+        assert_eq!(semaphore.available_permits(), 0);
+        sweeper.join().unwrap();
+        semaphore.add_permits(1);
+        consume(last);
+        assert_eq!(semaphore.waiters(), 0);
+    }
+    fails_if_the_hint_outlives_its_node: HintOutlivesNode, "";
+    fails_if_freed_in_one_round: FreedInOneRound, "";
+}
+
+model! {
+    /// The queue's tail, as a walk has read it, is cancelled and taken out; the walk ends at the one behind.
+    walk_ends_though_its_tail_was_taken_out with 2 less {
+        let (semaphore, mut queue) = queue(3);
+        let changes = {
+            let (semaphore, mut newcomer) = (Arc::clone(&semaphore), Arc::clone(&semaphore).acquire_owned());
+            let cancelled = queue.split_off(1);
+            start(move || {
+                assert!(!is_ready(&mut newcomer));
+                drop(cancelled);
+                semaphore.add_permits(2);
+                newcomer
+            })
+        };
+        assert_eq!(semaphore.available_permits(), 0);
+        consume(changes.join().unwrap());
+        queue.into_iter().for_each(consume);
+        assert_eq!(semaphore.waiters(), 0);
+    }
+    fails_if_the_walk_goes_to_the_old_tail: WalkToOldTail, "exceeded maximum number of branches";
+}
+
+/// A semaphore whose queue is in use, but has no waiter; a permit was taken directly, so that the next one to be taken ends the session.
+fn session_about_to_end() -> Arc<AsyncSemaphore> {
+    let (semaphore, mut queue) = queue(1);
+    semaphore.add_permits(3);
+    consume(queue.pop().unwrap());
+    semaphore.try_acquire().unwrap().forget();
+    semaphore
+}
+
+model! {
+    /// A session ends while another thread walks: the walker finds that nobody is queued, or the node that was the last.
+    end_of_session_vs_walker {
+        let semaphore = session_about_to_end();
+        let taker = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || semaphore.try_acquire().unwrap().forget())
+        };
+        let available = semaphore.available_permits();
+        taker.join().unwrap();
+        assert!(available <= 1);
+        assert_eq!(semaphore.available_permits(), 0);
+    }
+    fails_if_nodes_are_never_freed: NeverFreed, "leaked";
+}
+
+model! {
+    /// A session ends while a waiter enqueues: it is behind the last node, or opens the next session; and is granted the next permit.
+    end_of_session_vs_enqueue {
+        let semaphore = session_about_to_end();
+        let taker = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || semaphore.try_acquire().map(|permit| permit.forget()).is_ok())
+        };
+        let mut waiter = Arc::clone(&semaphore).acquire_many_owned(2);
+        let early = is_ready(&mut waiter);
+        assert!(!early);
+        let left = if taker.join().unwrap() { 0 } else { 1 };
+        semaphore.add_permits(2);
+        assert!(is_ready(&mut waiter), "the waiter is not in the queue");
+        drop(waiter);
+        assert_eq!(semaphore.available_permits(), 2 + left);
+    }
+}
+
+model! {
+    /// A thread ends, and its record becomes another's: walks are seen all the same.
+    record_is_passed_on {
+        let (semaphore, queue) = queue(1);
+        let first = {
+            let mut waiter = Arc::clone(&semaphore).acquire_owned();
+            start(move || {
+                assert!(!is_ready(&mut waiter));
+                drop(waiter);
+                fault::end_thread();
+            })
+        };
+        let second = {
+            let mut waiter = Arc::clone(&semaphore).acquire_owned();
+            start(move || {
+                assert!(!is_ready(&mut waiter));
+                drop(waiter);
+            })
+        };
+        first.join().unwrap();
+        second.join().unwrap();
+        semaphore.add_permits(1);
+        queue.into_iter().for_each(consume);
+        assert_eq!(semaphore.waiters(), 0);
+    }
+}

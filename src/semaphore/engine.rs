@@ -1,0 +1,666 @@
+//! The engine: permits as two numbers that only grow, and a queue of nodes.
+//!
+//! # The idea
+//!
+//! `credited` counts the permits that were ever given: a release adds to it and is done. What was consumed is in `end`: a number, as long as
+//! nobody waits; otherwise the last node of the queue, and each node says what it consumes. A request that finds too few permits writes its
+//! need and its waker into a node and publishes it by one compare-and-swap on `end`. The first node that is not final is granted, by one
+//! compare-and-swap, when what is credited covers it beyond what those before it have consumed. Anybody does that, at any time: it is
+//! the loop `settle`.
+//!
+//! So a permit's place is a number, and never a thread's hand. When a release has returned, its permits are free or belong to the waiters that
+//! they cover, whatever any thread does or does not do afterwards.
+//!
+//! # Source
+//!
+//! The seed is `AsyncSemaphore` of Redisson: a counter, a queue of one-shot listeners, and a loop `tryRun` between the two. `settle` is that
+//! loop, made idempotent and open to helpers. The one counter became two since a permit that is taken from a counter, to be brought to
+//! a waiter, is nobody's for that moment; of two that only grow, neither has to be taken from. Publication by one swap of the tail, with
+//! links that are completed afterwards by whoever needs them, is that of the CLH lock (Craig 1993; Landin and Hagersten 1994) and of the
+//! queue of Michael and Scott (1996); permits as positions of two counters, and abortable waiters, are those of CQS (Koval, Khalanskiy,
+//! Alistarh 2023), which has cells where this has nodes, and so has to break those whose owners are slow to come.
+//!
+//! # States and transitions
+//!
+//! | `end` | means | leaves by |
+//! |---|---|---|
+//! | free(*e*) | nobody is queued, *e* permits are consumed | take: free(*e*+*n*), if `credited` − *e* ≥ *n*; enqueue: queued(*node*), with *e* in the node |
+//! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: queued(a node that has consumed *n*), or free(*end*+*n*) |
+//!
+//! Each can be closed, for good: then nothing is taken or enqueued. Every take consumes at least one permit, so no free(*e*) comes twice
+//! (until 2⁶² permits were consumed: a thread would have to be stopped within one step for just so many).
+//!
+//! A node is `Waiting`, then `Granted` (consumes its need) or `Void` (cancelled or closed, consumes nothing), `node.rs`. Its *offset*, what all
+//! before it have consumed, is set when those are final. Lowering the capacity consumes, too: it moves free(*e*) on, free permits or not,
+//! or publishes a final node; and while a waiter is blocked, its permits are added to that node as a deficit, by compare-and-swap of the
+//! node's one word.
+//!
+//! # Invariants
+//!
+//! * I1. `credited` and what is consumed never fall. Free permits are their difference.
+//! * I2. Nodes become final from the first on; a final node never changes what it consumes. So an offset, once set, is right for ever, and all
+//!   helpers compute the same.
+//! * I3. A node is granted only while its offset, need and deficit are covered by `credited`, and all before it are final. So no permit is
+//!   granted twice, and nobody is overtaken.
+//! * I4. Hints are true for ever: at least `front` is consumed; `done` is final, as is all before it.
+//!
+//! # Why no wake-up is lost
+//!
+//! A waiter publishes its node and then looks at the credit; a release adds to the credit and then looks at `end` [S]. One of the two sees the
+//! other. If the waiter sees the credit, it settles. If the release sees the queue, it settles. The loop makes final what the credit covers,
+//! from the first node on, to the tail that it has read; a waiter behind that came later, and looks for itself. Cancelling is a step
+//! like publishing: what is too little for the one that goes may be enough for those behind, so it looks, too. If a thread stops in the
+//! middle of the loop, whoever it granted before goes on when it is polled.
+//!
+//! # Pairing
+//!
+//! | label | one side | other side | carries |
+//! |---|---|---|---|
+//! | [S] | publish or cancel a node, then look at `credited` | add to `credited`, then look at `end` and the nodes | one of the two sees the other; SeqCst |
+//! | [G] | add to `credited`; grant | look at `credited`; see the grant | what was done before the release |
+//! | [N] | publish a node; link it | follow the link | the node's content |
+//! | [D] | set an offset, or `done` | start there | that all before are final |
+//! | [W] | publish or update a waker | end the wait | the waker |
+//! | [R] | begin a walk, then a read-modify-write on one of the two words | take nodes out, then one on each | one of the two sees the other: `presence.rs` |
+//!
+//! # Progress
+//!
+//! The table on [`AsyncSemaphore`](super::AsyncSemaphore)'s page says it for each operation. A compare-and-swap fails only because another
+//! thread's has been done. `settle` ends: it goes over each node up to the tail that it has read, and each failed step there means that
+//! the node has become final, or that its owner has changed its waker or its semaphore a deficit.
+//!
+//! # What the checkers see
+//!
+//! `verify`'s `model` explores this algorithm step by step, with threads stopped anywhere, against a sequential queue; it is to be held
+//! against this file. It takes memory to be sequentially consistent and nodes to be new each time. `loom-tests` has the orderings, the waker's
+//! slot and the use of memory. loom takes SeqCst loads for Acquire ones; the one that [S] needs is a read-modify-write there
+//! (`credited_after_a_step`), which orders in any model what the SeqCst load orders in this one.
+
+mod capacity;
+mod settle;
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::task::Waker;
+
+use crate::fault::fault;
+use crate::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
+
+use self::settle::Settled;
+use super::memory::{self, Memory};
+use super::node::{Kind, Link, Node};
+use super::presence::Walk;
+use super::wakes::WakeBatch;
+
+/// As in tokio, so that code which checks against it means the same thing here. It also fits a node's state.
+pub(super) const MAX_PERMITS: usize = usize::MAX >> 3;
+
+/// One permit in `credited`, in `end`, in `front` and in offsets: there are flags below.
+pub(super) const UNIT: u64 = 4;
+
+/// In `front`: the permits before it were taken by somebody who did not wait.
+const DIRECT: u64 = 1;
+const FRONT_FLAGS: u64 = UNIT - 1;
+
+/// Why no permit was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    Closed,
+    NoPermits,
+}
+
+/// What was taken, and how it is best given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Nobody was queued.
+    Free,
+    /// The queue was in use, and may still be.
+    Queued,
+}
+
+/// The word that decides: how much was consumed, while nobody is queued; or which node is the queue's tail. And whether the semaphore is
+/// closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End(u64);
+
+impl End {
+    const QUEUED: u64 = 1;
+    const CLOSED: u64 = 2;
+    const FLAGS: u64 = Self::QUEUED | Self::CLOSED;
+
+    /// The same closedness, with `tail` as the queue's tail.
+    fn with_tail(self, tail: NonNull<Node>) -> Self {
+        Self(tail.as_ptr().expose_provenance() as u64 | Self::QUEUED | self.0 & Self::CLOSED)
+    }
+
+    #[inline]
+    const fn is_open_and_free(self) -> bool {
+        self.0 & Self::FLAGS == 0
+    }
+
+    #[inline]
+    const fn is_closed(self) -> bool {
+        self.0 & Self::CLOSED != 0
+    }
+
+    #[inline]
+    const fn is_queued(self) -> bool {
+        self.0 & Self::QUEUED != 0
+    }
+
+    #[inline]
+    fn tail(self) -> Option<NonNull<Node>> {
+        NonNull::new(ptr::with_exposed_provenance_mut((self.0 & !Self::FLAGS) as usize))
+            .filter(|_| self.is_queued())
+    }
+
+    /// While nobody is queued.
+    #[inline]
+    const fn consumed(self) -> u64 {
+        self.0 & !Self::FLAGS
+    }
+
+    #[inline]
+    const fn consuming(self, permits: u64) -> Self {
+        Self(self.0.wrapping_add(permits * UNIT))
+    }
+}
+
+/// Free permits; below zero while a deficit is not made up for.
+#[inline]
+const fn free(credited: u64, consumed: u64) -> i64 {
+    credited.wrapping_sub(consumed) as i64 / UNIT as i64
+}
+
+#[inline]
+const fn covers(credited: u64, consumed: u64, permits: usize) -> bool {
+    let free = free(credited, consumed);
+    free >= 0 && free as u64 >= permits as u64
+}
+
+/// A published node, of which the holder is the owner.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position(NonNull<Node>);
+
+// SAFETY: a node is `Sync`, and its owner may be any thread.
+unsafe impl Send for Position {}
+// SAFETY: as above.
+unsafe impl Sync for Position {}
+
+impl Position {
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    unsafe fn node<'a>(self) -> &'a Node {
+        // SAFETY: a node that was not left is not freed.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// What became of a request that found too few permits.
+#[derive(Debug)]
+pub(super) enum Enqueued {
+    Taken(Taken),
+    Closed,
+    Waits(Position),
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Granted,
+    Closed,
+}
+
+/// A node as a caller who only looks sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Waiting { need: u64 },
+    Granted,
+    Closed,
+}
+
+/// How far an attempt to take permits from a queue that may be settled has come.
+#[derive(Clone, Copy)]
+enum Attempt {
+    Decided(Result<(), Refused>),
+    /// Somebody else has changed the queue meanwhile.
+    Changed,
+    /// The queue has to be settled first.
+    Unsettled,
+}
+
+pub(super) struct Engine {
+    /// Permits ever credited. Never falls.
+    credited: AtomicU64,
+    /// An [`End`].
+    end: AtomicU64,
+    /// At least so much is consumed: a hint, and true for ever. May have [`DIRECT`].
+    front: AtomicU64,
+    /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null.
+    done: AtomicPtr<Node>,
+    /// Permits that are meant to exist. Below zero while more are forgotten than were added, as in a latch.
+    capacity: AtomicIsize,
+    memory: Memory,
+    /// Whether permits are a latch's notifications, which do not add up.
+    is_latch: bool,
+}
+
+crate::sync::maybe_const! {
+    impl Engine {
+        pub(super) fn new(permits: usize, is_latch: bool) -> Self {
+            assert!(permits <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");
+            Self {
+                credited: AtomicU64::new(permits as u64 * UNIT),
+                end: AtomicU64::new(0),
+                front: AtomicU64::new(0),
+                done: AtomicPtr::new(ptr::null_mut()),
+                capacity: AtomicIsize::new(permits as isize),
+                memory: Memory::new(),
+                is_latch,
+            }
+        }
+    }
+}
+
+impl Engine {
+    #[inline]
+    fn end(&self) -> End {
+        // Ordering: Acquire, for a tail's content [N], and so that a credit which that word was decided by is seen, too.
+        End(self.end.load(Ordering::Acquire))
+    }
+
+    // A step is its caller's, where orderings are weakened one by one.
+    #[cfg_attr(latchwork_loom, track_caller)]
+    #[inline]
+    fn step(&self, from: End, to: End, success: Ordering) -> bool {
+        // Ordering: Relaxed on failure: who fails looks again.
+        self.end.compare_exchange(from.0, to.0, success, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline]
+    fn credited(&self) -> u64 {
+        // Ordering: Acquire receives what was done before the releases [G].
+        self.credited.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.end().is_closed()
+    }
+
+    // === Taking ===
+
+    #[inline]
+    pub(super) fn try_take(&self, permits: usize) -> Result<Taken, Refused> {
+        match self.try_take_free(permits) {
+            Some(true) => Ok(Taken::Free),
+            Some(false) => Err(Refused::NoPermits),
+            None => self.try_take_queued(permits).map(|()| Taken::Queued),
+        }
+    }
+
+    /// Whether they were taken; `None` if somebody is queued, or the semaphore is closed.
+    #[inline]
+    pub(super) fn try_take_free(&self, permits: usize) -> Option<bool> {
+        let mut end = self.end();
+        while end.is_open_and_free() {
+            // After `end`: what is too little for it was too little when it was read.
+            if !covers(self.credited(), end.consumed(), permits) {
+                // None are to be had in a deficit as well.
+                return Some(permits == 0);
+            }
+            if permits == 0 {
+                return Some(true);
+            }
+            let taken = end.consuming(permits as u64);
+            // Ordering: AcqRel. Release: a thread that sees what was consumed sees the credit that covered it, or it would find too few.
+            // Acquire, of a notification that found one kept [G], and on failure as in `end`. What was done before releases came with the
+            // credit.
+            match self.end.compare_exchange_weak(end.0, taken.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(true),
+                Err(now) => end = End(now),
+            }
+        }
+        None
+    }
+
+    #[inline(never)]
+    pub(super) fn try_take_queued(&self, permits: usize) -> Result<(), Refused> {
+        loop {
+            // Before `end`: at least so much had been consumed when that was read.
+            let front = self.front();
+            let end = self.end();
+            if end.is_closed() {
+                self.settle_what_is_closed(end);
+                return Err(Refused::Closed);
+            }
+            if !end.is_queued() {
+                match self.try_take_free(permits) {
+                    Some(true) => return Ok(()),
+                    Some(false) => return Err(Refused::NoPermits),
+                    None => continue,
+                }
+            }
+            if permits == 0 {
+                return Ok(());
+            }
+            if !covers(self.credited(), front, permits) || fault!(TryWithoutSettle) && !self.is_done(end) {
+                return Err(Refused::NoPermits);
+            }
+            let attempt = match self.try_take_settled(permits) {
+                Attempt::Unsettled => self.settle_and_try_take(permits),
+                attempt => attempt,
+            };
+            if let Attempt::Decided(taken) = attempt {
+                return taken;
+            }
+        }
+    }
+
+    /// Takes them from a queue that is known to be settled.
+    #[inline]
+    fn try_take_settled(&self, permits: usize) -> Attempt {
+        let walk = Walk::begin(&self.memory);
+        let credited = self.meet();
+        let end = self.end();
+        let Some(tail) = end.tail().filter(|_| self.is_done(end) && !end.is_closed()) else {
+            return Attempt::Unsettled;
+        };
+        // SAFETY: the tail, and the walk has begun.
+        let tail = unsafe { tail.as_ref() };
+        let Some(offset) = tail.link().as_offset() else { return Attempt::Unsettled };
+        let consumed = offset.wrapping_add(tail.has_consumed(tail.load()));
+        let attempt = self.take_behind(end, tail, credited, consumed, permits);
+        drop(walk);
+        attempt
+    }
+
+    /// The same, from one that has to be settled first.
+    fn settle_and_try_take(&self, permits: usize) -> Attempt {
+        let wakes = WakeBatch::new();
+        let attempt = self.settled(&wakes, |settled| {
+            Some(match settled {
+                Settled::Blocked { .. } => Attempt::Decided(Err(Refused::NoPermits)),
+                Settled::All { end, tail, consumed } if !end.is_closed() => {
+                    self.take_behind(end, tail, self.credited(), consumed, permits)
+                }
+                _ => Attempt::Changed,
+            })
+        });
+        let attempt = attempt.unwrap_or(Attempt::Changed);
+        wakes.resume_panic(|| {
+            if let Attempt::Decided(Ok(())) = attempt {
+                self.give_back(permits, Taken::Queued);
+            }
+        });
+        attempt
+    }
+
+    #[inline]
+    fn take_behind(&self, end: End, tail: &Node, credited: u64, consumed: u64, permits: usize) -> Attempt {
+        if !covers(credited, consumed, permits) {
+            return Attempt::Decided(Err(Refused::NoPermits));
+        }
+        match self.consume(end, tail, consumed, permits as u64) {
+            true => Attempt::Decided(Ok(())),
+            false => Attempt::Changed,
+        }
+    }
+
+    /// Takes `min` permits, and up to `max` if more are free, those beyond `min` in a step of their own.
+    pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
+        self.try_take(min)?;
+        Ok(min + self.drain(max - min))
+    }
+
+    /// Consumes `permits` from a settled queue. False if the queue has changed.
+    fn consume(&self, end: End, tail: &Node, consumed: u64, permits: u64) -> bool {
+        let after = consumed.wrapping_add(permits * UNIT);
+        // Nobody has waited since permits were taken directly the last time: the queue is not in use any more.
+        // Ordering: Relaxed, a hint.
+        if self.front.load(Ordering::Relaxed) == consumed | DIRECT && !end.is_closed() {
+            // Ordering: AcqRel, as in `try_take_free`.
+            let end_session = || self.step(end, End(after), Ordering::AcqRel);
+            if let Some(ended) = self.memory.end_session(NonNull::from(tail), end_session) {
+                if ended {
+                    // Ordering: Relaxed, a hint that is right whenever it is seen.
+                    self.done.store(ptr::null_mut(), Ordering::Relaxed);
+                }
+                return ended;
+            }
+        }
+        let node = memory::place_for(Node::consumed(permits, Link::offset(consumed)));
+        // Ordering: AcqRel, as in `try_take_free`; and for the node's content [N].
+        if !self.step(end, end.with_tail(node), Ordering::AcqRel) {
+            // SAFETY: not published.
+            unsafe { memory::discard(node) };
+            return false;
+        }
+        tail.set_next(node);
+        // SAFETY: published, and kept by the walk in which `tail` was found.
+        let node = unsafe { node.as_ref() };
+        self.remember(after | DIRECT, Some(node));
+        node.leave();
+        true
+    }
+
+    // === Waiting ===
+
+    /// Takes `need` permits, at least one, or a place in the queue. The caller owns the node then, until [`poll`](Self::poll) says that the
+    /// wait has ended, or [`cancel`](Self::cancel) ends it. It is to [`look`](Self::look) next.
+    #[inline]
+    pub(super) fn enqueue(&self, need: usize, waker: &Waker) -> Enqueued {
+        // Ordering: Relaxed, a guess.
+        let front = self.front.load(Ordering::Relaxed) & !FRONT_FLAGS;
+        if covers(self.credited(), front, need) {
+            match self.try_take_queued(need) {
+                Ok(()) => return Enqueued::Taken(Taken::Queued),
+                Err(Refused::Closed) => return Enqueued::Closed,
+                Err(Refused::NoPermits) => {}
+            }
+        }
+        // Cloning is foreign code, which may panic: before there is a node that could be lost with it.
+        let mut node = memory::place_for(Node::waiting(need as u64, waker.clone(), Link::offset(0)));
+        loop {
+            let end = self.end();
+            if end.is_closed() {
+                // SAFETY: not published.
+                unsafe { memory::discard(node) };
+                self.settle_what_is_closed(end);
+                return Enqueued::Closed;
+            }
+            let Some(tail) = end.tail() else {
+                if covers(self.credited(), end.consumed(), need) {
+                    // Ordering: AcqRel, as in `try_take_free`.
+                    if self.step(end, end.consuming(need as u64), Ordering::AcqRel) {
+                        // SAFETY: not published.
+                        unsafe { memory::discard(node) };
+                        return Enqueued::Taken(Taken::Free);
+                    }
+                    continue;
+                }
+                // SAFETY: not published.
+                unsafe { node.as_mut() }.relink(Link::offset(end.consumed()));
+                // Ordering: SeqCst, before the look at the credit [S]. Includes the Release for the node's content [N].
+                if self.step(end, end.with_tail(node), Ordering::SeqCst) {
+                    // Ordering: Release, see `front`.
+                    self.front.store(end.consumed(), Ordering::Release);
+                    self.memory.opened(node);
+                    return Enqueued::Waits(Position(node));
+                }
+                continue;
+            };
+            // SAFETY: not published.
+            unsafe { node.as_mut() }.relink(Link::behind(tail));
+            let walk = Walk::begin(&self.memory);
+            // Ordering: as above; and this is the read-modify-write that makes the walk visible, so it is Acquire as well [R].
+            if self.step(end, end.with_tail(node), Ordering::SeqCst) {
+                // SAFETY: it was the tail when the walk had begun, so it was in the queue.
+                unsafe { tail.as_ref() }.set_next(node);
+                drop(walk);
+                return Enqueued::Waits(Position(node));
+            }
+        }
+    }
+
+    /// After a step that a release may have missed: settles if it may have. True if so; the caller's own wait may be over then.
+    #[inline]
+    pub(super) fn look(&self) -> bool {
+        if fault!(NoLook) {
+            return false;
+        }
+        let credited = self.credited_after_a_step();
+        // Ordering: Relaxed: whatever it is, at least so much was consumed.
+        let front = self.front.load(Ordering::Relaxed) & !FRONT_FLAGS;
+        // Not `>`: what is free and the deficits behind `front` together may be more than fits.
+        let anything = credited != front;
+        if anything {
+            self.settle_and_wake();
+        }
+        anything
+    }
+
+    /// The credit, ordered behind a step of the caller's: if a release's credit is not in it, the release sees the step [S].
+    #[inline]
+    fn credited_after_a_step(&self) -> u64 {
+        if cfg!(latchwork_loom) {
+            // loom takes a SeqCst load for an Acquire one. What it orders here, a read-modify-write orders in any model.
+            // Ordering: AcqRel, so that it is ordered with the releases' own.
+            return self.credited.fetch_add(0, Ordering::AcqRel);
+        }
+        // Ordering: SeqCst [S].
+        self.credited.load(Ordering::SeqCst)
+    }
+
+    /// How the wait at `position` ended; `None` while it lasts, in which case `waker` will be woken. Ends the ownership of the node unless
+    /// it is `None`.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(super) unsafe fn poll(&self, position: Position, waker: &Waker) -> Option<Ended> {
+        // SAFETY: the caller's promise.
+        let node = unsafe { position.node() };
+        let granted = node.poll(waker)? == Kind::Granted;
+        // The thread that granted this may have been stopped before it came to those behind.
+        let end = self.end();
+        let front = self.front();
+        if self.credited() != front || end.is_closed() {
+            self.settle_unless_done(end);
+        }
+        self.leave(node);
+        Some(if granted { Ended::Granted } else { Ended::Closed })
+    }
+
+    /// Gives up the wait at `position` for `need` permits, and gives back those that were granted. Ends the ownership of the node.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(super) unsafe fn cancel(&self, position: Position, need: usize) {
+        // SAFETY: the caller's promise.
+        let node = unsafe { position.node() };
+        match node.cancel() {
+            Ok(waker) => {
+                self.leave(node);
+                // What is too little for this waiter may be enough for those behind.
+                self.look();
+                // Foreign code, which may come back into this semaphore, or panic: when all else is done.
+                drop(waker);
+            }
+            // If the cancellation comes first, a settler goes on to the next; otherwise what it granted is ours to give back.
+            Err(kind) => {
+                self.leave(node);
+                if kind != Kind::Granted {
+                    self.settle_what_is_closed(self.end());
+                } else if !fault!(GrantDiesWithWaiter) {
+                    self.give_back(need, Taken::Queued);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn leave(&self, node: &Node) {
+        node.leave();
+        self.memory.left_one(&self.done, || self.meet_all());
+    }
+
+    // === Giving ===
+
+    /// Gives permits back.
+    #[inline]
+    pub(super) fn give_back(&self, permits: usize, taken: Taken) {
+        if permits == 0 {
+            return;
+        }
+        if self.is_latch {
+            return self.notify(permits);
+        }
+        match taken {
+            Taken::Free => self.release(permits),
+            Taken::Queued => self.release_queued(permits),
+        }
+    }
+
+    #[inline]
+    fn release(&self, permits: usize) {
+        // Ordering: SeqCst, before the look at the queue [S]. Includes the Release that hands on what was done before [G].
+        self.credited.fetch_add(permits as u64 * UNIT, Ordering::SeqCst);
+        // Ordering: SeqCst, the look [S]. Includes the Acquire for the tail [N].
+        let end = End(self.end.load(Ordering::SeqCst));
+        self.settle_unless_done(end);
+    }
+
+    /// The same, with the walk begun before the credit, which saves it a step of its own.
+    #[inline(never)]
+    fn release_queued(&self, permits: usize) {
+        let permits = permits as u64 * UNIT;
+        let walk = Walk::begin(&self.memory);
+        // Ordering: as in `release`; and this makes the walk visible [R].
+        let credited = self.credited.fetch_add(permits, Ordering::SeqCst).wrapping_add(permits);
+        // Ordering: as in `release`.
+        let end = End(self.end.load(Ordering::SeqCst));
+        if end.is_queued() && !self.is_done(end) {
+            self.settle_from(walk, credited);
+        }
+    }
+}
+
+impl Engine {
+    /// Shows each node whose owner has not left it, oldest first.
+    pub(super) fn for_each_waiter(&self, mut show: impl FnMut(Seen)) {
+        let walk = Walk::begin(&self.memory);
+        self.meet();
+        let Some(tail) = self.end().tail() else { return };
+        let mut here = Some(self.memory.oldest().unwrap_or_else(|| NonNull::from(Self::walk_back(tail).0)));
+        while let Some(node) = here {
+            // SAFETY: reached on the walk.
+            let seen: &Node = unsafe { node.as_ref() };
+            let word = seen.load();
+            match word.kind() {
+                Kind::Waiting | Kind::Updating => show(Seen::Waiting { need: seen.wants(word).0 / UNIT }),
+                Kind::Granted => show(Seen::Granted),
+                Kind::Void => show(Seen::Closed),
+                Kind::LeftGranted | Kind::LeftVoid | Kind::Unlinked => {}
+            }
+            here = seen.next();
+        }
+        drop(walk);
+    }
+}
+
+impl fmt::Debug for Engine {
+    /// The queue, oldest first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut list = f.debug_list();
+        self.for_each_waiter(|seen| {
+            list.entry(&seen);
+        });
+        list.finish()
+    }
+}

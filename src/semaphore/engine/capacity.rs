@@ -1,0 +1,247 @@
+//! Permits in existence: more, fewer, none for anybody any more; and how many are free.
+
+use crate::fault::fault;
+use crate::sync::atomic::Ordering;
+
+use super::super::wakes::WakeBatch;
+use super::settle::Settled;
+use super::{End, Engine, MAX_PERMITS, Taken, UNIT, covers, free};
+
+impl Engine {
+    /// Permits added to those in existence.
+    ///
+    /// # Panics
+    ///
+    /// When there would be more than [`MAX_PERMITS`]; nothing has changed then.
+    pub(in super::super) fn add(&self, permits: usize) {
+        // Ordering: Relaxed, a number of its own; the permits themselves are handed on by `credited`.
+        let mut capacity = self.capacity.load(Ordering::Relaxed);
+        loop {
+            let room = (MAX_PERMITS as isize).saturating_sub(capacity);
+            assert!(
+                permits as u64 <= room.max(0) as u64,
+                "adding {permits} permits to {capacity} would exceed MAX_PERMITS"
+            );
+            let more = capacity + permits as isize;
+            // Ordering: Relaxed, as above.
+            match self.capacity.compare_exchange_weak(capacity, more, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => capacity = now,
+            }
+        }
+        if permits > 0 {
+            self.release_queued(permits);
+        }
+    }
+
+    /// Notifies a latch's `n` oldest waiters. What is left is kept: as many as the largest call left, and no more.
+    ///
+    /// # Panics
+    ///
+    /// When `n` exceeds [`MAX_PERMITS`].
+    #[inline(never)]
+    pub(in super::super) fn notify(&self, n: usize) {
+        assert!(n <= MAX_PERMITS, "cannot notify {n} waiters, more than MAX_PERMITS");
+        let permits = n as u64 * UNIT;
+        if n == 0 {
+            return;
+        }
+        loop {
+            let end = self.end();
+            let seen = match end.is_queued() {
+                false => Some((self.credited(), end.consumed(), end)),
+                true => {
+                    let wakes = WakeBatch::new();
+                    let seen = self.settled(&wakes, |settled| match settled {
+                        Settled::Free | Settled::Spent | Settled::Full => None,
+                        Settled::All { end, consumed, .. } => Some((self.credited(), consumed, end)),
+                        // Somebody waits, so none are kept.
+                        Settled::Blocked { credited, .. } => Some((credited, credited, end)),
+                    });
+                    wakes.resume_panic(|| ());
+                    seen
+                }
+            };
+            let Some((credited, consumed, end)) = seen else { continue };
+            if covers(credited, consumed, n) && !fault!(NotificationsAddUp) {
+                // Ordering: AcqRel: whoever takes what is kept does it behind this step, and sees what was done before this notification as
+                // well [G]. And a step, not a look: somebody may have come to wait in between, and gone again.
+                if self.step(end, end, Ordering::AcqRel) {
+                    return;
+                }
+                continue;
+            }
+            let notified = if fault!(NotificationsAddUp) { credited } else { consumed }.wrapping_add(permits);
+            // Ordering: SeqCst, as in `release` [S]. Relaxed on failure: nothing is read.
+            let step =
+                self.credited.compare_exchange(credited, notified, Ordering::SeqCst, Ordering::Relaxed);
+            if step.is_ok() {
+                // Ordering: SeqCst, as in `release`.
+                return self.settle_unless_done(End(self.end.load(Ordering::SeqCst)));
+            }
+        }
+    }
+
+    /// Refuses everybody from now on.
+    pub(in super::super) fn close(&self) {
+        // Ordering: SeqCst, as in `enqueue`. The read-modify-write on the credit that follows puts it before later grants.
+        let end = End(self.end.fetch_or(End::CLOSED, Ordering::SeqCst));
+        if end.is_queued() {
+            self.settle_and_wake();
+        }
+    }
+
+    /// Free permits; below zero while a deficit is not made up for. Those that the first waiter has too few of are not free.
+    pub(in super::super) fn free(&self) -> i64 {
+        loop {
+            let end = self.end();
+            if !end.is_queued() {
+                let free = free(self.credited(), end.consumed());
+                if self.end() == end || fault!(FreeReadOnce) {
+                    return free;
+                }
+                continue;
+            }
+            let wakes = WakeBatch::new();
+            let found = self.settled(&wakes, |settled| match settled {
+                Settled::Blocked { first, word, credited, consumed } => {
+                    let (_, deficit) = first.wants(word);
+                    Some(free(credited, consumed.wrapping_add(deficit)).min(0))
+                }
+                Settled::All { end, consumed, .. } => {
+                    let free = free(self.credited(), consumed);
+                    (self.end() == end).then_some(free)
+                }
+                Settled::Free | Settled::Spent | Settled::Full => None,
+            });
+            wakes.resume_panic(|| ());
+            if let Some(free) = found {
+                return free;
+            }
+        }
+    }
+
+    /// Consumes up to `most` of the permits that are free, closed or not.
+    pub(in super::super) fn drain(&self, most: usize) -> usize {
+        let most = most.min(MAX_PERMITS) as u64;
+        let mut drained = 0;
+        while drained < most {
+            let amount = |credited, consumed| (most - drained).min(free(credited, consumed).max(0) as u64);
+            let permits = match self.end() {
+                end if !end.is_queued() => {
+                    let permits = amount(self.credited(), end.consumed());
+                    // Ordering: Release, as in `try_take_free`.
+                    (permits == 0 || self.step(end, end.consuming(permits), Ordering::Release))
+                        .then_some(permits)
+                }
+                _ => {
+                    let wakes = WakeBatch::new();
+                    let permits = self.settled(&wakes, |settled| match settled {
+                        Settled::All { end, tail, consumed } => {
+                            let permits = amount(self.credited(), consumed);
+                            (permits == 0 || self.consume(end, tail, consumed, permits)).then_some(permits)
+                        }
+                        Settled::Blocked { .. } => Some(0),
+                        Settled::Free | Settled::Spent | Settled::Full => None,
+                    });
+                    wakes.resume_panic(|| {
+                        self.give_back((drained + permits.unwrap_or(0)) as usize, Taken::Queued)
+                    });
+                    permits
+                }
+            };
+            match permits {
+                Some(0) => break,
+                Some(permits) => drained += permits,
+                None => {}
+            }
+        }
+        drained as usize
+    }
+
+    /// Takes `permits` out of existence in one step, free or not: if fewer are free, whatever comes back next makes up for it first.
+    fn reduce(&self, permits: usize) {
+        if fault!(OnlyFreeReduced) {
+            self.drain(permits);
+            return;
+        }
+        let permits = permits as u64;
+        if permits == 0 {
+            return;
+        }
+        loop {
+            let end = self.end();
+            if !end.is_queued() {
+                // Ordering: Release, as in `try_take_free`.
+                if self.step(end, end.consuming(permits), Ordering::Release) {
+                    return;
+                }
+                continue;
+            }
+            let wakes = WakeBatch::new();
+            let reduced = self.settled(&wakes, |settled| match settled {
+                Settled::All { end, tail, consumed } => {
+                    self.consume(end, tail, consumed, permits).then_some(())
+                }
+                Settled::Blocked { first, word, .. } => {
+                    let retire = |replaced: &_| {
+                        self.memory.retire_replaced(replaced, &self.done, || self.meet_all());
+                    };
+                    first.add_deficit(word, permits, retire).then_some(())
+                }
+                Settled::Free | Settled::Spent | Settled::Full => None,
+            });
+            wakes.resume_panic(|| ());
+            if reduced.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Permits that are meant to exist.
+    pub(in super::super) fn capacity(&self) -> usize {
+        // Ordering: Relaxed, a number of its own.
+        self.capacity.load(Ordering::Relaxed).max(0) as usize
+    }
+
+    /// Permits that exist and are not free, as far as the capacity is right.
+    pub(in super::super) fn held(&self) -> usize {
+        // Ordering: Relaxed, as above.
+        (self.capacity.load(Ordering::Relaxed) as i64 - self.free()).max(0) as usize
+    }
+
+    /// Permits taken from here will not come back.
+    pub(in super::super) fn forget(&self, permits: usize) {
+        // Ordering: Relaxed, as above.
+        self.capacity.fetch_sub(permits as isize, Ordering::Relaxed);
+    }
+
+    /// What exists is taken out before the number falls, and added after it has risen, so that it is never more than the number says.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` exceeds [`MAX_PERMITS`]; nothing has changed then.
+    pub(in super::super) fn set_capacity(&self, capacity: usize) {
+        assert!(capacity <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");
+        let to = capacity as isize;
+        let mut reduced = 0;
+        // Ordering: Relaxed, a number of its own; see `add`.
+        let mut before = self.capacity.load(Ordering::Relaxed);
+        loop {
+            let less = (before - to).max(0) as usize;
+            if less > reduced {
+                self.reduce(less - reduced);
+                reduced = less;
+            }
+            // Ordering: Relaxed, as above.
+            match self.capacity.compare_exchange(before, to, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => before = now,
+            }
+        }
+        let more = (to - before) + reduced as isize;
+        if more > 0 {
+            self.release_queued(more as usize);
+        }
+    }
+}

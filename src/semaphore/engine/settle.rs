@@ -1,0 +1,255 @@
+//! The loop: what makes nodes final, and those who have to call it.
+
+use std::ptr::{self, NonNull};
+
+use crate::fault::fault;
+use crate::sync::atomic::Ordering;
+
+use super::super::node::{Kind, Node, Word};
+use super::super::presence::Walk;
+use super::super::wakes::WakeBatch;
+use super::{End, Engine, FRONT_FLAGS};
+
+/// How far the queue is settled.
+pub(super) enum Settled<'w> {
+    /// Nobody is queued, and there is no tail.
+    Free,
+    /// All nodes are final, and have consumed so much. `end` named `tail` after that was seen.
+    All { end: End, tail: &'w Node, consumed: u64 },
+    /// The first node that is not final wants more than `credited` covers beyond its offset.
+    Blocked { first: &'w Node, word: Word, credited: u64, consumed: u64 },
+    /// The credit is used up, and the caller did not ask who comes next.
+    Spent,
+    /// The wake batch is full.
+    Full,
+}
+
+/// How far a caller wants it settled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Until nobody else can be granted.
+    Spent,
+    /// Until it is known who comes next.
+    Decided,
+}
+
+impl Engine {
+    /// Whether all nodes were final when this was known of the tail, which is the word's.
+    #[inline]
+    pub(super) fn is_done(&self, end: End) -> bool {
+        // Ordering: Acquire [D]. After the word was read: a hint of an earlier life of that memory was cleared before this life began.
+        end.tail().map_or(ptr::null_mut(), NonNull::as_ptr) == self.done.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn settle_unless_done(&self, end: End) {
+        if end.is_queued() && !self.is_done(end) {
+            self.settle_and_wake();
+        }
+    }
+
+    /// Who finds a semaphore closed does not say so while waiters sleep because the thread that closes it has stopped.
+    #[cold]
+    pub(super) fn settle_what_is_closed(&self, end: End) {
+        if end.is_closed() && !fault!(ClosedNotSettled) {
+            self.settle_unless_done(end);
+        }
+    }
+
+    /// Grants what can be granted, or closes what is to be closed, and wakes.
+    #[inline(never)]
+    pub(in super::super) fn settle_and_wake(&self) {
+        let walk = Walk::begin(&self.memory);
+        let credited = self.meet();
+        self.settle_from(walk, credited);
+    }
+
+    /// A read-modify-write that makes a walk visible [R], and orders a step before it with all credits.
+    #[inline]
+    pub(super) fn meet(&self) -> u64 {
+        // Ordering: SeqCst, as in `release`: after a step before it, and before the look at the nodes [S].
+        self.credited.fetch_add(0, Ordering::SeqCst)
+    }
+
+    /// One on each word.
+    pub(super) fn meet_all(&self) {
+        self.meet();
+        // Ordering: AcqRel [R].
+        self.end.fetch_or(0, Ordering::AcqRel);
+    }
+
+    #[inline]
+    pub(super) fn settle_from(&self, walk: Walk<'_>, credited: u64) {
+        let wakes = WakeBatch::new();
+        if matches!(self.settle(&walk, credited, &wakes, Until::Spent), Settled::Full) {
+            drop(walk);
+            wakes.call(Some(self));
+            self.settled(&wakes, |_| Some(()));
+        } else {
+            drop(walk);
+            wakes.call(None);
+        }
+        wakes.resume_panic(|| ());
+    }
+
+    /// Settles to the end, and calls `decide` with what is found. Wakes then, and says what that returned; a panic of a waker's is left in
+    /// the batch.
+    pub(super) fn settled<R>(
+        &self,
+        wakes: &WakeBatch,
+        mut decide: impl FnMut(Settled<'_>) -> Option<R>,
+    ) -> Option<R> {
+        loop {
+            let walk = Walk::begin(&self.memory);
+            let credited = self.meet();
+            let settled = self.settle(&walk, credited, wakes, Until::Decided);
+            let full = matches!(settled, Settled::Full);
+            let decided = if full { None } else { decide(settled) };
+            drop(walk);
+            wakes.call(full.then_some(self));
+            if !full {
+                return decided;
+            }
+        }
+    }
+
+    /// The loop. Makes nodes final, from the first on that is not, as far as the credit goes; anybody may, at any time.
+    ///
+    /// `credited` may be old: it never falls, and whoever adds to it settles.
+    fn settle<'w>(
+        &self,
+        _walk: &'w Walk<'_>,
+        mut credited: u64,
+        wakes: &WakeBatch,
+        until: Until,
+    ) -> Settled<'w> {
+        // Ordering: Acquire [D]. Before `end`: so the node is not behind the tail that is found there.
+        let done = NonNull::new(self.done.load(Ordering::Acquire));
+        // Ordering: SeqCst, after the credit [S]. Includes the Acquire for the tail [N].
+        let mut end = End(self.end.load(Ordering::SeqCst));
+        let Some(mut tail) = end.tail() else { return Settled::Free };
+        let (mut here, mut consumed) = match done {
+            // SAFETY: reached on the walk.
+            Some(done) => Self::start_at(unsafe { done.as_ref() }),
+            None => Self::walk_back(tail),
+        };
+        if done == Some(tail) {
+            // It was the tail after it was known to be final.
+            let consumed = consumed.wrapping_add(here.has_consumed(here.load()));
+            return Settled::All { end, tail: here, consumed };
+        }
+        let mut last = None;
+        loop {
+            let mut word = here.load();
+            while !word.is_final() {
+                if !end.is_closed() {
+                    let (need, deficit) = here.wants(word);
+                    // The deficit goes to the other side: only what is free and what is needed are sure to fit into a number.
+                    if (credited.wrapping_sub(consumed).wrapping_sub(deficit) as i64) < need as i64 {
+                        // A release that saw nobody behind `done` has left it to this node's publisher, which may have stopped.
+                        let now = self.credited();
+                        if now != credited && !fault!(BlockedByOldCredit) {
+                            credited = now;
+                            continue;
+                        }
+                        self.remember(consumed, last);
+                        return Settled::Blocked { first: here, word, credited, consumed };
+                    }
+                    // Between the credit and the grant: what is credited after `close` is not granted.
+                    if self.end().is_closed() && !fault!(NoLookAtClosed) {
+                        end = End(end.0 | End::CLOSED);
+                    }
+                }
+                if wakes.is_full() {
+                    self.remember(consumed, last);
+                    return Settled::Full;
+                }
+                let kind = if end.is_closed() { Kind::Void } else { Kind::Granted };
+                match here.end(word, kind) {
+                    Ok((ended, waker)) => {
+                        word = ended;
+                        if let Some(waker) = waker {
+                            wakes.push(waker);
+                        }
+                    }
+                    Err(now) => word = now,
+                }
+            }
+            consumed = consumed.wrapping_add(here.has_consumed(word));
+            last = Some(here);
+            if until == Until::Spent
+                && credited == consumed
+                && self.credited() == credited
+                && !end.is_closed()
+            {
+                self.remember(consumed, last);
+                return Settled::Spent;
+            }
+            if ptr::eq(here, tail.as_ptr()) {
+                // A waiter that came meanwhile looks for itself.
+                self.remember(consumed, last);
+                return Settled::All { end, tail: here, consumed };
+            }
+            if let Some(next) = here.next() {
+                // SAFETY: reached on the walk.
+                here = unsafe { next.as_ref() };
+                consumed = here.come_to(consumed);
+                continue;
+            }
+            // From the tail of now: the one from before may have been cancelled and taken out, and nothing leads to it then.
+            if !fault!(WalkToOldTail) {
+                end = self.end();
+                let Some(now) = end.tail() else { return Settled::Free };
+                tail = now;
+            }
+            if ptr::eq(here, tail.as_ptr()) {
+                self.remember(consumed, last);
+                return Settled::All { end, tail: here, consumed };
+            }
+            (here, consumed) = Self::walk_back(tail);
+        }
+    }
+
+    /// A node all before which are final, and what those have consumed.
+    #[inline]
+    fn start_at(node: &Node) -> (&Node, u64) {
+        (node, node.link().as_offset().expect("walks start at nodes that have an offset"))
+    }
+
+    /// Completes the links from the tail backwards, up to the last node all before which are known to be final.
+    #[cold]
+    pub(super) fn walk_back<'w>(tail: NonNull<Node>) -> (&'w Node, u64) {
+        let mut node = tail;
+        // SAFETY: reached on the caller's walk.
+        while let Some(before) = unsafe { node.as_ref() }.link().predecessor().and_then(NonNull::new) {
+            // SAFETY: as above.
+            unsafe { before.as_ref() }.complete_next(node);
+            node = before;
+        }
+        // SAFETY: as above.
+        Self::start_at(unsafe { node.as_ref() })
+    }
+
+    #[inline]
+    pub(super) fn front(&self) -> u64 {
+        // Ordering: Acquire, so that what is read afterwards is not older than what was known to be consumed.
+        self.front.load(Ordering::Acquire) & !FRONT_FLAGS
+    }
+
+    /// For those who come next.
+    #[inline]
+    pub(super) fn remember(&self, front: u64, last: Option<&Node>) {
+        // Ordering: Relaxed, twice: only to leave what is right as it is.
+        if self.front.load(Ordering::Relaxed) & !FRONT_FLAGS != front {
+            // Ordering: Release, see `front`.
+            self.front.store(front, Ordering::Release);
+        }
+        if let Some(last) = last
+            && !ptr::eq(self.done.load(Ordering::Relaxed), last)
+            && !last.is_unlinked()
+        {
+            // Ordering: Release: all before it are final for whoever starts there, too [D].
+            self.done.store(ptr::from_ref(last).cast_mut(), Ordering::Release);
+        }
+    }
+}

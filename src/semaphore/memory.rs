@@ -1,0 +1,484 @@
+//! The memory of nodes: which are in the queue, which have left it, and when they may be used again.
+//!
+//! # Who frees, and when
+//!
+//! Nodes stay linked when their waiters have gone. From time to time the thread that leaves a node becomes the *sweeper*, of which there
+//! is one at a time: it walks along the queue from the oldest node and takes out those that were left, wherever they stand. So memory
+//! follows those who wait and not those who have waited. Whoever finds another sweeper at work goes on without.
+//!
+//! What was taken out goes to *limbo*, and is used again when no walk can reach it any more [R]:
+//!
+//! * Walks begin at the queue's tail or at the hint `done`, and follow links. The tail is never taken out. From the nodes that remain, no
+//!   link leads to one that was taken out. The hint may be set to such a node by a walk that came there before. So there are two rounds:
+//!   when all walks are over that were under way when the node was taken out, nobody sets the hint to it any more; the sweeper clears it,
+//!   and waits until all walks are over that may have begun there.
+//! * A round lasts two epochs: an epoch begins when no walk of the one before the last is under way, as a walk notes the epoch before
+//!   it is seen. Hence [`ROUNDS`].
+//!
+//! # What a stopped thread holds back
+//!
+//! A thread that is stopped on a walk, or as the sweeper, holds back all nodes of this semaphore that are left meanwhile. Nobody waits for
+//! it, and no other semaphore's memory is held back. They are 40 bytes each.
+//!
+//! # Sessions
+//!
+//! While waiters come and go the queue is one chain, from `oldest` to the tail. When nobody has waited for a while, the chain is given up
+//! for a plain count: that ends the session, and the next waiter begins another chain. It is the sweeper's to do, so that no node is
+//! forgotten, and only when all nodes were left.
+
+use std::ptr::{self, NonNull};
+
+use crate::fault::fault;
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use super::node::{Deficit, Node};
+use super::presence::{self, Strangers};
+
+/// Epochs from a node's being taken out to its next use: two rounds of two.
+const ROUNDS: u32 = 4;
+
+/// So many nodes that were left are worth a sweep.
+const FEW: u32 = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 2 } else { 32 };
+
+/// So many nodes in limbo are worth more than one epoch at a time.
+const MUCH: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 0 } else { 6 * FEW as usize };
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// The first node of the chain. Null while there is none, and until the thread that opened the session has said which it is.
+    oldest: AtomicPtr<Node>,
+    /// The sweeper's: nodes that were taken out, by the epoch in which they were. Boxed, as most semaphores never have any.
+    limbo: UnsafeCell<Option<Box<Limbo>>>,
+    /// Whether there is a sweeper.
+    sweeping: AtomicBool,
+    epoch: AtomicU32,
+    /// Nodes that were left since the last sweep. Only says when to sweep, so it may be off.
+    left: AtomicU32,
+    /// How many are worth the next one.
+    sweep_at: AtomicU32,
+    strangers: Strangers,
+}
+
+// SAFETY: `limbo` is the only part that is not `Sync` by itself, and is the sweeper's, of which there is one at a time. The nodes in it are
+// `Send`.
+unsafe impl Sync for Memory {}
+// SAFETY: as above.
+unsafe impl Send for Memory {}
+
+/// By the epoch's last bits: a power of two, so that they go on where the epoch's number wraps, and more than [`ROUNDS`].
+type Limbo = [Vec<Retired>; 8];
+
+fn of_epoch(limbo: &mut Limbo, epoch: u32) -> &mut Vec<Retired> {
+    let slot = epoch as usize % limbo.len();
+    &mut limbo[slot]
+}
+
+/// What nobody comes to any more who is not there already.
+#[derive(Clone, Copy, Debug)]
+enum Retired {
+    /// A node of which nothing is left but its memory, which is used again without another look at it: so most are.
+    Memory(NonNull<Node>),
+    Node(NonNull<Node>),
+    Deficit(NonNull<Deficit>),
+}
+
+impl Retired {
+    /// By the sweeper, of a node that was left.
+    #[inline]
+    fn new(node: NonNull<Node>) -> Self {
+        // SAFETY: only the sweeper frees nodes.
+        let has_deficit = unsafe { node.as_ref() }.mark_unlinked();
+        if has_deficit { Self::Node(node) } else { Self::Memory(node) }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody is there any more.
+    unsafe fn free(self) {
+        match self {
+            Self::Memory(node) | Self::Node(node) => {
+                // SAFETY: a node came from a box, sooner or later; and the caller's promise.
+                spare::free_node(unsafe { Box::from_raw(node.as_ptr()) });
+            }
+            // SAFETY: the caller's promise.
+            Self::Deficit(deficit) => unsafe { Deficit::free(deficit.as_ptr()) },
+        }
+    }
+}
+
+/// The right to take nodes out of the queue.
+struct Sweeper<'a>(&'a Memory);
+
+impl Drop for Sweeper<'_> {
+    fn drop(&mut self) {
+        // Ordering: Release, for the next sweeper.
+        self.0.sweeping.store(false, Ordering::Release);
+    }
+}
+
+crate::sync::maybe_const! {
+    impl Memory {
+        pub(super) fn new() -> Self {
+            Self {
+                oldest: AtomicPtr::new(ptr::null_mut()),
+                limbo: UnsafeCell::new(None),
+                sweeping: AtomicBool::new(false),
+                epoch: AtomicU32::new(0),
+                left: AtomicU32::new(0),
+                sweep_at: AtomicU32::new(FEW),
+                strangers: Strangers::of(AtomicU32::new(0)),
+            }
+        }
+    }
+}
+
+impl Memory {
+    #[inline]
+    pub(super) fn epoch(&self) -> u32 {
+        // Ordering: Relaxed. If it is out of date, it holds the next epoch back until the walk is over.
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn strangers(&self) -> &Strangers {
+        &self.strangers
+    }
+
+    /// The first node of a session, from the thread that opened it.
+    #[inline]
+    pub(super) fn opened(&self, first: NonNull<Node>) {
+        // Ordering: Release, for the node's content. Until this is stored nobody sweeps, and the session does not end: so it is never
+        // stored late.
+        self.oldest.store(first.as_ptr(), Ordering::Release);
+    }
+
+    /// A node was left.
+    #[inline]
+    pub(super) fn left_one(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
+        // Ordering: Relaxed, three times: a hint. Counts that are lost when two threads leave at once only put the sweep off.
+        let left = self.left.load(Ordering::Relaxed).wrapping_add(1);
+        self.left.store(left, Ordering::Relaxed);
+        if left >= self.sweep_at.load(Ordering::Relaxed) {
+            self.tidy(done, meet);
+        }
+    }
+
+    fn sweeper(&self) -> Option<Sweeper<'_>> {
+        // Ordering: Acquire, after the sweeper before. Relaxed first, so that those in vain do not disturb it.
+        let free = !self.sweeping.load(Ordering::Relaxed) && !self.sweeping.swap(true, Ordering::Acquire);
+        free.then(|| Sweeper(self))
+    }
+
+    /// Takes out what was left, and frees what nobody can reach any more. `meet` is a read-modify-write on each of the words that walkers do
+    /// theirs on.
+    #[cold]
+    fn tidy(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
+        let Some(sweeper) = self.sweeper() else { return };
+        // Ordering: Relaxed, twice: a hint.
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(0, Ordering::Relaxed);
+        // Ordering: Relaxed, only to be compared.
+        let hint = NonNull::new(done.load(Ordering::Relaxed));
+        let in_vain = sweeper.sweep(left, hint);
+        let mut records = 0;
+        for _ in 0..ROUNDS {
+            let Some(seen) = sweeper.advance(done, &meet) else { break };
+            records = seen;
+            // Usually one is enough: a node waits for as many sweeps then, and what waits is little.
+            let much = |limbo: &mut Limbo| limbo.iter().map(Vec::len).sum::<usize>() > MUCH;
+            if !sweeper.limbo(much) {
+                break;
+            }
+        }
+        // The next sweep is to find half as many as this one went over in vain, and as it looks at records.
+        // Ordering: Relaxed, a hint.
+        self.sweep_at.store(FEW.max(in_vain / 2).max(records / 2), Ordering::Relaxed);
+    }
+
+    /// A deficit was replaced by another one, to which `replaced` belongs: frees it in time. Where there is a sweeper at work it stays with
+    /// the node instead.
+    #[cold]
+    pub(super) fn retire_replaced(
+        &self,
+        replaced: &AtomicPtr<Deficit>,
+        done: &AtomicPtr<Node>,
+        meet: impl Fn(),
+    ) {
+        let Some(sweeper) = self.sweeper() else { return };
+        // Ordering: Relaxed, twice: only a sweeper changes it, and nobody else follows it.
+        let Some(deficit) = NonNull::new(replaced.load(Ordering::Relaxed)) else { return };
+        replaced.store(ptr::null_mut(), Ordering::Relaxed);
+        let epoch = self.epoch();
+        sweeper.limbo(|limbo| of_epoch(limbo, epoch).push(Retired::Deficit(deficit)));
+        // Waiters may not come and go meanwhile.
+        sweeper.advance(done, meet);
+    }
+
+    /// The oldest node of the queue, for a walk.
+    pub(super) fn oldest(&self) -> Option<NonNull<Node>> {
+        // Ordering: Acquire, for the node's content, see `opened`.
+        NonNull::new(self.oldest.load(Ordering::Acquire))
+    }
+
+    /// Ends the session, if `end` does, which gives up the queue whose tail is `tail`. `None` if that cannot be now: there is a sweeper, or
+    /// the session is just being opened, or somebody still has a node.
+    pub(super) fn end_session(&self, tail: NonNull<Node>, end: impl FnOnce() -> bool) -> Option<bool> {
+        let sweeper = self.sweeper()?;
+        sweeper.sweep(u32::MAX, None);
+        // SAFETY: the caller walks, and came to it.
+        if self.oldest() != Some(tail) || !unsafe { tail.as_ref() }.is_left() {
+            return None;
+        }
+        // Before the session ends: afterwards it is for the next one's opener to say.
+        // Ordering: Relaxed, made visible by the step that ends the session.
+        self.oldest.store(ptr::null_mut(), Ordering::Relaxed);
+        let ended = end();
+        if ended {
+            let epoch = self.epoch();
+            sweeper.limbo(|limbo| of_epoch(limbo, epoch).push(Retired::new(tail)));
+        } else {
+            // Ordering: Release, as in `opened`.
+            self.oldest.store(tail.as_ptr(), Ordering::Release);
+        }
+        Some(ended)
+    }
+}
+
+impl Sweeper<'_> {
+    fn limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
+        self.0.limbo.with_mut(|limbo| {
+            // SAFETY: the sweeper's, and there is one.
+            f(unsafe { &mut *limbo }.get_or_insert_default())
+        })
+    }
+
+    /// Takes nodes out of the chain that were left: at least so many, if there are, and those next to them. How many it went over in vain.
+    fn sweep(&self, left: u32, hint: Option<NonNull<Node>>) -> u32 {
+        let epoch = self.0.epoch();
+        self.limbo(|limbo| self.sweep_into(of_epoch(limbo, epoch), left as usize, hint))
+    }
+
+    fn sweep_into(&self, limbo: &mut Vec<Retired>, left: usize, hint: Option<NonNull<Node>>) -> u32 {
+        /// So many in a row that stay end a sweep that has what it came for.
+        const ENOUGH: u32 = 8;
+
+        let enough = limbo.len().saturating_add(left);
+        let (mut remain, mut in_a_row) = (0, 0);
+        // The last that stays, and the last behind it that does not.
+        let (mut before, mut gone): (Option<NonNull<Node>>, Option<NonNull<Node>>) = (None, None);
+        let mut here = self.0.oldest();
+        while let Some(node) = here {
+            // SAFETY: in the chain, and only the sweeper takes nodes out and frees them.
+            let look = unsafe { node.as_ref() };
+            here = look.next();
+            // The tail stays, and so does a node whose successor is not known here; and the hint, as walks would have to begin at the tail.
+            if let Some(next) = here
+                && Some(node) != hint
+                && (look.is_left() || fault!(SweptUnderOwner))
+            {
+                if let Some(offset) = look.link().as_offset() {
+                    // All before it are final, and so is it. What they have consumed is not to be forgotten with them.
+                    // SAFETY: as above.
+                    unsafe { next.as_ref() }.come_to(offset.wrapping_add(look.has_consumed(look.load())));
+                }
+                limbo.push(Retired::new(node));
+                gone = Some(node);
+                in_a_row = 0;
+                continue;
+            }
+            remain += 1;
+            in_a_row += 1;
+            if let Some(gone) = gone.take() {
+                // Unless it has an offset, those that go were cancelled while others waited before them, and have consumed nothing.
+                if let Some(before) = before {
+                    look.replace_predecessor(gone, before);
+                }
+                match before {
+                    // SAFETY: as above.
+                    Some(before) => unsafe { before.as_ref() }.set_next(node),
+                    // Ordering: Release, as in `opened`.
+                    None => self.0.oldest.store(node.as_ptr(), Ordering::Release),
+                }
+            }
+            before = Some(node);
+            if in_a_row >= ENOUGH && limbo.len() >= enough {
+                break;
+            }
+        }
+        remain
+    }
+
+    /// Begins an epoch, and frees what may be freed in it; `None` if a walk of the epoch before the last goes on.
+    fn advance(&self, done: &AtomicPtr<Node>, meet: impl Fn()) -> Option<u32> {
+        meet();
+        let epoch = self.0.epoch();
+        let records = presence::none_walks_since_before(self.0, epoch);
+        if records.is_none() && !fault!(FreedUnderWalkers) {
+            return None;
+        }
+        let epoch = epoch.wrapping_add(1);
+        // Ordering: Relaxed, see `Memory::epoch`.
+        self.0.epoch.store(epoch, Ordering::Relaxed);
+        // Ordering: Relaxed; who has set it is seen by `meet`. The node is not freed, as it would not be here then.
+        let hint = done.load(Ordering::Relaxed);
+        // SAFETY: null, or a node that was not freed.
+        if unsafe { hint.as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
+            // Ordering: Relaxed. If it fails, somebody has set another.
+            let _ = done.compare_exchange(hint, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+        }
+        self.free(epoch);
+        Some(records.unwrap_or(0))
+    }
+
+    fn free(&self, epoch: u32) {
+        let rounds = if fault!(FreedInOneRound) { 2 } else { ROUNDS };
+        self.limbo(|limbo| {
+            let freed = of_epoch(limbo, epoch.wrapping_sub(rounds));
+            // SAFETY: nobody reaches them any more, see the essay.
+            unsafe { spare::put(freed) };
+            if freed.capacity() > 4 * FEW as usize {
+                *freed = Vec::new();
+            }
+        });
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if fault!(NeverFreed) {
+            return;
+        }
+        let mut all = Vec::new();
+        // Ordering: Relaxed, nobody else is here.
+        let mut here = NonNull::new(self.oldest.load(Ordering::Relaxed));
+        while let Some(node) = here {
+            // A waiter that was forgotten has left its waker there.
+            all.push(Retired::Node(node));
+            // SAFETY: in the chain, and nobody else is here.
+            here = unsafe { node.as_ref() }.next();
+        }
+        self.limbo.with_mut(|limbo| {
+            // SAFETY: as above.
+            all.extend(unsafe { &mut *limbo }.take().into_iter().flat_map(|limbo| *limbo).flatten());
+        });
+        // SAFETY: as above.
+        unsafe { spare::put(&mut all) };
+    }
+}
+
+pub(super) use self::spare::{discard, free as free_spare, take as place_for};
+
+/// Nodes' memory that this thread keeps for its next waiters, as each would cost a call of the allocator otherwise.
+#[cfg(not(any(latchwork_loom, latchwork_shuttle)))]
+mod spare {
+    use std::cell::UnsafeCell;
+    use std::mem::{ManuallyDrop, MaybeUninit};
+    use std::ptr::NonNull;
+
+    use super::{Node, Retired};
+    use crate::sync::thread_cell;
+
+    /// 40 KiB.
+    const KEPT: usize = 1024;
+
+    // Never dropped as such: freed when the thread's record is given back.
+    thread_cell!(SPARE: UnsafeCell<ManuallyDrop<Vec<NonNull<Node>>>> = UnsafeCell::new(ManuallyDrop::new(Vec::new())));
+
+    #[inline]
+    fn with<R>(f: impl FnOnce(&mut Vec<NonNull<Node>>) -> R) -> R {
+        // SAFETY: this thread's, and nothing in here calls back.
+        SPARE.with(|spare| f(unsafe { &mut *spare.get() }))
+    }
+
+    /// Puts a node where nobody else knows it.
+    #[inline]
+    pub(in super::super) fn take(node: Node) -> NonNull<Node> {
+        let Some(place) = with(Vec::pop) else { return allocate(node) };
+        // SAFETY: memory for a node, and ours.
+        unsafe { place.write(node) };
+        place
+    }
+
+    pub(super) fn free_node(node: Box<Node>) {
+        drop(node);
+    }
+
+    #[cold]
+    fn allocate(node: Node) -> NonNull<Node> {
+        super::presence::register();
+        NonNull::from(Box::leak(Box::new(node)))
+    }
+
+    /// # Safety
+    ///
+    /// The nodes came from [`take`], and nobody reaches them any more.
+    pub(super) unsafe fn put(nodes: &mut Vec<Retired>) {
+        // A thread without a record is not asked for what it keeps when it ends.
+        let kept = if super::presence::is_registered() { KEPT } else { 0 };
+        with(|spare| {
+            for retired in nodes.drain(..) {
+                match retired {
+                    Retired::Memory(memory) if spare.len() < kept => spare.push(memory),
+                    // SAFETY: the caller's promise.
+                    retired => unsafe { retired.free() },
+                }
+            }
+        });
+    }
+
+    /// # Safety
+    ///
+    /// The node came from [`take`], and was not published.
+    #[cold]
+    pub(in super::super) unsafe fn discard(node: NonNull<Node>) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(node.as_ptr()) });
+    }
+
+    /// Frees what this thread keeps.
+    pub(in super::super) fn free() {
+        for place in with(std::mem::take) {
+            let memory = place.cast::<MaybeUninit<Node>>();
+            // SAFETY: it came from a box of a node, without one in it now.
+            drop(unsafe { Box::from_raw(memory.as_ptr()) });
+        }
+    }
+}
+
+/// In a model, freed nodes are buried and not used again, so that whoever still comes to one meets a dead canary.
+#[cfg(any(latchwork_loom, latchwork_shuttle))]
+mod spare {
+    use std::ptr::NonNull;
+
+    use super::{Node, Retired};
+
+    pub(in super::super) fn take(node: Node) -> NonNull<Node> {
+        super::presence::register();
+        NonNull::from(Box::leak(Box::new(node)))
+    }
+
+    /// # Safety
+    ///
+    /// That of the real one.
+    pub(super) unsafe fn put(nodes: &mut Vec<Retired>) {
+        for retired in nodes.drain(..) {
+            // SAFETY: the caller's promise.
+            unsafe { retired.free() };
+        }
+    }
+
+    pub(super) fn free_node(node: Box<Node>) {
+        crate::sync::bury(node, Node::canary);
+    }
+
+    /// # Safety
+    ///
+    /// That of the real one.
+    pub(in super::super) unsafe fn discard(node: NonNull<Node>) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(node.as_ptr()) });
+    }
+
+    pub(in super::super) fn free() {}
+}

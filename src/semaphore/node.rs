@@ -1,0 +1,564 @@
+//! A waiter's node: what it needs, its waker, and where it stands in the queue.
+//!
+//! ```text
+//!                    ┌──► Granted ──► Granted, left          by anybody, when the credit covers it; the owner leaves
+//! Waiting ◄──► Updating                                      the owner changes its waker
+//!                    └──► Void    ──► Void, left             cancelled by the owner, or closed by anybody
+//! ```
+//!
+//! Both `Waiting` and `Updating` lead to either end. A node is *final* from then on: what it has consumed never changes again.
+//!
+//! # The waker's slot
+//!
+//! The slot is a plain cell with one owner at a time [W]: the waiter before the node is published, in `Updating`, and after it ended the
+//! wait itself or the wait ended in `Updating`; whoever moves the node out of `Waiting`, from then on. So a waker is taken at most once,
+//! and the waiter needs no lock to change it.
+
+use std::ptr::{self, NonNull};
+use std::task::Waker;
+
+use crate::fault::fault;
+use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::{Canary, UnsafeCell};
+
+use super::engine::UNIT;
+
+/// One waiter's node, in the queue from the CAS that publishes it until [`Memory`](super::memory::Memory) takes it out.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Node {
+    /// A [`Word`].
+    state: AtomicU64,
+    /// A [`Link`].
+    link: AtomicU64,
+    /// The node that was published after this one; null until its publisher or a helper has said so.
+    next: AtomicPtr<Self>,
+    waker: UnsafeCell<Option<Waker>>,
+    canary: Canary,
+}
+
+// SAFETY: `waker` is the only part that is not `Sync` by itself; [W] names one owner at a time, and each change of owner goes through a
+// Release/Acquire pair on `state`. `Waker` is `Send`.
+unsafe impl Sync for Node {}
+// SAFETY: as above.
+unsafe impl Send for Node {}
+
+/// A node's place among the others: behind which one it was published, until all before it are final; then what those have consumed.
+///
+/// The two share a word, since the predecessor is needed only until the queue's walkers have come here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link(u64);
+
+impl Link {
+    /// Offsets are in multiples of [`UNIT`], so this bit tells the two apart.
+    const BEHIND: u64 = 1;
+
+    pub(super) fn behind(node: NonNull<Node>) -> Self {
+        Self(node.as_ptr().expose_provenance() as u64 | Self::BEHIND)
+    }
+
+    pub(super) const fn offset(consumed: u64) -> Self {
+        Self(consumed)
+    }
+
+    /// What all nodes before have consumed; they are final then.
+    #[inline]
+    pub(super) fn as_offset(self) -> Option<u64> {
+        (self.0 & Self::BEHIND == 0).then_some(self.0)
+    }
+
+    pub(super) fn predecessor(self) -> Option<*mut Node> {
+        (self.0 & Self::BEHIND != 0)
+            .then(|| ptr::with_exposed_provenance_mut((self.0 & !Self::BEHIND) as usize))
+    }
+}
+
+/// A node's state: its kind in three bits, and what it consumes above them. A node that a deficit was added to keeps both in a
+/// [`Deficit`] instead, and the word is that one's address, kind and [`Word::DEFICIT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Kind {
+    Waiting = 0,
+    /// The owner is at the waker's slot.
+    Updating = 1,
+    // From here on, final.
+    Granted = 2,
+    /// Cancelled or closed. Consumes nothing but a deficit.
+    Void = 3,
+    // From here on, nobody owns the node any more.
+    LeftGranted = 4,
+    LeftVoid = 5,
+    /// Taken out of the queue; what it has consumed is still right for a thread that stands here.
+    Unlinked = 6,
+}
+
+impl Kind {
+    const BITS: u32 = 3;
+    const MASK: u64 = (1 << Self::BITS) - 1;
+
+    const fn of(bits: u64) -> Self {
+        match bits & Self::MASK {
+            0 => Self::Waiting,
+            1 => Self::Updating,
+            2 => Self::Granted,
+            3 => Self::Void,
+            4 => Self::LeftGranted,
+            5 => Self::LeftVoid,
+            _ => Self::Unlinked,
+        }
+    }
+}
+
+impl Word {
+    const DEFICIT: u64 = 7;
+    /// Beside a deficit's address: [`Kind::Unlinked`], with the kind before it kept.
+    const UNLINKED: u64 = 1 << (2 * Kind::BITS);
+
+    const fn new(kind: Kind, permits: u64) -> Self {
+        Self(permits << Kind::BITS | kind as u64)
+    }
+
+    #[inline]
+    const fn has_deficit(self) -> bool {
+        self.0 & Kind::MASK == Self::DEFICIT
+    }
+
+    #[inline]
+    pub(super) const fn kind(self) -> Kind {
+        match self.has_deficit() {
+            false => Kind::of(self.0),
+            true if self.0 & Self::UNLINKED != 0 => Kind::Unlinked,
+            true => Kind::of(self.0 >> Kind::BITS),
+        }
+    }
+
+    /// The same need and deficit in another kind. A waiter's need is no consumption once it is void, and stays with it only where a
+    /// deficit keeps the word.
+    #[inline]
+    const fn with_kind(self, kind: Kind) -> Self {
+        if self.has_deficit() {
+            match kind {
+                Kind::Unlinked => Self(self.0 | Self::UNLINKED),
+                _ => Self(self.0 & !(Kind::MASK << Kind::BITS) | (kind as u64) << Kind::BITS),
+            }
+        } else if matches!(kind, Kind::Void | Kind::LeftVoid) {
+            Self::new(kind, 0)
+        } else {
+            Self(self.0 & !Kind::MASK | kind as u64)
+        }
+    }
+
+    #[inline]
+    pub(super) const fn is_final(self) -> bool {
+        if self.has_deficit() {
+            return self.0 >> Kind::BITS & Kind::MASK >= Kind::Granted as u64;
+        }
+        self.0 & Kind::MASK >= Kind::Granted as u64
+    }
+
+    #[inline]
+    const fn is_waiting(self) -> bool {
+        let bits = if self.has_deficit() { self.0 >> Kind::BITS } else { self.0 };
+        bits & Kind::MASK == Kind::Waiting as u64
+    }
+
+    #[inline]
+    const fn is_left(self) -> bool {
+        let bits = if self.has_deficit() { self.0 >> Kind::BITS } else { self.0 };
+        bits & Kind::MASK >= Kind::LeftGranted as u64
+    }
+
+    #[inline]
+    const fn is_unlinked(self) -> bool {
+        if self.has_deficit() {
+            self.0 & Self::UNLINKED != 0
+        } else {
+            self.0 & Kind::MASK == Kind::Unlinked as u64
+        }
+    }
+}
+
+/// Permits that were taken out of existence while this node's waiter was first in the queue, and there were none free to take: they are
+/// consumed before the waiter is served, and also if it is not.
+///
+/// Never changed once it is published. A larger one refers to the one it replaces, which may still be read: until that is freed, or with
+/// the node.
+#[derive(Debug)]
+// Aligned so that the address has room for two times three bits, and one.
+#[repr(align(128))]
+pub(super) struct Deficit {
+    need: u64,
+    permits: u64,
+    replaced: AtomicPtr<Deficit>,
+}
+
+impl Node {
+    /// What a waiter for `need` permits publishes.
+    pub(super) fn waiting(need: u64, waker: Waker, link: Link) -> Self {
+        Self::new(Word::new(Kind::Waiting, need), Some(waker), link)
+    }
+
+    /// A node without a waiter, final from the start: it consumes `permits`. Its publisher owns it until it has done the second step.
+    pub(super) fn consumed(permits: u64, link: Link) -> Self {
+        Self::new(Word::new(Kind::Granted, permits), None, link)
+    }
+
+    fn new(word: Word, waker: Option<Waker>, link: Link) -> Self {
+        Self {
+            state: AtomicU64::new(word.0),
+            link: AtomicU64::new(link.0),
+            next: AtomicPtr::new(ptr::null_mut()),
+            waker: UnsafeCell::new(waker),
+            canary: Canary::new(),
+        }
+    }
+
+    /// Another link and need, before the node is published.
+    pub(super) fn relink(&mut self, link: Link) {
+        self.link = AtomicU64::new(link.0);
+    }
+
+    #[cfg(any(latchwork_loom, latchwork_shuttle))]
+    pub(super) fn canary(&self) -> &Canary {
+        &self.canary
+    }
+
+    // === The queue ===
+
+    #[inline]
+    pub(super) fn link(&self) -> Link {
+        self.canary.assert_alive();
+        // Ordering: Acquire, for a predecessor's content [N]. An offset is a number that every helper would compute alike.
+        Link(self.link.load(Ordering::Acquire))
+    }
+
+    /// All nodes before this one are final, and have consumed so much. The same number, if somebody knew it already.
+    #[inline]
+    pub(super) fn come_to(&self, consumed: u64) -> u64 {
+        match self.link().as_offset() {
+            Some(offset) => offset,
+            None => {
+                self.set_offset(consumed);
+                consumed
+            }
+        }
+    }
+
+    #[inline]
+    fn set_offset(&self, consumed: u64) {
+        if cfg!(latchwork_loom) {
+            // loom lets the sweeper's compare-and-swap read what was there before a plain store of another thread, and takes its own for the
+            // later one then. Not so one of two read-modify-writes.
+            let mut seen = self.link();
+            // Ordering: as below. Relaxed on failure: tried again.
+            while let Err(now) = self.link.compare_exchange(
+                seen.0,
+                Link::offset(consumed).0,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                seen = Link(now);
+            }
+            return;
+        }
+        // Ordering: Release: a walker that starts here has seen all before it final, as we have, and need not look at those [D]. A plain
+        // store, as all who come here store the same.
+        self.link.store(Link::offset(consumed).0, Ordering::Release);
+    }
+
+    /// By the sweeper: replaces the predecessor `gone` by the one before it, unless there is an offset.
+    pub(super) fn replace_predecessor(&self, gone: NonNull<Self>, before: NonNull<Self>) {
+        let (from, to) = (Link::behind(gone).0, Link::behind(before).0);
+        // Ordering: Release, for the content of `before` [N]. Relaxed on failure: there is an offset then, which is as good.
+        let _ = self.link.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// The node that was published next, if that is known here.
+    #[inline]
+    pub(super) fn next(&self) -> Option<NonNull<Self>> {
+        self.canary.assert_alive();
+        // Ordering: Acquire, for that node's content [N].
+        NonNull::new(self.next.load(Ordering::Acquire))
+    }
+
+    /// By the publisher of `next`, whose predecessor this is; or by the sweeper, which has taken out all between the two.
+    #[inline]
+    pub(super) fn set_next(&self, next: NonNull<Self>) {
+        self.canary.assert_alive();
+        // Ordering: Release, for that node's content [N]. A plain store. By the publisher: a helper can only have stored the same before,
+        // and the sweeper changes it when the next node has been left, which its publisher does after this. By the sweeper: there is one,
+        // and nobody else changes what is not null.
+        self.next.store(next.as_ptr(), Ordering::Release);
+    }
+
+    /// By a helper, for a publisher that is slow.
+    #[cold]
+    pub(super) fn complete_next(&self, next: NonNull<Self>) {
+        self.canary.assert_alive();
+        if fault!(LinkNotCompleted) {
+            return;
+        }
+        let null = ptr::null_mut();
+        // Ordering: Release, for that node's content [N]. Not a store: by the time that we come here, `next` may have been taken out of the
+        // queue, and this one points past it. Relaxed on failure: nothing is read.
+        let _ = self.next.compare_exchange(null, next.as_ptr(), Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// By the sweeper, which takes the node, left by its owner, out of the queue. Whether it has a deficit.
+    #[inline]
+    pub(super) fn mark_unlinked(&self) -> bool {
+        // Ordering: Relaxed, a word that was left is changed by the sweeper only; and a Release would not keep anybody from reading the old
+        // one. Who must see the mark sees it by the read-modify-writes that divide the epochs [R].
+        let word = Word(self.state.load(Ordering::Relaxed));
+        self.state.store(word.with_kind(Kind::Unlinked).0, Ordering::Relaxed);
+        word.has_deficit()
+    }
+
+    pub(super) fn is_unlinked(&self) -> bool {
+        self.canary.assert_alive();
+        // Ordering: Relaxed, see `mark_unlinked`.
+        Word(self.state.load(Ordering::Relaxed)).is_unlinked()
+    }
+
+    // === The owner ===
+
+    /// How the wait ended; `None` while it lasts, in which case `waker` will be woken.
+    #[inline]
+    pub(super) fn poll(&self, waker: &Waker) -> Option<Kind> {
+        self.canary.assert_alive();
+        // Ordering: Acquire receives what the releasers did [G].
+        let mut word = Word(self.state.load(Ordering::Acquire));
+        while word.is_waiting() {
+            let updating = word.with_kind(Kind::Updating);
+            // Ordering: Acquire on failure, for the end of the wait that it may have met [G]. On success nothing is read: the slot is as
+            // the owner left it.
+            match self.state.compare_exchange(word.0, updating.0, Ordering::Relaxed, Ordering::Acquire) {
+                Ok(_) => return self.update(waker),
+                Err(now) => word = Word(now),
+            }
+        }
+        Some(word.kind())
+    }
+
+    /// Puts `waker` into the slot and goes back to `Waiting`, unless the wait has ended meanwhile. The node is `Updating`.
+    #[cold]
+    fn update(&self, waker: &Waker) -> Option<Kind> {
+        /// Cloning a waker is foreign code. If it panics, the old one stays, and is as good as it was.
+        struct BackToWaiting<'a>(&'a Node);
+
+        impl Drop for BackToWaiting<'_> {
+            fn drop(&mut self) {
+                self.0.publish_waker();
+            }
+        }
+
+        let in_case_of_a_panic = BackToWaiting(self);
+        let replaced = self.waker.with_mut(|slot| {
+            // SAFETY: the node is `Updating` and we are its owner, so the slot is ours [W].
+            let slot = unsafe { &mut *slot };
+            match slot {
+                Some(current) if current.will_wake(waker) => None,
+                _ => slot.replace(waker.clone()),
+            }
+        });
+        std::mem::forget(in_case_of_a_panic);
+        let ended = self.publish_waker();
+        // Foreign code, which may come back into this semaphore, or panic: when all is as it should be.
+        drop(replaced);
+        ended
+    }
+
+    /// From `Updating` back to `Waiting`, unless the wait has ended meanwhile.
+    fn publish_waker(&self) -> Option<Kind> {
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut word = Word(self.state.load(Ordering::Relaxed));
+        while word.kind() == Kind::Updating {
+            let waiting = word.with_kind(Kind::Waiting);
+            if fault!(PublishWithoutLook) {
+                // Ordering: as below; the fault is that this is not a CAS.
+                self.state.store(waiting.0, Ordering::Release);
+                return None;
+            }
+            // Ordering: Release publishes the waker to whoever ends the wait [W]. Relaxed on failure: what ended the wait is read below.
+            match self.state.compare_exchange(word.0, waiting.0, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return None,
+                Err(now) => word = Word(now),
+            }
+        }
+        // Ordering: Acquire receives what the releasers did [G].
+        let word = Word(self.state.load(Ordering::Acquire));
+        // The wait ended while the slot was ours, so nobody else comes for the waker.
+        if !fault!(WakerOutlivesWait) {
+            drop(self.take_waker());
+        }
+        Some(word.kind())
+    }
+
+    /// Gives up the wait. `Ok` has the waker, which must not live as long as the node (behind it is a whole task), to be dropped when all
+    /// else is done. `Err` says that the wait had ended.
+    #[inline]
+    pub(super) fn cancel(&self) -> Result<Option<Waker>, Kind> {
+        self.canary.assert_alive();
+        // Ordering: Acquire receives what the releasers did before they ended the wait, for it is passed on [G].
+        let mut word = Word(self.state.load(Ordering::Acquire));
+        while word.is_waiting() {
+            let void = if fault!(DeficitDiesWithWaiter) {
+                Word::new(Kind::Void, 0)
+            } else {
+                word.with_kind(Kind::Void)
+            };
+            // Ordering: SeqCst, before the look at the credit that follows [S]. Acquire on failure as above.
+            match self.state.compare_exchange(word.0, void.0, Ordering::SeqCst, Ordering::Acquire) {
+                Ok(_) => return Ok(self.take_waker()),
+                Err(now) => word = Word(now),
+            }
+        }
+        Err(word.kind())
+    }
+
+    /// The owner's last step here, when the wait has ended.
+    #[inline]
+    pub(super) fn leave(&self) {
+        // Ordering: Relaxed, a final word does not change but by its owner.
+        let word = Word(self.state.load(Ordering::Relaxed));
+        let left = if word.kind() == Kind::Granted { Kind::LeftGranted } else { Kind::LeftVoid };
+        // Ordering: Release puts all that was done with the node before its memory is used again; pairs with the Acquire in
+        // `is_left` [R]. A plain store, for nobody else moves a final node.
+        self.state.store(word.with_kind(left).0, Ordering::Release);
+    }
+
+    fn take_waker(&self) -> Option<Waker> {
+        // SAFETY: the slot is the caller's [W].
+        self.waker.with_mut(|slot| unsafe { (*slot).take() })
+    }
+
+    // === Anybody ===
+
+    #[inline]
+    pub(super) fn load(&self) -> Word {
+        self.canary.assert_alive();
+        // Ordering: SeqCst: after a release's credit, this sees a cancel that did not see the credit [S]. Includes the Acquire that passes
+        // on what was done before an earlier grant [D].
+        Word(self.state.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn is_left(&self) -> bool {
+        self.canary.assert_alive();
+        // Ordering: Acquire, see `leave` [R].
+        Word(self.state.load(Ordering::Acquire)).is_left()
+    }
+
+    /// Null if there is none.
+    fn deficit_of(word: Word) -> *mut Deficit {
+        match word.has_deficit() {
+            true => ptr::with_exposed_provenance_mut((word.0 & !(align_of::<Deficit>() as u64 - 1)) as usize),
+            false => ptr::null_mut(),
+        }
+    }
+
+    fn deficit(&self, word: Word) -> Option<&Deficit> {
+        // SAFETY: the word of this node names a deficit that was published with it, and that goes when the node does.
+        unsafe { Self::deficit_of(word).as_ref() }
+    }
+
+    /// What the waiter needs, and the deficit that is consumed before it is served; in units.
+    #[inline]
+    pub(super) fn wants(&self, word: Word) -> (u64, u64) {
+        match self.deficit(word) {
+            None => ((word.0 >> Kind::BITS) * UNIT, 0),
+            Some(deficit) => (deficit.need * UNIT, deficit.permits.wrapping_mul(UNIT)),
+        }
+    }
+
+    /// What the node, which is final, has consumed; in units.
+    #[inline]
+    pub(super) fn has_consumed(&self, word: Word) -> u64 {
+        match self.deficit(word) {
+            None => (word.0 >> Kind::BITS) * UNIT,
+            Some(deficit) => match Kind::of(word.0 >> Kind::BITS) {
+                Kind::Void | Kind::LeftVoid => deficit.permits.wrapping_mul(UNIT),
+                _ => deficit.permits.wrapping_add(deficit.need).wrapping_mul(UNIT),
+            },
+        }
+    }
+
+    /// Ends the wait from `word`, which is not final, as `kind`. The new word, and the waker if the waiter sleeps.
+    #[inline]
+    pub(super) fn end(&self, word: Word, kind: Kind) -> Result<(Word, Option<Waker>), Word> {
+        let ended = word.with_kind(kind);
+        // Ordering: Release hands on what was done before the release [G], and Acquire receives the waker [W]; on failure, too, since
+        // what it met may be final, and is walked over then.
+        match self.state.compare_exchange(word.0, ended.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) if word.is_waiting() && !fault!(GrantedNotWoken) => Ok((ended, self.take_waker())),
+            // In `Updating` the owner is at the slot, awake, and finds the new state when it is done.
+            Ok(_) => Ok((ended, None)),
+            Err(now) => Err(Word(now)),
+        }
+    }
+
+    /// Adds to the deficit of a waiting node. False if `word` is not the node's any more. `retire` takes the replaced one, if it can.
+    #[cold]
+    pub(super) fn add_deficit(
+        &self,
+        word: Word,
+        permits: u64,
+        retire: impl FnOnce(&AtomicPtr<Deficit>),
+    ) -> bool {
+        let (need, deficit) = match self.deficit(word) {
+            None => (word.0 >> Kind::BITS, 0),
+            Some(before) => (before.need, before.permits),
+        };
+        // Round the end, as all that is consumed: what is free says how far, and fits.
+        let permits = deficit.wrapping_add(permits);
+        let deficit = Box::new(Deficit { need, permits, replaced: AtomicPtr::new(Self::deficit_of(word)) });
+        let deficit = Box::into_raw(deficit);
+        let kind = (word.kind() as u64) << Kind::BITS;
+        let owing = Word(deficit.expose_provenance() as u64 | kind | Word::DEFICIT);
+        // Ordering: Release publishes the deficit. Relaxed on failure: nothing is read. A grant that was decided before this fails, and
+        // is decided anew.
+        match self.state.compare_exchange(word.0, owing.0, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => {
+                // SAFETY: published, and the caller walks.
+                retire(&unsafe { &*deficit }.replaced);
+                true
+            }
+            Err(_) => {
+                // SAFETY: from `Box::into_raw`, and not published.
+                drop(unsafe { Box::from_raw(deficit) });
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    #[inline]
+    fn drop(&mut self) {
+        // Ordering: Relaxed, nobody else has the node.
+        let word = Word(self.state.load(Ordering::Relaxed));
+        if word.has_deficit() {
+            // SAFETY: it goes with its node.
+            unsafe { Deficit::free(Self::deficit_of(word)) };
+        }
+    }
+}
+
+impl Deficit {
+    /// Frees it, and those that it has replaced and that are still there.
+    ///
+    /// # Safety
+    ///
+    /// It comes from [`Node::add_deficit`] or is null, and nobody reads it any more.
+    #[cold]
+    pub(super) unsafe fn free(mut deficit: *mut Self) {
+        while !deficit.is_null() {
+            // SAFETY: from `Box::into_raw`, and the caller's promise.
+            let owned = unsafe { Box::from_raw(deficit) };
+            // Ordering: Relaxed, nobody else has it.
+            deficit = owned.replaced.load(Ordering::Relaxed);
+        }
+    }
+}

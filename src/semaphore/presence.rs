@@ -1,0 +1,181 @@
+//! Which threads walk over nodes that they do not own.
+//!
+//! A walker says so in its thread's record, by a plain store, and then does a read-modify-write on a word of the semaphore, which most
+//! operations do anyway. The sweeper, which has taken nodes out of a queue, does one on the same word before it looks at the records.
+//! One of the two comes first [R]: either the sweeper sees the walker, or the walker sees a queue without those nodes. So a walk costs
+//! two stores, no fence, and no step on memory that threads share.
+//!
+//! This is epoch-based reclamation (Fraser, *Practical lock-freedom*, 2004), with an epoch for each semaphore instead of one for the
+//! process: a thread that is stopped in the middle of a walk holds back that one semaphore's garbage and no other.
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{at_thread_exit, leak, shared_static, thread_cell};
+
+use super::memory::{Memory, free_spare};
+
+/// A thread's record. Never freed, but used again by another thread.
+#[derive(Debug)]
+// Apart from others': each is written all the time by one thread.
+#[repr(align(128))]
+struct Record {
+    /// The address of the [`Memory`] that the thread walks over, with the epoch's last two bits; zero while it walks over none.
+    at: AtomicUsize,
+    taken: AtomicBool,
+    next: AtomicPtr<Record>,
+}
+
+/// What of an epoch fits into a record beside an address.
+const EPOCH_BITS: usize = 0b11;
+const _: () = assert!(align_of::<Memory>() > EPOCH_BITS);
+
+shared_static!(RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut()));
+
+thread_cell!(MINE: Cell<*const Record> = Cell::new(ptr::null()));
+
+fn at(memory: &Memory, epoch: u32) -> usize {
+    ptr::from_ref(memory).addr() | epoch as usize & EPOCH_BITS
+}
+
+/// Gives this thread a record, unless it has one. Allocates, if all are taken; so this is for operations that may.
+#[cold]
+pub(super) fn register() {
+    let give_back = || {
+        let mine = MINE.with(|mine| mine.replace(ptr::null()));
+        // SAFETY: null, or a record, which is never freed.
+        if let Some(mine) = unsafe { mine.as_ref() } {
+            // Ordering: Release, after all walks of this thread.
+            mine.taken.store(false, Ordering::Release);
+        }
+        free_spare();
+    };
+    // In a thread that ends, what is registered now would never be given back.
+    if is_registered() || !at_thread_exit(give_back) {
+        return;
+    }
+    let record = all().find(|record| {
+        // Ordering: Relaxed, here and on failure: only a guess. Acquire, after all walks of the thread that had it.
+        let free = !record.taken.load(Ordering::Relaxed);
+        free && record.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    });
+    let record = record.unwrap_or_else(|| {
+        let new = leak(Box::new(Record {
+            at: AtomicUsize::new(0),
+            taken: AtomicBool::new(true),
+            next: AtomicPtr::new(ptr::null_mut()),
+        }));
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut first = RECORDS.load(Ordering::Relaxed);
+        loop {
+            // Ordering: Relaxed, published by the CAS.
+            new.next.store(first, Ordering::Relaxed);
+            let record = ptr::from_ref(new).cast_mut();
+            // Ordering: Release, for the record's content. Relaxed on failure, as above.
+            match RECORDS.compare_exchange(first, record, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break new,
+                Err(now) => first = now,
+            }
+        }
+    });
+    MINE.with(|mine| mine.set(record));
+}
+
+#[inline]
+pub(super) fn is_registered() -> bool {
+    !MINE.with(Cell::get).is_null()
+}
+
+fn all() -> impl Iterator<Item = &'static Record> {
+    // Ordering: Acquire, for the record's content. A record that is published later belongs to a thread that has not begun to walk.
+    let mut next = RECORDS.load(Ordering::Acquire);
+    std::iter::from_fn(move || {
+        // SAFETY: null, or a record, which is never freed.
+        let record = unsafe { next.as_ref() }?;
+        // Ordering: Acquire, as above; it never changes.
+        next = record.next.load(Ordering::Acquire);
+        Some(record)
+    })
+}
+
+/// A walk over the nodes of one semaphore: what can be reached is not freed before this is dropped.
+///
+/// From its beginning until the walker's next read-modify-write on one of the semaphore's two words, nothing must be reached for.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    memory: &'a Memory,
+    /// `None` for a thread without one. Also what makes this `!Send`.
+    record: *const Record,
+}
+
+impl<'a> Walk<'a> {
+    #[inline]
+    pub(super) fn begin(memory: &'a Memory) -> Self {
+        let record = MINE.with(Cell::get);
+        // SAFETY: null, or a record, which is never freed.
+        match unsafe { record.as_ref() } {
+            Some(record) => {
+                // Ordering: Relaxed, made visible by the read-modify-write that the caller does next [R]. An epoch that is out of date only
+                // keeps the next one from coming.
+                record.at.store(at(memory, memory.epoch()), Ordering::Relaxed);
+            }
+            None => memory.strangers().begin(),
+        }
+        Self { memory, record }
+    }
+}
+
+impl Drop for Walk<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: as in `begin`.
+        match unsafe { self.record.as_ref() } {
+            // Ordering: Release: all that was read on the walk was read before it is seen to have ended [R].
+            Some(record) => record.at.store(0, Ordering::Release),
+            None => self.memory.strangers().end(),
+        }
+    }
+}
+
+/// Walks of threads that have no record: those that have only ever released, and must not allocate; and those that are ending.
+#[derive(Debug)]
+pub(super) struct Strangers(AtomicU32);
+
+impl Strangers {
+    pub(super) const fn of(walks: AtomicU32) -> Self {
+        Self(walks)
+    }
+
+    #[cold]
+    fn begin(&self) {
+        // Ordering: Relaxed, as for a record.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn end(&self) {
+        // Ordering: Release, as for a record.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// How many records there are, if no walk that began before `epoch` goes on; to be asked after a read-modify-write on each word that
+/// walkers do theirs on.
+pub(super) fn none_walks_since_before(memory: &Memory, epoch: u32) -> Option<u32> {
+    // Ordering: Acquire, after all that was read on walks that have ended [R].
+    if memory.strangers().0.load(Ordering::Acquire) != 0 {
+        return None;
+    }
+    let (here, now) = (at(memory, 0), at(memory, epoch));
+    let mut records = 0;
+    for record in all() {
+        records += 1;
+        // Ordering: Acquire, as above.
+        let at = record.at.load(Ordering::Acquire);
+        if at & !EPOCH_BITS == here && at != now {
+            return None;
+        }
+    }
+    Some(records)
+}

@@ -1,0 +1,103 @@
+//! loom's atomics, with each place of the sources that uses one known by name (see [`sites`](super::sites)).
+
+use loom::sync::atomic as checked;
+
+use super::sites::site;
+
+pub(crate) use loom::sync::atomic::Ordering;
+
+macro_rules! methods {
+    ($value:ty) => {
+        #[track_caller]
+        pub(crate) fn load(&self, ordering: Ordering) -> $value {
+            let [ordering] = site("load", [ordering]);
+            self.0.load(ordering)
+        }
+
+        #[track_caller]
+        pub(crate) fn store(&self, value: $value, ordering: Ordering) {
+            let [ordering] = site("store", [ordering]);
+            self.0.store(value, ordering);
+        }
+
+        #[track_caller]
+        pub(crate) fn compare_exchange(
+            &self,
+            from: $value,
+            to: $value,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<$value, $value> {
+            let [success, failure] = site("compare_exchange", [success, failure]);
+            self.0.compare_exchange(from, to, success, failure)
+        }
+
+        /// In a model, it does not fail without a reason.
+        #[track_caller]
+        pub(crate) fn compare_exchange_weak(
+            &self,
+            from: $value,
+            to: $value,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<$value, $value> {
+            self.compare_exchange(from, to, success, failure)
+        }
+    };
+}
+
+macro_rules! atomics {
+    ($($name:ident: $value:ty { $($method:ident($operand:ty),)* })*) => {
+        $(
+            #[derive(Debug)]
+            pub(crate) struct $name(checked::$name);
+
+            #[allow(dead_code, reason = "not every method is used of every type")]
+            impl $name {
+                #[track_caller]
+                pub(crate) fn new(value: $value) -> Self {
+                    Self(checked::$name::new(value))
+                }
+
+                methods!($value);
+
+                $(
+                    #[track_caller]
+                    pub(crate) fn $method(&self, operand: $operand, ordering: Ordering) -> $value {
+                        let [ordering] = site(stringify!($method), [ordering]);
+                        self.0.$method(operand, ordering)
+                    }
+                )*
+            }
+
+            impl Default for $name {
+                #[track_caller]
+                fn default() -> Self {
+                    Self::new(<$value>::default())
+                }
+            }
+        )*
+    };
+}
+
+// Those methods that are used: each more is one that no model runs.
+atomics! {
+    AtomicBool: bool { swap(bool), }
+    AtomicIsize: isize { fetch_sub(isize), }
+    AtomicU32: u32 { fetch_add(u32), fetch_sub(u32), }
+    AtomicU64: u64 { fetch_add(u64), fetch_or(u64), }
+    AtomicUsize: usize { fetch_add(usize), fetch_sub(usize), }
+}
+
+#[derive(Debug)]
+pub(crate) struct AtomicPtr<T>(checked::AtomicPtr<T>);
+
+#[allow(dead_code, reason = "as above")]
+impl<T> AtomicPtr<T> {
+    #[track_caller]
+    pub(crate) fn new(value: *mut T) -> Self {
+        Self(checked::AtomicPtr::new(value))
+    }
+
+    methods!(*mut T);
+}

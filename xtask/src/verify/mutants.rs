@@ -1,0 +1,172 @@
+//! `cargo xtask verify mutants`: each ordering of the semaphore one step weaker, and whether a loom model fails then.
+//!
+//! One build serves all: `src/sync/loom` weakens the ordering at one place that the environment names. A mutant that no model kills, and a
+//! place that no model runs, must be in `loom-tests/survivors.txt` with a reason.
+
+mod models;
+mod sites;
+mod survivors;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use self::models::{Model, Models};
+use self::sites::{Executed, Site};
+use self::survivors::Survivors;
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+/// Models run at a time.
+const AT_A_TIME: usize = 2;
+
+/// Bounds of preemptions. The second one is for what survives the first, and for models that are short under that.
+const BOUNDS: [&str; 2] = ["2", "3"];
+const SHORT: Duration = Duration::from_millis(400);
+
+/// One ordering, weakened.
+#[derive(Debug)]
+struct Mutant {
+    site: Site,
+    part: &'static str,
+    from: String,
+    to: &'static str,
+}
+
+impl Mutant {
+    /// How it is called in the list of survivors.
+    fn name(&self) -> String {
+        format!("{}: {} {} -> {}", self.site.name, self.part, self.from, self.to)
+    }
+}
+
+/// What came of a mutant.
+enum Verdict {
+    KilledBy(String),
+    /// The orderings are the same to loom.
+    NotSeen,
+    Survived,
+}
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    let models = steps.run("loom models, built", || Models::build(workspace))?;
+    let executed = steps.run("places that they run", || models.record(BOUNDS[0]))?;
+    steps.run("weakened orderings", || weaken(workspace, &models, &executed))
+}
+
+fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result<()> {
+    let mut survivors = Survivors::read(&workspace.root().join("loom-tests/survivors.txt"))?;
+    let sites = sites::in_sources(workspace.root(), "src/semaphore")?;
+    let mut unexplained = Vec::new();
+    let mut queue = VecDeque::new();
+    for site in sites {
+        let Some((orderings, by)) = executed.at(&site.location) else {
+            let name = format!("{}: not run", site.name);
+            if !survivors.explain(&name) {
+                unexplained.push(name);
+            }
+            continue;
+        };
+        let by = models.fastest_first(by);
+        queue.extend(mutants(&site, orderings).map(|mutant| (mutant, by.clone())));
+    }
+    let total = queue.len();
+    let queue = Mutex::new(queue);
+    let verdicts = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_A_TIME)
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    loop {
+                        let Some((mutant, by)) = queue.lock().expect("not poisoned").pop_front() else {
+                            return Ok(());
+                        };
+                        let verdict = judge(models, &mutant, &by)?;
+                        let said = match &verdict {
+                            Verdict::KilledBy(model) => format!("killed by {model}"),
+                            Verdict::NotSeen => "not seen by loom".to_owned(),
+                            Verdict::Survived => format!("survived {} models", by.len()),
+                        };
+                        eprintln!("{} ({}): {said}", mutant.name(), mutant.site.location);
+                        verdicts.lock().expect("not poisoned").push((mutant.name(), verdict));
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
+    })?;
+    let mut killed = 0;
+    for (name, verdict) in verdicts.into_inner().context("a worker has panicked")? {
+        match verdict {
+            Verdict::KilledBy(_) => killed += 1,
+            Verdict::NotSeen | Verdict::Survived if survivors.explain(&name) => {}
+            Verdict::NotSeen | Verdict::Survived => unexplained.push(name),
+        }
+    }
+    eprintln!("{total} mutants, {killed} killed, {} unexplained", unexplained.len());
+    for name in survivors.unused() {
+        eprintln!("in the list of survivors, but none: {name}");
+    }
+    if !unexplained.is_empty() {
+        unexplained.sort();
+        bail!("without a reason in loom-tests/survivors.txt:\n{}", unexplained.join("\n"));
+    }
+    Ok(())
+}
+
+/// Whether a model that runs the place fails.
+fn judge(models: &Models, mutant: &Mutant, by: &[(&Model, Duration)]) -> Result<Verdict> {
+    if mutant.from == "SeqCst"
+        && ["Acquire", "Release", "AcqRel"].contains(&mutant.to)
+        && mutant.is_the_same_to_loom()
+    {
+        return Ok(Verdict::NotSeen);
+    }
+    let weaken = format!("{}:{}={}", mutant.site.location, mutant.part, mutant.to);
+    for bound in BOUNDS {
+        for (model, took) in by {
+            if bound != BOUNDS[0] && *took > SHORT {
+                continue;
+            }
+            if !models.holds(model, bound, &weaken)? {
+                return Ok(Verdict::KilledBy(model.name.clone()));
+            }
+        }
+    }
+    Ok(Verdict::Survived)
+}
+
+impl Mutant {
+    fn is_the_same_to_loom(&self) -> bool {
+        match (self.site.kind(), self.part) {
+            (sites::Kind::Load, _) | (_, "failure") => self.to == "Acquire",
+            (sites::Kind::Store, _) => self.to == "Release",
+            (sites::Kind::ReadModifyWrite, _) => self.to == "AcqRel",
+        }
+    }
+}
+
+/// Each ordering of a place, in all its next weaker forms. What is weaker than `SeqCst` to loom is weakened further at once.
+fn mutants<'a>(site: &'a Site, orderings: &'a [String]) -> impl Iterator<Item = Mutant> + 'a {
+    ["success", "failure"].into_iter().zip(orderings).flat_map(move |(part, from)| {
+        let kind = if part == "failure" { sites::Kind::Load } else { site.kind() };
+        let weaker: &[&str] = match (kind, from.as_str()) {
+            (_, "Relaxed") => &[],
+            (sites::Kind::Load, "SeqCst") => &["Acquire", "Relaxed"],
+            (sites::Kind::Store, "SeqCst") => &["Release", "Relaxed"],
+            (sites::Kind::ReadModifyWrite, "SeqCst") => &["AcqRel", "Acquire", "Release"],
+            (_, "AcqRel") => &["Acquire", "Release"],
+            _ => &["Relaxed"],
+        };
+        weaker.iter().map(move |to| Mutant { site: site.clone(), part, from: from.clone(), to })
+    })
+}
+
+/// A file of this run's own, below cargo's directory.
+fn scratch(workspace: &Workspace, name: &str) -> PathBuf {
+    workspace.target_dir().join("loom").join(name)
+}
