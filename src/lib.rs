@@ -48,6 +48,7 @@ mod counter;
 pub mod fault;
 #[cfg(not(any(latchwork_loom, latchwork_shuttle, latchwork_faults)))]
 mod fault;
+pub mod channel_entry;
 pub mod latch;
 #[cfg(feature = "local")]
 pub mod local;
@@ -69,11 +70,13 @@ pub use crate::latch::{Call, Latch};
 #[cfg(feature = "lock")]
 #[doc(inline)]
 pub use crate::lock::{
-    Backend, Guard, HandedOver, Histogram, HoldKey, Lease, LeaseError, Lock, LockClient, LockError, LockName,
-    LockOptions, LockStats, Lost, Metrics, NameError, Owner, Released, Tried,
+    AcquireOutcome, Backend, Failure, Guard, Histogram, Holder, Lease, LeaseError, LeaseId, LeaseIdError, LeaseKey, Lock,
+    LockClient, LockError, LockName, LockOptions, LockStats, Metrics, NameError, NameHasher, Owner, ReleaseOutcome, ShutdownError,
 };
 #[doc(inline)]
-pub use crate::lock_entry::{Listener, LockEntry, Turn};
+pub use crate::channel_entry::{ChannelEntry, Listener};
+#[doc(inline)]
+pub use crate::lock_entry::{LockEntry, LossReason};
 #[doc(inline)]
 pub use crate::registry::{Registry, RegistryStats, Subscription};
 #[doc(inline)]

@@ -54,40 +54,40 @@
 //! Without a subscriber each costs a load and a branch, without the feature nothing.
 
 mod acquire;
-mod attempt;
+mod alarm;
 mod backend;
-#[cfg(test)]
-mod by_hand;
 mod client;
+mod context;
+mod entry;
 mod error;
-mod finished;
 mod guard;
+mod handle;
+mod head;
 mod histogram;
-mod hold;
-mod holds;
+mod keeper;
 mod lease;
 mod metrics;
 mod name;
 mod name_mapper;
+mod options;
+mod origin;
 mod owner;
-mod release;
+mod releases;
 mod span;
 mod stats;
-mod successors;
-mod supervised;
-mod tenure;
-mod told;
+mod table;
 mod until;
-mod watchdog;
+mod waiter;
 
-pub use self::backend::{Backend, HandedOver, HoldKey, Released, Tried};
-pub use self::client::{Lock, LockClient, LockOptions};
+pub use self::backend::{AcquireOutcome, Backend, Failure, Holder, LeaseKey, ReleaseOutcome};
+pub use self::client::{LockClient, ShutdownError};
 pub use self::error::LockError;
 pub use self::guard::Guard;
+pub use self::handle::Lock;
 pub use self::histogram::Histogram;
-pub use self::hold::Lost;
 pub use self::lease::{Lease, LeaseError};
 pub use self::metrics::Metrics;
-pub use self::name::{LockName, NameError};
-pub use self::owner::Owner;
+pub use self::name::{LockName, NameError, NameHasher};
+pub use self::options::LockOptions;
+pub use self::owner::{LeaseId, LeaseIdError, Owner};
 pub use self::stats::LockStats;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::blocking::{Guard, Lock, LockClient};
 use latchwork::redis::Redis;
-use latchwork::{Backend, Lease, LeaseError, LockError, LockOptions, Lost, NameError, Runtime as _};
+use latchwork::{Backend, Lease, LeaseError, LockError, LockOptions, LossReason, NameError, Runtime as _};
 use latchwork_testkit::RedisServer;
 
 /// Far longer than anything here takes, and far shorter than the lease of half a minute that a lost wake-up would wait for.
@@ -132,14 +132,14 @@ fn lease_of_its_own_ends<B: Backend>(client: LockClient<B>) {
     let lock = client.get_lock(&fresh_name()).unwrap();
     let lease = Duration::from_millis(400);
     let begin = Instant::now();
-    let guard = lock.lock_for(lease).unwrap();
+    let guard = lock.lock_with_lease(lease).unwrap();
     assert!(guard.is_held() && guard.remaining() <= lease);
     assert!(lock.remaining().unwrap().expect("it is held") <= lease);
     // Woken by the end of the lease: nobody says a word.
     let next = lock.lock().unwrap();
     assert!((lease..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
-    assert_eq!(guard.lost(), Lost::Expired);
-    assert_eq!(guard.lost_timeout(SOON), Some(Lost::Expired));
+    assert_eq!(guard.lost(), LossReason::Expired);
+    assert_eq!(guard.lost_timeout(SOON), Some(LossReason::Expired));
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
     let error = guard.unlock().unwrap_err();
@@ -154,8 +154,8 @@ fn holder_learns_that_the_lock_was_forced_free<B: Backend + Clone>(client: LockC
     let (lock, guard, outcome) = held_and_waited_for(&client);
     assert!(lock.force_unlock().unwrap());
     outcome.recv_timeout(SOON).expect("not woken");
-    assert_eq!(guard.lost_timeout(SOON), Some(Lost::Gone));
-    assert_eq!(guard.lost(), Lost::Gone);
+    assert_eq!(guard.lost_timeout(SOON), Some(LossReason::Gone));
+    assert_eq!(guard.lost(), LossReason::Gone);
     eventually("the waiter's unlock", || !lock.is_locked().unwrap());
     assert!(!lock.force_unlock().unwrap());
 }
@@ -198,7 +198,7 @@ fn bad_names_and_leases_are_refused<B: Backend>(client: LockClient<B>) {
     assert_eq!(client.get_lock("").unwrap_err(), NameError::Empty);
     let lock = client.get_lock(&fresh_name()).unwrap();
     for error in
-        [lock.lock_for(Duration::ZERO).unwrap_err(), lock.try_lock_for(SOON, Duration::ZERO).unwrap_err()]
+        [lock.lock_with_lease(Duration::ZERO).unwrap_err(), lock.try_lock_for(SOON, Duration::ZERO).unwrap_err()]
     {
         assert!(matches!(error, LockError::Lease(LeaseError::TooShort)), "{error:?}");
     }

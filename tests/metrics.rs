@@ -49,7 +49,7 @@ async fn everything_is_counted_once<B: Backend>(clients: [LockClient<B>; 2]) {
     let guard = next.await.unwrap();
     eventually(here, "the end of waiting", is_quiet).await;
     let metrics = here.metrics();
-    assert_eq!((metrics.hand_overs_local, metrics.hand_overs_remote), (1, 0));
+    assert_eq!((metrics.hand_offs_local, metrics.hand_offs_remote), (1, 0));
     assert_eq!((metrics.waits.count(), metrics.holds.count()), (2, 1));
 
     let next = waiter(there);
@@ -57,7 +57,7 @@ async fn everything_is_counted_once<B: Backend>(clients: [LockClient<B>; 2]) {
     guard.unlock().await.unwrap();
     let guard = next.await.unwrap();
     let metrics = there.metrics();
-    assert_eq!((metrics.hand_overs_local, metrics.hand_overs_remote), (0, 1));
+    assert_eq!((metrics.hand_offs_local, metrics.hand_offs_remote), (0, 1));
     assert_eq!((metrics.waits.count(), metrics.holds.count()), (1, 0));
 
     assert!(lock.force_unlock().await.unwrap());

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::time::{Duration, Instant};
 
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Lease, Lock, LockClient, LockError, LockOptions, Lost};
+use latchwork::{Lease, Lock, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
@@ -147,7 +147,7 @@ async fn holder_learns_that_the_server_is_gone() {
     let guard = client.get_lock("faults").unwrap().lock().await.unwrap();
     server.kill_9();
     let lost = timeout(SOON, guard.lost()).await.expect("not told");
-    assert!(matches!(lost, Lost::Unreachable | Lost::Expired), "{lost:?}");
+    assert!(matches!(lost, LossReason::Unreachable | LossReason::Expired), "{lost:?}");
     assert!(!guard.is_held());
     let error = guard.unlock().await.unwrap_err();
     assert!(matches!(error, LockError::Backend(_)), "{error:?}");
@@ -161,7 +161,7 @@ async fn holder_learns_that_the_server_forgot() {
     let guard = client.get_lock("faults").unwrap().lock().await.unwrap();
     server.kill_9();
     server.restart();
-    assert_eq!(timeout(SOON, guard.lost()).await.expect("not told"), Lost::Gone);
+    assert_eq!(timeout(SOON, guard.lost()).await.expect("not told"), LossReason::Gone);
     assert!(guard.unlock().await.unwrap_err().is_not_held());
 }
 

@@ -201,7 +201,7 @@ async fn lost_reply_of_renewal_costs_a_retry() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
     let lock = client.get_lock("orders").unwrap();
-    let guard = lock.lock_for(LEASE).await.unwrap();
+    let guard = lock.lock_with_lease(LEASE).await.unwrap();
     let key = HoldKey { name: guard.name().clone(), owner: guard.owner().clone() };
     faulty.eat(1);
     assert_eq!(client.backend().renew(&[key], LEASE * 2).await.unwrap(), [true]);

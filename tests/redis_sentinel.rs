@@ -11,7 +11,7 @@ use std::time::Duration;
 use conformance::{Store, conformance};
 
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Guard, LockClient, LockError, LockOptions, Lost};
+use latchwork::{Guard, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::{ChaosProxy, RedisServer, SentinelSet, Way};
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, cmd};
@@ -272,7 +272,7 @@ async fn lock_that_was_not_replicated_is_lost_and_its_holder_told() {
     let waiter = waiter(&other, &set.servers[0]).await;
     set.servers[0].kill_9();
     let next = soon("the waiter's going on", waiter).await.unwrap().unwrap();
-    assert_eq!(soon("notice of the loss", guard.lost()).await, Lost::Gone);
+    assert_eq!(soon("notice of the loss", guard.lost()).await, LossReason::Gone);
     assert!(!guard.is_held());
     // It is the waiter's by now.
     assert!(guard.unlock().await.unwrap_err().is_not_held());

@@ -95,7 +95,7 @@ async fn release_that_nobody_polls_reaches_who_waits() {
     assert!(poll(kept.as_mut()).is_pending());
     soon("the hand-over", waiter).await.unwrap();
     kept.await.unwrap();
-    assert_eq!(lock.stats().hand_overs, 1);
+    assert_eq!(lock.stats().hand_offs, 1);
 }
 
 /// On one thread nothing is written between the poll and the drop, so that the attempt may be dropped before it is sent.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::blocking::LockClient;
 use latchwork::redis::Redis;
-use latchwork::{Lease, LockOptions, Lost};
+use latchwork::{Lease, LockOptions, LossReason};
 use latchwork_testkit::RedisServer;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
@@ -111,7 +111,7 @@ fn life_of_a_lock_can_be_watched() {
     let guard = forced.lock().unwrap();
     let owner = guard.owner().to_string();
     forced.force_unlock().unwrap();
-    assert_eq!(guard.lost_timeout(SOON), Some(Lost::Gone));
+    assert_eq!(guard.lost_timeout(SOON), Some(LossReason::Gone));
     let lost = record.wait_for("lost", Some("forced"));
     assert_eq!((lost.level, &lost.fields["owner"]), (Level::WARN, &owner));
     assert!(lost.fields["why"].contains("no longer held"), "{lost:?}");

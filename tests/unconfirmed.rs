@@ -142,7 +142,7 @@ async fn whoever_waits_for_the_confirmation_can_be_handed_the_lock_and_looks_for
             runtime.advance(Duration::from_secs(2));
         }
         let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside it").unwrap();
-        assert_eq!(lock.stats().hand_overs, u64::from(hand_overs.min(1)));
+        assert_eq!(lock.stats().hand_offs, u64::from(hand_overs.min(1)));
         guard.unlock().await.unwrap();
     }
 }

@@ -51,6 +51,7 @@ pub(super) enum Sent {
 /// What is to be run.
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
+    #[cfg(feature = "cluster")]
     Command(&'a Cmd),
     Script { script: &'a Script, keys: &'a [&'a str], args: &'a [&'a str] },
 }
@@ -71,6 +72,7 @@ impl<'a> Request<'a> {
     /// As it is sent first.
     fn command(self) -> Cow<'a, Cmd> {
         match self {
+            #[cfg(feature = "cluster")]
             Self::Command(command) => Cow::Borrowed(command),
             Self::Script { script, keys, args } => Cow::Owned(script.evalsha(keys, args)),
         }
@@ -209,11 +211,6 @@ impl Commands {
         let request = Request::Script { script, keys, args };
         let reply = self.run_as(Way::Plain, self.timeouts.response, request).await?;
         reply.map_err(|error| self.failed(request, error))
-    }
-
-    /// Runs a command that only reads; if the connection breaks before the reply, it is sent once more.
-    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        Ok(self.run_or_rerun(Way::Plain, self.timeouts.response, Request::Command(command)).await?.0)
     }
 
     async fn run_or_rerun<T: FromRedisValue>(

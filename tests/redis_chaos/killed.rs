@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::Lost;
+use latchwork::LossReason;
 use latchwork_testkit::Way;
 
 use crate::day::{Day, NAME, eventually, soon};
@@ -64,7 +64,7 @@ async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
     day.server.restart();
     day.proxy.heal();
     // The next renewal, well before the lease ends, meets a server that knows of nothing.
-    assert_eq!(soon("the loss", guard.lost()).await, Lost::Gone);
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::Gone);
     assert!(!guard.is_held());
 
     // The connection that broke may be noticed by this very command.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use latchwork::redis::ShardedMessages;
-use latchwork::{Backend, HoldKey, LockName, LockOptions, Lost};
+use latchwork::{Backend, HoldKey, LockName, LockOptions, LossReason};
 use latchwork_testkit::RedisCluster;
 
 use crate::nodes::{calls, client_with, eventually, keys, name_at, soon};
@@ -41,7 +41,7 @@ async fn silent_node_costs_only_its_own_locks() {
     }
     for (node, guard) in guards {
         if node == 0 {
-            assert_eq!(soon("the loss", guard.lost()).await, Lost::Unreachable);
+            assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
         } else {
             guard.unlock().await.unwrap();
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
-use latchwork::{Lease, Lock, LockClient, LockError, Lost};
+use latchwork::{Lease, Lock, LockClient, LockError, LossReason};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::{nanos, now, seconds};
@@ -136,7 +136,7 @@ impl Shared {
         let wants = async {
             match wait {
                 None if lease == Lease::Watched => lock.lock().await.map(Some),
-                None => lock.lock_for(Duration::from_nanos(nanos_of(lease))).await.map(Some),
+                None => lock.lock_with_lease(Duration::from_nanos(nanos_of(lease))).await.map(Some),
                 Some(wait) => lock.try_lock_for(wait, lease).await,
             }
         };
@@ -272,9 +272,9 @@ fn nanos_of(lease: Lease) -> u64 {
 
 fn reason(lost: Lost) -> Why {
     match lost {
-        Lost::Expired => Why::Expired,
-        Lost::Gone => Why::Gone,
-        Lost::Unreachable => Why::Unreachable,
+        LossReason::Expired => Why::Expired,
+        LossReason::Gone => Why::Gone,
+        LossReason::Unreachable => Why::Unreachable,
         other => panic!("a reason that the journal does not know: {other:?}"),
     }
 }
