@@ -102,11 +102,17 @@ impl<B: Backend> Entry<B> {
                 if context.is_shut_down() {
                     context.releases.tell();
                 }
-                event!(DEBUG, lock = self.name.as_str(), "released");
                 if let ReleaseOutcome::Released { heard: heard @ 1.. } = outcome {
                     self.state.heard_by(heard, self.now());
                 }
-                Ok(matches!(outcome, ReleaseOutcome::Released { .. }))
+                let had_it = matches!(outcome, ReleaseOutcome::Released { .. });
+                if had_it {
+                    event!(DEBUG, lock = self.name.as_str(), "released");
+                } else {
+                    context.recorder.leases_lost.add_one();
+                    event!(WARN, lock = self.name.as_str(), reason = %LossReason::Gone, "lost");
+                }
+                Ok(had_it)
             }
             Err(error) => {
                 self.release_failed(&error);

@@ -99,7 +99,18 @@ async fn renew<B: Backend>(context: &Context<B>, batch: Batch<B>, lease: Option<
     };
     let keys: Vec<LeaseKey> = batch.iter().map(key).collect();
     context.recorder.renewals_sent.add(keys.len());
-    match context.backend.renew(&keys, lease.unwrap_or(Lease::MIN)).await {
+    let failed = || {
+        context.recorder.renewals_failed.add(batch.len());
+        let now = context.backend.runtime().now();
+        for (entry, renewal) in &batch {
+            entry.carry_out(entry.state.renewal_failed(*renewal, now));
+        }
+    };
+    // A backend may panic.
+    let mut unanswered = OnDrop(Some(&failed));
+    let renewed = context.backend.renew(&keys, lease.unwrap_or(Lease::MIN)).await;
+    unanswered.0 = None;
+    match renewed {
         Ok(held) => {
             let now = context.backend.runtime().now();
             for ((entry, renewal), held) in batch.iter().zip(held) {
@@ -114,11 +125,7 @@ async fn renew<B: Backend>(context: &Context<B>, batch: Batch<B>, lease: Option<
         }
         Err(_error) => {
             event!(WARN, leases = keys.len(), error = &_error as &dyn std::error::Error, "renewal failed");
-            context.recorder.renewals_failed.add(keys.len());
-            let now = context.backend.runtime().now();
-            for (entry, renewal) in &batch {
-                entry.carry_out(entry.state.renewal_failed(*renewal, now));
-            }
+            failed();
         }
     }
 }

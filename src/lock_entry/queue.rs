@@ -190,7 +190,7 @@ mod tests {
             assert!(queue.remove(slots[leaves]).is_none());
         }
         assert_eq!(queue.len(), 2);
-        let left: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|slot| queue.request(slot).owner).collect();
+        let left: Vec<_> = std::iter::from_fn(|| queue.pop().map(|slot| queue.request(slot).owner)).collect();
         assert_eq!(left, [1, 3]);
         assert!(queue.is_empty());
     }
