@@ -47,14 +47,7 @@ impl ChannelEntry {
         figures.begun.add_one();
         figures.interest.add_one();
         let latch = Latch::counting(Arc::clone(&figures.answers));
-        Self {
-            channel,
-            hash,
-            interest: AtomicUsize::new(1),
-            readiness: Readiness::new(),
-            latch,
-            figures,
-        }
+        Self { channel, hash, interest: AtomicUsize::new(1), readiness: Readiness::new(), latch, figures }
     }
 
     /// The channel whose messages come here.

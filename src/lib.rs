@@ -43,12 +43,12 @@ mod trace;
 pub mod blocking;
 mod counter;
 // For loom-tests and verify alone.
+pub mod channel_entry;
 #[cfg(any(latchwork_loom, latchwork_shuttle, latchwork_faults))]
 #[doc(hidden)]
 pub mod fault;
 #[cfg(not(any(latchwork_loom, latchwork_shuttle, latchwork_faults)))]
 mod fault;
-pub mod channel_entry;
 pub mod latch;
 #[cfg(feature = "local")]
 pub mod local;
@@ -66,15 +66,16 @@ pub mod transport;
 mod unless;
 
 #[doc(inline)]
+pub use crate::channel_entry::{ChannelEntry, Listener};
+#[doc(inline)]
 pub use crate::latch::{Call, Latch};
 #[cfg(feature = "lock")]
 #[doc(inline)]
 pub use crate::lock::{
-    AcquireOutcome, Backend, Failure, Guard, Histogram, Holder, Lease, LeaseError, LeaseId, LeaseIdError, LeaseKey, Lock,
-    LockClient, LockError, LockName, LockOptions, LockStats, Metrics, NameError, NameHasher, Owner, ReleaseOutcome, ShutdownError,
+    AcquireOutcome, Backend, Failure, Guard, Histogram, Holder, Lease, LeaseError, LeaseId, LeaseIdError,
+    LeaseKey, Lock, LockClient, LockError, LockName, LockOptions, LockStats, Metrics, NameError, NameHasher,
+    Owner, ReleaseOutcome, ShutdownError,
 };
-#[doc(inline)]
-pub use crate::channel_entry::{ChannelEntry, Listener};
 #[doc(inline)]
 pub use crate::lock_entry::{LockEntry, LossReason};
 #[doc(inline)]

@@ -16,11 +16,11 @@ use crate::sync::{Event, Mutex};
 
 pub use self::actions::{Actions, GiveBack};
 pub use self::outcome::{Attempt, Entered, HeadTicket, HoldState, Left, Ticket, Told, Verdict};
+#[cfg(feature = "lock")]
+pub(crate) use self::ownership::BACK_OFF;
 use self::ownership::Ownership;
 pub use self::ownership::{Renewal, Rules};
 pub use self::request::{Extension, Grant, LossReason, Request};
-#[cfg(feature = "lock")]
-pub(crate) use self::ownership::BACK_OFF;
 #[cfg(feature = "lock")]
 pub(crate) use self::wakes::flush;
 

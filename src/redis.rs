@@ -322,7 +322,8 @@ impl Redis {
     async fn free(&self, commands: &Route, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
         let (id, channel) = (id.to_string(), self.channel(name));
         let args = [&*id, keys::UNLOCK_MESSAGE, self.publish, &*channel];
-        let (heard, sent): (i64, Sent) = commands.eval(&self.scripts.release, &[name.as_str()], &args).await?;
+        let (heard, sent): (i64, Sent) =
+            commands.eval(&self.scripts.release, &[name.as_str()], &args).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
                 let ours = usize::from(self.registry.transport().stands(&channel));

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use crate::channel_entry::{ChannelEntry, Figures};
 use crate::fault::fault;
-use crate::channel_entry::{Figures, ChannelEntry};
 use crate::striped::StripedSemaphores;
 use crate::sync::Mutex;
 use crate::transport::{Inbox, SubscribeError, Transport};

@@ -197,9 +197,10 @@ fn forgotten_hold_is_given_back_by_its_owner<B: Backend>(client: LockClient<B>) 
 fn bad_names_and_leases_are_refused<B: Backend>(client: LockClient<B>) {
     assert_eq!(client.get_lock("").unwrap_err(), NameError::Empty);
     let lock = client.get_lock(&fresh_name()).unwrap();
-    for error in
-        [lock.lock_with_lease(Duration::ZERO).unwrap_err(), lock.try_lock_for(SOON, Duration::ZERO).unwrap_err()]
-    {
+    for error in [
+        lock.lock_with_lease(Duration::ZERO).unwrap_err(),
+        lock.try_lock_for(SOON, Duration::ZERO).unwrap_err(),
+    ] {
         assert!(matches!(error, LockError::Lease(LeaseError::TooShort)), "{error:?}");
     }
 }

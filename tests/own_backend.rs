@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use conformance::{Store, conformance};
 use file_locks::FileLocks;
-use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockOptions, LockName};
+use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockName, LockOptions};
 use tempfile::TempDir;
 
 struct InDirectory {

@@ -117,10 +117,14 @@ async fn wait_ends_in_time_though_the_server_does_not_answer() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.get_lock("faults").unwrap();
+    // So that the server knows the scripts, and an attempt needs one command.
+    lock.lock().await.unwrap().unlock().await.unwrap();
     server.pause();
     let wait = Duration::from_millis(300);
     let before = Instant::now();
-    assert!(lock.try_lock_for(wait, Lease::Watched).await.unwrap().is_none());
+    // It is not known whether anybody has it.
+    let error = lock.try_lock_for(wait, Lease::Watched).await.unwrap_err();
+    assert!(matches!(error, LockError::NoAnswer { .. }), "{error:?}");
     assert!((wait..wait * 5).contains(&before.elapsed()), "{:?}", before.elapsed());
     // The command is in the server's buffer and runs now; what it took must be given back.
     server.resume();
@@ -129,8 +133,8 @@ async fn wait_ends_in_time_though_the_server_does_not_answer() {
         loop {
             let taken: i64 = redis::cmd("EXISTS").arg("faults").query_async(&mut raw).await.unwrap();
             let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw).await.unwrap();
-            // Only giving the lock back deletes anything.
-            if taken == 0 && stats.matches("cmdstat_del").count() == 1 {
+            // Only giving the lock back deletes anything, now for the second time.
+            if taken == 0 && stats.contains("cmdstat_del:calls=2,") {
                 return;
             }
         }
@@ -149,8 +153,8 @@ async fn holder_learns_that_the_server_is_gone() {
     let lost = timeout(SOON, guard.lost()).await.expect("not told");
     assert!(matches!(lost, LossReason::Unreachable | LossReason::Expired), "{lost:?}");
     assert!(!guard.is_held());
-    let error = guard.unlock().await.unwrap_err();
-    assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
+    // There is nothing to be released.
+    assert!(guard.unlock().await.unwrap_err().is_lost());
 }
 
 #[tokio::test]
@@ -206,10 +210,9 @@ async fn user_who_may_not_subscribe_is_told() {
     // Not being allowed to publish must not free the lock without a word to those who wait.
     let free = client.get_lock("free").unwrap();
     let guard = free.lock().await.unwrap();
-    let owner = guard.owner().clone();
     let error = guard.unlock().await.unwrap_err();
     assert_eq!(cause(&error).kind(), ErrorKind::Refused, "{error:?}");
-    assert!(free.is_held_by(&owner).await.unwrap());
+    assert!(free.is_locked().await.unwrap());
 }
 
 #[tokio::test]

@@ -254,8 +254,6 @@ async fn outcome_is_unknown_if_the_retry_finds_nobody() {
     lock.lock().await.unwrap().unlock().await.unwrap();
 }
 
-
-
 #[tokio::test]
 async fn tokens_rise_when_a_reply_was_lost() {
     let faulty = Faulty::start().await;

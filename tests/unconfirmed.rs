@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{
-    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockClient, LockName, LockOptions, Message, Registry,
-    ReleaseOutcome, Transport,
+    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockClient, LockName, LockOptions, Message,
+    Registry, ReleaseOutcome, Transport,
 };
 
 const WATCHDOG: Duration = Duration::from_millis(300);

@@ -34,8 +34,8 @@ use std::time::{Duration, SystemTime};
 
 use latchwork::local::ThreadRuntime;
 use latchwork::{
-    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockName, Message, Registry, ReleaseOutcome, Runtime,
-    Transport,
+    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockName, Message, Registry, ReleaseOutcome,
+    Runtime, Transport,
 };
 
 /// Locks kept in a directory.
@@ -265,15 +265,16 @@ impl Backend for FileLocks {
     }
 
     async fn force_release(&self, name: &LockName) -> io::Result<bool> {
-        self.files.step(&self.channel(name), |_, state| (State { lease: None, ..state }, state.lease.is_some()))
+        self.files
+            .step(&self.channel(name), |_, state| (State { lease: None, ..state }, state.lease.is_some()))
     }
 
     async fn holder(&self, name: &LockName) -> io::Result<Option<Holder>> {
         self.files.step(&self.channel(name), |now, state| {
-            let holder = state.lease.as_ref().map(|lease| Holder {
-                id: lease.id.replace('_', ":").parse().ok(),
-                left: lease.until - now,
-            });
+            let holder = state
+                .lease
+                .as_ref()
+                .map(|lease| Holder { id: lease.id.replace('_', ":").parse().ok(), left: lease.until - now });
             (state, holder)
         })
     }

@@ -111,7 +111,9 @@ impl<B: Backend> Acquisition<'_, B> {
         let (entered, actions) = entry.state.enter(&request, self.may_wait(), now);
         entry.carry_out(actions);
         Ok(match entered {
-            Entered::Reentered(grant, extension) => Step::Granted(self.guard(&request, grant, now), extension),
+            Entered::Reentered(grant, extension) => {
+                Step::Granted(self.guard(&request, grant, now), extension)
+            }
             Entered::Head(head) => Step::Next(Stage::Competing(request, head)),
             Entered::Queued(ticket) => Step::Next(Stage::Queued(request, ticket)),
             Entered::Busy => Step::Held,

@@ -183,8 +183,5 @@ pub trait Backend: Send + Sync + 'static {
     fn force_release(&self, name: &LockName) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
     /// Who has the lock; `None` if it is free.
-    fn holder(
-        &self,
-        name: &LockName,
-    ) -> impl Future<Output = Result<Option<Holder>, Self::Error>> + Send;
+    fn holder(&self, name: &LockName) -> impl Future<Output = Result<Option<Holder>, Self::Error>> + Send;
 }

@@ -10,9 +10,9 @@ use crate::runtime::Runtime;
 
 use super::backend::Backend;
 use super::context::Context;
+use super::entry::Entry;
 #[cfg(doc)]
 use super::error::LockError;
-use super::entry::Entry;
 use super::handle::Lock;
 use super::keeper;
 use super::lease::LeaseError;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::lock_entry::{Actions, Extension, GiveBack, Grant, LockEntry, LossReason};
 use crate::runtime::Runtime;
+use crate::sync::Mutex;
 
 use super::backend::{AcquireOutcome, Backend, LeaseKey, ReleaseOutcome};
 use super::context::Context;
@@ -29,6 +30,8 @@ pub(super) struct Entry<B: Backend> {
     pub(super) channel: String,
     pub(super) state: LockEntry,
     pub(super) counters: Counters,
+    /// Releases that callers wait for, and since when: a caller may stop polling, and may not.
+    awaited: Mutex<Vec<(GiveBack, Instant)>>,
 }
 
 impl<B: Backend> Entry<B> {
@@ -40,6 +43,7 @@ impl<B: Backend> Entry<B> {
             channel: context.backend.channel(name),
             state: LockEntry::new(context.rules),
             counters: Counters::default(),
+            awaited: Mutex::default(),
         }
     }
 
@@ -85,16 +89,22 @@ impl<B: Backend> Entry<B> {
         let (context, id) = (&self.context, self.context.lease_id(give_back.number));
         let mut repeat = OnDrop(Some(|| self.release_in_background(give_back, false)));
         let mut release = pin!(context.backend.release(&self.name, &id));
-        let mut appointed = false;
+        let (mut appointed, mut was_pending) = (false, false);
         let outcome = std::future::poll_fn(|task| {
             let polled = release.as_mut().poll(task);
             // On its way. Whoever waits by now is not to depend on the caller's polling.
             if !std::mem::replace(&mut appointed, true) {
-                self.carry_out(self.state.returned(0, self.now()));
+                let now = self.now();
+                self.carry_out(self.state.returned(0, now));
+                if polled.is_pending() {
+                    was_pending = true;
+                    self.await_release(give_back, now);
+                }
             }
             polled
         })
         .await;
+        let repeated = was_pending && !self.release_answered(give_back);
         match outcome {
             Ok(outcome) => {
                 repeat.0 = None;
@@ -105,7 +115,8 @@ impl<B: Backend> Entry<B> {
                 if let ReleaseOutcome::Released { heard: heard @ 1.. } = outcome {
                     self.state.heard_by(heard, self.now());
                 }
-                let had_it = matches!(outcome, ReleaseOutcome::Released { .. });
+                // What was repeated meanwhile may have freed it.
+                let had_it = repeated || matches!(outcome, ReleaseOutcome::Released { .. });
                 if had_it {
                     event!(DEBUG, lock = self.name.as_str(), "released");
                 } else {
@@ -118,6 +129,48 @@ impl<B: Backend> Entry<B> {
                 self.release_failed(&error);
                 Err(context.failed(error))
             }
+        }
+    }
+
+    /// A caller waits for this release, and may leave it unpolled.
+    fn await_release(&self, give_back: GiveBack, now: Instant) {
+        self.awaited.lock().push((give_back, now));
+        if let Some(at) = now.checked_add(self.context.rules.unpolled_limit) {
+            self.context.alarm.ring(at);
+        }
+    }
+
+    /// False if the release was repeated in the background, since it took too long.
+    fn release_answered(&self, give_back: GiveBack) -> bool {
+        let mut awaited = self.awaited.lock();
+        match awaited.iter().position(|(other, _)| other.number == give_back.number) {
+            Some(at) => {
+                awaited.swap_remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Repeats releases in the background that were begun by callers, and not answered for too long.
+    pub(super) fn repeat_releases(self: &Arc<Self>, now: Instant) {
+        let limit = self.context.rules.unpolled_limit;
+        loop {
+            let late = {
+                let mut awaited = self.awaited.lock();
+                let Some(at) =
+                    awaited.iter().position(|(_, since)| now.saturating_duration_since(*since) >= limit)
+                else {
+                    // The others come later.
+                    if let Some(next) = awaited.iter().filter_map(|(_, since)| since.checked_add(limit)).min()
+                    {
+                        self.context.alarm.ring(next);
+                    }
+                    return;
+                };
+                awaited.swap_remove(at).0
+            };
+            self.release_in_background(late, false);
         }
     }
 
@@ -182,7 +235,10 @@ impl<B: Backend> Entry<B> {
         self.carry_out(actions);
         if !in_hand {
             // It was given back meanwhile, and the command may have begun it anew.
-            self.release_in_background(GiveBack { number, until: sent.checked_add(lease), appoints: false }, true);
+            self.release_in_background(
+                GiveBack { number, until: sent.checked_add(lease), appoints: false },
+                true,
+            );
             return lost(LossReason::Expired);
         }
         Ok(token)
@@ -302,5 +358,6 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
 
 /// What one poll of `future` comes to, with nobody to be woken for it: it is to be polled again.
 pub(super) async fn first_poll<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    std::future::poll_fn(|_| Poll::Ready(future.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())))).await
+    std::future::poll_fn(|_| Poll::Ready(future.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))))
+        .await
 }

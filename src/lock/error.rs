@@ -82,10 +82,7 @@ impl LockError {
 
     /// Whether the store, or this crate, refused: it will do so again until a configuration, a right or an argument is changed.
     pub fn is_refused(&self) -> bool {
-        matches!(
-            self,
-            Self::Lease(_) | Self::Subscribe(_) | Self::Backend { failure: Failure::Refused, .. }
-        )
+        matches!(self, Self::Lease(_) | Self::Subscribe(_) | Self::Backend { failure: Failure::Refused, .. })
     }
 
     /// Whether the store could not be reached: nothing was done, and trying again may help.

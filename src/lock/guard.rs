@@ -73,7 +73,8 @@ impl<B: Backend> Guard<B> {
     /// it, time passes. That another process has [forced](crate::Lock::force_unlock) the lock free is known within a second if others of
     /// this client wait for it, otherwise when the lease is renewed; [`ensure_held`](Self::ensure_held) asks.
     pub fn is_held(&self) -> bool {
-        self.entry.context.check_origin().is_ok() && self.entry.state.state_of(&self.grant, self.entry.now()).is_ok()
+        self.entry.context.check_origin().is_ok()
+            && self.entry.state.state_of(&self.grant, self.entry.now()).is_ok()
     }
 
     /// How long the lease lasts if nobody renews it, as far as this process knows; zero if the hold is lost, [`Duration::MAX`] if it never

@@ -292,7 +292,9 @@ impl<B: Backend> Lock<B> {
     /// [`LockError::Backend`] if the command fails.
     pub async fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
         self.entry.context.check_origin()?;
-        let Some(number) = self.entry.state.lease_number().filter(|_| self.knows(owner)) else { return Ok(0) };
+        let Some(number) = self.entry.state.lease_number().filter(|_| self.knows(owner)) else {
+            return Ok(0);
+        };
         let held = self.holder().await?.and_then(|holder| holder.id);
         let now = self.entry.now();
         if held != Some(self.entry.context.lease_id(number)) {

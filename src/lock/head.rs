@@ -118,11 +118,7 @@ impl<'a, B: Backend> Head<'a, B> {
         }
     }
 
-    async fn wait(
-        mut self,
-        left: Option<Duration>,
-        give_up: Option<Instant>,
-    ) -> Result<Competed, LockError> {
+    async fn wait(mut self, left: Option<Duration>, give_up: Option<Instant>) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
             let subscription = entry.context.backend.registry().subscribe(&entry.channel);
@@ -147,7 +143,8 @@ impl<'a, B: Backend> Head<'a, B> {
         let (entry, context) = (self.entry, &self.entry.context);
         let runtime = context.backend.runtime();
         let in_time = |competed: Competed| give_up.is_some_and(|at| at <= runtime.now()).then_some(competed);
-        let over = |left: Option<Duration>| if left.is_some() { Competed::Held } else { Competed::Unanswered };
+        let over =
+            |left: Option<Duration>| if left.is_some() { Competed::Held } else { Competed::Unanswered };
         event!(DEBUG, lock = entry.name.as_str(), ?left, "waiting");
         // Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that
         // takes too long.

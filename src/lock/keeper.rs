@@ -76,6 +76,7 @@ fn look<B: Backend>(context: &Arc<Context<B>>, table: &Arc<Table<Entry<B>>>, now
     for entry in table.all() {
         let (renewal, actions) = entry.state.tick(now);
         entry.carry_out(actions);
+        entry.repeat_releases(now);
         if let Some(renewal) = renewal {
             let group = context.backend.renewal_group(&entry.name);
             batches.entry((group, renewal.lease)).or_default().push((entry, renewal));

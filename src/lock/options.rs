@@ -74,7 +74,10 @@ impl LockOptions {
     /// It becomes a part of the id under which the store keeps each lease.
     #[must_use]
     pub fn label(mut self, label: &str) -> Self {
-        let end = label.floor_char_boundary(Self::MAX_LABEL_BYTES);
+        let mut end = label.len().min(Self::MAX_LABEL_BYTES);
+        while !label.is_char_boundary(end) {
+            end -= 1;
+        }
         self.label = Some(Arc::from(&label[..end]));
         self
     }

@@ -30,6 +30,8 @@
 //! 7. Tokens rise, and come from the block of the lease in hand.
 
 mod head;
+#[cfg(test)]
+mod model;
 mod upkeep;
 
 use std::time::{Duration, Instant};
@@ -37,8 +39,8 @@ use std::time::{Duration, Instant};
 use crate::fault::fault;
 
 use super::actions::{Actions, GiveBack};
-use super::queue::{Place, Queue, Slot};
 use super::outcome::{Entered, HeadTicket, HoldState, Left, Ticket, Told};
+use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
 use self::head::Head;
@@ -164,10 +166,10 @@ impl Hold {
         if limit.is_some_and(|limit| limit <= now) {
             return Some(LossReason::HeldTooLong);
         }
-        lease.is_over(now).then(|| match lease.unanswered {
-            true => LossReason::Unreachable,
-            false => LossReason::Expired,
-        })
+        if !lease.is_over(now) {
+            return None;
+        }
+        Some(if lease.unanswered { LossReason::Unreachable } else { LossReason::Expired })
     }
 }
 
@@ -216,9 +218,10 @@ impl Ownership {
     }
 
     fn steps_behind_others(&mut self, now: Instant) -> u32 {
-        let left = self.others_first_until.take().map_or(0, |until| {
-            until.saturating_duration_since(now).as_nanos().div_ceil(BACK_OFF.as_nanos())
-        });
+        let left = self
+            .others_first_until
+            .take()
+            .map_or(0, |until| until.saturating_duration_since(now).as_nanos().div_ceil(BACK_OFF.as_nanos()));
         left.min(u128::from(MAX_STEPS)) as u32
     }
 
@@ -270,7 +273,7 @@ impl Ownership {
             Place::Appointed(serial) => match &mut self.phase {
                 Phase::Competing(head) if head.serial == serial => {
                     Told::Head(HeadTicket { serial, steps: head.claimed() })
-                },
+                }
                 _ => Told::Superseded,
             },
             Place::Superseded => Told::Superseded,
@@ -440,7 +443,8 @@ impl Ownership {
     fn hold(&mut self, request: &Request, mut lease: Lease, now: Instant) -> Grant {
         self.last_serial += 1;
         let token = request.fenced.then(|| {
-            let token = if fault!(TokenBlockKept) { lease.tokens.0.min(self.last_token + 1) } else { lease.tokens.0 };
+            let token =
+                if fault!(TokenBlockKept) { lease.tokens.0.min(self.last_token + 1) } else { lease.tokens.0 };
             lease.tokens.0 += 1;
             self.last_token = token;
             token
@@ -509,7 +513,8 @@ impl Ownership {
 
     /// Longer than the tenure is not worth waiting, so that a short one does not cost the rate.
     fn steps_for(&self, heard: usize) -> u32 {
-        let most = (self.rules.tenure.as_nanos() / (4 * BACK_OFF.as_nanos())).min(u128::from(MAX_STEPS)) as u32;
+        let most =
+            (self.rules.tenure.as_nanos() / (4 * BACK_OFF.as_nanos())).min(u128::from(MAX_STEPS)) as u32;
         u32::try_from(heard).unwrap_or(u32::MAX).min(most)
     }
 
@@ -535,7 +540,13 @@ impl Ownership {
     }
 
     /// The lease with this number is gone, if it is the one in hand.
-    pub(super) fn lose(&mut self, number: u64, reason: LossReason, now: Instant, actions: &mut Actions) -> bool {
+    pub(super) fn lose(
+        &mut self,
+        number: u64,
+        reason: LossReason,
+        now: Instant,
+        actions: &mut Actions,
+    ) -> bool {
         let is_ours = matches!(&self.phase, Phase::Held(_, lease) if lease.number == number);
         if is_ours {
             self.revoke(reason, now, actions);
@@ -645,5 +656,15 @@ impl Ownership {
     /// Whether all of the hold's guards are forgotten.
     pub(super) fn is_forgotten(&self) -> bool {
         matches!(&self.phase, Phase::Held(hold, _) if hold.guards == 0 && hold.unclaimed == 0)
+    }
+
+    /// Whether the lease with this number is in hand, or goes on with the queue head.
+    #[cfg(test)]
+    fn knows_lease(&self, number: u64) -> bool {
+        match &self.phase {
+            Phase::Held(_, lease) => lease.number == number,
+            Phase::Competing(head) => head.knows_lease(number),
+            Phase::Free | Phase::Returning => false,
+        }
     }
 }

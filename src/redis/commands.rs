@@ -53,7 +53,11 @@ pub(super) enum Sent {
 pub(super) enum Request<'a> {
     #[cfg(feature = "cluster")]
     Command(&'a Cmd),
-    Script { script: &'a Script, keys: &'a [&'a str], args: &'a [&'a str] },
+    Script {
+        script: &'a Script,
+        keys: &'a [&'a str],
+        args: &'a [&'a str],
+    },
 }
 
 impl<'a> Request<'a> {

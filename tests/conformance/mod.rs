@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::{
-    AcquireOutcome, Backend, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient, LockError, LockName,
-    LockOptions, LossReason, NameError, ReleaseOutcome,
+    AcquireOutcome, Backend, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient, LockError,
+    LockName, LockOptions, LossReason, NameError, ReleaseOutcome,
 };
 use tokio::time::timeout;
 

@@ -44,7 +44,8 @@ async fn lost_reply_of_a_return_lets_the_next_one_go_on() {
         let day = Day::begin();
         let options = LockOptions::default().tenure(Duration::ZERO);
         let redis = Redis::builder().response_timeout(Duration::from_millis(300));
-        let client = LockClient::with_options(redis.connect(&day.proxy.url()).await.unwrap(), &options).unwrap();
+        let client =
+            LockClient::with_options(redis.connect(&day.proxy.url()).await.unwrap(), &options).unwrap();
         let (guard, waits) = one_behind_another(&client).await;
         day.proxy.lose_reply(EVAL, afterwards);
         soon("the release", guard.unlock()).await.unwrap();

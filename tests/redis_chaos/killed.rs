@@ -55,8 +55,7 @@ async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
     let mut day = Day::begin();
     let client = day.client_with(Duration::from_secs(6)).await;
     let other = day.client().await;
-    let lock = client.get_lock(NAME).unwrap();
-    let guard = lock.lock().await.unwrap();
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     day.commands().silence(Way::ToServer);
     // The renewal.
     day.proxy.wait_until_held_back("EVALSHA");
@@ -71,7 +70,7 @@ async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
     let _ = other.get_lock(NAME).unwrap().is_locked().await;
     let theirs = soon("the lock", other.get_lock(NAME).unwrap().lock()).await.unwrap();
     assert!(guard.unlock().await.unwrap_err().is_not_held());
-    assert!(lock.is_held_by(theirs.owner()).await.unwrap(), "somebody else's lock was freed");
+    theirs.ensure_held().await.expect("somebody else's lock was freed");
     theirs.unlock().await.unwrap();
     day.end(&[&client, &other]).await;
 }

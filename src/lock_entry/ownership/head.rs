@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::fault::fault;
 
 use super::super::actions::{Actions, GiveBack};
-use super::super::queue::{Place, Slot};
 use super::super::outcome::{Attempt, Verdict};
+use super::super::queue::{Place, Slot};
 use super::super::request::Request;
 use super::{Lease, Ownership, Phase};
 
@@ -60,12 +60,15 @@ impl Head {
         self.woken
     }
 
+    #[cfg(test)]
+    pub(super) fn knows_lease(&self, number: u64) -> bool {
+        self.number == Some(number)
+    }
+
     /// What may be at the store.
     fn to_roll_back(&self) -> Option<GiveBack> {
         match (self.at_store, &self.inherited) {
-            (Some(until), _) => {
-                self.number.map(|number| GiveBack { number, until, appoints: false })
-            }
+            (Some(until), _) => self.number.map(|number| GiveBack { number, until, appoints: false }),
             (None, Some(_)) if fault!(LeaseDiesWithLastWaiter) => None,
             (None, Some(lease)) => {
                 Some(GiveBack { number: lease.number, until: lease.deadline, appoints: false })

@@ -123,7 +123,12 @@ impl Ownership {
     }
 
     /// It is not known what became of a renewal. The next one goes out soon.
-    pub(in crate::lock_entry) fn renewal_failed(&mut self, renewal: Renewal, now: Instant, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn renewal_failed(
+        &mut self,
+        renewal: Renewal,
+        now: Instant,
+        actions: &mut Actions,
+    ) {
         self.end_if_over(now, actions);
         let soon = (self.rules.renewed_lease / 30).max(Duration::from_millis(1));
         if let Phase::Held(_, lease) = &mut self.phase

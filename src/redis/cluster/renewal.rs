@@ -26,7 +26,11 @@ impl Cluster {
         lease: Duration,
     ) -> Result<Vec<bool>, Error> {
         // A reply that is lost leaves time to ask once more, over another connection.
-        let terms = Terms { deadline: self.runtime.now() + (lease / 3).max(SHORTEST_RENEWAL), again: true, patient: false };
+        let terms = Terms {
+            deadline: self.runtime.now() + (lease / 3).max(SHORTEST_RENEWAL),
+            again: true,
+            patient: false,
+        };
         let lease = &*millis(lease);
         let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, key) in leases.iter().enumerate() {

@@ -198,7 +198,7 @@ impl Shared {
     async fn give_back(&self, held: Held, lock: &Lock<Twinned>, rng: &mut Rng) {
         match rng.u8(..100) {
             0 => {
-                let (id, owner) = (held.id, held.guard.owner().clone());
+                let (id, owner) = (held.id, *held.guard.owner());
                 self.let_go(held, By::Forget).await;
                 if rng.bool() {
                     sleep(millis(rng, 0, 20)).await;
@@ -270,7 +270,7 @@ fn nanos_of(lease: Lease) -> u64 {
     }
 }
 
-fn reason(lost: Lost) -> Why {
+fn reason(lost: LossReason) -> Why {
     match lost {
         LossReason::Expired => Why::Expired,
         LossReason::Gone => Why::Gone,
