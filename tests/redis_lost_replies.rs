@@ -15,7 +15,6 @@ use latchwork_testkit::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -27,8 +26,6 @@ struct Faulty {
     url: String,
     /// So many more replies to scripts are eaten, and their connections cut.
     to_eat: Arc<AtomicUsize>,
-    /// While true, replies to scripts are kept back.
-    stall: watch::Sender<bool>,
     /// While true, nobody gets a new connection.
     refuse: Arc<AtomicBool>,
 }
@@ -39,23 +36,22 @@ impl Faulty {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let to_eat = Arc::new(AtomicUsize::new(0));
-        let stall = watch::Sender::new(false);
         let refuse = Arc::new(AtomicBool::new(false));
         let refused = Arc::clone(&refuse);
-        let (port, eat, stalled) = (server.port(), Arc::clone(&to_eat), stall.subscribe());
+        let (port, eat) = (server.port(), Arc::clone(&to_eat));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if refused.load(Ordering::SeqCst) {
                     continue;
                 }
-                let (eat, stalled) = (Arc::clone(&eat), stalled.clone());
+                let eat = Arc::clone(&eat);
                 tokio::spawn(async move {
                     let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                    let _ = forward(client, server, &eat, stalled).await;
+                    let _ = forward(client, server, &eat).await;
                 });
             }
         });
-        Self { server, url, to_eat, stall, refuse }
+        Self { server, url, to_eat, refuse }
     }
 
     async fn client(&self) -> LockClient<Redis> {
@@ -87,16 +83,10 @@ impl Faulty {
 
 /// Carries bytes both ways, until a reply to a script is eaten: then both ends are cut. A server that does not know the script
 /// has not run it, and may say so.
-async fn forward(
-    mut client: TcpStream,
-    mut server: TcpStream,
-    to_eat: &AtomicUsize,
-    mut stalled: watch::Receiver<bool>,
-) -> std::io::Result<()> {
+async fn forward(mut client: TcpStream, mut server: TcpStream, to_eat: &AtomicUsize) -> std::io::Result<()> {
     let (mut sent, mut replied) = ([0; 16 * 1024], [0; 16 * 1024]);
     let mut script = false;
     loop {
-        let kept_back = script && *stalled.borrow_and_update() && to_eat.load(Ordering::SeqCst) == 0;
         tokio::select! {
             n = client.read(&mut sent) => {
                 let n = n?;
@@ -104,8 +94,7 @@ async fn forward(
                 server.write_all(&sent[..n]).await?;
                 if n == 0 { return Ok(()) }
             }
-            Ok(()) = stalled.changed() => {}
-            n = server.read(&mut replied), if !kept_back => {
+            n = server.read(&mut replied) => {
                 let n = n?;
                 let ran = script && n > 0 && !replied.starts_with(b"-NOSCRIPT");
                 let one_less = |left: usize| left.checked_sub(1);

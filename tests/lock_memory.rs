@@ -1,0 +1,89 @@
+//! What a lock in memory allocates, by an allocator that counts. One test to a process: the count is for all threads.
+
+mod heap;
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use heap::{allocations, in_use};
+use latchwork::local::Local;
+use latchwork::{Lock, LockClient};
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match poll(pin!(future)) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn main() {
+    uncontended_pair_allocates_nothing();
+    hand_off_allocates_nothing();
+    reentry_allocates_nothing();
+    names_that_nobody_uses_keep_nothing();
+}
+
+fn orders(client: &LockClient<Local>) -> Lock<Local> {
+    client.get_lock("orders").unwrap()
+}
+
+fn uncontended_pair_allocates_nothing() {
+    let lock = orders(&LockClient::local());
+    let pair = || ready(ready(lock.lock()).unwrap().unlock()).unwrap();
+    pair();
+    let before = allocations();
+    for _ in 0..100 {
+        pair();
+    }
+    assert_eq!(allocations(), before);
+}
+
+fn hand_off_allocates_nothing() {
+    let lock = orders(&LockClient::local());
+    let hand_off = || {
+        let guard = ready(lock.lock()).unwrap();
+        let mut waits = pin!(lock.lock());
+        assert!(poll(waits.as_mut()).is_pending());
+        ready(guard.unlock()).unwrap();
+        let Poll::Ready(guard) = poll(waits) else { panic!("it was handed off") };
+        ready(guard.unwrap().unlock()).unwrap();
+    };
+    hand_off();
+    let before = allocations();
+    for _ in 0..100 {
+        hand_off();
+    }
+    assert_eq!(allocations(), before);
+    assert_eq!(lock.stats().hand_offs, 101);
+}
+
+fn reentry_allocates_nothing() {
+    let client = LockClient::local();
+    let lock = orders(&client).owned_by(&client.owner());
+    let outer = ready(lock.lock()).unwrap();
+    let before = allocations();
+    for _ in 0..100 {
+        ready(ready(lock.lock()).unwrap().unlock()).unwrap();
+    }
+    assert_eq!(allocations(), before);
+    ready(outer.unlock()).unwrap();
+}
+
+fn names_that_nobody_uses_keep_nothing() {
+    const NAMES: usize = 10_000;
+    let client = LockClient::local();
+    let round = || {
+        for number in 0..NAMES {
+            let lock = client.get_lock(&format!("name:{number}")).unwrap();
+            ready(ready(lock.lock()).unwrap().unlock()).unwrap();
+        }
+    };
+    round();
+    let before = in_use();
+    round();
+    assert!(in_use() - before < 4096, "{} bytes are kept", in_use() - before);
+}
