@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::redis::Redis;
-use latchwork::{Guard, LockClient, LockOptions, Transport};
+use latchwork::{Guard, LockClient, Transport};
 use latchwork_testkit::{ChaosProxy, RedisServer};
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;

@@ -155,3 +155,35 @@ fn end_of_the_runtime_is_an_error_and_not_a_panic() {
         assert!(soon("a release", guard.unlock()).await.is_err());
     });
 }
+
+/// A waiter asleep, one in the queue, a guard, and threads: whoever is polled elsewhere is told.
+#[test]
+fn end_of_the_runtime_ends_every_wait() {
+    let server = RedisServer::start();
+    let connections = tokio::runtime::Runtime::new().unwrap();
+    let (client, other) =
+        connections.block_on(async { (client(&server.url()).await, client(&server.url()).await) });
+    let theirs = connections.block_on(other.get_lock("held").unwrap().lock()).unwrap();
+    let lock = client.get_lock("held").unwrap();
+    let waits: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = latchwork::blocking::Lock::from_async(lock.clone());
+            std::thread::spawn(move || lock.lock().map(drop))
+        })
+        .collect();
+    let begun = std::time::Instant::now();
+    while lock.waiters() < 2 || client.registry().is_empty() {
+        assert!(begun.elapsed() < SOON, "they do not wait");
+        std::thread::yield_now();
+    }
+    drop(connections);
+    for wait in waits {
+        let error = wait.join().expect("a panic").unwrap_err();
+        assert!(error.is_shut_down() || error.is_unreachable() || error.is_indeterminate(), "{error:?}");
+    }
+    // Nobody keeps the lease, and no timer fires: what blocks returns at once.
+    let blocking = latchwork::blocking::Guard::from_async(theirs);
+    assert!(blocking.lost_timeout(Duration::from_millis(10)).is_some());
+    assert!(begun.elapsed() < SOON * 2, "{:?}", begun.elapsed());
+    assert!(blocking.unlock().is_err());
+}

@@ -34,7 +34,7 @@ enum Stage {
     /// Nowhere yet, or anywhere no more.
     Entering,
     Queued(Request, Ticket),
-    Competing(Request, HeadTicket),
+    Competing(Request, HeadTicket, Instant),
 }
 
 /// How a stage ends.
@@ -58,22 +58,25 @@ impl<B: Backend> Acquisition<'_, B> {
         let begun = self.entry.now();
         // A wait that ends further away than the clock can say has no end.
         let give_up = self.wait.and_then(|wait| begun.checked_add(wait));
-        let mut stage = Stage::Entering;
-        let outcome = loop {
-            let step = match stage {
-                Stage::Entering => self.enter(begun)?,
-                Stage::Queued(request, ticket) => self.wait_queued(request, ticket, give_up).await?,
-                Stage::Competing(request, head) => self.compete(request, head, give_up).await?,
-            };
-            match step {
-                Step::Next(next) => stage = next,
-                Step::Granted(guard, None) => break Some(guard),
-                Step::Granted(guard, Some(extension)) => break Some(guard.extended_by(extension).await?),
-                Step::Held => break None,
-                Step::Unanswered => {
-                    let wait = self.wait.unwrap_or_default();
-                    return Err(LockError::NoAnswer { name: self.entry.name.clone(), wait });
-                }
+        let step = match self.enter(begun)? {
+            Step::Next(Stage::Queued(request, ticket)) => self.wait_queued(request, ticket, give_up).await?,
+            Step::Next(Stage::Competing(request, head, now)) => {
+                self.compete(request, head, now, give_up).await?
+            }
+            step => step,
+        };
+        // Most are done by then. The others take no room in the futures of these.
+        let step = match step {
+            Step::Next(stage) => Box::pin(self.go_on(stage, give_up)).await?,
+            step => step,
+        };
+        let outcome = match step {
+            Step::Granted(guard, None) => Some(guard),
+            Step::Granted(guard, Some(extension)) => Some(Box::pin(guard.extended_by(extension)).await?),
+            Step::Held | Step::Next(_) => None,
+            Step::Unanswered => {
+                let wait = self.wait.unwrap_or_default();
+                return Err(LockError::NoAnswer { name: self.entry.name.clone(), wait });
             }
         };
         match outcome {
@@ -85,6 +88,21 @@ impl<B: Backend> Acquisition<'_, B> {
             None => {
                 context.recorder.given_up.add_one();
                 Ok(None)
+            }
+        }
+    }
+
+    /// The stages after the first one, until it has the lock or the time is over.
+    async fn go_on(&self, mut stage: Stage, give_up: Option<Instant>) -> Result<Step<B>, LockError> {
+        loop {
+            let step = match stage {
+                Stage::Entering => self.enter(self.entry.now())?,
+                Stage::Queued(request, ticket) => self.wait_queued(request, ticket, give_up).await?,
+                Stage::Competing(request, head, now) => self.compete(request, head, now, give_up).await?,
+            };
+            match step {
+                Step::Next(next) => stage = next,
+                step => return Ok(step),
             }
         }
     }
@@ -114,7 +132,7 @@ impl<B: Backend> Acquisition<'_, B> {
             Entered::Reentered(grant, extension) => {
                 Step::Granted(self.guard(&request, grant, now), extension)
             }
-            Entered::Head(head) => Step::Next(Stage::Competing(request, head)),
+            Entered::Head(head) => Step::Next(Stage::Competing(request, head, now)),
             Entered::Queued(ticket) => Step::Next(Stage::Queued(request, ticket)),
             Entered::Busy => Step::Held,
             Entered::Closed => return Err(entry.context.closed()),
@@ -132,14 +150,19 @@ impl<B: Backend> Acquisition<'_, B> {
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
             entry.carry_out(entry.state.verify_soon(entry.now()));
         }
-        let Some(told) = until(entry.context.backend.runtime(), give_up, waiter).await else {
+        let told = match give_up {
+            None => Some(waiter.await),
+            // A timer takes room, and seldom is there one.
+            Some(_) => Box::pin(until(entry.context.backend.runtime(), give_up, waiter)).await,
+        };
+        let Some(told) = told else {
             return Ok(if entry.state.is_known_held() { Step::Held } else { Step::Unanswered });
         };
         Ok(match told {
             Told::Granted(grant, extension) => {
                 Step::Granted(self.guard(&request, grant, entry.now()), extension)
             }
-            Told::Head(head) => Step::Next(Stage::Competing(request, head)),
+            Told::Head(head) => Step::Next(Stage::Competing(request, head, entry.now())),
             Told::Superseded => Step::Next(Stage::Entering),
             Told::Closed => return Err(entry.context.closed()),
         })
@@ -149,13 +172,14 @@ impl<B: Backend> Acquisition<'_, B> {
         &self,
         request: Request,
         head: HeadTicket,
+        now: Instant,
         give_up: Option<Instant>,
     ) -> Result<Step<B>, LockError> {
         // With no time to wait at all, the one question takes the round trip that it takes.
         let give_up = give_up.filter(|_| self.may_wait());
-        let competed = Head::new(self.entry, head, request).compete(self.may_wait(), give_up).await?;
+        let competed = Head::new(self.entry, head, request).compete(now, self.may_wait(), give_up).await?;
         Ok(match competed {
-            Competed::Granted(grant) => Step::Granted(self.guard(&request, grant, self.entry.now()), None),
+            Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at), None),
             Competed::Superseded => {
                 self.entry.context.check()?;
                 Step::Next(Stage::Entering)

@@ -37,8 +37,9 @@ impl Alarm {
 
     /// The keeper is to look at `at`, or earlier. Cheap if it does so anyway.
     pub(super) fn ring(&self, at: Instant) {
-        let nanos = at.saturating_duration_since(self.base).as_nanos();
-        let nanos = u64::try_from(nanos).unwrap_or(NEVER - 1);
+        let since = at.saturating_duration_since(self.base);
+        let nanos = since.as_secs().saturating_mul(1_000_000_000).saturating_add(since.subsec_nanos().into());
+        let nanos = nanos.min(NEVER - 1);
         // Ordering: Relaxed. The caller has changed an entry under its mutex before. A keeper that has looked at the entry before that
         // has set this to NEVER before it took that mutex, so it is not missed here.
         if nanos < self.next.load(Ordering::Relaxed) {

@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::alarm::Alarm;
 use super::backend::{Backend, Failure};
 use super::error::LockError;
-use super::metrics::Recorder;
+use super::metrics::{Metrics, Recorder};
 use super::origin::Origin;
 use super::owner::{LeaseId, Owner};
 use super::releases::Releases;
@@ -57,6 +57,11 @@ impl<B: Backend> Context<B> {
         &self.id
     }
 
+    pub(super) fn metrics(&self) -> Metrics {
+        let registry = self.backend.registry().stats();
+        self.recorder.snapshot(&registry, self.releases.len(), self.backend.reconnects())
+    }
+
     /// A number that was never used, of an owner or a lease.
     pub(super) fn number(&self) -> u64 {
         // Ordering: Relaxed, only the number's being used once matters.
@@ -87,6 +92,9 @@ impl<B: Backend> Context<B> {
         if self.is_shut_down() {
             return Err(LockError::ShutDown);
         }
+        if self.backend.runtime().has_ended() {
+            return Err(LockError::RuntimeEnded);
+        }
         Ok(())
     }
 
@@ -102,10 +110,8 @@ impl<B: Backend> Context<B> {
 
     /// Why an entry is closed.
     pub(super) fn closed(&self) -> LockError {
-        match self.check() {
-            Err(why) => why,
-            Ok(()) => LockError::RuntimeEnded,
-        }
+        // Entries are closed by a shutdown, and by the end of the keeper with its runtime.
+        self.check().err().unwrap_or(LockError::RuntimeEnded)
     }
 
     pub(super) fn failed(&self, error: B::Error) -> LockError {

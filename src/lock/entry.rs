@@ -85,7 +85,11 @@ impl<B: Backend> Entry<B> {
     // === Releasing ===
 
     /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in the background.
-    pub(super) async fn release(self: &Arc<Self>, give_back: GiveBack) -> Result<bool, LockError> {
+    pub(super) async fn release(
+        self: &Arc<Self>,
+        give_back: GiveBack,
+        now: Instant,
+    ) -> Result<bool, LockError> {
         let (context, id) = (&self.context, self.context.lease_id(give_back.number));
         let mut repeat = OnDrop(Some(|| self.release_in_background(give_back, false)));
         let mut release = pin!(context.backend.release(&self.name, &id));
@@ -94,7 +98,6 @@ impl<B: Backend> Entry<B> {
             let polled = release.as_mut().poll(task);
             // On its way. Whoever waits by now is not to depend on the caller's polling.
             if !std::mem::replace(&mut appointed, true) {
-                let now = self.now();
                 self.carry_out(self.state.returned(0, now));
                 if polled.is_pending() {
                     was_pending = true;

@@ -87,7 +87,7 @@ impl<B: Backend> Guard<B> {
         }
     }
 
-    /// Waits until the hold is lost, and says why.
+    /// Waits until the hold is lost, and says why. If the backend's runtime has ended, it is as good as lost: nobody renews it.
     ///
     /// # Cancel safety
     ///
@@ -98,6 +98,8 @@ impl<B: Backend> Guard<B> {
             // After we listen, so that a loss that comes now is either seen here or told.
             match self.entry.state.state_of(&self.grant, self.entry.now()) {
                 Err(reason) => return reason,
+                // Nobody renews it any more, and no timer tells its end.
+                Ok(_) if self.entry.context.backend.runtime().has_ended() => return LossReason::Unreachable,
                 // A renewal moves the end while we sleep: then this wakes too early, and looks again.
                 Ok(hold) => _ = until(self.entry.context.backend.runtime(), hold.ends, some_loss).await,
             }
@@ -215,7 +217,7 @@ impl<B: Backend> Guard<B> {
             },
             Left::Lost(reason) => Err(self.lost_for(reason)),
             Left::NotHeld => Err(self.lost_for(LossReason::GivenBack)),
-            Left::Return(give_back) => match self.entry.release(give_back).await? {
+            Left::Return(give_back) => match self.entry.release(give_back, now).await? {
                 true => Ok(()),
                 false => Err(self.lost_for(LossReason::Gone)),
             },

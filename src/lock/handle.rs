@@ -198,7 +198,8 @@ impl<B: Backend> Lock<B> {
         if !self.knows(owner) {
             return Err(not_held());
         }
-        let (left, actions) = self.entry.state.leave_by_name(owner.number(), self.entry.now());
+        let now = self.entry.now();
+        let (left, actions) = self.entry.state.leave_by_name(owner.number(), now);
         self.entry.carry_out(actions);
         if !self.entry.state.is_forgotten() {
             self.entry.table.let_go(self.name());
@@ -206,7 +207,7 @@ impl<B: Backend> Lock<B> {
         match left {
             Left::Remains | Left::Passed => Ok(()),
             Left::NotHeld | Left::Lost(_) => Err(not_held()),
-            Left::Return(give_back) => match self.entry.release(give_back).await? {
+            Left::Return(give_back) => match self.entry.release(give_back, now).await? {
                 true => Ok(()),
                 false => Err(not_held()),
             },

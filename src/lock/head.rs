@@ -38,7 +38,8 @@ const UNCONFIRMED: Duration = Duration::from_secs(1);
 
 /// What a competition came to.
 pub(super) enum Competed {
-    Granted(Grant),
+    /// By an answer that came at this time.
+    Granted(Grant, Instant),
     /// It was not polled in time, and another waiter is the queue head.
     Superseded,
     /// The time to wait is over, and the store said last that another process has the lock.
@@ -49,7 +50,7 @@ pub(super) enum Competed {
 
 /// What one question to the store came to.
 enum Asked {
-    Granted(Grant),
+    Granted(Grant, Instant),
     Held(Duration),
     /// The lease was over before its reply was read: to be asked again.
     TooLate,
@@ -78,9 +79,10 @@ impl<'a, B: Backend> Head<'a, B> {
         Self { entry, ticket, request, done: false }
     }
 
-    /// Competes until it has the lock, or until `give_up`; without `may_wait` asks once.
+    /// Competes from `now` on until it has the lock, or until `give_up`; without `may_wait` asks once.
     pub(super) async fn compete(
         mut self,
+        now: Instant,
         may_wait: bool,
         give_up: Option<Instant>,
     ) -> Result<Competed, LockError> {
@@ -90,9 +92,9 @@ impl<'a, B: Backend> Head<'a, B> {
         let subscribes_first = may_wait
             && (!self.ticket.back_off().is_zero() || registry.transport().stands(&self.entry.channel));
         if !subscribes_first {
-            match self.ask_first(give_up).await? {
+            match self.ask_first(now, give_up).await? {
                 None => return Ok(Competed::Unanswered),
-                Some(Asked::Granted(grant)) => return Ok(Competed::Granted(grant)),
+                Some(Asked::Granted(grant, at)) => return Ok(Competed::Granted(grant, at)),
                 Some(Asked::Superseded) => return Ok(Competed::Superseded),
                 Some(Asked::Held(_)) if !may_wait => return Ok(Competed::Held),
                 Some(Asked::Held(held)) => left = Some(held),
@@ -104,14 +106,19 @@ impl<'a, B: Backend> Head<'a, B> {
     }
 
     /// The first question. Most are answered at once, or with nobody else about.
-    async fn ask_first(&mut self, give_up: Option<Instant>) -> Result<Option<Asked>, LockError> {
+    async fn ask_first(
+        &mut self,
+        now: Instant,
+        give_up: Option<Instant>,
+    ) -> Result<Option<Asked>, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
-        let mut ask = pin!(self.ask());
+        let mut ask = pin!(self.ask(now));
         if let Poll::Ready(asked) = first_poll(ask.as_mut()).await {
             return asked.map(Some);
         }
+        // The question stays where it is; what waits for it takes no room here.
         let asked = as_head(entry, &ticket, ask);
-        match until(entry.context.backend.runtime(), give_up, asked).await {
+        match Box::pin(until(entry.context.backend.runtime(), give_up, asked)).await {
             None => Ok(None),
             Some(None) => Ok(Some(Asked::Superseded)),
             Some(Some(asked)) => asked.map(Some),
@@ -181,11 +188,11 @@ impl<'a, B: Backend> Head<'a, B> {
             // What was told while we were not there is answered by this question, our own release's message included.
             notified = notified.or_else(|| subscription.latch().try_wait());
             let unconfirmed = !subscription.is_ready();
-            let Some(asked) = until(runtime, give_up, self.ask()).await else {
+            let Some(asked) = until(runtime, give_up, self.ask(runtime.now())).await else {
                 return Ok(over(left));
             };
             match asked? {
-                Asked::Granted(grant) => {
+                Asked::Granted(grant, at) => {
                     if let Some(notified) = notified {
                         notified.consume();
                         entry.counters.wakes_wanted.add_one();
@@ -193,7 +200,7 @@ impl<'a, B: Backend> Head<'a, B> {
                     if left.is_some() {
                         context.recorder.hand_offs_remote.add_one();
                     }
-                    return Ok(Competed::Granted(grant));
+                    return Ok(Competed::Granted(grant, at));
                 }
                 Asked::Superseded => return Ok(Competed::Superseded),
                 Asked::TooLate => {}
@@ -242,10 +249,10 @@ impl<'a, B: Backend> Head<'a, B> {
         earliest(give_up, context.backend.runtime().now().checked_add(left))
     }
 
-    /// Asks the store once.
-    async fn ask(&mut self) -> Result<Asked, LockError> {
+    /// Asks the store once, at `sent`.
+    async fn ask(&mut self, sent: Instant) -> Result<Asked, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
-        let (lease, sent) = (context.lease_of(&self.request), entry.now());
+        let lease = context.lease_of(&self.request);
         let fresh = context.number();
         let Some(attempt) = entry.state.attempt(&self.ticket, fresh, &self.request, sent, lease) else {
             return Ok(self.superseded());
@@ -284,7 +291,7 @@ impl<'a, B: Backend> Head<'a, B> {
         }
         entry.carry_out(actions);
         Ok(match verdict {
-            Verdict::Granted(grant) => Asked::Granted(grant),
+            Verdict::Granted(grant) => Asked::Granted(grant, now),
             Verdict::TooLate => Asked::TooLate,
             Verdict::Superseded => Asked::Superseded,
         })

@@ -1,9 +1,8 @@
 //! [`Metrics`]: what goes on in a client, in numbers.
 
 use crate::counter::Counter;
+use crate::registry::RegistryStats;
 
-use super::backend::Backend;
-use super::context::Context;
 use super::histogram::{Histogram, Recording};
 
 /// A snapshot of what happened through one [`LockClient`](crate::LockClient) and its clones, since it was made.
@@ -63,30 +62,34 @@ pub(super) struct Recorder {
     pub(super) leases_lost: Counter,
 }
 
-impl<B: Backend> Context<B> {
-    pub(super) fn metrics(&self) -> Metrics {
-        let recorder = &self.recorder;
-        let registry = self.backend.registry().stats();
+impl Recorder {
+    /// What is counted here, and what others count.
+    pub(super) fn snapshot(
+        &self,
+        registry: &RegistryStats,
+        releases_pending: usize,
+        reconnects: u64,
+    ) -> Metrics {
         Metrics {
-            waits: recorder.waits.snapshot(),
-            given_up: recorder.given_up.get(),
-            holds: recorder.holds.snapshot(),
-            hand_offs_local: recorder.hand_offs_local.get(),
-            hand_offs_remote: recorder.hand_offs_remote.get(),
-            superseded: recorder.superseded.get(),
-            releases_failed: recorder.releases_failed.get(),
-            releases_pending: self.releases.len() as u64,
-            renewals_sent: recorder.renewals_sent.get(),
-            renewals_late: recorder.renewals_late.get(),
-            renewals_failed: recorder.renewals_failed.get(),
-            leases_lost: recorder.leases_lost.get(),
+            waits: self.waits.snapshot(),
+            given_up: self.given_up.get(),
+            holds: self.holds.snapshot(),
+            hand_offs_local: self.hand_offs_local.get(),
+            hand_offs_remote: self.hand_offs_remote.get(),
+            superseded: self.superseded.get(),
+            releases_failed: self.releases_failed.get(),
+            releases_pending: releases_pending as u64,
+            renewals_sent: self.renewals_sent.get(),
+            renewals_late: self.renewals_late.get(),
+            renewals_failed: self.renewals_failed.get(),
+            leases_lost: self.leases_lost.get(),
             wakes_wanted: registry.wakes_wanted,
             wakes_wasted: registry.wakes_wasted,
             subscriptions: registry
                 .subscriptions_begun
                 .wrapping_sub(registry.subscriptions_ended)
                 .wrapping_sub(registry.subscriptions_failed),
-            reconnects: self.backend.reconnects(),
+            reconnects,
         }
     }
 }

@@ -114,6 +114,8 @@ struct Hold {
     renewed: bool,
     token: Option<u64>,
     limit: Option<Instant>,
+    /// When it was granted, and to whom else of its owner waited.
+    granted: Instant,
 }
 
 /// What the store granted.
@@ -463,6 +465,7 @@ impl Ownership {
             renewed: watched,
             token,
             limit,
+            granted: now,
         };
         self.phase = Phase::Held(hold, lease);
         Grant { serial, watched, token, ends }

@@ -138,15 +138,6 @@ impl Queue {
         self.nodes.iter().position(|node| matches!(node.place, Place::Granted(.., since) if since <= before))
     }
 
-    /// When the first of those that have not been polled since was granted the lock.
-    pub(super) fn first_granted(&self) -> Option<Instant> {
-        let granted = self.nodes.iter().filter_map(|node| match node.place {
-            Place::Granted(.., since) => Some(since),
-            _ => None,
-        });
-        granted.min()
-    }
-
     /// Whether [`register`](Self::register) would change nothing.
     pub(super) fn will_wake(&self, slot: Slot, waker: &Waker) -> bool {
         self.nodes[slot].waker.as_ref().is_some_and(|old| old.will_wake(waker))

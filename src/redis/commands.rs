@@ -295,11 +295,14 @@ impl Commands {
     ) -> Result<Met<T>, Error> {
         match self.send(way, limit, &request.command()).await? {
             Met::Reply(Err(error)) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
-                let Request::Script { script, keys, args } = request else {
-                    return Ok(Met::Reply(Err(error)));
-                };
-                // Seldom, as above.
-                Box::pin(self.send(way, limit, &script.eval(keys, args))).await
+                match request {
+                    // Seldom, as above.
+                    Request::Script { script, keys, args } => {
+                        Box::pin(self.send(way, limit, &script.eval(keys, args))).await
+                    }
+                    #[cfg(feature = "cluster")]
+                    Request::Command(_) => Ok(Met::Reply(Err(error))),
+                }
             }
             met => Ok(met),
         }

@@ -58,7 +58,7 @@ impl Ownership {
             Phase::Held(hold, lease) => {
                 let unclaimed = match hold.unclaimed {
                     0 => None,
-                    _ => self.queue.first_granted().and_then(|since| since.checked_add(limit)),
+                    _ => hold.granted.checked_add(limit),
                 };
                 // Whoever waits for the loss has a timer of its own.
                 let ends = lease.deadline.filter(|_| !self.queue.is_empty() || hold.guards == 0);
