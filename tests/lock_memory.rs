@@ -35,11 +35,18 @@ fn uncontended_pair_allocates_nothing() {
     let lock = orders(&LockClient::local());
     let pair = || ready(ready(lock.lock()).unwrap().unlock()).unwrap();
     pair();
-    let before = allocations();
-    for _ in 0..100 {
-        pair();
-    }
-    assert_eq!(allocations(), before);
+    assert_allocates_nothing(pair);
+}
+
+/// The keeper's thread starts, and looks, when it likes, and is counted as well: so one round of a hundred without is enough. What allocates
+/// at all does so in each.
+fn assert_allocates_nothing(act: impl Fn()) {
+    let is_quiet = |_| {
+        let before = allocations();
+        (0..100).for_each(|_| act());
+        allocations() == before
+    };
+    assert!((0..100).any(is_quiet));
 }
 
 fn hand_off_allocates_nothing() {
@@ -53,23 +60,15 @@ fn hand_off_allocates_nothing() {
         ready(guard.unwrap().unlock()).unwrap();
     };
     hand_off();
-    let before = allocations();
-    for _ in 0..100 {
-        hand_off();
-    }
-    assert_eq!(allocations(), before);
-    assert_eq!(lock.stats().hand_offs, 101);
+    assert_eq!(lock.stats().hand_offs, 1);
+    assert_allocates_nothing(hand_off);
 }
 
 fn reentry_allocates_nothing() {
     let client = LockClient::local();
     let lock = orders(&client).owned_by(&client.owner());
     let outer = ready(lock.lock()).unwrap();
-    let before = allocations();
-    for _ in 0..100 {
-        ready(ready(lock.lock()).unwrap().unlock()).unwrap();
-    }
-    assert_eq!(allocations(), before);
+    assert_allocates_nothing(|| ready(ready(lock.lock()).unwrap().unlock()).unwrap());
     ready(outer.unlock()).unwrap();
 }
 
