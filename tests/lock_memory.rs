@@ -4,10 +4,11 @@ mod heap;
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use heap::{allocations, in_use};
 use latchwork::local::Local;
-use latchwork::{Lock, LockClient};
+use latchwork::{Lock, LockClient, LockOptions};
 
 fn ready<F: Future>(future: F) -> F::Output {
     match poll(pin!(future)) {
@@ -50,7 +51,8 @@ fn assert_allocates_nothing(act: impl Fn()) {
 }
 
 fn hand_off_allocates_nothing() {
-    let lock = orders(&LockClient::local());
+    let options = LockOptions::default().tenure(Duration::from_secs(3600));
+    let lock = orders(&LockClient::with_options(Local::new(), &options).unwrap());
     let hand_off = || {
         let guard = ready(lock.lock()).unwrap();
         let mut waits = pin!(lock.lock());
