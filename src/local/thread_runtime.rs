@@ -30,7 +30,7 @@ use crate::sync::Mutex;
 /// let clock = ThreadRuntime::paused();
 /// let client = LockClient::new(Local::with_runtime(clock.clone()));
 /// let lock = client.get_lock("orders")?;
-/// let guard = block_on(lock.lock_for(Duration::from_secs(5)))?;
+/// let guard = block_on(lock.lock_with_lease(Duration::from_secs(5)))?;
 /// clock.advance(Duration::from_secs(5));
 /// assert!(!guard.is_held(), "the lease is over");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
