@@ -32,6 +32,7 @@ pub(crate) fn wake(waker: Waker) {
 }
 
 /// Calls what was deferred on this thread: it is about to sleep inside of a waker.
+#[cfg(feature = "lock")]
 pub(crate) fn flush() {
     let mut panicked = None;
     call_deferred(&mut panicked);
