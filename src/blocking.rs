@@ -17,6 +17,7 @@ mod client;
 mod guard;
 mod lock;
 
+use std::future::poll_fn;
 use std::pin::pin;
 
 pub use self::client::LockClient;
@@ -26,5 +27,12 @@ pub use self::lock::Lock;
 /// The semaphore's, and not the plain one: a thread may come here inside of a waker, and those whom it has freed there must not
 /// sleep as long as it does.
 fn block_on<F: Future>(future: F) -> F::Output {
-    crate::semaphore::block_on(pin!(future))
+    let mut future = pin!(future);
+    crate::semaphore::block_on(pin!(poll_fn(|context| {
+        let polled = future.as_mut().poll(context);
+        if polled.is_pending() {
+            crate::lock_entry::flush();
+        }
+        polled
+    })))
 }

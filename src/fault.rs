@@ -1,15 +1,15 @@
 //! Faults that a check seeds into the real code, to see that it fails: each stands for a line that must not be lost.
 //!
-//! In every other build there are none: `fault!` is `false`, and the branch behind it is gone.
+//! In every other build but that of this crate's own unit tests there are none: `fault!` is `false`, and the branch behind it is gone.
 
-#[cfg(not(any(latchwork_loom, latchwork_shuttle, latchwork_faults)))]
+#[cfg(not(any(test, latchwork_loom, latchwork_shuttle, latchwork_faults)))]
 macro_rules! fault {
     ($fault:ident) => {
         false
     };
 }
 
-#[cfg(any(latchwork_loom, latchwork_shuttle, latchwork_faults))]
+#[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_faults))]
 macro_rules! fault {
     ($fault:ident) => {
         $crate::fault::is_seeded($crate::fault::Fault::$fault)
@@ -18,11 +18,11 @@ macro_rules! fault {
 
 pub(crate) use fault;
 
-#[cfg(any(latchwork_loom, latchwork_shuttle, latchwork_faults))]
+#[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_faults))]
 mod seeded;
-#[cfg(any(latchwork_loom, latchwork_shuttle, latchwork_faults))]
+#[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_faults))]
 pub(crate) use self::seeded::is_seeded;
-#[cfg(any(latchwork_loom, latchwork_shuttle, latchwork_faults))]
+#[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_faults))]
 pub use self::seeded::{Fault, seed};
 
 /// Each execution of a model begins with this: what the last one has kept is freed.

@@ -9,7 +9,8 @@
 //! | [`AsyncSemaphore`] | permits for async tasks and threads: a counter, a lock-free queue of wakers, and a loop between them |
 //! | [`StripedSemaphores`] | a fixed row of one-permit semaphores, one of which a name picks |
 //! | [`Latch`] | a semaphore born with no permits, on which tasks sleep until called |
-//! | [`LockEntry`] | what all who wait for one name share: interest count, readiness, latch, listeners |
+//! | [`LockEntry`] | a re-entrant, fair lock of one name inside of a process, under a lease that a store grants to the process; with a latch |
+//! | [`ChannelEntry`] | what all subscribers of one channel share: their number, readiness, latch, listeners |
 //! | [`Registry`] | one subscription per channel and process, over any [`Transport`] |
 //!
 //! # The lock
@@ -20,8 +21,8 @@
 //!
 //! # Where to look
 //!
-//! Arrows point down: [`blocking`] → `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`], [`lock_entry`] →
-//! [`latch`] → [`semaphore`].
+//! Arrows point down: [`blocking`] → `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`], [`channel_entry`] →
+//! [`latch`] → [`semaphore`]; and [`lock`] → [`lock_entry`] → [`latch`].
 
 // So that the README's example compiles.
 #[cfg(doctest)]
@@ -42,11 +43,12 @@ mod trace;
 #[cfg(feature = "lock")]
 pub mod blocking;
 mod counter;
-// For loom-tests and verify alone.
-#[cfg(any(latchwork_loom, latchwork_shuttle, latchwork_faults))]
+// For loom-tests, verify and unit tests alone.
+pub mod channel_entry;
+#[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_faults))]
 #[doc(hidden)]
 pub mod fault;
-#[cfg(not(any(latchwork_loom, latchwork_shuttle, latchwork_faults)))]
+#[cfg(not(any(test, latchwork_loom, latchwork_shuttle, latchwork_faults)))]
 mod fault;
 pub mod latch;
 #[cfg(feature = "local")]
@@ -65,15 +67,18 @@ pub mod transport;
 mod unless;
 
 #[doc(inline)]
+pub use crate::channel_entry::{ChannelEntry, Listener};
+#[doc(inline)]
 pub use crate::latch::{Call, Latch};
 #[cfg(feature = "lock")]
 #[doc(inline)]
 pub use crate::lock::{
-    Backend, Guard, HandedOver, Histogram, HoldKey, Lease, LeaseError, Lock, LockClient, LockError, LockName,
-    LockOptions, LockStats, Lost, Metrics, NameError, Owner, Released, Tried,
+    AcquireOutcome, Backend, Failure, Guard, Histogram, Holder, Lease, LeaseError, LeaseId, LeaseIdError,
+    LeaseKey, Lock, LockClient, LockError, LockName, LockOptions, LockStats, Metrics, NameError, NameHasher,
+    Owner, ReleaseOutcome, ShutdownError,
 };
 #[doc(inline)]
-pub use crate::lock_entry::{Listener, LockEntry, Turn};
+pub use crate::lock_entry::{LockEntry, LossReason};
 #[doc(inline)]
 pub use crate::registry::{Registry, RegistryStats, Subscription};
 #[doc(inline)]

@@ -6,12 +6,13 @@ mod transport;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
-use crate::lock::{Backend, HandedOver, HoldKey, LockName, Owner, Released, Tried};
+use crate::lock::{AcquireOutcome, Backend, Holder, LeaseId, LeaseKey, LockName, NameHasher, ReleaseOutcome};
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
@@ -28,11 +29,11 @@ pub struct Local<R: Runtime + Clone = ThreadRuntime> {
     runtime: R,
 }
 
-/// Who holds what. A lease that is over counts as not held, whether or not the entry is still here.
+/// Which lease is on what. One that is over counts as none, whether or not it is still here.
 #[derive(Debug, Default)]
 struct Held {
-    by_name: HashMap<LockName, Hold>,
-    /// When the map has grown to this size, it is cleared of leases that are over: those whose owner forgot them would
+    by_name: HashMap<LockName, Lease, BuildHasherDefault<NameHasher>>,
+    /// When the map has grown to this size, it is cleared of leases that are over: those that nobody releases would
     /// stay for good otherwise. At twice the size after the last sweep, so that a sweep is paid for by the entries added.
     sweep_at: usize,
     /// The last token given out. One counter for all names, as what rises over all of them rises for each, and one for each name
@@ -41,10 +42,8 @@ struct Held {
 }
 
 #[derive(Debug)]
-struct Hold {
-    owner: Owner,
-    count: u64,
-    token: Option<u64>,
+struct Lease {
+    id: LeaseId,
     /// `None`: further away than the clock can say.
     until: Option<Instant>,
 }
@@ -63,7 +62,7 @@ impl<R: Runtime + Clone> Local<R> {
     pub fn with_runtime(runtime: R) -> Self {
         Self {
             held: Arc::new(Mutex::new(Held {
-                by_name: HashMap::new(),
+                by_name: HashMap::default(),
                 sweep_at: FIRST_SWEEP,
                 last_token: 0,
             })),
@@ -73,7 +72,7 @@ impl<R: Runtime + Clone> Local<R> {
     }
 }
 
-impl Hold {
+impl Lease {
     fn left(&self, now: Instant) -> Duration {
         self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(now))
     }
@@ -84,16 +83,16 @@ impl Hold {
 }
 
 impl Held {
-    fn alive(&mut self, name: &LockName, now: Instant) -> Option<&mut Hold> {
-        self.by_name.get_mut(name).filter(|hold| !hold.is_over(now))
+    fn alive(&mut self, name: &LockName, now: Instant) -> Option<&mut Lease> {
+        self.by_name.get_mut(name).filter(|lease| !lease.is_over(now))
     }
 
-    fn insert(&mut self, name: &LockName, hold: Hold, now: Instant) {
+    fn insert(&mut self, name: &LockName, lease: Lease, now: Instant) {
         if self.by_name.len() >= self.sweep_at {
-            self.by_name.retain(|_, hold| !hold.is_over(now));
+            self.by_name.retain(|_, lease| !lease.is_over(now));
             self.sweep_at = FIRST_SWEEP.max(self.by_name.len() * 2);
         }
-        self.by_name.insert(name.clone(), hold);
+        self.by_name.insert(name.clone(), lease);
     }
 }
 
@@ -117,102 +116,57 @@ impl<R: Runtime + Clone> Backend for Local<R> {
     async fn try_acquire(
         &self,
         name: &LockName,
-        owner: &Owner,
-        holds: u64,
+        id: &LeaseId,
         lease: Duration,
-        fenced: bool,
-    ) -> Result<Tried, Infallible> {
+        tokens: u64,
+    ) -> Result<AcquireOutcome, Infallible> {
         let now = self.runtime.now();
         let until = now.checked_add(lease);
-        let mut held = self.held.lock();
-        let next_token = held.last_token + 1;
-        let token = match held.alive(name, now) {
-            Some(hold) if hold.owner == *owner => {
-                if fenced && (hold.count != holds || hold.token.is_none()) {
-                    hold.token = Some(next_token);
-                }
-                hold.count = holds;
-                // An inner hold with a short lease must not cut the outer one short.
-                hold.until = match (hold.until, until) {
-                    (Some(old), Some(new)) => Some(old.max(new)),
-                    _ => None,
-                };
-                hold.token
-            }
-            Some(hold) => return Ok(Tried::Held { left: hold.left(now) }),
-            None if holds > 1 => return Ok(Tried::Lost),
-            None => {
-                let token = fenced.then_some(next_token);
-                held.insert(name, Hold { owner: owner.clone(), count: holds, token, until }, now);
-                token
-            }
-        };
-        held.last_token = held.last_token.max(token.unwrap_or(0));
-        Ok(Tried::Acquired { token: token.filter(|_| fenced) })
-    }
-
-    async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Infallible> {
-        let now = self.runtime.now();
-        {
+        let (last_token, shorter) = {
             let mut held = self.held.lock();
-            match held.alive(name, now) {
-                Some(hold) if hold.owner == *owner => {
-                    if left > 0 {
-                        hold.count = left;
-                        return Ok(Released::StillHeld);
-                    }
+            let shorter = match held.alive(name, now) {
+                Some(ours) if ours.id == *id => {
+                    let before = std::mem::replace(&mut ours.until, until);
+                    until.is_some_and(|until| before.is_none_or(|before| until < before))
                 }
-                _ => return Ok(Released::NotHeld),
-            }
-            held.by_name.remove(name);
-        }
-        self.registry.transport().publish(name.as_str(), Message::Unlock);
-        Ok(Released::Free)
-    }
-
-    async fn hand_over(
-        &self,
-        name: &LockName,
-        owner: &Owner,
-        next: &Owner,
-        lease: Duration,
-        fenced: bool,
-    ) -> Result<HandedOver, Infallible> {
-        let now = self.runtime.now();
-        let mut held = self.held.lock();
-        let next_token = held.last_token + 1;
-        let Some(hold) = held.alive(name, now) else { return Ok(HandedOver::NotHeld) };
-        let until = now.checked_add(lease);
-        if hold.owner == *next {
-            hold.until = hold.until.zip(until).map(|(old, new)| old.max(new));
-        } else if hold.owner == *owner {
-            let token = fenced.then_some(next_token);
-            *hold = Hold { owner: next.clone(), count: 1, token, until };
-        } else {
-            return Ok(HandedOver::NotHeld);
-        }
-        let token = hold.token;
-        held.last_token = held.last_token.max(token.unwrap_or(0));
-        Ok(HandedOver::Done { token: token.filter(|_| fenced) })
-    }
-
-    async fn force_release(&self, name: &LockName) -> Result<bool, Infallible> {
-        let now = self.runtime.now();
-        let released = self.held.lock().by_name.remove(name).is_some_and(|hold| !hold.is_over(now));
-        if released {
+                Some(other) => return Ok(AcquireOutcome::Held { left: other.left(now) }),
+                None => {
+                    held.insert(name, Lease { id: id.clone(), until }, now);
+                    false
+                }
+            };
+            held.last_token += tokens;
+            (held.last_token, shorter)
+        };
+        if shorter {
+            // Whoever waits for its end waits for the wrong one.
             self.registry.transport().publish(name.as_str(), Message::Unlock);
         }
-        Ok(released)
+        Ok(AcquireOutcome::Acquired { last_token: if tokens > 0 { last_token } else { 0 } })
     }
 
-    async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Infallible> {
+    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Infallible> {
+        let released = {
+            // Whether its lease is over makes no difference: nobody else has taken it.
+            let mut held = self.held.lock();
+            let ours = held.by_name.get(name).is_some_and(|lease| lease.id == *id);
+            if ours { held.by_name.remove(name) } else { None }
+        };
+        if released.is_none() {
+            return Ok(ReleaseOutcome::NotHeld);
+        }
+        let heard = self.registry.transport().publish(name.as_str(), Message::Unlock);
+        Ok(ReleaseOutcome::Released { heard: usize::from(heard) })
+    }
+
+    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Infallible> {
         let now = self.runtime.now();
         let until = now.checked_add(lease);
         let mut held = self.held.lock();
-        let renewed = holds.iter().map(|key| match held.alive(&key.name, now) {
-            Some(hold) if hold.owner == key.owner => {
-                if hold.until.is_some_and(|old| until.is_none_or(|new| old < new)) {
-                    hold.until = until;
+        let renewed = leases.iter().map(|key| match held.alive(&key.name, now) {
+            Some(lease) if lease.id == key.id => {
+                if lease.until.is_some_and(|old| until.is_none_or(|new| old < new)) {
+                    lease.until = until;
                 }
                 true
             }
@@ -221,15 +175,20 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         Ok(renewed.collect())
     }
 
-    async fn hold_count(&self, name: &LockName, owner: &Owner) -> Result<u64, Infallible> {
+    async fn force_release(&self, name: &LockName) -> Result<bool, Infallible> {
         let now = self.runtime.now();
-        let mut held = self.held.lock();
-        Ok(held.alive(name, now).filter(|hold| hold.owner == *owner).map_or(0, |hold| hold.count))
+        let released = self.held.lock().by_name.remove(name).is_some_and(|lease| !lease.is_over(now));
+        if released {
+            self.registry.transport().publish(name.as_str(), Message::Unlock);
+        }
+        Ok(released)
     }
 
-    async fn remaining(&self, name: &LockName) -> Result<Option<Duration>, Infallible> {
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Infallible> {
         let now = self.runtime.now();
-        Ok(self.held.lock().alive(name, now).map(|hold| hold.left(now)))
+        let mut held = self.held.lock();
+        let holder = |lease: &mut Lease| Holder { id: Some(lease.id.clone()), left: lease.left(now) };
+        Ok(held.alive(name, now).map(holder))
     }
 }
 

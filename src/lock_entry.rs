@@ -1,278 +1,365 @@
-//! [`LockEntry`]: what all who wait for one name in this process share.
+//! [`LockEntry`]: a re-entrant, fair lock of one name inside of a process, under a lease that a store grants to the process.
 
-mod figures;
-mod listener;
-mod readiness;
-mod turn;
+mod actions;
+mod outcome;
+mod ownership;
+mod queue;
+mod request;
+mod wakes;
 
 use std::fmt;
-use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::fault::fault;
 use crate::latch::Latch;
-use crate::semaphore::{AsyncSemaphore, block_on, block_on_until};
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::transport::{Message, SubscribeError};
-use crate::unless::unless;
+use crate::sync::{Event, Mutex};
 
-pub(crate) use self::figures::Figures;
-pub use self::listener::Listener;
-use self::readiness::Readiness;
-pub use self::turn::Turn;
+pub use self::actions::{Actions, GiveBack};
+pub use self::outcome::{Attempt, Entered, HeadTicket, HoldState, Left, Ticket, Told, Verdict};
+#[cfg(feature = "lock")]
+pub(crate) use self::ownership::BACK_OFF;
+use self::ownership::Ownership;
+pub use self::ownership::{Renewal, Rules};
+pub use self::request::{Extension, Grant, LossReason, Request};
+#[cfg(feature = "lock")]
+pub(crate) use self::wakes::flush;
 
-/// What all who wait for one channel in this process share: how many they are, whether the subscription stands, and the
-/// latch they sleep on.
+/// A re-entrant, fair lock of one name inside of a process, and the zero-permit [`Latch`] on which its queue head waits for the store.
+///
+/// The store grants the lock to the *process*, as a lease under a number; the entry passes it on inside the process. It keeps the queue of
+/// waiters, the present owner and how often it holds the lock, the lease in hand with its fencing tokens, and what became of holds that
+/// were lost. It sends nothing, keeps no time and spawns nothing: each method is an event, is given the time, and returns what is to
+/// be done outside as [`Actions`]. So it fits any store and any runtime.
+///
+/// # How a client uses it
 ///
 /// ```text
-/// created by the first subscriber ─► subscribing ─► ready ─► removed when the last subscriber leaves
-///                                        └───────────┴────► failed ─► removed likewise; a newcomer starts a fresh entry
+/// enter ─► Reentered, a grant                                  (0 commands)
+///       ├► Queued ─► poll ─► Granted, handed off in memory      (0 commands)
+///       │                └─► Head
+///       └► Head: attempt ─► ask the store ─► acquired: a grant
+///                     ▲                  └─► refused: sleep on the latch, or until the other's lease is over
+///                     └──────────────────────────┘
+/// leave ─► Passed, Remains                                     (0 commands)
+///       └► Return: release at the store, returned
 /// ```
 ///
-/// An entry is reached through a [`Subscription`](crate::Subscription), which is one unit of its interest count.
+/// * Only the queue head talks to the store, by the number that [`attempt`](Self::attempt) names.
+/// * A message that the lock was released is told by `latch().release(1)`.
+/// * [`tick`](Self::tick) is called when [`Actions::look_at`] says so: it ends leases, supersedes waiters that nobody polls, and says when a
+///   lease is to be renewed.
+/// * A release named by [`Actions`] or by [`Left::Return`] is sent until the store has answered, or its lease is over.
+///
+/// `examples/own_lock_client` is a lock client of a hundred lines over it; the crate's own is `src/lock`.
+///
+/// # Fairness
+///
+/// Strictly first come, first served, in the order of [`enter`](Self::enter). A released lock goes to the oldest waiter; a newcomer queues
+/// behind it. Only the waiters of one [shared owner](Request::shared_owner) get the lock together.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use latchwork::lock_entry::{Entered, Left, LockEntry, Request, Rules, Verdict};
+///
+/// let (entry, now) = (LockEntry::new(Rules::default()), Instant::now());
+/// let (lease, request) = (Duration::from_secs(30), Request::new(1));
+/// let (Entered::Head(head), _) = entry.enter(&request, true, now) else { unreachable!("nobody is here") };
+/// let attempt = entry.attempt(&head, 1, &request, now, lease).expect("still the queue head");
+/// // … the store grants lease 1 …
+/// let (Verdict::Granted(outer), _) = entry.acquired(&head, &request, attempt, 0, now, lease, now) else { unreachable!() };
+///
+/// // Once more by the same owner: a count in memory.
+/// let (Entered::Reentered(inner, None), _) = entry.enter(&request, true, now) else { unreachable!("it has the lock") };
+/// assert_eq!(entry.leave(&inner, now).0, Left::Remains);
+///
+/// // Another one waits, and has the lock without a command.
+/// let (Entered::Queued(ticket), _) = entry.enter(&Request::new(2), true, now) else { unreachable!("it has to wait") };
+/// assert_eq!(entry.leave(&outer, now).0, Left::Passed);
+/// assert_eq!(entry.holder(now), Some((2, 1)));
+/// # let _ = entry.cancel(ticket, now);
+/// ```
+#[doc(alias = "RedissonLockEntry")]
 pub struct LockEntry {
-    channel: Arc<str>,
-    /// Of the channel, by the registry's hasher: kept, so that leaving and a growing map need not hash again.
-    hash: u64,
-    /// Subscriptions alive. Comes to 0 only under the channel's stripe and with the registry's map locked, and is out of the map
-    /// then.
-    interest: AtomicUsize,
-    readiness: Readiness,
+    ownership: Mutex<Ownership>,
     latch: Latch,
-    /// Made for who comes first: many entries never have a waiter.
-    turns: OnceLock<Box<AsyncSemaphore>>,
-    figures: Arc<Figures>,
+    lost: Event,
 }
 
 impl LockEntry {
-    /// An entry with one unit of interest, its maker's.
-    pub(crate) fn new(channel: Arc<str>, hash: u64, figures: Arc<Figures>) -> Self {
-        figures.begun.add_one();
-        figures.interest.add_one();
-        let latch = Latch::counting(Arc::clone(&figures.answers));
-        Self {
-            channel,
-            hash,
-            interest: AtomicUsize::new(1),
-            readiness: Readiness::new(),
-            latch,
-            turns: OnceLock::new(),
-            figures,
-        }
+    /// An entry that nobody holds.
+    pub fn new(rules: Rules) -> Self {
+        Self { ownership: Mutex::new(Ownership::new(rules)), latch: Latch::new(), lost: Event::new() }
     }
 
-    /// The channel whose messages come here.
-    pub fn channel(&self) -> &str {
-        &self.channel
-    }
-
-    pub(crate) fn shared_channel(&self) -> &Arc<str> {
-        &self.channel
-    }
-
-    pub(crate) fn hash(&self) -> u64 {
-        self.hash
-    }
-
-    /// How many are interested: the number of subscriptions alive.
-    pub fn acquired(&self) -> usize {
-        // Ordering: Relaxed, a figure to look at: others may come and leave at any time.
-        self.interest.load(Ordering::Relaxed)
-    }
-
-    /// Adds one unit of interest. The caller holds a unit, or has found the entry in the registry's map and holds that locked.
-    pub(crate) fn acquire(&self) {
-        // Ordering: Relaxed. The unit, or the lock, that the caller holds keeps the entry from being removed meanwhile; as with
-        // Arc's count, nothing is read through this.
-        self.interest.fetch_add(1, Ordering::Relaxed);
-        self.figures.interest.add_one();
-    }
-
-    /// Gives up one unit of interest if it is not the last one. Needs no lock.
-    pub(crate) fn release_unless_last(&self) -> bool {
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut interest = self.interest.load(Ordering::Relaxed);
-        while interest > 1 {
-            if fault!(LeavesInTwoSteps) {
-                // Ordering: as below; the fault is that this is not a CAS.
-                self.interest.store(interest - 1, Ordering::Relaxed);
-                return true;
-            }
-            // Ordering: Relaxed, as in `acquire`: only the step to zero means anything, and that takes locks.
-            let step = self.interest.compare_exchange_weak(
-                interest,
-                interest - 1,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            match step {
-                Ok(_) => {
-                    self.figures.interest.subtract_one();
-                    return true;
-                }
-                Err(now) => interest = now,
-            }
-        }
-        false
-    }
-
-    /// Gives up one unit of interest. True if it was the last: then the entry is to be removed. The caller holds the channel's
-    /// stripe, and the registry's map locked.
-    pub(crate) fn release(&self) -> bool {
-        self.figures.interest.subtract_one();
-        // Ordering: Relaxed. Others may leave, or join by cloning, at the same time, and the count orders those steps by
-        // itself; nobody can join an entry at zero, since that takes a unit, or the map that the caller holds locked.
-        self.interest.fetch_sub(1, Ordering::Relaxed) == 1
-    }
-
-    /// Where to sleep until a message comes.
+    /// Where the queue head sleeps until it is to look again. Born without permits.
     pub fn latch(&self) -> &Latch {
         &self.latch
     }
 
-    /// Waits until all who came before have had their turn.
-    ///
-    /// Who has the turn is the only one of this process that competes for what the channel is about, and the only one that needs to
-    /// sleep on the [`latch`](Self::latch) for it.
-    ///
-    /// # Fairness
-    ///
-    /// Strictly first come, first served.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future gives up the place in line, and dropping the turn passes it on.
-    pub async fn turn(&self) -> Turn<'_> {
-        Turn::take(self.turns.get_or_init(|| Box::new(AsyncSemaphore::new(1)))).await
+    /// Runs an event, and then, with the mutex free, what the entry itself has to do about it.
+    fn event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Actions) -> T) -> (T, Actions) {
+        let mut actions = Actions::default();
+        let outcome = event(&mut self.ownership.lock(), &mut actions);
+        if actions.lost.is_some() {
+            self.lost.notify(usize::MAX);
+        }
+        if actions.call {
+            self.latch.release_all();
+        }
+        (outcome, actions)
     }
 
-    /// How many stand behind the one that has the turn. Walks the line.
-    pub fn waiters_for_their_turn(&self) -> usize {
-        self.turns.get().map_or(0, |turns| turns.waiters())
+    // === Acquiring ===
+
+    /// Somebody wants the lock.
+    pub fn enter(&self, request: &Request, may_wait: bool, now: Instant) -> (Entered, Actions) {
+        self.event(|ownership, actions| ownership.enter(request, may_wait, now, actions))
     }
 
-    /// Whether messages arrive.
-    pub fn is_ready(&self) -> bool {
-        self.readiness.is_ready()
+    /// What the waiter with this ticket is told. With `Some` the ticket is used up.
+    ///
+    /// `None` arranges for the context's waker to be called when there is something to tell.
+    pub fn poll(
+        &self,
+        ticket: &Ticket,
+        context: &Context<'_>,
+        now: impl FnOnce() -> Instant,
+    ) -> (Option<Told>, Actions) {
+        let known = {
+            let ownership = self.ownership.lock();
+            ownership.is_queued(ticket.0) && ownership.will_wake(ticket.0, context.waker())
+        };
+        if known {
+            return (None, Actions::default());
+        }
+        self.poll_first(ticket, context.waker().clone(), now)
     }
 
-    /// Waits until messages published from now on will arrive.
-    ///
-    /// Every waiter waits for itself, under whatever limit it sets; one that gives up takes nothing from the others.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
+    /// As [`poll`](Self::poll), if the waker is known to be another one than before, as it is the first time.
+    pub(crate) fn poll_first(
+        &self,
+        ticket: &Ticket,
+        waker: Waker,
+        now: impl FnOnce() -> Instant,
+    ) -> (Option<Told>, Actions) {
+        self.event(|ownership, actions| {
+            if ownership.is_queued(ticket.0) {
+                ownership.register(ticket.0, waker, actions);
+                return None;
+            }
+            actions.drop_later(Some(waker));
+            Some(ownership.claim(ticket.0, now(), actions))
+        })
+    }
+
+    /// A waiter leaves. What it was told and did not hear is passed on.
+    pub fn cancel(&self, ticket: Ticket, now: Instant) -> Actions {
+        self.event(|ownership, actions| ownership.cancel(ticket.0, now, actions)).1
+    }
+
+    // === Competing ===
+
+    /// The queue head is about to ask the store for `lease`, at `sent`. `fresh` is a number that was never used; it is taken if the head has
+    /// none yet. `None`: the caller is the queue head no more.
+    pub fn attempt(
+        &self,
+        head: &HeadTicket,
+        fresh: u64,
+        request: &Request,
+        sent: Instant,
+        lease: Duration,
+    ) -> Option<Attempt> {
+        self.ownership.lock().attempt(head.serial, fresh, request, sent, lease)
+    }
+
+    /// The store granted what `attempt` asked for: a lease counted from `sent`, and tokens up to `last_token`.
+    #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
+    pub fn acquired(
+        &self,
+        head: &HeadTicket,
+        request: &Request,
+        attempt: Attempt,
+        last_token: u64,
+        sent: Instant,
+        lease: Duration,
+        now: Instant,
+    ) -> (Verdict, Actions) {
+        self.event(|ownership, actions| {
+            ownership.acquired(head.serial, request, attempt, last_token, sent, lease, now, actions)
+        })
+    }
+
+    /// The store said that another process has the lock.
+    pub fn refused(&self, head: &HeadTicket) {
+        self.ownership.lock().refused(head.serial);
+    }
+
+    /// The command of the last [`attempt`](Self::attempt) did not run: nothing of it is at the store.
+    pub fn did_not_run(&self, head: &HeadTicket) {
+        self.ownership.lock().did_not_run(head.serial);
+    }
+
+    /// The queue head gives up. The next waiter takes its place, and what may be at the store is rolled back.
+    pub fn abandon(&self, head: &HeadTicket, now: Instant) -> Actions {
+        self.event(|ownership, actions| ownership.abandon(head.serial, now, actions)).1
+    }
+
+    /// Whether the caller is the queue head still.
+    pub fn is_head(&self, head: &HeadTicket) -> bool {
+        self.ownership.lock().is_head(head.serial)
+    }
+
+    /// The queue head is polled. `Pending`: it is the queue head still, and its waker is known.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn poll_head(&self, head: &HeadTicket, waker: &Waker) -> Poll<Actions> {
+        let (is_head, known) = {
+            let mut ownership = self.ownership.lock();
+            (ownership.head_polled(head.serial), ownership.head_will_wake(waker))
+        };
+        if !is_head {
+            return Poll::Ready(Actions::default());
+        }
+        if !known {
+            let waker = waker.clone();
+            drop(self.event(|ownership, actions| ownership.register_head(head.serial, waker, actions)));
+        }
+        Poll::Pending
+    }
+
+    /// What the queue head waits for has come.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn wake_head(&self, now: Instant) -> Actions {
+        self.event(|ownership, actions| ownership.head_woken(now, actions)).1
+    }
+
+    // === Releasing ===
+
+    /// A hold is given back.
+    pub fn leave(&self, grant: &Grant, now: Instant) -> (Left, Actions) {
+        self.event(|ownership, actions| ownership.leave(grant, now, actions))
+    }
+
+    /// One hold of `owner` is given back: one that was [forgotten](Self::forget), or else one that somebody has a grant of, which is lost then
+    /// if it was the last.
+    pub fn leave_by_name(&self, owner: u64, now: Instant) -> (Left, Actions) {
+        self.event(|ownership, actions| ownership.leave_by_name(owner, now, actions))
+    }
+
+    /// A hold stays, and its grant is gone.
+    pub fn forget(&self, grant: &Grant) {
+        self.ownership.lock().forget(grant);
+    }
+
+    /// The release of a lease is under way, or was answered: so many others have heard of it.
+    pub fn returned(&self, heard: usize, now: Instant) -> Actions {
+        self.event(|ownership, actions| ownership.returned(heard, now, actions)).1
+    }
+
+    /// The release of a lease for which nobody waited here was answered: so many others have heard of it.
+    pub fn heard_by(&self, heard: usize, now: Instant) {
+        self.ownership.lock().heard_by(heard, now);
+    }
+
+    // === Keeping ===
+
+    /// Sees to what is due at `now`: ends a lease that is over, supersedes waiters that nobody polls, and names the renewal that is to be
+    /// sent. [`Actions::look_at`] says when to call it again.
+    pub fn tick(&self, now: Instant) -> (Option<Renewal>, Actions) {
+        self.event(|ownership, actions| ownership.tick(now, actions))
+    }
+
+    /// A renewal that was sent at `sent` was answered at `now`. False if the lease is not in hand any more.
+    pub fn renewed(&self, renewal: Renewal, held: bool, sent: Instant, now: Instant) -> (bool, Actions) {
+        self.event(|ownership, actions| ownership.renewed(renewal, held, sent, now, actions))
+    }
+
+    /// It is not known what became of a renewal.
+    pub fn renewal_failed(&self, renewal: Renewal, now: Instant) -> Actions {
+        self.event(|ownership, actions| ownership.renewal_failed(renewal, now, actions)).1
+    }
+
+    /// Whoever waits cannot wait for the next renewal to learn whether the lease is still held: [`tick`](Self::tick) sends one at once.
+    pub fn verify_soon(&self, now: Instant) -> Actions {
+        self.event(|ownership, actions| ownership.verify_soon(now, actions)).1
+    }
+
+    /// The command for an [`Extension`] that was sent at `sent` was answered. False if the lease is not in hand any more.
+    pub fn extended(
+        &self,
+        number: u64,
+        sent: Instant,
+        lease: Duration,
+        token: Option<u64>,
+        now: Instant,
+    ) -> (bool, Actions) {
+        self.event(|ownership, actions| ownership.extended(number, sent, lease, token, now, actions))
+    }
+
+    /// The lease with this number is gone. False if it is not the one in hand.
+    pub fn lose(&self, number: u64, reason: LossReason, now: Instant) -> (bool, Actions) {
+        self.event(|ownership, actions| ownership.lose(number, reason, now, actions))
+    }
+
+    /// Nobody gets the lock here any more: waiters and newcomers are told so. What is held is not touched.
+    pub fn close(&self) -> Actions {
+        self.event(|ownership, actions| ownership.close(actions)).1
+    }
+
+    // === Looking ===
+
+    /// The hold that was granted so, or why it is over.
     ///
     /// # Errors
     ///
-    /// [`SubscribeError`] if the transport could not subscribe.
-    pub async fn subscribed(&self) -> Result<(), SubscribeError> {
-        self.readiness.wait().await
+    /// The [`LossReason`].
+    pub fn state_of(&self, grant: &Grant, now: Instant) -> Result<HoldState, LossReason> {
+        self.ownership.lock().state_of(grant, now)
     }
 
-    /// Waits as [`subscribed`](Self::subscribed) does, unless `timer` is ready first: then `None`. Any runtime's sleep will do.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
-    pub async fn subscribed_unless(
-        &self,
-        timer: impl Future<Output = ()>,
-    ) -> Option<Result<(), SubscribeError>> {
-        unless(self.subscribed(), timer).await
+    /// Waits until some hold of this name is lost before it is given back. Listens from the call on.
+    pub fn some_loss(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.lost.listen()
     }
 
-    /// Waits as [`subscribed`](Self::subscribed) does, with this thread asleep, until `timeout` is over: then `None`.
-    pub fn blocking_subscribed_timeout(&self, timeout: Duration) -> Option<Result<(), SubscribeError>> {
-        let subscribed = pin!(self.subscribed());
-        match Instant::now().checked_add(timeout) {
-            Some(deadline) => block_on_until(subscribed, deadline),
-            // A time further away than the clock can say does not come.
-            None => Some(block_on(subscribed)),
-        }
+    /// Who has the lock here, and how often.
+    pub fn holder(&self, now: Instant) -> Option<(u64, u32)> {
+        self.ownership.lock().holder(now).map(|(owner, count, _)| (owner, count))
     }
 
-    /// Calls `callback` once, when the first message comes that no earlier waiter takes.
-    ///
-    /// Callbacks stand in one line with those who sleep on the [`latch`](Self::latch): one `Unlock` calls one of them, a
-    /// `ReadUnlock` calls all, and a message that came before is kept for it (then the callback runs before `listen` returns). It
-    /// runs on whatever thread delivers the message, so it must be short and must not block. Dropping the [`Listener`] takes it
-    /// out of the line, however long that is, in one step.
-    ///
-    /// What calls everybody (messages may have been lost, or will not come any more) runs it, too.
-    ///
-    /// A listener is not interest: when the last [`Subscription`](crate::Subscription) is dropped, no message comes any more.
-    pub fn listen(&self, callback: impl FnOnce() + Send + 'static) -> Listener {
-        Listener::new(&self.latch, Box::new(callback))
+    /// The number of the lease in hand.
+    pub fn lease_number(&self) -> Option<u64> {
+        self.ownership.lock().lease_number()
     }
 
-    /// Why the subscription cannot be had, if it cannot.
-    pub fn failure(&self) -> Option<SubscribeError> {
-        self.readiness.failure()
+    /// Whether an acquisition is known to have the lock, here or elsewhere.
+    pub fn is_known_held(&self) -> bool {
+        self.ownership.lock().is_known_held()
     }
 
-    pub(crate) fn is_failed(&self) -> bool {
-        self.readiness.is_failed()
+    /// How many wait in the queue. The queue head is not among them.
+    pub fn waiters(&self) -> usize {
+        self.ownership.lock().waiters()
     }
 
-    pub(crate) fn ready(&self) {
-        self.readiness.ready();
+    /// Whether the lock is held and nobody has a grant of it: all were [forgotten](Self::forget).
+    pub fn is_forgotten(&self) -> bool {
+        self.ownership.lock().is_forgotten()
     }
 
-    pub(crate) fn failed(&self, error: SubscribeError) {
-        if self.readiness.fail(error) {
-            self.figures.failed.add_one();
-            // Those who were ready, and sleep on the latch, must learn it too.
-            self.wake_all();
-        }
-    }
-
-    pub(crate) fn resubscribed(&self) {
-        self.figures.resubscribed.add_one();
-        self.readiness.ready();
-        self.wake_all();
-    }
-
-    /// Nobody is interested any more. True if there is a subscription to be ended, false if it failed.
-    pub(crate) fn end(&self) -> bool {
-        let stood = self.readiness.end();
-        if stood {
-            self.figures.ended.add_one();
-        }
-        stood
-    }
-
-    pub(crate) fn deliver(&self, message: Message) {
-        match message {
-            Message::Unlock => {
-                self.figures.unlocks.add_one();
-                self.latch.release(1);
-            }
-            Message::ReadUnlock => {
-                self.figures.read_unlocks.add_one();
-                self.wake_all();
-            }
-        }
-    }
-
-    /// Calls everyone. Of those who are interested, some may be busy trying and not asleep yet: for them the call is kept, which is
-    /// why this does not only count the sleepers. And one subscription may have several sleepers and listeners.
-    fn wake_all(&self) {
-        let all = self.acquired().max(self.latch.waiters());
-        self.latch.release(if fault!(CallsOne) { 1 } else { all });
+    /// Whether nobody holds the lock here, and nobody wants it.
+    pub fn is_idle(&self) -> bool {
+        self.ownership.lock().is_idle()
     }
 }
 
 impl fmt::Debug for LockEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockEntry")
-            .field("channel", &self.channel)
-            .field("interest", &self.acquired())
-            .field("readiness", &self.readiness)
+            .field("phase", &self.ownership.lock().phase_name())
+            .field("waiters", &self.waiters())
             .field("latch", &self.latch)
-            .field("waiters_for_their_turn", &self.waiters_for_their_turn())
-            .finish()
+            .finish_non_exhaustive()
     }
 }

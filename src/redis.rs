@@ -4,12 +4,12 @@
 //!
 //! | thing | is |
 //! |---|---|
-//! | the lock | a hash under the lock's name, with one field: the owner's text, and its hold count as value |
-//! | the owner | `<uuid>:<number>` |
-//! | the lease | the hash's time to live |
+//! | the lock | a hash under the lock's name, with one field: the lease's id, and `1` as value. How often an owner holds the lock is counted in its process |
+//! | the lease's id | `<uuid>:<number>`, new for each lease; `<uuid>:<number>:<label>` if the client has a label |
+//! | the lease's end | the hash's time to live |
 //! | the channel | `redisson_lock__channel:{name}` (without the added braces if the name has some) |
 //! | the tokens | a number under `redisson_lock_token:{name}`, which never expires; only a fenced lock has it |
-//! | the message | `0`, published when the lock becomes free |
+//! | the message | `0`, published when the lock becomes free, or its lease ends earlier than before |
 //!
 //! A Redisson client on the same name takes turns with this one, and each wakes the other.
 //!
@@ -52,13 +52,13 @@
 //! # Lost replies
 //!
 //! A command whose connection breaks before its reply is sent once more over a new one. That costs nothing but the time, as
-//! each says how many holds its owner is to have, and not how many more. Only forcing a lock free is not sent again. A reply
-//! that does not come while the connection stands is an error after three seconds; an attempt to take the lock is undone then.
+//! each means the same when it runs twice. Only forcing a lock free is not sent again. A reply that does not come while the connection
+//! stands is an error after three seconds; an attempt to take the lock is rolled back then, and a release is repeated until it is answered
+//! or the lease is over.
 //!
-//! What was sent over a connection that is given up may still be on its way. So the next connection has the server end the one
-//! before it (`CLIENT KILL`), before anything else is sent: a release that comes late would free the lock that its owner has taken
-//! anew meanwhile. That takes a server of 6.2 or newer and a user who may do it; without, give up an [`Owner`] with whom a command
-//! failed and its outcome is unknown.
+//! What was sent over a connection that is given up may still be on its way. A release that comes late finds nothing, as an id is not used
+//! again. An attempt that comes late would take the lock for nobody until its lease ends, so the next connection has the server end the one
+//! before it (`CLIENT KILL`), before anything else is sent. That takes a server of 6.2 or newer and a user who may do it.
 //!
 //! # What is not guaranteed
 //!
@@ -99,7 +99,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, FromRedisValue, ParsingError, Value};
+use ::redis::{FromRedisValue, ParsingError, Value};
 
 pub use self::builder::RedisBuilder;
 #[cfg(feature = "cluster")]
@@ -110,15 +110,19 @@ use self::reconnects::Reconnects;
 use self::replicas::{Replicated, Wait};
 use self::route::Route;
 use self::scripts::{Script, Scripts};
-pub use self::tokio_runtime::TokioRuntime;
+pub use self::tokio_runtime::{TokioRuntime, TokioSleep};
 pub use self::transport::RedisTransport;
 #[cfg(feature = "cluster")]
 use crate::lock::NameError;
-use crate::lock::{Backend, HandedOver, HoldKey, LockName, Owner, Released, Tried};
+use crate::lock::{AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, ReleaseOutcome};
 use crate::registry::Registry;
+use crate::transport::Transport;
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;
+
+/// A renewal that only asks whether a lease is there has no lease to be in time for.
+const SHORTEST_RENEWAL: Duration = Duration::from_millis(500);
 
 /// Locks kept on a Redis server (6.0 or newer).
 ///
@@ -232,58 +236,48 @@ impl Backend for Redis {
         }
     }
 
-    fn may_have_run(&self, error: &Error) -> bool {
-        matches!(error.kind(), ErrorKind::Unknown | ErrorKind::NotReplicated)
+    fn failure(&self, error: &Error) -> Failure {
+        match error.kind() {
+            ErrorKind::Unknown | ErrorKind::NotReplicated => Failure::Indeterminate,
+            ErrorKind::Connection | ErrorKind::NoSentinel | ErrorKind::NotMaster => Failure::Unreachable,
+            ErrorKind::Url
+            | ErrorKind::TlsNotBuiltIn
+            | ErrorKind::SentinelNotBuiltIn
+            | ErrorKind::Certificate
+            | ErrorKind::UnknownMaster
+            | ErrorKind::ClusterNotBuiltIn
+            | ErrorKind::NotACluster
+            | ErrorKind::Refused => Failure::Refused,
+        }
     }
 
     async fn try_acquire(
         &self,
         name: &LockName,
-        owner: &Owner,
-        holds: u64,
+        id: &LeaseId,
         lease: Duration,
-        fenced: bool,
-    ) -> Result<Tried, Error> {
-        let args = [&*millis(lease), owner.as_str(), &holds.to_string()];
-        let reply = self.acquire(&self.scripts.acquire, name, fenced, &args).await?;
+        tokens: u64,
+    ) -> Result<AcquireOutcome, Error> {
+        let (id, count, channel) = (id.to_string(), tokens.to_string(), self.channel(name));
+        let args = [&*millis(lease), &*id, &*count, keys::UNLOCK_MESSAGE, self.publish, &*channel];
+        let reply = self.acquire(&self.scripts.acquire, name, tokens > 0, &args).await?;
         Ok(match reply {
-            None => Tried::Acquired { token: None },
-            Some(AcquireReply::Token(token)) => Tried::Acquired { token: Some(token) },
-            Some(AcquireReply::Left(NO_SUCH_KEY)) => Tried::Lost,
-            Some(AcquireReply::Left(left)) => Tried::Held { left: duration(left) },
+            None => AcquireOutcome::Acquired { last_token: 0 },
+            Some(AcquireReply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
+            Some(AcquireReply::Left(left)) => AcquireOutcome::Held { left: duration(left) },
         })
     }
 
-    async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
-        self.leave(&self.commands, name, owner, left).await
+    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+        self.free(&self.commands, name, id).await
     }
 
-    async fn take_back(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
+    async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
         match &self.acquisitions {
             // Over the connection of the attempt, so that it cannot come before it.
-            Some((commands, _)) => self.leave(&Route::Server(commands.clone()), name, owner, left).await,
-            None => self.release(name, owner, left).await,
+            Some((commands, _)) => self.free(&Route::Server(commands.clone()), name, id).await,
+            None => self.release(name, id).await,
         }
-    }
-
-    async fn hand_over(
-        &self,
-        name: &LockName,
-        owner: &Owner,
-        next: &Owner,
-        lease: Duration,
-        fenced: bool,
-    ) -> Result<HandedOver, Error> {
-        if self.acquisitions.is_some() {
-            // Who is to have it has to wait for the replicas, and not who gives it back.
-            return Ok(HandedOver::Unsupported);
-        }
-        let args = [&*millis(lease), owner.as_str(), next.as_str()];
-        Ok(match self.acquire(&self.scripts.hand_over, name, fenced, &args).await? {
-            None => HandedOver::Done { token: None },
-            Some(AcquireReply::Token(token)) => HandedOver::Done { token: Some(token) },
-            Some(AcquireReply::Left(_)) => HandedOver::NotHeld,
-        })
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
@@ -293,19 +287,19 @@ impl Backend for Redis {
         self.commands.eval_once(&self.scripts.force_release, &[name.as_str()], &args).await
     }
 
-    async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Error> {
+    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
         #[cfg(feature = "cluster")]
         if let Route::Cluster(cluster) = &*self.commands {
-            return cluster.renew(&self.scripts.renew, holds, lease).await;
+            return cluster.renew(&self.scripts.renew, leases, lease).await;
         }
         // A reply that is lost leaves time to ask once more, over another connection.
-        let limit = lease / 3;
+        let limit = (lease / 3).max(SHORTEST_RENEWAL);
         let lease = millis(lease);
-        let mut renewed = Vec::with_capacity(holds.len());
-        for holds in holds.chunks(RENEWALS_PER_COMMAND) {
-            let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
-            let owners = holds.iter().map(|hold| hold.owner.as_str());
-            let args: Vec<&str> = std::iter::once(&*lease).chain(owners).collect();
+        let mut renewed = Vec::with_capacity(leases.len());
+        for leases in leases.chunks(RENEWALS_PER_COMMAND) {
+            let names: Vec<&str> = leases.iter().map(|key| key.name.as_str()).collect();
+            let ids: Vec<String> = leases.iter().map(|key| key.id.to_string()).collect();
+            let args: Vec<&str> = std::iter::once(&*lease).chain(ids.iter().map(|id| &**id)).collect();
             let (answers, _): (Vec<bool>, Sent) =
                 self.commands.eval_within(limit, &self.scripts.renew, &names, &args).await?;
             renewed.extend(answers);
@@ -313,43 +307,35 @@ impl Backend for Redis {
         Ok(renewed)
     }
 
-    async fn hold_count(&self, name: &LockName, owner: &Owner) -> Result<u64, Error> {
-        let mut command = Cmd::new();
-        command.arg("HGET").arg(name.as_str()).arg(owner.as_str());
-        let count: Option<u64> = self.commands.query(&command).await?;
-        Ok(count.unwrap_or(0))
-    }
-
-    async fn remaining(&self, name: &LockName) -> Result<Option<Duration>, Error> {
-        let mut command = Cmd::new();
-        command.arg("PTTL").arg(name.as_str());
-        let left: i64 = self.commands.query(&command).await?;
-        Ok((left != NO_SUCH_KEY).then(|| duration(left)))
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
+        let (found, _): (Option<(i64, Vec<String>)>, Sent) =
+            self.commands.eval(&self.scripts.holder, &[name.as_str()], &[]).await?;
+        Ok(found.map(|(left, fields)| Holder {
+            id: fields.iter().find_map(|field| field.parse().ok()),
+            left: duration(left),
+        }))
     }
 }
 
 impl Redis {
-    /// Leaves `owner` so many holds.
-    async fn leave(
-        &self,
-        commands: &Route,
-        name: &LockName,
-        owner: &Owner,
-        left: u64,
-    ) -> Result<Released, Error> {
-        let (count, channel) = (left.to_string(), self.channel(name));
-        let args = [owner.as_str(), &count, keys::UNLOCK_MESSAGE, self.publish, &channel];
-        let (had, sent): (bool, Sent) = commands.eval(&self.scripts.release, &[name.as_str()], &args).await?;
-        Ok(match (had, left) {
-            (true, 0) => Released::Free,
-            (true, _) => Released::StillHeld,
+    /// Frees the lock if `id` has it.
+    async fn free(&self, commands: &Route, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+        let (id, channel) = (id.to_string(), self.channel(name));
+        let args = [&*id, keys::UNLOCK_MESSAGE, self.publish, &*channel];
+        let (heard, sent): (i64, Sent) =
+            commands.eval(&self.scripts.release, &[name.as_str()], &args).await?;
+        Ok(match usize::try_from(heard) {
+            Ok(heard) => {
+                let ours = usize::from(self.registry.transport().stands(&channel));
+                ReleaseOutcome::Released { heard: heard.saturating_sub(ours) }
+            }
             // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
-            (false, 0) if sent == Sent::Twice => Released::Free,
-            (false, _) => Released::NotHeld,
+            Err(_) if sent == Sent::Twice => ReleaseOutcome::Released { heard: 0 },
+            Err(_) => ReleaseOutcome::NotHeld,
         })
     }
 
-    /// Runs a script by which an owner comes to have the lock.
+    /// Runs the script by which an id comes to have the lock.
     async fn acquire(
         &self,
         script: &Script,
@@ -374,7 +360,7 @@ impl Redis {
     }
 }
 
-/// What `acquire.lua` and `hand_over.lua` return, if not nil.
+/// What `acquire.lua` returns, if not nil.
 enum AcquireReply {
     Left(i64),
     Token(u64),
@@ -388,9 +374,6 @@ impl FromRedisValue for AcquireReply {
         })
     }
 }
-
-/// What PTTL says of a key that is not there.
-const NO_SUCH_KEY: i64 = -2;
 
 /// A lease as Redis takes it: rounded up, as it must not end there before it does here. `Lease::check` has seen to it that it is at
 /// least 1 and fits.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use crate::channel_entry::{ChannelEntry, Figures};
 use crate::fault::fault;
-use crate::lock_entry::{Figures, LockEntry};
 use crate::striped::StripedSemaphores;
 use crate::sync::Mutex;
 use crate::transport::{Inbox, SubscribeError, Transport};
@@ -74,7 +74,7 @@ struct Shared<T> {
     transport: T,
     stripes: StripedSemaphores,
     /// Each under its channel's hash. Never locked while the transport is called, nor while anything foreign runs.
-    entries: Mutex<HashTable<Arc<LockEntry>>>,
+    entries: Mutex<HashTable<Arc<ChannelEntry>>>,
     figures: Arc<Figures>,
 }
 
@@ -93,7 +93,7 @@ impl<T: Transport> Registry<T> {
 
     /// Joins the entry of `channel`, subscribing if nobody has yet.
     ///
-    /// Returns at once. Await [`LockEntry::subscribed`] before relying on messages.
+    /// Returns at once. Await [`ChannelEntry::subscribed`] before relying on messages.
     ///
     /// # Panics
     ///
@@ -130,7 +130,7 @@ impl<T: Transport> Registry<T> {
     }
 
     /// `entry`, with a unit of interest in it.
-    fn subscription(&self, entry: Arc<LockEntry>) -> Subscription<T> {
+    fn subscription(&self, entry: Arc<ChannelEntry>) -> Subscription<T> {
         Subscription { shared: Arc::clone(&self.shared), entry }
     }
 
@@ -177,7 +177,7 @@ impl<T: Transport> Clone for Registry<T> {
 impl<T> Shared<T> {
     /// Adds a unit of interest to the entry of `channel`, if there is one that has not failed: a failed one is only good for
     /// telling those who are in it.
-    fn join(&self, channel: &str, hash: u64) -> Option<Arc<LockEntry>> {
+    fn join(&self, channel: &str, hash: u64) -> Option<Arc<ChannelEntry>> {
         let entries = self.entries.lock();
         let entry = entries.find(hash, |entry| entry.channel() == channel)?;
         if entry.is_failed() && !fault!(JoinsTheFailed) {
@@ -189,8 +189,8 @@ impl<T> Shared<T> {
 
     /// Puts a fresh entry of `channel` into the map, with a unit of interest, in the place of one that has failed if there is one.
     /// The caller holds the channel's stripe.
-    fn found(&self, channel: &str, hash: u64) -> Arc<LockEntry> {
-        let entry = Arc::new(LockEntry::new(Arc::from(channel), hash, Arc::clone(&self.figures)));
+    fn found(&self, channel: &str, hash: u64) -> Arc<ChannelEntry> {
+        let entry = Arc::new(ChannelEntry::new(Arc::from(channel), hash, Arc::clone(&self.figures)));
         let fresh = Arc::clone(&entry);
         let mut entries = self.entries.lock();
         match entries.entry(hash, |entry| entry.channel() == channel, |entry| entry.hash()) {
@@ -205,7 +205,7 @@ impl<T> Shared<T> {
 
     /// Gives up a unit of interest in `entry`. True if it was the last; then the entry is out of the map. The caller holds the
     /// channel's stripe.
-    fn leave(&self, entry: &Arc<LockEntry>) -> bool {
+    fn leave(&self, entry: &Arc<ChannelEntry>) -> bool {
         // Locked before the count is lowered: who finds an entry in the map can join it.
         let mut entries = self.entries.lock();
         if !entry.release() && !fault!(NoLookWhoJoined) {
@@ -229,7 +229,7 @@ const FEW: usize = 64;
 
 /// What a panicking transport leaves behind is an entry that nobody will ever confirm. It must not look like one that is
 /// being subscribed to.
-struct FailsWhenDropped<'a>(&'a LockEntry);
+struct FailsWhenDropped<'a>(&'a ChannelEntry);
 
 impl Drop for FailsWhenDropped<'_> {
     fn drop(&mut self) {
@@ -237,18 +237,18 @@ impl Drop for FailsWhenDropped<'_> {
     }
 }
 
-/// One unit of interest in a channel. Dereferences to the [`LockEntry`] that all its subscribers share; dropping the last
+/// One unit of interest in a channel. Dereferences to the [`ChannelEntry`] that all its subscribers share; dropping the last
 /// one unsubscribes.
 #[must_use = "dropping a subscription gives it up"]
 pub struct Subscription<T: Transport> {
     shared: Arc<Shared<T>>,
-    entry: Arc<LockEntry>,
+    entry: Arc<ChannelEntry>,
 }
 
 impl<T: Transport> Deref for Subscription<T> {
-    type Target = LockEntry;
+    type Target = ChannelEntry;
 
-    fn deref(&self) -> &LockEntry {
+    fn deref(&self) -> &ChannelEntry {
         &self.entry
     }
 }

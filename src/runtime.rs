@@ -20,4 +20,12 @@ pub trait Runtime: Send + Sync + 'static {
     ///
     /// When the runtime itself ends first, the task is dropped unfinished.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
+
+    /// Whether the runtime has ended: no task is run any more, and no timer fires.
+    ///
+    /// From then on [`sleep_until`](Self::sleep_until) is ready at once, those sleeps included that were pending, so that whoever waits sees
+    /// it. False if it lasts for as long as the process.
+    fn has_ended(&self) -> bool {
+        false
+    }
 }

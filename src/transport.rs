@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::lock_entry::LockEntry;
+use crate::channel_entry::ChannelEntry;
 
 /// What a channel's message says, in Redisson's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,10 +63,10 @@ pub trait Transport: Send + Sync + 'static {
 
 /// The receiving end of one subscription, given to [`Transport::subscribe`].
 #[derive(Clone)]
-pub struct Inbox(Arc<LockEntry>);
+pub struct Inbox(Arc<ChannelEntry>);
 
 impl Inbox {
-    pub(crate) fn new(entry: Arc<LockEntry>) -> Self {
+    pub(crate) fn new(entry: Arc<ChannelEntry>) -> Self {
         Self(entry)
     }
 

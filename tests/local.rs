@@ -32,11 +32,11 @@ fn watchdog_timeout_must_be_a_lease() {
 
 #[tokio::test]
 async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
-    // By messages only.
-    let options = LockOptions::default().hand_overs(0, Duration::ZERO);
-    let client = LockClient::with_options(Local::new(), &options).unwrap();
+    // As two processes: by messages only.
+    let backend = Local::new();
+    let (client, other) = (LockClient::new(backend.clone()), LockClient::new(backend));
     let lock = client.get_lock("orders").unwrap();
-    let guard = lock.lock().await.unwrap();
+    let guard = other.get_lock("orders").unwrap().lock().await.unwrap();
     let waits = tokio::spawn({
         let lock = lock.clone();
         async move { lock.lock().await.unwrap() }

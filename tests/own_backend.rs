@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use conformance::{Store, conformance};
 use file_locks::FileLocks;
-use latchwork::{Backend, LockClient, LockOptions, Tried};
+use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockName, LockOptions};
 use tempfile::TempDir;
 
 struct InDirectory {
@@ -66,24 +66,24 @@ async fn steps_made_at_once_are_atomic() {
     };
     let won = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
+        for thread in 0..THREADS {
+            let (store, won, meet) = (&store, &won, &meet);
+            scope.spawn(move || {
                 let files = FileLocks::new(store.directory.path());
-                let client = LockClient::new(files.clone());
-                let owner = client.owner();
+                let id: LeaseId = format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{thread}").parse().unwrap();
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 for round in 0..NAMES * ROUNDS {
-                    let lock = client.get_lock(&(round / ROUNDS).to_string()).unwrap();
+                    let name = LockName::new(&(round / ROUNDS).to_string()).unwrap();
                     meet();
                     // The backend's own step, as what a lock does around it would bring the two out of step. An error is not a
                     // panic, as the other thread would wait for this one; it is seen by the count.
-                    let tried = runtime.block_on(files.try_acquire(lock.name(), &owner, 1, LEASE, false));
-                    if matches!(tried, Ok(Tried::Acquired { .. })) {
+                    let tried = runtime.block_on(files.try_acquire(&name, &id, LEASE, 0));
+                    if matches!(tried, Ok(AcquireOutcome::Acquired { .. })) {
                         // Ordering: Relaxed, read when the threads have ended.
                         won.fetch_add(1, Ordering::Relaxed);
                     }
                     meet();
-                    let _ = runtime.block_on(files.release(lock.name(), &owner, 0));
+                    let _ = runtime.block_on(files.release(&name, &id));
                 }
             });
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::redis::Redis;
-use latchwork::{Guard, LockClient, LockOptions, Transport};
+use latchwork::{Guard, LockClient, Transport};
 use latchwork_testkit::{ChaosProxy, RedisServer};
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
@@ -33,9 +33,7 @@ async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
 
 async fn client(url: &str, linger: Duration) -> LockClient<Redis> {
     let redis = Redis::builder().linger(linger).connect(url).await.unwrap();
-    // Nobody is handed anything: it is all about messages.
-    let options = LockOptions::default().hand_overs(0, Duration::ZERO);
-    LockClient::with_options(redis, &options).unwrap()
+    LockClient::new(redis)
 }
 
 /// The lock goes from `guard` to `to`, which waits for it, asleep.

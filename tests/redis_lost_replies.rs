@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Backend, HoldKey, LockClient, LockError, LockName, LockOptions, Released, Tried};
+use latchwork::{
+    AcquireOutcome, Backend, LeaseId, LeaseKey, LockClient, LockError, LockName, LockOptions, ReleaseOutcome,
+};
 use latchwork_testkit::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -25,8 +26,6 @@ struct Faulty {
     url: String,
     /// So many more replies to scripts are eaten, and their connections cut.
     to_eat: Arc<AtomicUsize>,
-    /// While true, replies to scripts are kept back.
-    stall: watch::Sender<bool>,
     /// While true, nobody gets a new connection.
     refuse: Arc<AtomicBool>,
 }
@@ -37,23 +36,22 @@ impl Faulty {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let to_eat = Arc::new(AtomicUsize::new(0));
-        let stall = watch::Sender::new(false);
         let refuse = Arc::new(AtomicBool::new(false));
         let refused = Arc::clone(&refuse);
-        let (port, eat, stalled) = (server.port(), Arc::clone(&to_eat), stall.subscribe());
+        let (port, eat) = (server.port(), Arc::clone(&to_eat));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if refused.load(Ordering::SeqCst) {
                     continue;
                 }
-                let (eat, stalled) = (Arc::clone(&eat), stalled.clone());
+                let eat = Arc::clone(&eat);
                 tokio::spawn(async move {
                     let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                    let _ = forward(client, server, &eat, stalled).await;
+                    let _ = forward(client, server, &eat).await;
                 });
             }
         });
-        Self { server, url, to_eat, stall, refuse }
+        Self { server, url, to_eat, refuse }
     }
 
     async fn client(&self) -> LockClient<Redis> {
@@ -85,16 +83,10 @@ impl Faulty {
 
 /// Carries bytes both ways, until a reply to a script is eaten: then both ends are cut. A server that does not know the script
 /// has not run it, and may say so.
-async fn forward(
-    mut client: TcpStream,
-    mut server: TcpStream,
-    to_eat: &AtomicUsize,
-    mut stalled: watch::Receiver<bool>,
-) -> std::io::Result<()> {
+async fn forward(mut client: TcpStream, mut server: TcpStream, to_eat: &AtomicUsize) -> std::io::Result<()> {
     let (mut sent, mut replied) = ([0; 16 * 1024], [0; 16 * 1024]);
     let mut script = false;
     loop {
-        let kept_back = script && *stalled.borrow_and_update() && to_eat.load(Ordering::SeqCst) == 0;
         tokio::select! {
             n = client.read(&mut sent) => {
                 let n = n?;
@@ -102,8 +94,7 @@ async fn forward(
                 server.write_all(&sent[..n]).await?;
                 if n == 0 { return Ok(()) }
             }
-            Ok(()) = stalled.changed() => {}
-            n = server.read(&mut replied), if !kept_back => {
+            n = server.read(&mut replied) => {
                 let n = n?;
                 let ran = script && n > 0 && !replied.starts_with(b"-NOSCRIPT");
                 let one_less = |left: usize| left.checked_sub(1);
@@ -126,20 +117,17 @@ fn cause(error: &LockError) -> &Error {
 async fn lost_reply_of_acquire_costs_a_retry() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
-    let me = client.owner();
-    let lock = client.get_lock("orders").unwrap().owned_by(&me);
-    let mut guards = Vec::new();
-    for holds in 1..=3 {
-        faulty.eat(1);
-        guards.push(lock.lock().await.unwrap());
-        faulty.assert_all_eaten();
-        let wanted = HashMap::from([(me.to_string(), holds.to_string())]);
-        assert_eq!(faulty.state("orders").await, wanted);
-    }
-    for guard in guards {
-        assert!(lock.is_locked().await.unwrap());
-        guard.unlock().await.unwrap();
-    }
+    let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
+    faulty.eat(1);
+    let outer = lock.lock().await.unwrap();
+    faulty.assert_all_eaten();
+    let state = faulty.state("orders").await;
+    assert!(state.len() == 1 && state.values().all(|count| count == "1"), "{state:?}");
+    // The store is not told of it.
+    let inner = lock.lock().await.unwrap();
+    assert_eq!(faulty.state("orders").await, state);
+    inner.unlock().await.unwrap();
+    outer.unlock().await.unwrap();
     assert!(!lock.is_locked().await.unwrap(), "a retry was counted");
 }
 
@@ -147,22 +135,12 @@ async fn lost_reply_of_acquire_costs_a_retry() {
 async fn lost_reply_of_release_costs_a_retry() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
-    let me = client.owner();
-    let lock = client.get_lock("orders").unwrap().owned_by(&me);
-    let outer = lock.lock().await.unwrap();
-    let inner = lock.lock().await.unwrap();
-    let innermost = lock.lock().await.unwrap();
+    let lock = client.get_lock("orders").unwrap();
+    let guard = lock.lock().await.unwrap();
     let mut messages = redis::Client::open(faulty.server.url()).unwrap().get_async_pubsub().await.unwrap();
     messages.subscribe("redisson_lock__channel:{orders}").await.unwrap();
-
-    for (guard, left) in [(innermost, "2"), (inner, "1")] {
-        faulty.eat(1);
-        guard.unlock().await.unwrap();
-        faulty.assert_all_eaten();
-        assert_eq!(faulty.state("orders").await, HashMap::from([(me.to_string(), left.to_owned())]));
-    }
     faulty.eat(1);
-    outer.unlock().await.unwrap();
+    guard.unlock().await.unwrap();
     faulty.assert_all_eaten();
     assert!(faulty.state("orders").await.is_empty());
 
@@ -192,7 +170,7 @@ async fn release_that_ran_does_not_free_the_next_holders_lock_when_it_is_sent_ag
     guard.unlock().await.unwrap();
     faulty.assert_all_eaten();
     let next = timeout(SOON, next).await.expect("the next in line was not woken").unwrap();
-    assert!(lock.is_held_by(next.owner()).await.unwrap());
+    assert!(lock.is_locked().await.unwrap());
     next.unlock().await.unwrap();
 }
 
@@ -201,9 +179,10 @@ async fn lost_reply_of_renewal_costs_a_retry() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
     let lock = client.get_lock("orders").unwrap();
-    let guard = lock.lock_for(LEASE).await.unwrap();
-    let key = HoldKey { name: guard.name().clone(), owner: guard.owner().clone() };
+    let guard = lock.lock_with_lease(LEASE).await.unwrap();
+    let id = lock.holder().await.unwrap().unwrap().id.unwrap();
     faulty.eat(1);
+    let key = LeaseKey { name: guard.name().clone(), id };
     assert_eq!(client.backend().renew(&[key], LEASE * 2).await.unwrap(), [true]);
     faulty.assert_all_eaten();
     assert!(lock.remaining().await.unwrap().unwrap() > LEASE);
@@ -231,41 +210,25 @@ async fn watched_hold_outlives_lost_replies() {
 }
 
 #[tokio::test]
-async fn acquire_whose_outcome_stays_unknown_is_undone() {
+async fn indeterminate_acquire_is_rolled_back() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
-    let me = client.owner();
-    let (anyones, mine) =
-        (client.get_lock("orders").unwrap(), client.get_lock("orders").unwrap().owned_by(&me));
-    for lock in [&anyones, &mine] {
+    let lock = client.get_lock("orders").unwrap();
+    for lock in [&lock, &lock.owned_by(&client.owner())] {
         faulty.eat(2);
         let error = lock.lock().await.unwrap_err();
         assert_eq!(cause(&error).kind(), ErrorKind::Unknown, "{error:?}");
+        assert!(error.is_indeterminate() && error.is_retryable());
         faulty.assert_all_eaten();
         faulty.until_free("orders").await;
     }
-
-    // On top of another hold of the same owner, which is not given back with it.
-    let outer = mine.lock().await.unwrap();
-    faulty.eat(2);
-    assert!(mine.lock().await.is_err());
-    faulty.assert_all_eaten();
-    // The owner's next command waits until it is undone.
-    let inner = mine.lock().await.unwrap();
-    assert_eq!(mine.hold_count(&me).await.unwrap(), 2);
-    inner.unlock().await.unwrap();
-    assert_eq!(mine.hold_count(&me).await.unwrap(), 1);
-    assert!(outer.is_held());
-    outer.unlock().await.unwrap();
-    assert!(!mine.is_locked().await.unwrap());
 }
 
 #[tokio::test]
 async fn outcome_is_unknown_if_the_retry_finds_nobody() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
-    let me = client.owner();
-    let lock = client.get_lock("orders").unwrap().owned_by(&me);
+    let lock = client.get_lock("orders").unwrap();
     // So that the server knows the script.
     lock.lock().await.unwrap().unlock().await.unwrap();
     faulty.eat(1);
@@ -274,53 +237,25 @@ async fn outcome_is_unknown_if_the_retry_finds_nobody() {
     let error = lock.lock().await.unwrap_err();
     assert_eq!(cause(&error).kind(), ErrorKind::Unknown, "{error:?}");
     assert_eq!(faulty.state("orders").await.len(), 1);
+    // It is rolled back as soon as there is a connection, and not only when its lease is over.
     faulty.refuse.store(false, Ordering::SeqCst);
+    faulty.until_free("orders").await;
     lock.lock().await.unwrap().unlock().await.unwrap();
-    assert!(!lock.is_locked().await.unwrap());
 }
 
 #[tokio::test]
-async fn next_command_of_an_owner_waits_until_the_last_one_is_undone() {
-    let faulty = Faulty::start().await;
-    let client = faulty.client().await;
-    let me = client.owner();
-    let lock = client.get_lock("orders").unwrap().owned_by(&me);
-    // So that the server knows the scripts.
-    lock.lock().await.unwrap().unlock().await.unwrap();
-    let outer = lock.lock().await.unwrap();
-    // The replies to the acquire and to its retry are eaten, and the one to its being undone does not come yet.
-    faulty.stall.send_replace(true);
-    faulty.eat(2);
-    assert!(lock.lock().await.is_err());
-    let undone = HashMap::from([(me.to_string(), "1".to_owned())]);
-    timeout(SOON, async { while faulty.state("orders").await != undone {} }).await.expect("not undone");
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
-    // Far more round trips than the one that it would take. What is undone after the next one has counted would undo that one.
-    for _ in 0..100 {
-        assert_eq!(faulty.state("orders").await, undone);
-    }
-    faulty.stall.send_replace(false);
-    let inner = timeout(SOON, next).await.expect("never had its turn").unwrap();
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
-    inner.unlock().await.unwrap();
-    outer.unlock().await.unwrap();
-    assert!(!lock.is_locked().await.unwrap());
-}
-
-#[tokio::test]
-async fn token_is_the_same_when_its_reply_was_lost() {
+async fn tokens_rise_when_a_reply_was_lost() {
     let faulty = Faulty::start().await;
     let lock = faulty.client().await.get_lock("orders").unwrap().fenced();
-    for round in 1..=3 {
+    let mut last = None;
+    for _ in 0..3 {
         faulty.eat(1);
         let guard = lock.lock().await.unwrap();
         faulty.assert_all_eaten();
-        assert_eq!(guard.fencing_token(), Some(round), "a retry used up a token");
+        assert!(guard.fencing_token() > last);
+        last = guard.fencing_token();
         let mut raw = faulty.raw().await;
-        let counter: (String, i64) = redis::pipe()
+        let counter: (Option<u64>, i64) = redis::pipe()
             .cmd("GET")
             .arg("redisson_lock_token:{orders}")
             .cmd("PTTL")
@@ -328,7 +263,7 @@ async fn token_is_the_same_when_its_reply_was_lost() {
             .query_async(&mut raw)
             .await
             .unwrap();
-        assert_eq!(counter, (round.to_string(), -1));
+        assert_eq!(counter, (last, -1));
         guard.unlock().await.unwrap();
     }
 }
@@ -348,33 +283,51 @@ async fn token_that_cannot_be_had_leaves_the_lock_free() {
 }
 
 #[tokio::test]
-async fn release_whose_outcome_stays_unknown_is_made_good_by_the_next_one() {
+async fn indeterminate_release_is_repeated() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
     let me = client.owner();
     let lock = client.get_lock("orders").unwrap().owned_by(&me);
-    let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+    let guard = lock.lock().await.unwrap();
     faulty.eat(2);
-    let error = inner.unlock().await.unwrap_err();
+    let error = guard.unlock().await.unwrap_err();
     assert_eq!(cause(&error).kind(), ErrorKind::Unknown, "{error:?}");
-    outer.unlock().await.unwrap();
-    assert!(!lock.is_locked().await.unwrap());
+    assert!(client.metrics().releases_failed > 0);
+    faulty.until_free("orders").await;
 
-    // Without a guard it is the caller who tries again, and that counts once.
-    for _ in 0..2 {
-        lock.lock().await.unwrap().forget();
-    }
+    lock.lock().await.unwrap().forget();
     faulty.eat(2);
     assert!(lock.unlock(&me).await.is_err());
-    faulty.assert_all_eaten();
-    lock.unlock(&me).await.unwrap();
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
-    lock.unlock(&me).await.unwrap();
-    assert!(!lock.is_locked().await.unwrap());
+    assert!(lock.unlock(&me).await.unwrap_err().is_not_held(), "it counts once");
+    faulty.until_free("orders").await;
+}
+
+/// For as long as nobody can connect, a dropped guard's lock stays held; and no longer.
+#[tokio::test]
+async fn release_of_a_dropped_guard_outlives_refused_connections() {
+    let faulty = Faulty::start().await;
+    let client = faulty.client().await;
+    let lock = client.get_lock("orders").unwrap();
+    let guard = lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap();
+    faulty.refuse.store(true, Ordering::SeqCst);
+    // The connection breaks by the release itself, which does not run.
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg(&["KILL", "TYPE", "normal"]).exec_async(&mut faulty.raw().await).await.unwrap();
+    drop(guard);
+    let failed = async {
+        while client.metrics().releases_failed < 3 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, failed).await.expect("not repeated");
+    assert_eq!(client.metrics().releases_pending, 1);
+    assert_eq!(faulty.state("orders").await.len(), 1);
+    faulty.refuse.store(false, Ordering::SeqCst);
+    faulty.until_free("orders").await;
 }
 
 #[tokio::test]
-async fn release_that_was_refused_can_be_had_later() {
+async fn release_that_was_refused_is_repeated() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
     let lock = client.get_lock("orders").unwrap();
@@ -384,15 +337,13 @@ async fn release_that_was_refused_can_be_had_later() {
         acl.arg(&["SETUSER", "default", channels]).exec_async(&mut raw).await.unwrap();
     };
     let guard = lock.lock().await.unwrap();
-    let owner = guard.owner().clone();
     allow("resetchannels").await;
     let error = guard.unlock().await.unwrap_err();
     assert_eq!(cause(&error).kind(), ErrorKind::Refused, "{error:?}");
-    assert!(lock.is_held_by(&owner).await.unwrap());
+    assert!(error.is_refused() && !error.is_retryable());
+    assert!(lock.is_locked().await.unwrap());
     allow("allchannels").await;
-    lock.unlock(&owner).await.unwrap();
-    assert!(!lock.is_locked().await.unwrap());
-    assert!(lock.unlock(&owner).await.unwrap_err().is_not_held());
+    faulty.until_free("orders").await;
 }
 
 #[tokio::test]
@@ -408,18 +359,19 @@ async fn forced_release_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn release_of_a_hold_that_is_gone_is_told_apart_unless_its_reply_is_lost() {
+async fn release_of_a_lease_that_is_gone_is_told_apart_unless_its_reply_is_lost() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
-    let (backend, me, name) = (client.backend(), client.owner(), LockName::new("orders").unwrap());
-    assert_eq!(backend.release(&name, &me, 0).await.unwrap(), Released::NotHeld);
-    assert_eq!(backend.try_acquire(&name, &me, 2, LEASE, false).await.unwrap(), Tried::Lost);
-    for (left, answer) in [(0, Released::Free), (1, Released::NotHeld)] {
-        faulty.eat(1);
-        assert_eq!(backend.release(&name, &me, left).await.unwrap(), answer);
-        faulty.assert_all_eaten();
-    }
+    let (backend, name) = (client.backend(), LockName::new("orders").unwrap());
+    let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
+    assert_eq!(backend.release(&name, &id).await.unwrap(), ReleaseOutcome::NotHeld);
     faulty.eat(1);
-    assert_eq!(backend.try_acquire(&name, &me, 2, LEASE, false).await.unwrap(), Tried::Lost);
+    assert_eq!(backend.release(&name, &id).await.unwrap(), ReleaseOutcome::Released { heard: 0 });
+    faulty.assert_all_eaten();
+    let taken = backend.try_acquire(&name, &id, LEASE, 0).await.unwrap();
+    assert_eq!(taken, AcquireOutcome::Acquired { last_token: 0 });
+    faulty.eat(1);
+    assert_eq!(backend.release(&name, &id).await.unwrap(), ReleaseOutcome::Released { heard: 0 });
+    faulty.assert_all_eaten();
     assert!(faulty.state("orders").await.is_empty());
 }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::redis::Redis;
-use latchwork::{Backend, Lock, LockClient};
+use latchwork::{Lock, LockClient};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::timeout;
 
@@ -66,11 +66,13 @@ async fn release_that_nobody_polls_lets_its_owner_go_on() {
     let server = RedisServer::start();
     let lock = client(&server.url()).await.get_lock("owned").unwrap();
     let guard = lock.lock().await.unwrap();
-    let owner = guard.owner().clone();
+    let owner = *guard.owner();
     let mut kept = pin!(guard.unlock());
     assert!(poll(kept.as_mut()).is_pending());
-    let again = soon("the owner's next command", lock.owned_by(&owner).try_lock()).await.unwrap();
-    again.expect("nobody else wants it").unlock().await.unwrap();
+    // The server did not know the script, and so the release was not even sent in full. It is repeated for the caller.
+    let again =
+        timeout(2 * SOON, lock.owned_by(&owner).lock()).await.expect("kept by a release that nobody polls");
+    again.unwrap().unlock().await.unwrap();
     kept.await.unwrap();
 }
 
@@ -79,23 +81,22 @@ async fn release_that_nobody_polls_reaches_who_waits() {
     let server = RedisServer::start();
     let client = client(&server.url()).await;
     let lock = client.get_lock("wanted").unwrap();
-    let channel = client.backend().channel(lock.name());
     let guard = lock.lock().await.unwrap();
     let waiter = tokio::spawn({
         let lock = lock.clone();
         async move { lock.lock().await.unwrap().unlock().await.unwrap() }
     });
-    soon("the waiter's sleep", async {
-        while client.registry().join(&channel).is_none_or(|look| look.latch().waiters() == 0) {
+    soon("the waiter's place", async {
+        while lock.waiters() == 0 {
             tokio::task::yield_now().await;
         }
     })
     .await;
     let mut kept = pin!(guard.unlock());
-    assert!(poll(kept.as_mut()).is_pending());
-    soon("the hand-over", waiter).await.unwrap();
-    kept.await.unwrap();
-    assert_eq!(lock.stats().hand_overs, 1);
+    // In memory, and so at once.
+    assert!(poll(kept.as_mut()).is_ready());
+    soon("the hand-off", waiter).await.unwrap();
+    assert_eq!(lock.stats().hand_offs, 1);
 }
 
 /// On one thread nothing is written between the poll and the drop, so that the attempt may be dropped before it is sent.
@@ -153,4 +154,36 @@ fn end_of_the_runtime_is_an_error_and_not_a_panic() {
         assert!(soon("a new attempt", held.try_lock()).await.is_err());
         assert!(soon("a release", guard.unlock()).await.is_err());
     });
+}
+
+/// A waiter asleep, one in the queue, a guard, and threads: whoever is polled elsewhere is told.
+#[test]
+fn end_of_the_runtime_ends_every_wait() {
+    let server = RedisServer::start();
+    let connections = tokio::runtime::Runtime::new().unwrap();
+    let (client, other) =
+        connections.block_on(async { (client(&server.url()).await, client(&server.url()).await) });
+    let theirs = connections.block_on(other.get_lock("held").unwrap().lock()).unwrap();
+    let lock = client.get_lock("held").unwrap();
+    let waits: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = latchwork::blocking::Lock::from_async(lock.clone());
+            std::thread::spawn(move || lock.lock().map(drop))
+        })
+        .collect();
+    let begun = std::time::Instant::now();
+    while lock.waiters() < 2 || client.registry().is_empty() {
+        assert!(begun.elapsed() < SOON, "they do not wait");
+        std::thread::yield_now();
+    }
+    drop(connections);
+    for wait in waits {
+        let error = wait.join().expect("a panic").unwrap_err();
+        assert!(error.is_shut_down() || error.is_unreachable() || error.is_indeterminate(), "{error:?}");
+    }
+    // Nobody keeps the lease, and no timer fires: what blocks returns at once.
+    let blocking = latchwork::blocking::Guard::from_async(theirs);
+    assert!(blocking.lost_timeout(Duration::from_millis(10)).is_some());
+    assert!(begun.elapsed() < SOON * 2, "{:?}", begun.elapsed());
+    assert!(blocking.unlock().is_err());
 }

@@ -1,4 +1,4 @@
-//! `Registry` and `LockEntry`: who subscribes, who unsubscribes, and who is told.
+//! `Registry` and `ChannelEntry`: who subscribes, who unsubscribes, and who is told.
 
 mod script;
 

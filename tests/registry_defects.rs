@@ -1,4 +1,4 @@
-//! What broke in Redisson's subscriptions over ten years, asked of `Registry` and `LockEntry`. Each test is named after what
+//! What broke in Redisson's subscriptions over ten years, asked of `Registry` and `ChannelEntry`. Each test is named after what
 //! went wrong there.
 
 mod script;

@@ -100,15 +100,27 @@ fn arrows_point_down() {
     assert_absent(
         "src/lock_entry",
         "",
-        &["crate::registry", "crate::lock::", "crate::local", "crate::redis"],
+        &["crate::registry", "crate::channel_entry", "crate::lock::", "crate::local", "crate::redis"],
+        up,
+    );
+    assert_absent(
+        "src/channel_entry",
+        "",
+        &["crate::registry", "crate::lock_entry", "crate::lock::", "crate::local", "crate::redis"],
         up,
     );
     // The convenience constructor `LockClient::local` is the one exception.
     assert_absent("src/lock", "src/lock/client.rs", &["crate::local", "crate::redis"], up);
     assert_absent("src/local", "", &["crate::redis"], up);
     assert_absent("src", "", &["crate::blocking"], up);
-    for file in ["src/latch.rs", "src/striped.rs", "src/registry.rs", "src/lock_entry.rs", "src/transport.rs"]
-    {
+    for file in [
+        "src/latch.rs",
+        "src/striped.rs",
+        "src/registry.rs",
+        "src/lock_entry.rs",
+        "src/channel_entry.rs",
+        "src/transport.rs",
+    ] {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
         for word in ["crate::lock::", "crate::local", "crate::redis"] {
             assert!(
@@ -164,5 +176,28 @@ fn every_ordering_says_why() {
                 assert!(said, "{}:{}: no `// Ordering:` says why that suffices", path.display(), number + 1);
             }
         }
+    }
+}
+
+/// The files of `src/lock` import each other in one direction only.
+#[test]
+fn lock_has_no_import_circle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lock");
+    let mut imports: Vec<(String, Vec<String>)> = Vec::new();
+    for (path, text) in sources("src/lock") {
+        assert_eq!(path.parent(), Some(&*root), "a folder more");
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let named = |line: &str| line.strip_prefix("use super::")?.split(':').next().map(str::to_owned);
+        // An import for documentation is none.
+        let lines: Vec<&str> = text.lines().collect();
+        let real = |at: &usize| *at == 0 || lines[at - 1] != "#[cfg(doc)]";
+        let own = (0..lines.len()).filter(real).filter_map(|at| named(lines[at])).collect();
+        imports.push((name, own));
+    }
+    // Whoever imports nothing that is left can be taken away.
+    while !imports.is_empty() {
+        let left: Vec<String> = imports.iter().map(|(name, _)| name.clone()).collect();
+        imports.retain(|(_, own)| own.iter().any(|name| left.contains(name)));
+        assert!(imports.len() < left.len(), "a circle among {left:?}");
     }
 }

@@ -26,6 +26,8 @@ fn types() {
     shared::<Latch>();
     shared::<Call<'_>>();
     shared::<LockEntry>();
+    shared::<ChannelEntry>();
+    shared::<LeaseId>();
     shared::<Listener>();
     shared::<Inbox>();
     shared::<Registry<LocalTransport>>();

@@ -1,23 +1,26 @@
 //! A transport that does not confirm what is subscribed to: messages cannot be relied on, and who waits looks for itself.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{
-    Backend, HandedOver, HoldKey, Inbox, LockClient, LockName, LockOptions, Owner, Registry, Released,
-    Transport, Tried,
+    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockClient, LockName, LockOptions, Message,
+    Registry, ReleaseOutcome, Transport,
 };
 
 const WATCHDOG: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(5);
 
-/// Is still at it.
-struct Deaf;
+/// Keeps what is subscribed to, and says nothing.
+#[derive(Clone, Default)]
+struct Deaf(Arc<Mutex<Vec<Inbox>>>);
 
 impl Transport for Deaf {
-    fn subscribe(&self, _: &Arc<str>, _: Inbox) {}
+    fn subscribe(&self, _: &Arc<str>, inbox: Inbox) {
+        self.0.lock().unwrap().push(inbox);
+    }
 
     fn unsubscribe(&self, _: &Arc<str>) {}
 }
@@ -47,52 +50,45 @@ impl Backend for WithoutMessages {
     async fn try_acquire(
         &self,
         name: &LockName,
-        owner: &Owner,
-        holds: u64,
+        id: &LeaseId,
         lease: Duration,
-        fenced: bool,
-    ) -> Result<Tried, Infallible> {
-        self.local.try_acquire(name, owner, holds, lease, fenced).await
+        tokens: u64,
+    ) -> Result<AcquireOutcome, Infallible> {
+        self.local.try_acquire(name, id, lease, tokens).await
     }
 
-    async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Infallible> {
-        self.local.release(name, owner, left).await
-    }
-
-    async fn hand_over(
-        &self,
-        name: &LockName,
-        owner: &Owner,
-        next: &Owner,
-        lease: Duration,
-        fenced: bool,
-    ) -> Result<HandedOver, Infallible> {
-        self.local.hand_over(name, owner, next, lease, fenced).await
+    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Infallible> {
+        self.local.release(name, id).await
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Infallible> {
         self.local.force_release(name).await
     }
 
-    async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Infallible> {
-        self.local.renew(holds, lease).await
+    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Infallible> {
+        self.local.renew(leases, lease).await
     }
 
-    async fn hold_count(&self, name: &LockName, owner: &Owner) -> Result<u64, Infallible> {
-        self.local.hold_count(name, owner).await
-    }
-
-    async fn remaining(&self, name: &LockName) -> Result<Option<Duration>, Infallible> {
-        self.local.remaining(name).await
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Infallible> {
+        self.local.holder(name).await
     }
 }
 
-/// The second one had never asked how long the lease lasts, and waited for the confirmation without end.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, so).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
+}
+
+/// The one behind the queue head had never asked how long the lease lasts, and waited for the confirmation without end.
 #[tokio::test]
-async fn whoever_is_not_first_in_line_looks_for_itself_too() {
+async fn next_queue_head_looks_for_itself_without_messages() {
     let local = Local::new();
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let backend = WithoutMessages { local, registry: Registry::new(Deaf) };
+    let backend = WithoutMessages { local, registry: Registry::new(Deaf::default()) };
     let client =
         LockClient::with_options(backend, &LockOptions::default().watchdog_timeout(WATCHDOG)).unwrap();
     let lock = client.get_lock("orders").unwrap();
@@ -102,47 +98,75 @@ async fn whoever_is_not_first_in_line_looks_for_itself_too() {
         tokio::spawn(async move { lock.lock().await.unwrap() })
     };
     let first = waiter();
-    while client.registry().stats().interest < 1 {
-        tokio::task::yield_now().await;
-    }
+    until("the first waits", || client.registry().stats().interest == 1).await;
     let second = waiter();
-    while client.registry().stats().interest < 2 {
-        tokio::task::yield_now().await;
-    }
+    until("the second waits", || lock.waiters() == 1).await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     held.unlock().await.unwrap();
-    let guard =
-        tokio::time::timeout(Duration::from_secs(10), second).await.expect("it did not look").unwrap();
+    let guard = tokio::time::timeout(SOON, second).await.expect("it did not look").unwrap();
     guard.unlock().await.unwrap();
 }
 
-/// Who knew that its own client had the lock went to sleep over the confirmation, and neither the lock's being free nor its being
-/// handed over woke it.
+/// A waiter whose subscription is not confirmed has asked the store and sleeps, for as long as the lease lasts. The lock becomes free, and
+/// the message does not come; then the subscription is confirmed.
 #[tokio::test]
-async fn whoever_waits_for_the_confirmation_can_be_handed_the_lock_and_looks_for_itself() {
-    for hand_overs in [0, 32] {
-        let runtime = ThreadRuntime::paused();
-        let local = Local::with_runtime(runtime.clone());
-        let backend = WithoutMessages { local, registry: Registry::new(Deaf) };
-        let options = LockOptions::default().hand_overs(hand_overs, Duration::from_secs(3600));
-        let client = LockClient::with_options(backend, &options).unwrap();
-        let lock = client.get_lock("orders").unwrap();
-        let guard = lock.lock().await.unwrap();
-        let waits = tokio::spawn({
-            let lock = lock.clone();
-            async move { lock.lock().await.unwrap() }
-        });
-        while client.registry().stats().interest < 1 {
-            tokio::task::yield_now().await;
-        }
-        guard.unlock().await.unwrap();
-        if hand_overs == 0 {
-            // Far less than the lease that it might wait for. Who is handed the lock needs no time at all.
-            runtime.advance(Duration::from_secs(2));
-        }
-        let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside it").unwrap();
-        assert_eq!(lock.stats().hand_overs, u64::from(hand_overs.min(1)));
-        guard.unlock().await.unwrap();
+async fn late_confirmation_wakes_a_waiter() {
+    let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
+    let local = Local::with_runtime(runtime.clone());
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let backend = WithoutMessages { local, registry: Registry::new(deaf.clone()) };
+    let client = LockClient::new(backend);
+    let lock = client.get_lock("orders").unwrap();
+    let held = theirs.lock().await.unwrap();
+    let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
+    until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
+    // It does not wait for the confirmation any longer, and asks.
+    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
+    until("it sleeps", || {
+        runtime.advance(Duration::from_millis(100));
+        asleep()
+    })
+    .await;
+    held.unlock().await.unwrap();
+    // No time passes from here on.
+    deaf.0.lock().unwrap()[0].ready();
+    let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside a free lock").unwrap();
+    guard.unlock().await.unwrap();
+}
+
+/// Many wait, and a connection is made again: the process asks once.
+#[tokio::test]
+async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
+    const WAITERS: usize = 100;
+    let deaf = Deaf::default();
+    let local = Local::new();
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let client = LockClient::new(WithoutMessages { local, registry: Registry::new(deaf.clone()) });
+    let lock = client.get_lock("orders").unwrap();
+    let held = theirs.lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..WAITERS {
+        let lock = lock.clone();
+        waiters.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
+    }
+    until("they wait", || lock.waiters() == WAITERS - 1 && !deaf.0.lock().unwrap().is_empty()).await;
+    let inbox = deaf.0.lock().unwrap()[0].clone();
+    inbox.ready();
+    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
+    until("the queue head sleeps", asleep).await;
+    let looked = || lock.stats().wakes_wasted;
+    inbox.resubscribed();
+    until("it looks", || looked() == 1 && asleep()).await;
+    for _ in 0..WAITERS {
+        inbox.deliver(Message::Unlock);
+    }
+    until("it looks again", || looked() >= 2 && asleep()).await;
+    // One that came while it slept, and one that was kept.
+    assert!(looked() <= 3, "asked {} times", looked());
+    held.unlock().await.unwrap();
+    inbox.deliver(Message::Unlock);
+    for waiter in waiters {
+        tokio::time::timeout(SOON, waiter).await.expect("its turn").unwrap();
     }
 }

@@ -13,7 +13,7 @@
 //! # How a lock is kept
 //!
 //! A name has a directory, and in it is exactly one file, empty, whose *name* says who has the lock: `free.<token>`, or
-//! `<holds>.<token>.<seconds>.<nanoseconds>.<owner>`, where the time is the lease's end. To change that is to rename the file, and
+//! `<token>.<seconds>.<nanoseconds>.<lease's id>`, where the time is the lease's end. To change that is to rename the file, and
 //! renaming fails if the file has another name by now: then the step is made again, on what is there now. No process can die in
 //! the middle of a step, so there is nothing to repair.
 //!
@@ -34,7 +34,8 @@ use std::time::{Duration, SystemTime};
 
 use latchwork::local::ThreadRuntime;
 use latchwork::{
-    Backend, HoldKey, Inbox, LockName, Message, Owner, Registry, Released, Runtime, Transport, Tried,
+    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockName, Message, Registry, ReleaseOutcome,
+    Runtime, Transport,
 };
 
 /// Locks kept in a directory.
@@ -56,46 +57,41 @@ impl FileLocks {
 
 // === The atomic step ===
 
-/// Who has a lock, and until when, counted from 1970.
+/// Which lease is on a lock, and until when, counted from 1970.
 #[derive(Clone, PartialEq)]
 struct State {
     /// The last fencing token.
     token: u64,
-    hold: Option<Hold>,
+    lease: Option<Lease>,
 }
 
 #[derive(Clone, PartialEq)]
-struct Hold {
-    count: u64,
+struct Lease {
     until: Duration,
-    owner: String,
+    id: String,
 }
 
-/// How the owner is written: Windows takes no colon in a file's name.
-fn text(owner: &Owner) -> String {
-    owner.as_str().replace(':', "_")
+/// How the id is written: Windows takes no colon in a file's name.
+fn text(id: &LeaseId) -> String {
+    id.to_string().replace(':', "_")
 }
 
-fn to_file_name(State { token, hold }: &State) -> String {
-    match hold {
+fn to_file_name(State { token, lease }: &State) -> String {
+    match lease {
         None => format!("free.{token}"),
-        Some(Hold { count, until, owner }) => {
-            format!("{count}.{token}.{}.{}.{owner}", until.as_secs(), until.subsec_nanos())
-        }
+        Some(Lease { until, id }) => format!("{token}.{}.{}.{id}", until.as_secs(), until.subsec_nanos()),
     }
 }
 
 /// `None`: this is none of our files.
 fn from_file_name(name: &str) -> Option<State> {
-    let (count, rest) = name.split_once('.')?;
-    if count == "free" {
-        return Some(State { token: rest.parse().ok()?, hold: None });
+    if let Some(token) = name.strip_prefix("free.") {
+        return Some(State { token: token.parse().ok()?, lease: None });
     }
-    let mut parts = rest.splitn(4, '.');
+    let mut parts = name.splitn(4, '.');
     let token = parts.next()?.parse().ok()?;
     let until = Duration::new(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let hold = Hold { count: count.parse().ok()?, until, owner: parts.next()?.to_owned() };
-    Some(State { token, hold: Some(hold) })
+    Some(State { token, lease: Some(Lease { until, id: parts.next()?.to_owned() }) })
 }
 
 #[derive(Clone)]
@@ -107,7 +103,7 @@ impl Files {
         name.as_str().bytes().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Changes who has a lock, in one step: `change` is given the time and the hold whose lease is not over, and says what shall
+    /// Changes who has a lock, in one step: `change` is given the time and the lease that is not over, and says what shall
     /// be there instead, and the answer. It is asked again if somebody else was quicker.
     fn step<T>(&self, directory: &str, change: impl Fn(Duration, State) -> (State, T)) -> io::Result<T> {
         let place = self.0.join(directory);
@@ -117,7 +113,7 @@ impl Files {
                 io::Error::new(ErrorKind::InvalidData, format!("not a lock's file: {file}"))
             })?;
             let now = SystemTime::UNIX_EPOCH.elapsed().map_err(io::Error::other)?;
-            found.hold = found.hold.filter(|hold| hold.until > now);
+            found.lease = found.lease.filter(|lease| lease.until > now);
             let (next, answer) = change(now, found.clone());
             if next == found {
                 return Ok(answer);
@@ -156,7 +152,7 @@ impl Files {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
             made => made?,
         }
-        File::create_new(fresh.join(to_file_name(&State { token: 0, hold: None })))?;
+        File::create_new(fresh.join(to_file_name(&State { token: 0, lease: None })))?;
         match fs::rename(&fresh, place) {
             Err(_) if place.is_dir() => fs::remove_dir_all(&fresh),
             made => made,
@@ -189,7 +185,7 @@ impl Transport for Watch {
             while still_wanted.strong_count() > 0 {
                 runtime.sleep_until(runtime.now() + LOOK_AGAIN).await;
                 // An error is for those who wait: they look, and meet it.
-                if files.step(&channel, |_, state| (state.clone(), state.hold.is_none())).unwrap_or(true) {
+                if files.step(&channel, |_, state| (state.clone(), state.lease.is_none())).unwrap_or(true) {
                     inbox.deliver(Message::Unlock);
                 }
             }
@@ -223,72 +219,63 @@ impl Backend for FileLocks {
     async fn try_acquire(
         &self,
         name: &LockName,
-        owner: &Owner,
-        holds: u64,
+        id: &LeaseId,
         lease: Duration,
-        fenced: bool,
-    ) -> io::Result<Tried> {
-        let owner = text(owner);
-        self.files.step(&self.channel(name), |now, state| {
-            // An inner hold with a short lease must not cut the outer one short; and a command that is sent again makes no new token.
-            let (earliest, is_new) = match &state.hold {
-                None if holds > 1 => return (state, Tried::Lost),
-                None => (Duration::ZERO, true),
-                Some(hold) if hold.owner == owner => (hold.until, hold.count != holds),
-                Some(hold) => {
-                    let left = hold.until - now;
-                    return (state, Tried::Held { left });
-                }
-            };
-            let token = state.token + u64::from(fenced && is_new);
-            let until = earliest.max(now.saturating_add(lease));
-            let hold = Some(Hold { count: holds, until, owner: owner.clone() });
-            (State { token, hold }, Tried::Acquired { token: fenced.then_some(token) })
+        tokens: u64,
+    ) -> io::Result<AcquireOutcome> {
+        let id = text(id);
+        self.files.step(&self.channel(name), |now, state| match state.lease {
+            // A lease that ends earlier than before needs no message here: those who watch look at the time.
+            Some(other) if other.id != id => {
+                let left = other.until - now;
+                (State { lease: Some(other), ..state }, AcquireOutcome::Held { left })
+            }
+            _ => {
+                let token = state.token + tokens;
+                let lease = Some(Lease { until: now.saturating_add(lease), id: id.clone() });
+                let last_token = if tokens > 0 { token } else { 0 };
+                (State { token, lease }, AcquireOutcome::Acquired { last_token })
+            }
         })
     }
 
-    async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> io::Result<Released> {
-        let owner = text(owner);
-        self.files.step(&self.channel(name), |_, state| match state.hold {
-            Some(hold) if hold.owner == owner && left > 0 => {
-                (State { hold: Some(Hold { count: left, ..hold }), ..state }, Released::StillHeld)
-            }
+    async fn release(&self, name: &LockName, id: &LeaseId) -> io::Result<ReleaseOutcome> {
+        let id = text(id);
+        self.files.step(&self.channel(name), |_, state| match state.lease {
             // That it is free is what those who watch are waiting for. With a server, it is published in this very step.
-            Some(hold) if hold.owner == owner => (State { hold: None, ..state }, Released::Free),
-            hold => (State { hold, ..state }, Released::NotHeld),
+            Some(ours) if ours.id == id => {
+                (State { lease: None, ..state }, ReleaseOutcome::Released { heard: 0 })
+            }
+            lease => (State { lease, ..state }, ReleaseOutcome::NotHeld),
         })
+    }
+
+    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> io::Result<Vec<bool>> {
+        let renew_one = |key: &LeaseKey| {
+            let id = text(&key.id);
+            self.files.step(&self.channel(&key.name), |now, state| match state.lease {
+                Some(ours) if ours.id == id => {
+                    let until = ours.until.max(now.saturating_add(lease));
+                    (State { lease: Some(Lease { until, ..ours }), ..state }, true)
+                }
+                lease => (State { lease, ..state }, false),
+            })
+        };
+        leases.iter().map(renew_one).collect()
     }
 
     async fn force_release(&self, name: &LockName) -> io::Result<bool> {
-        self.files.step(&self.channel(name), |_, state| (State { hold: None, ..state }, state.hold.is_some()))
+        self.files
+            .step(&self.channel(name), |_, state| (State { lease: None, ..state }, state.lease.is_some()))
     }
 
-    async fn renew(&self, holds: &[HoldKey], lease: Duration) -> io::Result<Vec<bool>> {
-        let renew_one = |key: &HoldKey| {
-            let owner = text(&key.owner);
-            self.files.step(&self.channel(&key.name), |now, state| match state.hold {
-                Some(hold) if hold.owner == owner => {
-                    let until = hold.until.max(now.saturating_add(lease));
-                    (State { hold: Some(Hold { until, ..hold }), ..state }, true)
-                }
-                hold => (State { hold, ..state }, false),
-            })
-        };
-        holds.iter().map(renew_one).collect()
-    }
-
-    async fn hold_count(&self, name: &LockName, owner: &Owner) -> io::Result<u64> {
-        let owner = text(owner);
-        self.files.step(&self.channel(name), |_, state| {
-            let count = state.hold.as_ref().filter(|hold| hold.owner == owner).map_or(0, |hold| hold.count);
-            (state, count)
-        })
-    }
-
-    async fn remaining(&self, name: &LockName) -> io::Result<Option<Duration>> {
+    async fn holder(&self, name: &LockName) -> io::Result<Option<Holder>> {
         self.files.step(&self.channel(name), |now, state| {
-            let left = state.hold.as_ref().map(|hold| hold.until - now);
-            (state, left)
+            let holder = state
+                .lease
+                .as_ref()
+                .map(|lease| Holder { id: lease.id.replace('_', ":").parse().ok(), left: lease.until - now });
+            (state, holder)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Models of `Registry` and `LockEntry`, the real code, over a transport that the model plays: who subscribes, who unsubscribes,
+//! Models of `Registry` and `ChannelEntry`, the real code, over a transport that the model plays: who subscribes, who unsubscribes,
 //! and who is told. One channel, since channels share nothing but a stripe.
 #![cfg(latchwork_loom)]
 

@@ -1,11 +1,12 @@
 //! [`LockClient`].
 
 use std::fmt;
+use std::time::Duration;
 
-use crate::lock::{Backend, LeaseError, LockOptions, Metrics, NameError, Owner};
+use crate::lock::{Backend, LeaseError, LockOptions, Metrics, NameError, Owner, ShutdownError};
 use crate::registry::Registry;
 
-use super::Lock;
+use super::{Lock, block_on};
 
 /// Makes locks by name, for threads. See [`LockClient`](crate::LockClient), whose twin this is.
 ///
@@ -60,7 +61,7 @@ impl<B: Backend> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`LeaseError`] if the watchdog's timeout cannot be a lease.
+    /// [`LeaseError`] if the watchdog's timeout, or a limit, cannot be a lease.
     pub fn with_options(backend: B, options: &LockOptions) -> Result<Self, LeaseError> {
         crate::LockClient::with_options(backend, options).map(Self::from_async)
     }
@@ -89,7 +90,7 @@ impl<B: Backend> LockClient<B> {
         self.inner.owner()
     }
 
-    /// The client's uuid as text, the first half of its owners' names.
+    /// The client's uuid as text, the first part of its leases' ids.
     pub fn id(&self) -> &str {
         self.inner.id()
     }
@@ -107,6 +108,18 @@ impl<B: Backend> LockClient<B> {
     /// Who waits for what in this process, tasks and threads.
     pub fn registry(&self) -> &Registry<B::Transport> {
         self.inner.registry()
+    }
+}
+
+impl<B: Backend> LockClient<B> {
+    /// Ends the client in good order, and blocks this thread until every guard is gone and every release was answered, for `limit` at most.
+    /// See [`LockClient::shutdown`](crate::LockClient::shutdown).
+    ///
+    /// # Errors
+    ///
+    /// [`ShutdownError`] names the locks that are held still, or whose release was not answered.
+    pub fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
+        block_on(self.inner.shutdown(limit))
     }
 }
 

@@ -3,14 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::lock::{Backend, LockError, LockName, Lost, Owner};
+use crate::lock::{Backend, LockError, LockName, Owner};
+use crate::lock_entry::LossReason;
 
 use super::block_on;
 
 /// One hold on a lock, for threads. While it lives, and its lease with it, nobody but its owner has the lock.
 ///
 /// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it, by a panic too, gives it back in the
-/// background and does not block; if the process ends first, the lock is free when its lease is over. Its twin is
+/// background and does not block; at the end of `main`, [`LockClient::shutdown`](super::LockClient::shutdown) waits for that. Its twin is
 /// [`Guard`](crate::Guard). No method panics.
 ///
 /// # Examples
@@ -19,7 +20,7 @@ use super::block_on;
 /// use std::time::Duration;
 ///
 /// # let client = latchwork::blocking::LockClient::local();
-/// let guard = client.get_lock("orders:42")?.lock_for(Duration::from_millis(20))?;
+/// let guard = client.get_lock("orders:42")?.lock_with_lease(Duration::from_millis(20))?;
 /// assert!(guard.is_held());
 /// println!("too late: {}", guard.lost());
 /// assert!(guard.unlock().unwrap_err().is_not_held());
@@ -51,6 +52,11 @@ impl<B: Backend> Guard<B> {
         self.inner.owner()
     }
 
+    /// The acquisition's fencing token, if the lock is [fenced](super::Lock::fenced).
+    pub fn fencing_token(&self) -> Option<u64> {
+        self.inner.fencing_token()
+    }
+
     /// Whether the lock is still held, as far as this process knows; asks nobody. See
     /// [`Guard::is_held`](crate::Guard::is_held).
     pub fn is_held(&self) -> bool {
@@ -63,12 +69,12 @@ impl<B: Backend> Guard<B> {
     }
 
     /// Blocks this thread until the hold is lost, and says why.
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> LossReason {
         block_on(self.inner.lost())
     }
 
     /// As [`lost`](Self::lost), for `timeout` at most: `None` if it is not lost by then. With a timeout of zero it looks once.
-    pub fn lost_timeout(&self, timeout: Duration) -> Option<Lost> {
+    pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
         block_on(self.inner.lost_timeout(timeout))
     }
 
@@ -81,12 +87,22 @@ impl<B: Backend> Guard<B> {
         block_on(self.inner.ensure_held())
     }
 
-    /// Gives this hold back.
+    /// Makes the lease last for `lease` from now at least. See [`Guard::extend`](crate::Guard::extend).
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the owner did not have the lock any more. [`LockError::Backend`] if the command failed; the lock
-    /// is no longer renewed then, so it is free when its lease is over.
+    /// [`LockError::Lease`] if the lease cannot be kept, [`LockError::Lost`] if the hold is lost, [`LockError::Backend`] if the command
+    /// fails.
+    pub fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
+        block_on(self.inner.extend(lease))
+    }
+
+    /// Gives this hold back. See [`Guard::unlock`](crate::Guard::unlock) for what `Ok` says.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] if the owner did not have the lock any more. [`LockError::Backend`] if the command failed; it is repeated in the
+    /// background until the store has answered, or the lease is over.
     pub fn unlock(self) -> Result<(), LockError> {
         block_on(self.inner.unlock())
     }

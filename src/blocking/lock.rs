@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::lock::{Backend, Lease, LockError, LockName, LockStats, Owner};
+use crate::lock::{Backend, Holder, Lease, LockError, LockName, LockStats, Owner};
 
 use super::{Guard, block_on};
 
@@ -52,6 +52,12 @@ impl<B: Backend> Lock<B> {
         Self { inner: self.inner.owned_by(owner) }
     }
 
+    /// The same lock, with a token for each acquisition from now on. See [`Lock::fenced`](crate::Lock::fenced).
+    #[must_use]
+    pub fn fenced(&self) -> Self {
+        Self { inner: self.inner.fenced() }
+    }
+
     /// The lock's name.
     pub fn name(&self) -> &LockName {
         self.inner.name()
@@ -71,8 +77,8 @@ impl<B: Backend> Lock<B> {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
-    pub fn lock_for(&self, lease: Duration) -> Result<Guard<B>, LockError> {
-        block_on(self.inner.lock_for(lease)).map(Guard::from_async)
+    pub fn lock_with_lease(&self, lease: Duration) -> Result<Guard<B>, LockError> {
+        block_on(self.inner.lock_with_lease(lease)).map(Guard::from_async)
     }
 
     /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
@@ -84,7 +90,7 @@ impl<B: Backend> Lock<B> {
         Ok(block_on(self.inner.try_lock())?.map(Guard::from_async))
     }
 
-    /// Takes the lock, blocking this thread for it no longer than `wait`. `None` if it was not to be had in that time.
+    /// Takes the lock, blocking this thread for it no longer than `wait`. `None` if it is held by another then.
     ///
     /// # Errors
     ///
@@ -97,7 +103,7 @@ impl<B: Backend> Lock<B> {
         Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
     }
 
-    /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget).
+    /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget). See [`Lock::unlock`](crate::Lock::unlock).
     ///
     /// # Errors
     ///
@@ -113,6 +119,15 @@ impl<B: Backend> Lock<B> {
     /// [`LockError::Backend`] if the command fails.
     pub fn force_unlock(&self) -> Result<bool, LockError> {
         block_on(self.inner.force_unlock())
+    }
+
+    /// Who has the lock, of all clients: `None` if nobody has. See [`Lock::holder`](crate::Lock::holder).
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub fn holder(&self) -> Result<Option<Holder>, LockError> {
+        block_on(self.inner.holder())
     }
 
     /// Whether anybody has the lock.
@@ -151,9 +166,14 @@ impl<B: Backend> Lock<B> {
         block_on(self.inner.remaining())
     }
 
-    /// What happened through this lock and its clones so far, by tasks and threads.
+    /// What happened to this name through this client, by tasks and threads. See [`Lock::stats`](crate::Lock::stats).
     pub fn stats(&self) -> LockStats {
         self.inner.stats()
+    }
+
+    /// How many tasks and threads wait for this lock in this client's queue.
+    pub fn waiters(&self) -> usize {
+        self.inner.waiters()
     }
 }
 

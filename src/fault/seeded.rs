@@ -82,6 +82,22 @@ faults! {
     CallDiesWithListener,
     /// A call that comes while a listener is polled is not looked at.
     NoPollAfterWake,
+    /// A release that was answered appoints the next waiter, whatever the phase is by then.
+    NoPhaseCheck,
+    /// A guard gives back whatever hold is in place, and a former queue head acts as the present one.
+    NoSerialCheck,
+    /// Other waiters of the owner that gets the lock stay in the queue.
+    NoSameOwnerGrant,
+    /// A lease is granted, or claimed, that was over by then.
+    GrantedAfterDeadline,
+    /// Tokens of the lease before are granted beside those of the present one.
+    TokenBlockKept,
+    /// A queue head that is dropped leaves what it asked for at the store.
+    HeadForgetsItsAttempt,
+    /// A hand-off to a waiter that is dropped at that moment is not passed on.
+    HandOffDiesWithWaiter,
+    /// The last waiter leaves with the lease that it was to go on with.
+    LeaseDiesWithLastWaiter,
 }
 
 /// No model checker sees this; one fault to a process, set before there is a second thread.

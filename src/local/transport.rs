@@ -5,33 +5,51 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::transport::{Inbox, Message, Transport};
 
 /// Delivers in the thread that publishes, before [`publish`](Self::publish) returns. Loses, repeats and reorders nothing.
 #[derive(Default)]
 pub struct LocalTransport {
     inboxes: Mutex<HashMap<Arc<str>, Inbox>>,
+    /// How many there are, for a look without the mutex: most releases are heard by nobody.
+    subscribed: AtomicUsize,
 }
 
 impl LocalTransport {
-    /// Delivers `message` to whoever is subscribed to `channel`.
-    pub fn publish(&self, channel: &str, message: Message) {
+    /// Delivers `message` to whoever is subscribed to `channel`. Whether anybody is.
+    pub fn publish(&self, channel: &str, message: Message) -> bool {
+        // Ordering: SeqCst, as is the store below. A waiter subscribes, and then asks under the mutex of what it waits for; who
+        // publishes has changed that under the same mutex before. So either we see the subscription here, or the waiter sees the change.
+        if self.subscribed.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
         // Cloned out, because delivering wakes tasks, and a waker may come back here.
         let inbox = self.inboxes.lock().get(channel).cloned();
-        if let Some(inbox) = inbox {
-            inbox.deliver(message);
-        }
+        inbox.map(|inbox| inbox.deliver(message)).is_some()
     }
 }
 
 impl Transport for LocalTransport {
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
-        self.inboxes.lock().insert(Arc::clone(channel), inbox.clone());
+        let _old = {
+            let mut inboxes = self.inboxes.lock();
+            let old = inboxes.insert(Arc::clone(channel), inbox.clone());
+            // Ordering: SeqCst, see `publish`.
+            self.subscribed.store(inboxes.len(), Ordering::SeqCst);
+            old
+        };
         inbox.ready();
     }
 
     fn unsubscribe(&self, channel: &Arc<str>) {
-        let _inbox = self.inboxes.lock().remove(channel);
+        let _inbox = {
+            let mut inboxes = self.inboxes.lock();
+            let inbox = inboxes.remove(channel);
+            // Ordering: SeqCst, see `publish`.
+            self.subscribed.store(inboxes.len(), Ordering::SeqCst);
+            inbox
+        };
     }
 }
 

@@ -1,188 +1,203 @@
-//! The loop: try, subscribe, wait for one's turn, try again, sleep until called or until the lease is over.
-//!
-//! Of all who wait for a lock in this process, one at a time competes for it: it alone sleeps on the entry's latch and asks the
-//! store. The others stand behind it, in the order in which they came, and cost the store nothing. Whoever gives the lock back in
-//! this process may hand it to the first of them that sleeps: then nobody asks.
+//! Acquiring: in memory if this client has the lock, as the queue head at the store otherwise.
 
-use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::latch::Call;
-use crate::runtime::Runtime;
-use crate::transport::Transport;
-use crate::unless::unless;
+use crate::lock_entry::{Entered, Extension, Grant, HeadTicket, Request, Ticket, Told};
 
-use super::attempt::{Attempt, Claim};
 use super::backend::Backend;
-use super::client::Lock;
+use super::entry::Entry;
 use super::error::LockError;
 use super::guard::Guard;
+use super::head::{Competed, Head};
 use super::lease::Lease;
-use super::successors::Successor;
+use super::owner::Owner;
 use super::until::until;
+use super::waiter::Waiter;
 
-/// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
-const ROUNDING: Duration = Duration::from_millis(1);
+/// Whoever waits for less long than that cannot wait until the keeper verifies the lease anyway.
+const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// For how long to go by what is known in this process. Then the store is asked all the same: the lock may have been forced free,
-/// or be gone with a server that has started anew, and the holder need not have heard of that yet.
-const UNASKED: Duration = Duration::from_secs(1);
-
-/// Takes the lock within `wait`, or however long it takes. `None` when the time is over.
-pub(super) async fn acquire<B: Backend>(
-    lock: &Lock<B>,
-    lease: Lease,
-    wait: Option<Duration>,
-) -> Result<Option<Guard<B>>, LockError> {
-    let client = &lock.shared.client;
-    let begun = client.backend.runtime().now();
-    let acquired = wait_for(lock, lease, wait).await;
-    match &acquired {
-        Ok(Some(_)) => {
-            client.recorder.waits.add(client.backend.runtime().now().saturating_duration_since(begun));
-        }
-        Ok(None) => client.recorder.given_up.add_one(),
-        Err(_) => {}
-    }
-    acquired
+/// What is asked for by one call.
+pub(super) struct Acquisition<'a, B: Backend> {
+    pub(super) entry: &'a Arc<Entry<B>>,
+    /// `None`: an owner of its own.
+    pub(super) owner: Option<Owner>,
+    pub(super) lease: Lease,
+    pub(super) fenced: bool,
+    /// `None`: without a limit.
+    pub(super) wait: Option<Duration>,
 }
 
-async fn wait_for<B: Backend>(
-    lock: &Lock<B>,
-    lease: Lease,
-    wait: Option<Duration>,
-) -> Result<Option<Guard<B>>, LockError> {
-    let shared = &lock.shared;
-    let client = &shared.client;
-    let runtime = client.backend.runtime();
-    let claim = Claim::new(lock, lease)?;
-    if wait == Some(Duration::ZERO) {
-        return Ok(match claim.attempt(shared, None).await? {
-            Attempt::Acquired(guard) => Some(guard),
-            Attempt::Held(_) | Attempt::OutOfTime => None,
-        });
-    }
-    // A wait that ends further away than the clock can say has no end.
-    let give_up = wait.and_then(|wait| runtime.now().checked_add(wait));
-    let is_over = || give_up.is_some_and(|give_up| give_up <= runtime.now());
-    // When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its
-    // release go unheard, that is what it costs.
-    let look_again = |left: Duration| {
-        let left = left.min(client.watchdog_timeout) + ROUNDING;
-        earliest(give_up, runtime.now().checked_add(left))
-    };
-
-    // Another of this client may be known to have it: then there is no need to ask, only to hear of its release.
-    let taken_here = || {
-        // Who has no more time than that would be sent away without the store's having been asked.
-        wait.is_none_or(|wait| wait > UNASKED).then_some(())?;
-        let taken_for = client.successors.taken_for(&shared.name, claim.owner(), runtime.now());
-        taken_for.map(|left| left.min(UNASKED))
-    };
-
-    // Whoever comes while others wait stands behind them. Not so an owner that can have been here before: the others may be
-    // waiting for it to get in once more, and out again.
-    let registry = client.backend.registry();
-    let waiting_already = match claim.may_be_inside() {
-        true => None,
-        false => registry.join(&shared.channel),
-    };
-    // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
-    let first = || taken_here().is_some() || registry.transport().stands(&shared.channel);
-    let subscribed = waiting_already.or_else(|| first().then(|| registry.subscribe(&shared.channel)));
-    let (subscription, mut left) = match subscribed {
-        Some(subscription) => (subscription, None),
-        None => match claim.attempt(shared, give_up).await? {
-            Attempt::Acquired(guard) => return Ok(Some(guard)),
-            Attempt::OutOfTime => return Ok(None),
-            Attempt::Held(left) => (registry.subscribe(&shared.channel), Some(left)),
-        },
-    };
-
-    event!(DEBUG, lock = shared.name.as_str(), ?left, "waiting");
-    // From here on every way out leaves the subscription and the line, and passes the turn on, by dropping them.
-    let successor = Successor::join(shared, &claim);
-    let _turn = match claim.may_be_inside() {
-        true => None,
-        false => {
-            let mut turn = pin!(subscription.turn());
-            loop {
-                successor.open();
-                match until(runtime, give_up, unless(turn.as_mut(), successor.told())).await {
-                    None => return Ok(None),
-                    Some(Some(turn)) => break Some(turn),
-                    // Somebody tried to hand us the lock. If that came to nothing, we stay where we are.
-                    Some(None) => {
-                        if let Some(guard) = until(runtime, give_up, successor.close()).await.flatten() {
-                            return Ok(Some(guard));
-                        }
-                    }
-                }
-            }
-        }
-    };
-    // Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that
-    // takes too long.
-    let limit = look_again(left.take().unwrap_or(UNASKED));
-    successor.open();
-    let confirmed = unless(subscription.subscribed(), successor.told());
-    if let Some(Some(confirmed)) = until(runtime, limit, confirmed).await {
-        confirmed.map_err(LockError::Subscribe)?;
-    }
-    let mut asleep = subscription.is_ready().then(taken_here).flatten();
-    let mut waited = asleep.is_some();
-    // The call that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
-    let mut call: Option<Call<'_>> = None;
-    loop {
-        if let Some(left) = asleep {
-            successor.open();
-            let called = unless(subscription.latch().wait(), successor.told());
-            call = until(runtime, look_again(left), called).await.flatten();
-            event!(TRACE, lock = shared.name.as_str(), called = call.is_some(), "woken");
-        }
-        match until(runtime, give_up, successor.close()).await {
-            None => return Ok(None),
-            Some(Some(guard)) => {
-                // A call that came as well may be about what happened after that: it goes on.
-                return Ok(Some(guard));
-            }
-            Some(None) => {}
-        }
-        if let Some(error) = subscription.failure() {
-            return Err(LockError::Subscribe(error));
-        }
-        if is_over() {
-            return Ok(None);
-        }
-        let attempt = claim.attempt(shared, give_up).await?;
-        match (&attempt, call.take()) {
-            (Attempt::Acquired(_), Some(call)) => {
-                call.consume();
-                shared.counters.wakes_wanted.add_one();
-            }
-            (Attempt::Held(_), Some(call)) => {
-                call.waste();
-                shared.counters.wakes_wasted.add_one();
-            }
-            // Not answered: goes to the next waiter.
-            (Attempt::OutOfTime, _) | (_, None) => {}
-        }
-        match attempt {
-            Attempt::Acquired(guard) => {
-                if waited {
-                    client.recorder.hand_overs_remote.add_one();
-                }
-                return Ok(Some(guard));
-            }
-            Attempt::OutOfTime => return Ok(None),
-            Attempt::Held(left) => (asleep, waited) = (Some(left), true),
-        }
-    }
+/// Where an acquisition stands.
+enum Stage {
+    /// Nowhere yet, or anywhere no more.
+    Entering,
+    Queued(Request, Ticket),
+    Competing(Request, HeadTicket, Instant),
 }
 
-fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
+/// How a stage ends.
+enum Step<B: Backend> {
+    Next(Stage),
+    Granted(Guard<B>, Option<Extension>),
+    /// The time to wait is over, and another acquisition has the lock.
+    Held,
+    /// The time to wait is over, and it is not known whether anybody has it.
+    Unanswered,
+}
+
+impl<B: Backend> Acquisition<'_, B> {
+    /// Takes the lock. `None` when the time to wait is over.
+    pub(super) async fn run(&self) -> Result<Option<Guard<B>>, LockError> {
+        let context = &self.entry.context;
+        context.check()?;
+        if let Lease::For(lease) = self.lease {
+            Lease::check(lease)?;
+        }
+        let begun = self.entry.now();
+        // A wait that ends further away than the clock can say has no end.
+        let give_up = self.wait.and_then(|wait| begun.checked_add(wait));
+        let step = match self.enter(begun)? {
+            Step::Next(Stage::Queued(request, ticket)) => self.wait_queued(request, ticket, give_up).await?,
+            Step::Next(Stage::Competing(request, head, now)) => {
+                self.compete(request, head, now, give_up).await?
+            }
+            step => step,
+        };
+        // Most are done by then. The others take no room in the futures of these.
+        let step = match step {
+            Step::Next(stage) => Box::pin(self.go_on(stage, give_up)).await?,
+            step => step,
+        };
+        let outcome = match step {
+            Step::Granted(guard, None) => Some(guard),
+            Step::Granted(guard, Some(extension)) => Some(Box::pin(guard.extended_by(extension)).await?),
+            Step::Held | Step::Next(_) => None,
+            Step::Unanswered => {
+                let wait = self.wait.unwrap_or_default();
+                return Err(LockError::NoAnswer { name: self.entry.name.clone(), wait });
+            }
+        };
+        match outcome {
+            Some(guard) => {
+                self.entry.counters.acquisitions.add_one();
+                context.recorder.waits.add(guard.since().saturating_duration_since(begun));
+                Ok(Some(guard))
+            }
+            None => {
+                context.recorder.given_up.add_one();
+                Ok(None)
+            }
+        }
+    }
+
+    /// The stages after the first one, until it has the lock or the time is over.
+    async fn go_on(&self, mut stage: Stage, give_up: Option<Instant>) -> Result<Step<B>, LockError> {
+        loop {
+            let step = match stage {
+                Stage::Entering => self.enter(self.entry.now())?,
+                Stage::Queued(request, ticket) => self.wait_queued(request, ticket, give_up).await?,
+                Stage::Competing(request, head, now) => self.compete(request, head, now, give_up).await?,
+            };
+            match step {
+                Step::Next(next) => stage = next,
+                step => return Ok(step),
+            }
+        }
+    }
+
+    fn may_wait(&self) -> bool {
+        self.wait != Some(Duration::ZERO)
+    }
+
+    /// A request, by a fresh owner if it is to have one of its own.
+    fn request(&self) -> Request {
+        let request = match self.owner {
+            Some(owner) => Request::new(owner.number()).shared_owner(),
+            None => Request::new(self.entry.context.number()),
+        };
+        let request = match self.lease {
+            Lease::Watched => request,
+            Lease::For(lease) => request.lease(lease),
+        };
+        if self.fenced { request.fenced() } else { request }
+    }
+
+    fn enter(&self, now: Instant) -> Result<Step<B>, LockError> {
+        let (entry, request) = (self.entry, self.request());
+        let (entered, actions) = entry.state.enter(&request, self.may_wait(), now);
+        entry.carry_out(actions);
+        Ok(match entered {
+            Entered::Reentered(grant, extension) => {
+                Step::Granted(self.guard(&request, grant, now), extension)
+            }
+            Entered::Head(head) => Step::Next(Stage::Competing(request, head, now)),
+            Entered::Queued(ticket) => Step::Next(Stage::Queued(request, ticket)),
+            Entered::Busy => Step::Held,
+            Entered::Closed => return Err(entry.context.closed()),
+        })
+    }
+
+    async fn wait_queued(
+        &self,
+        request: Request,
+        ticket: Ticket,
+        give_up: Option<Instant>,
+    ) -> Result<Step<B>, LockError> {
+        let entry = self.entry;
+        let waiter = Waiter::new(entry, ticket);
+        if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
+            entry.carry_out(entry.state.verify_soon(entry.now()));
+        }
+        let told = match give_up {
+            None => Some(waiter.await),
+            // A timer takes room, and seldom is there one.
+            Some(_) => Box::pin(until(entry.context.backend.runtime(), give_up, waiter)).await,
+        };
+        let Some(told) = told else {
+            return Ok(if entry.state.is_known_held() { Step::Held } else { Step::Unanswered });
+        };
+        Ok(match told {
+            Told::Granted(grant, extension) => {
+                Step::Granted(self.guard(&request, grant, entry.now()), extension)
+            }
+            Told::Head(head) => Step::Next(Stage::Competing(request, head, entry.now())),
+            Told::Superseded => Step::Next(Stage::Entering),
+            Told::Closed => return Err(entry.context.closed()),
+        })
+    }
+
+    async fn compete(
+        &self,
+        request: Request,
+        head: HeadTicket,
+        now: Instant,
+        give_up: Option<Instant>,
+    ) -> Result<Step<B>, LockError> {
+        // With no time to wait at all, the one question takes the round trip that it takes.
+        let give_up = give_up.filter(|_| self.may_wait());
+        let competed = Head::new(self.entry, head, request).compete(now, self.may_wait(), give_up).await?;
+        Ok(match competed {
+            Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at), None),
+            Competed::Superseded => {
+                self.entry.context.check()?;
+                Step::Next(Stage::Entering)
+            }
+            Competed::Held => Step::Held,
+            Competed::Unanswered => Step::Unanswered,
+        })
+    }
+
+    fn guard(&self, request: &Request, grant: Grant, now: Instant) -> Guard<B> {
+        let owner = self.entry.context.owner(request.owner());
+        event!(
+            DEBUG,
+            lock = self.entry.name.as_str(),
+            %owner,
+            watched = grant.is_watched(),
+            "acquired"
+        );
+        Guard::new(Arc::clone(self.entry), owner, grant, now)
     }
 }

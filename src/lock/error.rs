@@ -2,18 +2,34 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
+use crate::lock_entry::LossReason;
 use crate::transport::SubscribeError;
 
-use super::backend::HoldKey;
-use super::hold::Lost;
+use super::backend::Failure;
 use super::lease::LeaseError;
 use super::name::LockName;
 use super::owner::Owner;
 
 /// Why a lock could not be taken, given back or looked at.
 ///
-/// That somebody else holds it is not an error: then `try_lock` and `try_lock_for` return `None`.
+/// That somebody else holds it is not an error: then `try_lock` and `try_lock_for` return `None`. The predicates say what can be done
+/// about an error, without a look at what the backend's own is.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// let lock = client.get_lock("orders")?;
+/// let guard = lock.lock().await?;
+/// lock.force_unlock().await?;
+/// let error = guard.unlock().await.unwrap_err();
+/// assert!(error.is_lost() && !error.is_retryable());
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockError {
@@ -21,7 +37,7 @@ pub enum LockError {
     NotHeld {
         /// The lock.
         name: LockName,
-        /// Who wanted to give it back.
+        /// Who was to give it back.
         owner: Owner,
     },
     /// The hold was lost before its guard was done with it.
@@ -31,28 +47,73 @@ pub enum LockError {
         /// Who had it.
         owner: Owner,
         /// What became of it.
-        why: Lost,
+        reason: LossReason,
     },
     /// The lease cannot be kept; nothing was sent.
     Lease(LeaseError),
     /// The lock's messages cannot be had, so nobody would wake a waiter.
     Subscribe(SubscribeError),
-    /// The backend failed. Its own error is the [`source`](Error::source).
-    Backend(Box<dyn Error + Send + Sync>),
+    /// The backend failed.
+    Backend {
+        /// What that says about the command.
+        failure: Failure,
+        /// The backend's own error.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The time to wait was over before the store had said whether the lock is held.
+    NoAnswer {
+        /// The lock.
+        name: LockName,
+        /// The time to wait.
+        wait: Duration,
+    },
+    /// The client was [shut down](crate::LockClient::shutdown).
+    ShutDown,
+    /// The runtime that the backend's timers and connections live on has ended.
+    RuntimeEnded,
+    /// This process was forked off from the one that made the client. The client's leases are the other process's; make a client here.
+    Forked,
 }
 
 impl LockError {
-    pub(super) fn backend(error: impl Error + Send + Sync + 'static) -> Self {
-        Self::Backend(Box::new(error))
+    pub(super) fn lost(name: &LockName, owner: Owner, reason: LossReason) -> Self {
+        Self::Lost { name: name.clone(), owner, reason }
     }
 
-    pub(super) fn lost(hold: &HoldKey, why: Lost) -> Self {
-        Self::Lost { name: hold.name.clone(), owner: hold.owner.clone(), why }
+    /// Whether the store, or this crate, refused: it will do so again until a configuration, a right or an argument is changed.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Lease(_) | Self::Subscribe(_) | Self::Backend { failure: Failure::Refused, .. })
     }
 
-    /// Whether the lock was not held by the owner that wanted to give it back, or was lost.
+    /// Whether the store could not be reached: nothing was done, and trying again may help.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::NoAnswer { .. } | Self::Backend { failure: Failure::Unreachable, .. })
+    }
+
+    /// Whether it is not known what the store did. What it may have leased is rolled back, and what it may not have freed is released again
+    /// in the background, so trying again may help.
+    pub fn is_indeterminate(&self) -> bool {
+        matches!(self, Self::Backend { failure: Failure::Indeterminate, .. })
+    }
+
+    /// Whether the hold was lost before it was given back: what was done since then was not protected.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// Whether the lock was not held by the owner that was to give it back, or was lost.
     pub fn is_not_held(&self) -> bool {
         matches!(self, Self::NotHeld { .. } | Self::Lost { .. })
+    }
+
+    /// Whether the client cannot be used any more: it was shut down, its runtime has ended, or it is another process's.
+    pub fn is_shut_down(&self) -> bool {
+        matches!(self, Self::ShutDown | Self::RuntimeEnded | Self::Forked)
+    }
+
+    /// Whether the same call may succeed later, with nothing changed.
+    pub fn is_retryable(&self) -> bool {
+        self.is_unreachable() || self.is_indeterminate()
     }
 }
 
@@ -63,15 +124,30 @@ impl fmt::Display for LockError {
                 f,
                 "lock {name:?} is not held by {owner}: it was given back already, its lease was over, or it was forced free"
             ),
-            Self::Lost { name, owner, why } => {
+            Self::Lost { name, owner, reason } => {
                 write!(
                     f,
-                    "lock {name:?} was lost by {owner}: {why}; what was done since then was not protected"
+                    "lock {name:?} was lost by {owner}: {reason}; what was done since then was not protected"
                 )
             }
             Self::Lease(error) => error.fmt(f),
             Self::Subscribe(error) => error.fmt(f),
-            Self::Backend(_) => f.write_str("the lock's backend failed"),
+            Self::Backend { failure, .. } => f.write_str(match failure {
+                Failure::Refused => "the lock's backend refused",
+                Failure::Unreachable => "the lock's backend cannot be reached; try again later",
+                Failure::Indeterminate => "the lock's backend did not answer; try again later",
+            }),
+            Self::NoAnswer { name, wait } => write!(
+                f,
+                "the store did not say within {wait:?} whether lock {name:?} is held; wait longer, or try again later"
+            ),
+            Self::ShutDown => f.write_str("the lock client was shut down; make another one"),
+            Self::RuntimeEnded => f.write_str(
+                "the runtime that the lock's backend lives on has ended; keep it for as long as the client",
+            ),
+            Self::Forked => f.write_str(
+                "this process was forked off from the one that made the lock client; make a client after the fork",
+            ),
         }
     }
 }
@@ -79,10 +155,15 @@ impl fmt::Display for LockError {
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::NotHeld { .. } | Self::Lost { .. } => None,
             Self::Lease(error) => error.source(),
             Self::Subscribe(error) => error.source(),
-            Self::Backend(error) => Some(&**error),
+            Self::Backend { source, .. } => Some(&**source),
+            Self::NotHeld { .. }
+            | Self::Lost { .. }
+            | Self::NoAnswer { .. }
+            | Self::ShutDown
+            | Self::RuntimeEnded
+            | Self::Forked => None,
         }
     }
 }

@@ -4,88 +4,116 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::lock_entry::{Extension, Grant, Left, LossReason};
 use crate::runtime::Runtime;
 
 use super::backend::Backend;
-use super::client::Shared;
+use super::entry::Entry;
 use super::error::LockError;
-use super::finished::finished;
-use super::hold::{Hold, Lost};
+use super::lease::Lease;
 use super::name::LockName;
 use super::owner::Owner;
-use super::supervised::supervised;
 use super::until::until;
-use super::watchdog::WatchId;
 
 /// One hold on a lock. While it lives, and its lease with it, nobody but its owner has the lock.
 ///
-/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it gives it back in the background: over
-/// Redis the command is sent without anyone waiting for it, and if it fails, or the runtime ends first, the lock is free when
-/// its lease is over.
+/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it gives it back as well: to the next waiter of this
+/// client at once, otherwise in the background. A release that fails, or that nobody waits for, is repeated until the store has answered or
+/// the lease is over; at the end of `main`, [`LockClient::shutdown`](crate::LockClient::shutdown) waits for that.
 ///
 /// A guard never frees a lock that somebody else has got meanwhile.
 #[must_use = "dropping a guard gives the lock back at once"]
 pub struct Guard<B: Backend> {
-    shared: Arc<Shared<B>>,
-    hold: Arc<Hold>,
-    /// Whether, and as what, the watchdog renews the lease.
-    watch: Option<WatchId>,
+    entry: Arc<Entry<B>>,
+    owner: Owner,
+    grant: Grant,
     /// Whether the hold is ours to give back.
     armed: bool,
     since: Instant,
 }
 
 impl<B: Backend> Guard<B> {
-    pub(super) fn new(shared: Arc<Shared<B>>, hold: Arc<Hold>, watched: bool) -> Self {
-        event!(DEBUG, lock = hold.key.name.as_str(), owner = hold.key.owner.as_str(), watched, "acquired");
-        let watch = watched.then(|| shared.client.watch(Arc::clone(&hold)));
-        shared.client.successors.holds(&hold);
-        let since = shared.client.backend.runtime().now();
-        Self { shared, hold, watch, armed: true, since }
+    pub(super) fn new(entry: Arc<Entry<B>>, owner: Owner, grant: Grant, since: Instant) -> Self {
+        Self { entry, owner, grant, armed: true, since }
+    }
+
+    /// When it was made.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// This guard, once the lease in hand is enough for it.
+    pub(super) async fn extended_by(mut self, extension: Extension) -> Result<Self, LockError> {
+        if let Some(token) = self.entry.extend(self.owner, extension).await? {
+            self.grant = self.grant.with_token(token);
+        }
+        Ok(self)
     }
 
     /// The lock's name.
     pub fn name(&self) -> &LockName {
-        &self.hold.key.name
+        &self.entry.name
     }
 
     /// Who holds it.
     pub fn owner(&self) -> &Owner {
-        &self.hold.key.owner
+        &self.owner
     }
 
     /// The acquisition's fencing token, if the lock is [fenced](crate::Lock::fenced): greater than that of every acquisition before
     /// it.
     pub fn fencing_token(&self) -> Option<u64> {
-        self.hold.token
+        self.grant.token()
     }
 
     /// Whether the lock is still held, as far as this process knows; asks nobody.
     ///
     /// The lease is counted from before the command was sent that began it, so this turns false before the store gives the lock
     /// to anybody else, as long as clocks run at the same speed. Between this answer and what is done on the strength of
-    /// it, time passes.
+    /// it, time passes. That another process has [forced](crate::Lock::force_unlock) the lock free is known within a second if others of
+    /// this client wait for it, otherwise when the lease is renewed; [`ensure_held`](Self::ensure_held) asks.
     pub fn is_held(&self) -> bool {
-        self.hold.lost_at(self.shared.client.backend.runtime().now()).is_none()
+        self.entry.context.check_origin().is_ok()
+            && self.entry.state.state_of(&self.grant, self.entry.now()).is_ok()
     }
 
-    /// How long the lease lasts if nobody renews it, as far as this process knows; zero if the hold is lost.
+    /// How long the lease lasts if nobody renews it, as far as this process knows; zero if the hold is lost, [`Duration::MAX`] if it never
+    /// ends.
     pub fn remaining(&self) -> Duration {
-        self.hold.left_at(self.shared.client.backend.runtime().now()).unwrap_or(Duration::ZERO)
+        let now = self.entry.now();
+        match self.entry.state.state_of(&self.grant, now) {
+            Ok(hold) => hold.ends.map_or(Duration::MAX, |ends| ends.saturating_duration_since(now)),
+            Err(_) => Duration::ZERO,
+        }
     }
 
-    /// Waits until the hold is lost, and says why.
+    /// Waits until the hold is lost, and says why. If the backend's runtime has ended, it is as good as lost: nobody renews it.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
-    pub async fn lost(&self) -> Lost {
-        self.hold.lost(self.shared.client.backend.runtime()).await
+    pub async fn lost(&self) -> LossReason {
+        loop {
+            let some_loss = self.entry.state.some_loss();
+            // After we listen, so that a loss that comes now is either seen here or told.
+            match self.entry.state.state_of(&self.grant, self.entry.now()) {
+                Err(reason) => return reason,
+                // Nobody renews it any more, and no timer tells its end.
+                Ok(_) if self.entry.context.backend.runtime().has_ended() => return LossReason::Unreachable,
+                // A renewal moves the end while we sleep: then this wakes too early, and looks again.
+                Ok(hold) => _ = until(self.entry.context.backend.runtime(), hold.ends, some_loss).await,
+            }
+        }
     }
 
-    /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock; what blocking code cannot build from `lost`.
-    pub(crate) async fn lost_timeout(&self, timeout: Duration) -> Option<Lost> {
-        let runtime = self.shared.client.backend.runtime();
+    /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock: `None` if it is not lost by then. With a timeout of zero it
+    /// looks once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
+        let runtime = self.entry.context.backend.runtime();
         until(runtime, runtime.now().checked_add(timeout), self.lost()).await
     }
 
@@ -113,44 +141,86 @@ impl<B: Backend> Guard<B> {
     /// let guard = lock.lock().await?;
     /// guard.ensure_held().await?;
     /// lock.force_unlock().await?;
-    /// assert!(guard.ensure_held().await.unwrap_err().is_not_held());
+    /// assert!(guard.ensure_held().await.unwrap_err().is_lost());
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn ensure_held(&self) -> Result<(), LockError> {
-        let (backend, key) = (&self.shared.client.backend, &self.hold.key);
-        if self.is_held() && backend.hold_count(&key.name, &key.owner).await.map_err(LockError::backend)? == 0
-        {
-            self.hold.lose(Lost::Gone);
-        }
-        // The lease may have ended while we asked.
-        match self.hold.lost_at(backend.runtime().now()) {
-            None => Ok(()),
-            Some(why) => Err(LockError::lost(key, why)),
+        match self.entry.verify(&self.grant).await? {
+            Ok(()) => Ok(()),
+            Err(reason) => Err(self.lost_for(reason)),
         }
     }
 
-    /// Gives this hold back.
+    /// Makes the lease last for `lease` from now at least. A lease that already lasts longer is not shortened.
+    ///
+    /// For work that takes longer than the [lease of its own](crate::Lock::lock_with_lease) that it was given. A watched lease is renewed
+    /// anyway; to extend it makes it last, should this process stand still.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not keep the lock: the command is finished in the background. One that is kept and not polled may not
-    /// have sent it yet; then the lock is free when its lease is over.
+    /// Dropping the future leaves it open whether the lease is extended at the store. This guard does not count on it.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lease`] if the lease cannot be kept, [`LockError::Lost`] if the hold is lost, with the reason, [`LockError::Backend`] if
+    /// the command fails; then the hold lasts as long as before.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// use std::time::Duration;
+    ///
+    /// let mut guard = client.get_lock("orders:42")?.lock_with_lease(Duration::from_secs(1)).await?;
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub async fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
+        let lease = Lease::check(lease)?;
+        self.entry.context.check_origin()?;
+        let sent = self.entry.now();
+        let hold = self.entry.state.state_of(&self.grant, sent);
+        let number = hold.map_err(|reason| self.lost_for(reason))?.number;
+        self.entry.extend(self.owner, Extension::Renew { number, lease }).await?;
+        self.grant = self.grant.lasting_until(sent.checked_add(lease));
+        let state = self.entry.state.state_of(&self.grant, self.entry.now());
+        state.map(|_| ()).map_err(|reason| self.lost_for(reason))
+    }
+
+    /// Gives this hold back: to the next waiter of this client in memory, otherwise to the store.
+    ///
+    /// `Ok` says that the hold lasted until now: as the store has answered if nobody of this client waits for the lock, as far as this
+    /// process knows otherwise. [`ensure_held`](Self::ensure_held) before it asks for certain.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not keep the lock: the command is finished in the background, and repeated if need be. So is one that is
+    /// kept and not polled, once it was polled for the first time.
     ///
     /// # Errors
     ///
     /// [`LockError::Lost`] if the hold was lost: the owner does not have the lock any more, or has taken it anew since then,
-    /// which is not touched. [`LockError::Backend`] if the command failed. The hold is over for this process all the same: the
-    /// owner's next command for this lock tells the store so, and if there is none, the lock is free when its lease is over.
-    pub async fn unlock(self) -> Result<(), LockError> {
-        let (shared, hold) = self.into_parts();
-        let client = Arc::clone(&shared.client);
-        let runtime = client.backend.runtime();
-        if hold.key.owner.has_one_handle() && !client.successors.has_any(&shared.name) {
-            // Nobody waits for this to be done, so it does no harm if the caller leaves it unpolled for a while.
-            finished(runtime, Box::pin(async move { shared.release_to_all(&hold).await })).await
-        } else {
-            let release = Box::pin(async move { shared.release(&hold).await });
-            supervised(runtime, release).await.unwrap_or_else(|ended| Err(LockError::backend(ended)))
+    /// which is not touched. [`LockError::Backend`] if the command failed. The hold is over all the same, and the release is
+    /// repeated in the background until the store has answered, or the lease is over.
+    pub async fn unlock(mut self) -> Result<(), LockError> {
+        self.armed = false;
+        self.entry.context.check_origin()?;
+        let now = self.entry.now();
+        let left = self.leave(now);
+        match left {
+            Left::Remains | Left::Passed => match self.grant.ends().is_some_and(|ends| ends <= now) {
+                true => Err(self.lost_for(LossReason::Expired)),
+                false => Ok(()),
+            },
+            Left::Lost(reason) => Err(self.lost_for(reason)),
+            Left::NotHeld => Err(self.lost_for(LossReason::GivenBack)),
+            Left::Return(give_back) => match self.entry.release(give_back, now).await? {
+                true => Ok(()),
+                false => Err(self.lost_for(LossReason::Gone)),
+            },
         }
     }
 
@@ -158,39 +228,45 @@ impl<B: Backend> Guard<B> {
     /// [`Lock::unlock`](crate::Lock::unlock) by its owner.
     ///
     /// Nobody renews it from now on.
-    pub fn forget(self) {
-        let (shared, hold) = self.into_parts();
-        shared.client.successors.lets_go(&hold);
-        hold.forget();
-    }
-
-    /// Ends the guard and its renewal, and leaves the hold to the caller.
-    fn into_parts(mut self) -> (Arc<Shared<B>>, Arc<Hold>) {
-        self.end();
-        (Arc::clone(&self.shared), Arc::clone(&self.hold))
-    }
-
-    fn end(&mut self) {
+    pub fn forget(mut self) {
         self.armed = false;
-        let client = &self.shared.client;
-        client.recorder.holds.add(client.backend.runtime().now().saturating_duration_since(self.since));
-        if let Some(id) = self.watch.take() {
-            client.unwatch(&id);
+        self.entry.table.keep(&self.entry.name, &self.entry);
+        self.entry.state.forget(&self.grant);
+        // So that it is let go of when its lease is over.
+        if let Ok(hold) = self.entry.state.state_of(&self.grant, self.entry.now())
+            && let Some(ends) = hold.ends
+        {
+            self.entry.context.alarm.ring(ends);
+        } else if !self.entry.state.is_forgotten() {
+            self.entry.table.let_go(&self.entry.name);
         }
+    }
+
+    fn leave(&mut self, now: Instant) -> Left {
+        let entry = &self.entry;
+        entry.context.recorder.holds.add(now.saturating_duration_since(self.since));
+        let (left, actions) = entry.state.leave(&self.grant, now);
+        entry.carry_out(actions);
+        left
+    }
+
+    fn lost_for(&self, reason: LossReason) -> LockError {
+        LockError::lost(&self.entry.name, self.owner, reason)
     }
 }
 
 impl<B: Backend> Drop for Guard<B> {
     fn drop(&mut self) {
-        if !self.armed {
+        // In a child the parent's lock is not ours to give back.
+        if !self.armed || self.entry.context.check_origin().is_err() {
             return;
         }
-        self.end();
-        let (shared, hold) = (Arc::clone(&self.shared), Arc::clone(&self.hold));
-        self.shared.client.backend.runtime().spawn(async move {
-            // Nobody is left to tell. If it fails, the lease ends the hold.
-            let _ = shared.release(&hold).await;
-        });
+        let now = self.entry.now();
+        if let Left::Return(give_back) = self.leave(now) {
+            let returned = || self.entry.carry_out(self.entry.state.returned(0, now));
+            self.entry.release_in_background(give_back, false);
+            returned();
+        }
     }
 }
 

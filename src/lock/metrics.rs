@@ -1,9 +1,8 @@
 //! [`Metrics`]: what goes on in a client, in numbers.
 
 use crate::counter::Counter;
+use crate::registry::RegistryStats;
 
-use super::backend::Backend;
-use super::client::Inner;
 use super::histogram::{Histogram, Recording};
 
 /// A snapshot of what happened through one [`LockClient`](crate::LockClient) and its clones, since it was made.
@@ -19,15 +18,21 @@ pub struct Metrics {
     pub given_up: u64,
     /// From the guard's being made to its end, for each guard.
     pub holds: Histogram,
-    /// Acquisitions in which who gave the lock back handed it to a waiter of this client.
-    pub hand_overs_local: u64,
-    /// Acquisitions by those who had to wait and then asked for it once more.
-    pub hand_overs_remote: u64,
-    /// Renewals that were sent, each hold's by itself, however many are in one command.
+    /// Hand-offs in memory: a release that gave the lock to a waiter of this client, without a command.
+    pub hand_offs_local: u64,
+    /// Acquisitions from the store by a queue head that had found the lock held.
+    pub hand_offs_remote: u64,
+    /// Waiters that had the lock, or the right to ask the store for it, and were not polled in time: others went before them.
+    pub superseded: u64,
+    /// Releases that the store did not answer, or refused. They are repeated until it answers, or the lease is over.
+    pub releases_failed: u64,
+    /// Releases that are under way in the background now.
+    pub releases_pending: u64,
+    /// Renewals that were sent, each lease's by itself, however many are in one command. Those included that only ask whether it is still held.
     pub renewals_sent: u64,
     /// Renewals that were answered when the lease counted as over already, or that came to be sent only then.
     pub renewals_late: u64,
-    /// Renewals of which it is not known whether they were done. The watchdog tries again.
+    /// Renewals of which it is not known whether they were done. The keeper tries again.
     pub renewals_failed: u64,
     /// Holds that were lost, for whatever reason. A hold that nobody renews is found lost when somebody looks.
     pub leases_lost: u64,
@@ -47,35 +52,44 @@ pub(super) struct Recorder {
     pub(super) waits: Recording,
     pub(super) given_up: Counter,
     pub(super) holds: Recording,
-    pub(super) hand_overs_local: Counter,
-    pub(super) hand_overs_remote: Counter,
+    pub(super) hand_offs_local: Counter,
+    pub(super) hand_offs_remote: Counter,
+    pub(super) superseded: Counter,
+    pub(super) releases_failed: Counter,
     pub(super) renewals_sent: Counter,
     pub(super) renewals_late: Counter,
     pub(super) renewals_failed: Counter,
     pub(super) leases_lost: Counter,
 }
 
-impl<B: Backend> Inner<B> {
-    pub(super) fn metrics(&self) -> Metrics {
-        let recorder = &self.recorder;
-        let registry = self.backend.registry().stats();
+impl Recorder {
+    /// What is counted here, and what others count.
+    pub(super) fn snapshot(
+        &self,
+        registry: &RegistryStats,
+        releases_pending: usize,
+        reconnects: u64,
+    ) -> Metrics {
         Metrics {
-            waits: recorder.waits.snapshot(),
-            given_up: recorder.given_up.get(),
-            holds: recorder.holds.snapshot(),
-            hand_overs_local: recorder.hand_overs_local.get(),
-            hand_overs_remote: recorder.hand_overs_remote.get(),
-            renewals_sent: recorder.renewals_sent.get(),
-            renewals_late: recorder.renewals_late.get(),
-            renewals_failed: recorder.renewals_failed.get(),
-            leases_lost: recorder.leases_lost.get(),
+            waits: self.waits.snapshot(),
+            given_up: self.given_up.get(),
+            holds: self.holds.snapshot(),
+            hand_offs_local: self.hand_offs_local.get(),
+            hand_offs_remote: self.hand_offs_remote.get(),
+            superseded: self.superseded.get(),
+            releases_failed: self.releases_failed.get(),
+            releases_pending: releases_pending as u64,
+            renewals_sent: self.renewals_sent.get(),
+            renewals_late: self.renewals_late.get(),
+            renewals_failed: self.renewals_failed.get(),
+            leases_lost: self.leases_lost.get(),
             wakes_wanted: registry.wakes_wanted,
             wakes_wasted: registry.wakes_wasted,
             subscriptions: registry
                 .subscriptions_begun
                 .wrapping_sub(registry.subscriptions_ended)
                 .wrapping_sub(registry.subscriptions_failed),
-            reconnects: self.backend.reconnects(),
+            reconnects,
         }
     }
 }

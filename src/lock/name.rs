@@ -2,7 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 /// The name of a lock: not empty, at most [`MAX_BYTES`](Self::MAX_BYTES) long, its braces balanced.
 ///
@@ -14,8 +15,15 @@ use std::sync::Arc;
 /// assert!(LockName::new("orders:{42}").is_ok());
 /// assert_eq!(LockName::new("orders:{42"), Err(NameError::UnbalancedBraces));
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockName(Arc<str>);
+#[derive(Clone)]
+pub struct LockName {
+    text: Arc<str>,
+    /// Computed once: every step of a lock looks it up in some map.
+    hash: u64,
+}
+
+/// One key to a process, so that nobody outside can choose names that collide.
+static HASH_KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl LockName {
     /// The longest name, in bytes of UTF-8.
@@ -44,24 +52,72 @@ impl LockName {
         if open > 0 {
             return Err(NameError::UnbalancedBraces);
         }
-        Ok(Self(Arc::from(name)))
+        Ok(Self { text: Arc::from(name), hash: HASH_KEY.hash_one(name) })
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+}
+
+impl PartialEq for LockName {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text) || (self.hash == other.hash && self.text == other.text)
+    }
+}
+
+impl Eq for LockName {}
+
+impl PartialOrd for LockName {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for LockName {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl Hash for LockName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
+/// A hasher for maps by [`LockName`], which brings its hash along: `HashMap<LockName, T, BuildHasherDefault<NameHasher>>`.
+///
+/// # Panics
+///
+/// If anything else is hashed by it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn write(&mut self, _: &[u8]) {
+        panic!("only a LockName can be hashed by a NameHasher");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

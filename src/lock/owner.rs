@@ -1,73 +1,132 @@
-//! [`Owner`]: who holds a lock.
+//! [`Owner`]: who holds a lock inside of a client, and [`LeaseId`]: what the store knows of it.
 
+use std::error::Error;
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::str::FromStr;
 use std::sync::Arc;
 
-use super::holds::Holds;
+use uuid::Uuid;
 
-/// Who holds a lock, as an explicit handle: `<client's uuid>:<number>`.
+/// Who holds a lock, as an explicit handle: a client and a number.
 ///
 /// A lock that an owner holds can be taken again by the same owner. Redisson derives the owner from the thread; tasks move
-/// between threads, so here it is a value that is passed around. Clones are the same owner.
+/// between threads, so here it is a value that is passed around. Copies are the same owner.
 ///
-/// An owner acts through the client that made it, which knows how often it has each lock.
-#[derive(Clone)]
-pub struct Owner(Arc<Identity>);
-
-struct Identity {
-    text: Box<str>,
-    holds: Holds,
+/// The store does not know owners: it leases a lock to a client, and the client passes it on. See [`LeaseId`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner {
+    client: u128,
+    number: u64,
 }
 
 impl Owner {
-    pub(super) fn new(client: &str, number: u64) -> Self {
-        let text = [client, ":", &number.to_string()].concat().into_boxed_str();
-        Self(Arc::new(Identity { text, holds: Holds::default() }))
+    pub(super) fn new(client: u128, number: u64) -> Self {
+        Self { client, number }
     }
 
-    /// The owner's text, as it is written to the store.
-    pub fn as_str(&self) -> &str {
-        &self.0.text
+    pub(super) fn client(&self) -> u128 {
+        self.client
     }
 
-    pub(super) fn holds(&self) -> &Holds {
-        &self.0.holds
-    }
-
-    /// Whether nobody but the caller can act by this owner.
-    pub(super) fn has_one_handle(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
-    }
-
-    #[cfg(test)]
-    pub(super) fn handles(&self) -> usize {
-        Arc::strong_count(&self.0)
-    }
-}
-
-impl PartialEq for Owner {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
-    }
-}
-
-impl Eq for Owner {}
-
-impl Hash for Owner {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_str().hash(state);
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 }
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        write!(f, "{}:{}", Uuid::from_u128(self.client), self.number)
     }
 }
 
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Owner({})", self.as_str())
+        write!(f, "Owner({self})")
     }
 }
+
+/// Under what the store keeps one lease: `<client's uuid>:<number>`, and `:<label>` if the client has a
+/// [label](crate::LockOptions::label).
+///
+/// The number is new for each lease that the store grants, and not used again. So a release that arrives late finds nothing that it could
+/// free by mistake. Its text is the field of a Redisson lock; [`FromStr`] reads it back.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::LeaseId;
+///
+/// let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:42:worker-3".parse()?;
+/// assert_eq!((id.number(), id.label()), (42, Some("worker-3")));
+/// assert_eq!(id.to_string(), "8743c9c0-0795-4907-87fd-6c719a6b4586:42:worker-3");
+/// # Ok::<(), latchwork::LeaseIdError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct LeaseId {
+    client: u128,
+    number: u64,
+    label: Option<Arc<str>>,
+}
+
+impl LeaseId {
+    pub(super) fn new(client: u128, number: u64, label: Option<Arc<str>>) -> Self {
+        Self { client, number, label }
+    }
+
+    /// The uuid of the client that has the lease, as [`LockClient::id`](crate::LockClient::id) says it.
+    pub fn client_id(&self) -> String {
+        Uuid::from_u128(self.client).to_string()
+    }
+
+    /// The lease's number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The label of the client that has the lease.
+    pub fn label(&self) -> Option<&str> {
+        self.label.as_deref()
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut uuid = Uuid::encode_buffer();
+        f.write_str(Uuid::from_u128(self.client).hyphenated().encode_lower(&mut uuid))?;
+        write!(f, ":{}", self.number)?;
+        match &self.label {
+            Some(label) => write!(f, ":{label}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseId({self})")
+    }
+}
+
+impl FromStr for LeaseId {
+    type Err = LeaseIdError;
+
+    fn from_str(text: &str) -> Result<Self, LeaseIdError> {
+        let mut parts = text.splitn(3, ':');
+        let mut next = || parts.next().ok_or(LeaseIdError(()));
+        let client = Uuid::try_parse(next()?).map_err(|_| LeaseIdError(()))?.as_u128();
+        let number = next()?.parse().map_err(|_| LeaseIdError(()))?;
+        Ok(Self { client, number, label: parts.next().map(Arc::from) })
+    }
+}
+
+/// A text is not that of a [`LeaseId`]: whoever wrote it is no client of this crate or of Redisson.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseIdError(());
+
+impl fmt::Display for LeaseIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a lease's id; it is written <uuid>:<number>, with :<label> if the client has one")
+    }
+}
+
+impl Error for LeaseIdError {}

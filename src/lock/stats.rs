@@ -2,14 +2,14 @@
 
 use crate::counter::Counter;
 
-/// A snapshot of what happened through one [`Lock`](crate::Lock) and its clones, since it was made.
+/// A snapshot of what happened to one name through a client, since the first of the [`Lock`](crate::Lock)s that are alive was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStats {
     /// Times the lock was taken.
     pub acquisitions: u64,
-    /// Times that who gave it back handed it to a waiter of the same client, by one command and without a message.
-    pub hand_overs: u64,
+    /// Hand-offs in memory: releases that gave the lock to a waiter of the same client, without a command.
+    pub hand_offs: u64,
     /// Messages that woke a waiter which then got the lock.
     pub wakes_wanted: u64,
     /// Messages that woke a waiter which then found the lock held by somebody else.
@@ -19,7 +19,7 @@ pub struct LockStats {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) acquisitions: Counter,
-    pub(super) hand_overs: Counter,
+    pub(super) hand_offs: Counter,
     pub(super) wakes_wanted: Counter,
     pub(super) wakes_wasted: Counter,
 }
@@ -28,7 +28,7 @@ impl Counters {
     pub(super) fn snapshot(&self) -> LockStats {
         LockStats {
             acquisitions: self.acquisitions.get(),
-            hand_overs: self.hand_overs.get(),
+            hand_offs: self.hand_offs.get(),
             wakes_wanted: self.wakes_wanted.get(),
             wakes_wasted: self.wakes_wasted.get(),
         }

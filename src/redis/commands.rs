@@ -51,8 +51,13 @@ pub(super) enum Sent {
 /// What is to be run.
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
+    #[cfg(feature = "cluster")]
     Command(&'a Cmd),
-    Script { script: &'a Script, keys: &'a [&'a str], args: &'a [&'a str] },
+    Script {
+        script: &'a Script,
+        keys: &'a [&'a str],
+        args: &'a [&'a str],
+    },
 }
 
 impl<'a> Request<'a> {
@@ -71,6 +76,7 @@ impl<'a> Request<'a> {
     /// As it is sent first.
     fn command(self) -> Cow<'a, Cmd> {
         match self {
+            #[cfg(feature = "cluster")]
             Self::Command(command) => Cow::Borrowed(command),
             Self::Script { script, keys, args } => Cow::Owned(script.evalsha(keys, args)),
         }
@@ -211,11 +217,6 @@ impl Commands {
         reply.map_err(|error| self.failed(request, error))
     }
 
-    /// Runs a command that only reads; if the connection breaks before the reply, it is sent once more.
-    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        Ok(self.run_or_rerun(Way::Plain, self.timeouts.response, Request::Command(command)).await?.0)
-    }
-
     async fn run_or_rerun<T: FromRedisValue>(
         &self,
         way: Way,
@@ -294,11 +295,14 @@ impl Commands {
     ) -> Result<Met<T>, Error> {
         match self.send(way, limit, &request.command()).await? {
             Met::Reply(Err(error)) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
-                let Request::Script { script, keys, args } = request else {
-                    return Ok(Met::Reply(Err(error)));
-                };
-                // Seldom, as above.
-                Box::pin(self.send(way, limit, &script.eval(keys, args))).await
+                match request {
+                    // Seldom, as above.
+                    Request::Script { script, keys, args } => {
+                        Box::pin(self.send(way, limit, &script.eval(keys, args))).await
+                    }
+                    #[cfg(feature = "cluster")]
+                    Request::Command(_) => Ok(Met::Reply(Err(error))),
+                }
             }
             met => Ok(met),
         }

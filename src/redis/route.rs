@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ::redis::{Cmd, FromRedisValue};
+use ::redis::FromRedisValue;
 
 #[cfg(feature = "cluster")]
 use super::cluster::Cluster;
@@ -66,15 +66,6 @@ impl Route {
             Self::Server(commands) => commands.eval_once(script, keys, args).await,
             #[cfg(feature = "cluster")]
             Self::Cluster(cluster) => Ok(cluster.run(false, Request::Script { script, keys, args }).await?.0),
-        }
-    }
-
-    /// See [`Commands::query`].
-    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        match self {
-            Self::Server(commands) => commands.query(command).await,
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => Ok(cluster.run(true, Request::Command(command)).await?.0),
         }
     }
 }

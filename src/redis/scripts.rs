@@ -5,7 +5,7 @@ use ::redis::Cmd;
 pub(super) struct Scripts {
     pub(super) acquire: Script,
     pub(super) release: Script,
-    pub(super) hand_over: Script,
+    pub(super) holder: Script,
     pub(super) force_release: Script,
     pub(super) renew: Script,
 }
@@ -15,7 +15,7 @@ impl Scripts {
         Self {
             acquire: Script::new(include_str!("scripts/acquire.lua")),
             release: Script::new(include_str!("scripts/release.lua")),
-            hand_over: Script::new(include_str!("scripts/hand_over.lua")),
+            holder: Script::new(include_str!("scripts/holder.lua")),
             force_release: Script::new(include_str!("scripts/force_release.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
         }

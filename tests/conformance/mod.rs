@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::{
-    Backend, Guard, HandedOver, HoldKey, Lease, LeaseError, Lock, LockClient, LockError, LockName,
-    LockOptions, Lost, NameError, Owner, Released, Tried,
+    AcquireOutcome, Backend, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient, LockError,
+    LockName, LockOptions, LossReason, NameError, ReleaseOutcome,
 };
 use tokio::time::timeout;
 
@@ -40,7 +40,8 @@ macro_rules! conformance {
             dropped_guard_wakes_a_waiter
             same_owner_may_enter_again
             inner_hold_does_not_shorten_the_lease
-            commands_that_run_twice_count_once
+            commands_that_run_twice_mean_the_same
+            shortened_lease_wakes_a_waiter
             holds_that_are_lost_are_all_lost
             tasks_of_one_owner_count_right
             task_gets_in_when_its_owner_does
@@ -48,7 +49,6 @@ macro_rules! conformance {
             future_that_nobody_polls_keeps_nobody_of_its_owner_waiting
             owner_of_another_client_is_refused
             tokens_rise_from_one_acquisition_to_the_next
-            token_of_a_command_that_runs_twice_is_the_same
             unlock_without_hold_is_an_error
             guard_of_a_lost_hold_frees_nobody_elses_lock
             lease_ends_by_itself
@@ -63,10 +63,8 @@ macro_rules! conformance {
             dropped_unlock_still_unlocks
             future_dropped_at_any_poll_leaves_nothing
             successor_dropped_at_any_poll_leaves_nothing
-            handing_over_twice_counts_once
-            waiters_hand_the_lock_on
-            hand_overs_are_bounded
-            hand_over_of_a_lost_lock_changes_nothing
+            waiters_hand_the_lock_off_in_memory
+            tenure_bounds_the_hand_offs
             waiters_are_served_in_the_order_in_which_they_came
             tasks_take_turns
         }
@@ -103,15 +101,20 @@ async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// How many wait on `channel` in this process.
-fn interested<B: Backend>(client: &LockClient<B>, channel: &str) -> usize {
-    // Our own look is one of them.
-    client.registry().join(channel).map_or(0, |look| look.acquired() - 1)
+/// How many want the lock through this client and have not got it: the queue, and its head if that waits for the store.
+fn waiting<B: Backend>(client: &LockClient<B>, lock: &Lock<B>) -> usize {
+    lock.waiters() + usize::from(client.registry().join(&client.backend().channel(lock.name())).is_some())
 }
 
-/// How many of those have asked, and sleep until they are told something.
-fn asleep<B: Backend>(client: &LockClient<B>, channel: &str) -> usize {
-    client.registry().join(channel).map_or(0, |look| look.latch().waiters() + look.waiters_for_their_turn())
+/// Whether this client's queue head has asked, and sleeps until it is told something.
+fn head_sleeps<B: Backend>(client: &LockClient<B>, lock: &Lock<B>) -> bool {
+    let look = client.registry().join(&client.backend().channel(lock.name()));
+    look.is_some_and(|look| look.latch().waiters() > 0)
+}
+
+/// Lease ids as no client makes them.
+fn lease_ids<const N: usize>() -> [LeaseId; N] {
+    std::array::from_fn(|number| format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap())
 }
 
 async fn assert_nothing_left<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) {
@@ -132,7 +135,8 @@ pub(crate) async fn another_owner_is_kept_out<S: Store>(store: &S) {
     assert!(guard.is_held());
     assert!(theirs.is_locked().await.unwrap());
     assert!(theirs.remaining().await.unwrap().unwrap() > Duration::from_secs(20));
-    assert!(theirs.is_held_by(guard.owner()).await.unwrap());
+    assert!(mine.is_held_by(guard.owner()).await.unwrap());
+    assert!(!theirs.is_held_by(guard.owner()).await.unwrap(), "owners of another client are not known");
     assert!(theirs.try_lock().await.unwrap().is_none());
     assert!(mine.try_lock().await.unwrap().is_none(), "each acquisition is an owner of its own");
 
@@ -166,8 +170,7 @@ async fn wakes_a_waiter<S: Store>(store: &S, let_go: impl AsyncFnOnce(Guard<S::B
         let theirs = theirs.clone();
         async move { theirs.lock().await.unwrap().unlock().await.unwrap() }
     });
-    let channel = other.backend().channel(theirs.name());
-    eventually("waiting", async || interested(&other, &channel) == 1).await;
+    eventually("waiting", async || head_sleeps(&other, &theirs)).await;
     // The lease has half a minute to go: only a message can be this quick.
     let_go(guard, mine.clone()).await;
     soon("the hand-over", waiter).await.unwrap();
@@ -192,61 +195,87 @@ pub(crate) async fn same_owner_may_enter_again<S: Store>(store: &S) {
 pub(crate) async fn inner_hold_does_not_shorten_the_lease<S: Store>(store: &S) {
     let client = store.client().await;
     let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&client.owner());
-    let outer = lock.lock_for(Duration::from_secs(60)).await.unwrap();
-    let inner = lock.lock_for(Duration::from_millis(5)).await.unwrap();
+    let outer = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
+    let inner = lock.lock_with_lease(Duration::from_millis(5)).await.unwrap();
     assert!(lock.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
     inner.unlock().await.unwrap();
     assert!(lock.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
     outer.unlock().await.unwrap();
 }
 
-/// What a backend sends again after a lost reply, and what a second task of an owner finds after a first one's failed.
-pub(crate) async fn commands_that_run_twice_count_once<S: Store>(store: &S) {
+/// What a backend sends again after a lost reply.
+pub(crate) async fn commands_that_run_twice_mean_the_same<S: Store>(store: &S) {
     const LEASE: Duration = Duration::from_secs(30);
+    const TAKEN: AcquireOutcome = AcquireOutcome::Acquired { last_token: 0 };
     let client = store.client().await;
     let backend = client.backend();
-    let (me, other) = (client.owner(), client.owner());
     let name = LockName::new(&fresh_name()).unwrap();
-    let count = async || backend.hold_count(&name, &me).await.unwrap();
-    let take = async |holds| backend.try_acquire(&name, &me, holds, LEASE, false).await.unwrap();
-    const UNFENCED: Tried = Tried::Acquired { token: None };
+    let [one, other] = lease_ids();
+    let take = async |id, lease, tokens| backend.try_acquire(&name, id, lease, tokens).await.unwrap();
+    let key = |id: &LeaseId| LeaseKey { name: name.clone(), id: id.clone() };
+    let holder = async || backend.holder(&name).await.unwrap();
 
-    for holds in [1, 2, 5] {
-        for _ in 0..2 {
-            assert_eq!(take(holds).await, UNFENCED);
-            assert_eq!(count().await, holds);
-        }
-        for holds in [1, 2] {
-            let tried = backend.try_acquire(&name, &other, holds, LEASE, false).await.unwrap();
-            assert!(matches!(tried, Tried::Held { left } if left <= LEASE), "{tried:?}");
-        }
-    }
-    let key = HoldKey { name: name.clone(), owner: me.clone() };
+    assert_eq!(holder().await, None);
     for _ in 0..2 {
-        assert_eq!(backend.renew(std::slice::from_ref(&key), LEASE * 2).await.unwrap(), [true]);
-        assert_eq!(count().await, 5);
+        assert_eq!(take(&one, LEASE, 0).await, TAKEN);
+        assert_eq!(holder().await.unwrap().id, Some(one.clone()));
+        let refused = take(&other, LEASE, 1).await;
+        assert!(matches!(refused, AcquireOutcome::Held { left } if left <= LEASE), "{refused:?}");
     }
-    for left in [4, 1] {
-        for _ in 0..2 {
-            assert_eq!(backend.release(&name, &me, left).await.unwrap(), Released::StillHeld);
-            assert_eq!(count().await, left);
-        }
-        assert_eq!(backend.release(&name, &other, left).await.unwrap(), Released::NotHeld);
+    for _ in 0..2 {
+        assert_eq!(backend.renew(&[key(&one), key(&other)], LEASE * 2).await.unwrap(), [true, false]);
+        assert!(holder().await.unwrap().left > LEASE);
     }
-    // Whatever the number was: the store believes what it is told.
-    assert_eq!(take(7).await, UNFENCED);
-    assert!(backend.remaining(&name).await.unwrap().unwrap() > LEASE, "re-entry cut the lease short");
-    assert_eq!(backend.release(&name, &me, 2).await.unwrap(), Released::StillHeld);
-    assert_eq!(backend.release(&name, &me, 3).await.unwrap(), Released::StillHeld);
-    assert_eq!(count().await, 3);
-    assert_eq!(backend.release(&name, &me, 0).await.unwrap(), Released::Free);
-    for left in [0, 1] {
-        assert_eq!(backend.release(&name, &me, left).await.unwrap(), Released::NotHeld);
+    // A renewal never shortens; to acquire anew sets the lease.
+    assert_eq!(backend.renew(&[key(&one)], LEASE / 3).await.unwrap(), [true]);
+    assert!(holder().await.unwrap().left > LEASE);
+    assert_eq!(take(&one, LEASE / 3, 0).await, TAKEN);
+    assert!(holder().await.unwrap().left <= LEASE / 3);
+    // Tokens are reserved in blocks, and rise.
+    let block = async |id, tokens| match take(id, LEASE, tokens).await {
+        AcquireOutcome::Acquired { last_token } => last_token,
+        held @ AcquireOutcome::Held { .. } => panic!("{held:?}"),
+    };
+    let first = block(&one, 1).await;
+    let second = block(&one, 10).await;
+    assert!(second >= first + 10);
+    for _ in 0..2 {
+        assert_eq!(backend.release(&name, &other).await.unwrap(), ReleaseOutcome::NotHeld);
     }
-    // A hold on top of those that are gone is not to be had.
-    assert_eq!(take(2).await, Tried::Lost);
-    assert_eq!(backend.remaining(&name).await.unwrap(), None);
-    assert_eq!(backend.renew(&[key], LEASE).await.unwrap(), [false]);
+    assert!(matches!(backend.release(&name, &one).await.unwrap(), ReleaseOutcome::Released { .. }));
+    for _ in 0..2 {
+        assert_eq!(backend.release(&name, &one).await.unwrap(), ReleaseOutcome::NotHeld);
+        assert_eq!(backend.roll_back(&name, &one).await.unwrap(), ReleaseOutcome::NotHeld);
+    }
+    assert_eq!(backend.renew(&[key(&one)], LEASE).await.unwrap(), [false]);
+    assert!(block(&other, 1).await > second);
+    assert!(matches!(backend.roll_back(&name, &other).await.unwrap(), ReleaseOutcome::Released { .. }));
+    assert_eq!(holder().await, None);
+}
+
+/// A waiter has seen a lease of half a minute, and the next hold's is short: it looks when that ends.
+pub(crate) async fn shortened_lease_wakes_a_waiter<S: Store>(store: &S) {
+    // However slow the machine, the lease stays here for the next one.
+    let options = LockOptions::default().tenure(Duration::from_secs(3600));
+    let (client, other) = (store.client_with(&options).await, store.client().await);
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let theirs = other.get_lock(lock.name().as_str()).unwrap();
+    let watched = lock.lock().await.unwrap();
+    let short = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock_with_lease(Duration::from_millis(300)).await.unwrap() }
+    });
+    eventually("the next in line", async || lock.waiters() == 1).await;
+    let waits = tokio::spawn({
+        let theirs = theirs.clone();
+        async move { theirs.lock().await.unwrap() }
+    });
+    eventually("sleep", async || head_sleeps(&other, &theirs)).await;
+    watched.unlock().await.unwrap();
+    let short = soon("the short lease", short).await.unwrap();
+    // It is neither given back nor renewed.
+    soon("the end of the short lease", waits).await.unwrap().unlock().await.unwrap();
+    assert!(short.unlock().await.unwrap_err().is_not_held());
 }
 
 pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next<S: Store>(store: &S) {
@@ -290,33 +319,6 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next<S: Store>(store
     assert!(!lock.is_locked().await.unwrap());
 }
 
-pub(crate) async fn token_of_a_command_that_runs_twice_is_the_same<S: Store>(store: &S) {
-    const LEASE: Duration = Duration::from_secs(30);
-    let client = store.client().await;
-    let backend = client.backend();
-    let name = LockName::new(&fresh_name()).unwrap();
-    let take = async |owner: &Owner, holds| match backend
-        .try_acquire(&name, owner, holds, LEASE, true)
-        .await
-        .unwrap()
-    {
-        Tried::Acquired { token: Some(token) } => Ok(token),
-        other => Err(other),
-    };
-    let (one, other) = (client.owner(), client.owner());
-    let first = take(&one, 1).await.unwrap();
-    assert_eq!(take(&one, 1).await, Ok(first));
-    assert!(matches!(take(&other, 1).await, Err(Tried::Held { .. })));
-    assert_eq!(take(&one, 1).await, Ok(first), "an attempt in vain used up a token");
-    let inner = take(&one, 2).await.unwrap();
-    assert!(inner > first);
-    assert_eq!(take(&one, 2).await, Ok(inner));
-    assert_eq!(backend.release(&name, &one, 0).await.unwrap(), Released::Free);
-    assert_eq!(take(&one, 2).await, Err(Tried::Lost));
-    assert!(take(&other, 1).await.unwrap() > inner);
-    assert_eq!(backend.release(&name, &other, 0).await.unwrap(), Released::Free);
-}
-
 /// An owner that has lost its holds and takes the lock again has a first hold, which the guards from before do not touch.
 pub(crate) async fn holds_that_are_lost_are_all_lost<S: Store>(store: &S) {
     let client = store.client().await;
@@ -328,7 +330,7 @@ pub(crate) async fn holds_that_are_lost_are_all_lost<S: Store>(store: &S) {
     assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
     // Not only once the watchdog has asked: for it the owner has the lock again.
     assert_eq!((outer.is_held(), inner.is_held(), new.is_held()), (false, false, true));
-    assert_eq!(soon("the notice", outer.lost()).await, Lost::Gone);
+    assert_eq!(soon("the notice", outer.lost()).await, LossReason::Gone);
     assert!(outer.unlock().await.unwrap_err().is_not_held());
     drop(inner);
     assert!(new.is_held());
@@ -362,7 +364,7 @@ pub(crate) async fn tasks_of_one_owner_count_right<S: Store>(store: &S) {
                         0 => drop(guard),
                         1 => guard.unlock().await.unwrap(),
                         _ => {
-                            let owner = guard.owner().clone();
+                            let owner = *guard.owner();
                             guard.forget();
                             lock.unlock(&owner).await.unwrap();
                         }
@@ -391,13 +393,12 @@ pub(crate) async fn task_gets_in_when_its_owner_does<S: Store>(store: &S) {
     for holder in [client.clone(), store.client().await] {
         let me = client.owner();
         let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&me);
-        let channel = client.backend().channel(lock.name());
         let held = holder.get_lock(lock.name().as_str()).unwrap().lock().await.unwrap();
         let both = tokio::spawn({
             let lock = lock.clone();
             async move { tokio::join!(lock.lock(), lock.lock()) }
         });
-        eventually("sleep", async || asleep(&client, &channel) == 2).await;
+        eventually("sleep", async || waiting(&client, &lock) == 2).await;
         held.unlock().await.unwrap();
         let (one, other) = soon("both", both).await.unwrap();
         assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
@@ -411,7 +412,7 @@ pub(crate) async fn task_gets_in_when_its_owner_does<S: Store>(store: &S) {
 pub(crate) async fn short_wait_asks_the_store<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
     let lock = client.get_lock(&fresh_name()).unwrap();
-    let guard = lock.lock_for(Duration::from_secs(3600)).await.unwrap();
+    let guard = lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap();
     assert!(other.get_lock(lock.name().as_str()).unwrap().force_unlock().await.unwrap());
     let wait = Duration::from_millis(300);
     let next = lock.try_lock_for(wait, Lease::Watched).await.unwrap().expect("the lock is free");
@@ -439,7 +440,8 @@ pub(crate) async fn owner_of_another_client_is_refused<S: Store>(store: &S) {
     let theirs = other.get_lock(lock.name().as_str()).unwrap().owned_by(&stranger).lock().await.unwrap();
     // How often the stranger has it is for its own client to know.
     assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
-    assert!(lock.is_held_by(&stranger).await.unwrap());
+    assert!(!lock.is_held_by(&stranger).await.unwrap());
+    assert!(theirs.is_held());
     theirs.unlock().await.unwrap();
 }
 
@@ -454,7 +456,7 @@ pub(crate) async fn unlock_without_hold_is_an_error<S: Store>(store: &S) {
     assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
     assert!(lock.is_held_by(guard.owner()).await.unwrap(), "a stranger's unlock changed something");
 
-    let owner = guard.owner().clone();
+    let owner = *guard.owner();
     guard.forget();
     lock.unlock(&owner).await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
@@ -467,7 +469,7 @@ pub(crate) async fn guard_of_a_lost_hold_frees_nobody_elses_lock<S: Store>(store
     assert!(lock.force_unlock().await.unwrap());
     let new = second.try_lock().await.unwrap().expect("the lock was forced free");
     let error = first.unlock().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { why: Lost::Gone, .. }), "{error:?}");
+    assert!(matches!(error, LockError::Lost { reason: LossReason::Gone, .. }), "{error:?}");
     assert!(lock.is_held_by(new.owner()).await.unwrap());
 
     assert!(lock.force_unlock().await.unwrap());
@@ -483,11 +485,11 @@ pub(crate) async fn lease_ends_by_itself<S: Store>(store: &S) {
     let lock = client.get_lock(&fresh_name()).unwrap();
     let lease = Duration::from_millis(150);
     let before = Instant::now();
-    let expiring = lock.lock_for(lease).await.unwrap();
+    let expiring = lock.lock_with_lease(lease).await.unwrap();
     let next = soon("the end of the lease", lock.lock()).await.unwrap();
     assert!(before.elapsed() >= lease, "two holders: the next one came after {:?}", before.elapsed());
     assert!(!expiring.is_held());
-    assert_eq!(expiring.lost().await, Lost::Expired);
+    assert_eq!(expiring.lost().await, LossReason::Expired);
     assert!(expiring.unlock().await.unwrap_err().is_not_held());
     next.unlock().await.unwrap();
 }
@@ -514,33 +516,33 @@ pub(crate) async fn watchdog_notices_the_loss<S: Store>(store: &S) {
     let lock = client.get_lock(&fresh_name()).unwrap();
     let guard = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
-    assert_eq!(soon("the notice", guard.lost()).await, Lost::Gone);
+    assert_eq!(soon("the notice", guard.lost()).await, LossReason::Gone);
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
 }
 
 pub(crate) async fn asking_tells_the_loss<S: Store>(store: &S) {
-    let client = store.client().await;
+    let (client, other) = (store.client().await, store.client().await);
     let lock = client.get_lock(&fresh_name()).unwrap();
     let guard = lock.lock().await.unwrap();
     guard.ensure_held().await.unwrap();
-    assert!(lock.force_unlock().await.unwrap());
+    assert!(other.get_lock(lock.name().as_str()).unwrap().force_unlock().await.unwrap());
     assert!(guard.is_held(), "nobody has asked yet");
     let lost = |error: LockError, expected| match error {
-        LockError::Lost { name, why, .. } => assert_eq!((&name, why), (lock.name(), expected)),
+        LockError::Lost { name, reason, .. } => assert_eq!((&name, reason), (lock.name(), expected)),
         other => panic!("not a loss: {other:?}"),
     };
-    lost(guard.ensure_held().await.unwrap_err(), Lost::Gone);
+    lost(guard.ensure_held().await.unwrap_err(), LossReason::Gone);
     assert!(!guard.is_held());
-    assert_eq!(guard.lost().await, Lost::Gone);
-    lost(guard.unlock().await.unwrap_err(), Lost::Gone);
+    assert_eq!(guard.lost().await, LossReason::Gone);
+    lost(guard.unlock().await.unwrap_err(), LossReason::Gone);
 
-    let guard = lock.lock_for(Duration::from_millis(10)).await.unwrap();
-    assert_eq!(soon("the end of the lease", guard.lost()).await, Lost::Expired);
-    lost(guard.ensure_held().await.unwrap_err(), Lost::Expired);
+    let guard = lock.lock_with_lease(Duration::from_millis(10)).await.unwrap();
+    assert_eq!(soon("the end of the lease", guard.lost()).await, LossReason::Expired);
+    lost(guard.ensure_held().await.unwrap_err(), LossReason::Expired);
     // The store counts from later.
     eventually("the end of the lease in the store", async || !lock.is_locked().await.unwrap()).await;
-    lost(guard.unlock().await.unwrap_err(), Lost::Expired);
+    lost(guard.unlock().await.unwrap_err(), LossReason::Expired);
 }
 
 pub(crate) async fn lock_is_not_held_for_longer_than_allowed<S: Store>(store: &S) {
@@ -559,16 +561,16 @@ pub(crate) async fn lock_is_not_held_for_longer_than_allowed<S: Store>(store: &S
         });
         // An inner hold is no way around it.
         let inner = lock.lock().await.unwrap();
-        assert_eq!(soon("the limit", guard.lost()).await, Lost::HeldTooLong);
+        assert_eq!(soon("the limit", guard.lost()).await, LossReason::HeldTooLong);
         let held = begun.elapsed();
         assert!(held >= limit - Duration::from_millis(1) && held < limit * 3, "{held:?}");
-        assert_eq!(inner.lost().await, Lost::HeldTooLong);
+        assert_eq!(inner.lost().await, LossReason::HeldTooLong);
         let next = soon("the next one's turn", waits).await.unwrap();
         assert!(guard.unlock().await.unwrap_err().is_not_held());
         next.unlock().await.unwrap();
         drop(inner);
         // A lease of one's own has its own end.
-        let guard = lock.lock_for(Duration::from_secs(60)).await.unwrap();
+        let guard = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
         assert!(guard.remaining() > Duration::from_secs(30));
         guard.unlock().await.unwrap();
     }
@@ -605,7 +607,7 @@ pub(crate) async fn bad_names_and_leases_are_refused<S: Store>(store: &S) {
         (too_long, LeaseError::TooLong),
         (Duration::MAX, LeaseError::TooLong),
     ] {
-        let error = lock.lock_for(lease).await.unwrap_err();
+        let error = lock.lock_with_lease(lease).await.unwrap_err();
         assert!(matches!(error, LockError::Lease(found) if found == why), "{lease:?}: {error:?}");
         assert!(lock.try_lock_for(Duration::ZERO, lease).await.is_err());
     }
@@ -623,8 +625,9 @@ pub(crate) async fn names_are_mapped<S: Store>(store: &S) {
     assert!(theirs.try_lock().await.unwrap().is_none());
     assert!(!plain.get_lock(&name).unwrap().is_locked().await.unwrap());
     // The channel is mapped, too.
+    let same = theirs.clone();
     let waits = tokio::spawn(async move { theirs.lock().await.unwrap() });
-    eventually("sleep", async || asleep(&plain, &plain.backend().channel(lock.name())) == 1).await;
+    eventually("sleep", async || head_sleeps(&plain, &same)).await;
     guard.unlock().await.unwrap();
     soon("the message", waits).await.unwrap().unlock().await.unwrap();
     // What it comes to is checked like any other name.
@@ -663,19 +666,18 @@ async fn dropped_at_any_poll<S: Store>(
         let name = fresh_name();
         let held = holder.get_lock(&name).unwrap().lock().await.unwrap();
         let lock = client.get_lock(&name).unwrap();
-        let channel = client.backend().channel(lock.name());
 
         let dropped = tokio::spawn({
             let lock = lock.clone();
             async move { DropAfter::polls(polls, lock.lock()).await.is_some() }
         });
-        eventually("waiting", async || dropped.is_finished() || interested(&client, &channel) == 1).await;
+        eventually("waiting", async || dropped.is_finished() || waiting(&client, &lock) == 1).await;
         let behind = tokio::spawn({
             let lock = lock.clone();
             async move { lock.lock().await.unwrap().unlock().await.unwrap() }
         });
         eventually("waiting behind", async || {
-            interested(&client, &channel) == 2 - usize::from(dropped.is_finished())
+            waiting(&client, &lock) == 2 - usize::from(dropped.is_finished())
         })
         .await;
         held.unlock().await.unwrap();
@@ -721,137 +723,51 @@ impl<F: Future> Future for DropAfter<F> {
     }
 }
 
-pub(crate) async fn handing_over_twice_counts_once<S: Store>(store: &S) {
-    const LEASE: Duration = Duration::from_secs(30);
-    let client = store.client().await;
-    let backend = client.backend();
-    let [one, next, last] = [(); 3].map(|()| client.owner());
-    let name = LockName::new(&fresh_name()).unwrap();
-    let hand_over = async |owner: &Owner, next: &Owner, fenced| {
-        backend.hand_over(&name, owner, next, LEASE, fenced).await.unwrap()
-    };
-    match hand_over(&one, &next, false).await {
-        HandedOver::NotHeld => {}
-        HandedOver::Unsupported => return,
-        done @ HandedOver::Done { .. } => panic!("nobody had it, and it was handed over: {done:?}"),
-    }
-    backend.try_acquire(&name, &one, 1, LEASE * 2, false).await.unwrap();
-    for _ in 0..2 {
-        assert_eq!(hand_over(&one, &next, false).await, HandedOver::Done { token: None });
-        assert_eq!(backend.hold_count(&name, &one).await.unwrap(), 0);
-        assert_eq!(backend.hold_count(&name, &next).await.unwrap(), 1);
-        let left = backend.remaining(&name).await.unwrap().unwrap();
-        assert!(left <= LEASE && left > LEASE / 2, "not the lease of who has it: {left:?}");
-    }
-    // Sent again, it begins the lease anew, as its sender counts it from there.
-    backend.hand_over(&name, &one, &next, LEASE * 2, false).await.unwrap();
-    assert!(backend.remaining(&name).await.unwrap().unwrap() > LEASE);
-    assert_eq!(hand_over(&one, &last, false).await, HandedOver::NotHeld);
-    assert_eq!(backend.hold_count(&name, &next).await.unwrap(), 1);
-    // With tokens.
-    let token = async |owner: &Owner, next: &Owner| match hand_over(owner, next, true).await {
-        HandedOver::Done { token: Some(token) } => token,
-        other => panic!("no token: {other:?}"),
-    };
-    let first = token(&next, &last).await;
-    assert_eq!(token(&next, &last).await, first);
-    let second = token(&last, &one).await;
-    assert!(second > first);
-    assert_eq!(backend.release(&name, &one, 0).await.unwrap(), Released::Free);
-    match backend.try_acquire(&name, &one, 1, LEASE, true).await.unwrap() {
-        Tried::Acquired { token: Some(token) } => assert!(token > second),
-        other => panic!("no token: {other:?}"),
-    }
-    assert_eq!(backend.release(&name, &one, 0).await.unwrap(), Released::Free);
-}
-
-/// A holder and eight waiters of one client, until all have had the lock: how often it was handed over. `None` if the backend
-/// does not do that.
-async fn hand_overs<S: Store>(store: &S, options: LockOptions, some_owned: bool) -> Option<u64> {
+/// A holder and eight waiters of one client, until all have had the lock: how often it was handed off in memory.
+async fn hand_offs<S: Store>(store: &S, options: LockOptions, some_owned: bool) -> u64 {
     const WAITERS: usize = 8;
     let client = store.client_with(&options).await;
     let lock = client.get_lock(&fresh_name()).unwrap().fenced();
-    let (backend, one, next) = (client.backend(), client.owner(), client.owner());
-    let channel = backend.channel(lock.name());
-    let second = Duration::from_secs(1);
-    if backend.hand_over(lock.name(), &one, &next, second, false).await.unwrap() == HandedOver::Unsupported {
-        return None;
+    let head = lock.lock().await.unwrap();
+    let mut queue = Vec::new();
+    for number in 0..=WAITERS {
+        // An explicit owner can be handed the lock as well.
+        let next = if some_owned && number % 3 == 1 { lock.owned_by(&client.owner()) } else { lock.clone() };
+        queue.push(tokio::spawn(async move { next.lock().await.unwrap() }));
+        eventually("waiting", async || waiting(&client, &lock) == number + 1).await;
     }
-    let mut guard = lock.lock().await.unwrap();
-    let mut line = Vec::new();
-    for number in 0..WAITERS {
-        // Whoever has an owner may be handed the lock as well.
-        let lock = if some_owned && number % 3 == 1 { lock.owned_by(&client.owner()) } else { lock.clone() };
-        line.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
-        eventually("waiting", async || interested(&client, &channel) == number + 1).await;
-    }
-    // All of them asleep, or in line for their turn: then nobody asks any more.
-    eventually("sleep", async || asleep(&client, &channel) == WAITERS).await;
-    for next in line {
-        let token = guard.fencing_token();
+    let mut queue = queue.into_iter();
+    // Its block of tokens is for itself alone, as nobody waited. The next one asks for more.
+    let mut token = head.fencing_token();
+    head.unlock().await.unwrap();
+    let mut guard = soon("the first", queue.next().unwrap()).await.unwrap();
+    for next in queue {
+        assert!(guard.fencing_token() > token);
+        token = guard.fencing_token();
         guard.unlock().await.unwrap();
         guard = soon("the next one's turn", next).await.unwrap();
-        assert!(guard.fencing_token() > token);
         assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
     }
+    assert!(guard.fencing_token() > token);
     guard.unlock().await.unwrap();
     assert_nothing_left(store, &client, &lock).await;
-    Some(lock.stats().hand_overs)
+    lock.stats().hand_offs
 }
 
-pub(crate) async fn waiters_hand_the_lock_on<S: Store>(store: &S) {
-    let options = LockOptions::default().hand_overs(u32::MAX, Duration::from_secs(3600));
-    if let Some(hand_overs) = hand_overs(store, options, true).await {
-        assert_eq!(hand_overs, 8);
-    }
+pub(crate) async fn waiters_hand_the_lock_off_in_memory<S: Store>(store: &S) {
+    let options = LockOptions::default().tenure(Duration::from_secs(3600));
+    assert_eq!(hand_offs(store, options, true).await, 8);
 }
 
-pub(crate) async fn hand_overs_are_bounded<S: Store>(store: &S) {
-    let hour = Duration::from_secs(3600);
-    // Of eight waiters, the fourth and the eighth have to ask for it.
-    for (at_most, within, expected) in [(3, hour, 6), (0, hour, 0), (3, Duration::ZERO, 0)] {
-        let options = LockOptions::default().hand_overs(at_most, within);
-        if let Some(hand_overs) = hand_overs(store, options, false).await {
-            assert_eq!(hand_overs, expected, "{at_most} times within {within:?}");
-        }
-    }
+pub(crate) async fn tenure_bounds_the_hand_offs<S: Store>(store: &S) {
+    let options = LockOptions::default().tenure(Duration::ZERO);
+    assert_eq!(hand_offs(store, options, false).await, 0);
 }
 
-pub(crate) async fn hand_over_of_a_lost_lock_changes_nothing<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
-    let lock = client.get_lock(&fresh_name()).unwrap();
-    let channel = client.backend().channel(lock.name());
-    let guard = lock.lock().await.unwrap();
-    let waits = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
-    eventually("sleep", async || asleep(&client, &channel) == 1).await;
-    // Somebody else has it by now, and nobody here has heard of it.
-    let (theirs, minute) = (other.owner(), Duration::from_secs(60));
-    let backend = other.backend();
-    match backend.hand_over(lock.name(), guard.owner(), &theirs, minute, false).await.unwrap() {
-        HandedOver::Done { .. } => {}
-        HandedOver::Unsupported => {
-            waits.abort();
-            return;
-        }
-        HandedOver::NotHeld => panic!("the guard has it"),
-    }
-    assert!(guard.unlock().await.unwrap_err().is_not_held());
-    assert_eq!(lock.hold_count(&theirs).await.unwrap(), 1);
-    backend.release(lock.name(), &theirs, 0).await.unwrap();
-    soon("the lock", waits).await.unwrap().unlock().await.unwrap();
-    assert_eq!(lock.stats().hand_overs, 0);
-    assert_nothing_left(store, &client, &lock).await;
-}
-
-/// Many tasks of two clients add to a number by reading it, awaiting, and writing it back.
 pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came<S: Store>(store: &S) {
     const WAITERS: usize = 8;
     let client = store.client().await;
     let lock = client.get_lock(&fresh_name()).unwrap();
-    let channel = client.backend().channel(lock.name());
     let served = Arc::new(Mutex::new(Vec::new()));
     let waiter = |number| {
         let (lock, served) = (lock.clone(), Arc::clone(&served));
@@ -865,7 +781,7 @@ pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came<S: Store>
     let mut waiters = Vec::new();
     for number in 0..WAITERS {
         waiters.push(tokio::spawn(waiter(number)));
-        eventually("waiting", async || interested(&client, &channel) == number + 1).await;
+        eventually("waiting", async || waiting(&client, &lock) == number + 1).await;
     }
     guard.unlock().await.unwrap();
     // Who has just had it, and comes again at once, is the last.
@@ -880,6 +796,7 @@ pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came<S: Store>
     assert_nothing_left(store, &client, &lock).await;
 }
 
+/// Many tasks of two clients add to a number by reading it, awaiting, and writing it back.
 pub(crate) async fn tasks_take_turns<S: Store>(store: &S) {
     const TASKS: u64 = 16;
     const ROUNDS: u64 = 25;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::Lost;
+use latchwork::LossReason;
 use latchwork_testkit::Way;
 
 use crate::day::{Day, NAME, eventually, soon};
@@ -55,8 +55,7 @@ async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
     let mut day = Day::begin();
     let client = day.client_with(Duration::from_secs(6)).await;
     let other = day.client().await;
-    let lock = client.get_lock(NAME).unwrap();
-    let guard = lock.lock().await.unwrap();
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     day.commands().silence(Way::ToServer);
     // The renewal.
     day.proxy.wait_until_held_back("EVALSHA");
@@ -64,14 +63,14 @@ async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
     day.server.restart();
     day.proxy.heal();
     // The next renewal, well before the lease ends, meets a server that knows of nothing.
-    assert_eq!(soon("the loss", guard.lost()).await, Lost::Gone);
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::Gone);
     assert!(!guard.is_held());
 
     // The connection that broke may be noticed by this very command.
     let _ = other.get_lock(NAME).unwrap().is_locked().await;
     let theirs = soon("the lock", other.get_lock(NAME).unwrap().lock()).await.unwrap();
     assert!(guard.unlock().await.unwrap_err().is_not_held());
-    assert!(lock.is_held_by(theirs.owner()).await.unwrap(), "somebody else's lock was freed");
+    theirs.ensure_held().await.expect("somebody else's lock was freed");
     theirs.unlock().await.unwrap();
     day.end(&[&client, &other]).await;
 }

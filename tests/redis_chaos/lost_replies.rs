@@ -30,7 +30,8 @@ async fn of_an_acquisition_over_a_link_that_falls_silent() {
     day.proxy.lose_reply(EVAL, Afterwards::Silence);
     // The wait is over before it is clear that no reply will come.
     let wait = Duration::from_millis(300);
-    assert!(soon("the end", lock.try_lock_for(wait, Lease::Watched)).await.unwrap().is_none());
+    let error = soon("the end", lock.try_lock_for(wait, Lease::Watched)).await.unwrap_err();
+    assert!(error.is_unreachable(), "{error:?}");
     // Nobody is left to ask, so the attempt is undone in the background.
     eventually("the undoing", async || {
         let taken: usize = day.run(&format!("EXISTS {NAME}")).await;

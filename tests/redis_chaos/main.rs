@@ -6,7 +6,7 @@
 
 mod day;
 mod flushed;
-mod handed_over;
+mod handed_off;
 mod killed;
 mod lost_replies;
 mod paused;

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{LockClient, LockError, LockOptions, Lost};
+use latchwork::{LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::RedisServer;
 use redis::cmd;
 
@@ -71,7 +71,7 @@ async fn by_a_replica() {
 async fn by_a_master_that_became_a_replica_under_a_holder() {
     let day = Day::begin();
     let client = day.client().await;
-    let guard = client.get_lock(NAME).unwrap().lock_for(Duration::from_secs(1)).await.unwrap();
+    let guard = client.get_lock(NAME).unwrap().lock_with_lease(Duration::from_secs(1)).await.unwrap();
     let () = day.run("REPLICAOF 127.0.0.1 1").await;
     assert_refused(&guard.unlock().await.unwrap_err(), "connect to its master", "read only replica");
     let () = day.run("REPLICAOF NO ONE").await;
@@ -147,12 +147,11 @@ async fn by_a_server_that_cannot_publish() {
     let day = Day::begin_with(&["--rename-command", "PUBLISH", ""]);
     let client = day.client().await;
     let lock = client.get_lock(NAME).unwrap();
-    let guard = lock.lock_for(Duration::from_millis(800)).await.unwrap();
-    let owner = guard.owner().clone();
+    let guard = lock.lock_with_lease(Duration::from_millis(800)).await.unwrap();
     let error = guard.unlock().await.unwrap_err();
     assert_refused(&error, "refused EVAL", "Unknown Redis command");
     // It is not freed without a word to those who wait; its lease ends.
-    assert!(lock.is_held_by(&owner).await.unwrap());
+    assert!(lock.is_locked().await.unwrap());
     day.end(&[&client]).await;
 }
 
@@ -189,16 +188,15 @@ async fn to_a_user_who_may_not_publish() {
     let day = Day::begin();
     let client = user(&day, "-publish", WATCHDOG).await;
     let lock = client.get_lock(NAME).unwrap();
-    let guard = lock.lock_for(Duration::from_millis(800)).await.unwrap();
+    let guard = lock.lock_with_lease(Duration::from_millis(800)).await.unwrap();
     assert_no_password(&guard);
     assert_no_password(&lock);
-    let owner = guard.owner().clone();
     assert_refused(
         &guard.unlock().await.unwrap_err(),
         "the user has no permission",
         "can't run this command",
     );
-    assert!(lock.is_held_by(&owner).await.unwrap());
+    assert!(lock.is_locked().await.unwrap());
     day.end(&[&client]).await;
 }
 
@@ -241,12 +239,13 @@ async fn for_a_key_that_is_no_lock_any_more_but_not_for_its_neighbours() {
     let spoilt = client.get_lock(NAME).unwrap().lock().await.unwrap();
     let neighbour = client.get_lock("neighbour").unwrap().lock().await.unwrap();
     let () = day.run(&format!("SET {NAME} text")).await;
-    assert_eq!(soon("the loss", spoilt.lost()).await, Lost::Gone);
+    assert_eq!(soon("the loss", spoilt.lost()).await, LossReason::Gone);
     let renewed = day.proxy.count("EVALSHA") + 3;
     day.proxy.wait_for("EVALSHA", renewed);
     assert!(neighbour.is_held(), "{:?}", neighbour.lost().await);
     neighbour.unlock().await.unwrap();
-    assert_refused(&spoilt.unlock().await.unwrap_err(), "is not a lock", "WRONGTYPE");
+    // Nothing is sent for what is lost.
+    assert!(spoilt.unlock().await.unwrap_err().is_lost());
     let () = day.run(&format!("DEL {NAME}")).await;
     day.end(&[&client]).await;
 }
@@ -258,7 +257,7 @@ async fn of_a_renewal_is_no_proof_of_a_loss() {
     let client = user(&day, "", Duration::from_millis(900)).await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     let () = day.run("ACL SETUSER user -hexists").await;
-    assert_eq!(soon("the loss", guard.lost()).await, Lost::Unreachable);
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
     drop(guard);
     day.end(&[&client]).await;
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use latchwork::redis::Redis;
-use latchwork::{Backend, HoldKey, LockClient, LockName};
+use latchwork::{Backend, LeaseKey, LockClient, LockName};
 use latchwork_testkit::{Afterwards, ChaosProxy, RedisCluster, Way};
 
 use crate::nodes::{keys, name_at, soon};
@@ -52,25 +52,26 @@ async fn lost_replies_count_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_of_many_slots_do_not_wait_for_each_other() {
     const DELAY: Duration = Duration::from_millis(40);
-    const HOLDS: u32 = 100;
+    const LEASES: u32 = 100;
     let (cluster, proxy) = behind_proxy();
     let client = client(&cluster).await;
-    let holds: Vec<HoldKey> = (0..HOLDS)
+    let leases: Vec<LeaseKey> = (0..LEASES)
         .map(|number| {
             let name = name_at(&cluster, 0, &format!("slow:{number}"));
-            HoldKey { name: LockName::new(&name).unwrap(), owner: client.owner() }
+            let id = format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap();
+            LeaseKey { name: LockName::new(&name).unwrap(), id }
         })
         .collect();
-    for hold in &holds {
-        let () = cluster.ask(0, &["HSET", hold.name.as_str(), hold.owner.as_str(), "1"]);
-        let () = cluster.ask(0, &["PEXPIRE", hold.name.as_str(), "20000"]);
+    for key in &leases {
+        let () = cluster.ask(0, &["HSET", key.name.as_str(), &key.id.to_string(), "1"]);
+        let () = cluster.ask(0, &["PEXPIRE", key.name.as_str(), "20000"]);
     }
     for way in [Way::ToServer, Way::ToClient] {
         proxy.delay(way, DELAY);
     }
     let before = Instant::now();
-    let renewed = client.backend().renew(&holds, Duration::from_secs(30)).await.unwrap();
+    let renewed = client.backend().renew(&leases, Duration::from_secs(30)).await.unwrap();
     // One after the other they would take twice that at least, and there and back twice, for the scripts.
-    assert!(before.elapsed() < DELAY * HOLDS, "{:?}", before.elapsed());
+    assert!(before.elapsed() < DELAY * LEASES, "{:?}", before.elapsed());
     assert!(renewed.iter().all(|held| *held));
 }

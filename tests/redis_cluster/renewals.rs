@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use latchwork::redis::ShardedMessages;
-use latchwork::{Backend, HoldKey, LockName, LockOptions, Lost};
+use latchwork::{Backend, LeaseKey, LockName, LockOptions, LossReason};
 use latchwork_testkit::RedisCluster;
 
 use crate::nodes::{calls, client_with, eventually, keys, name_at, soon};
@@ -41,7 +41,7 @@ async fn silent_node_costs_only_its_own_locks() {
     }
     for (node, guard) in guards {
         if node == 0 {
-            assert_eq!(soon("the loss", guard.lost()).await, Lost::Unreachable);
+            assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
         } else {
             guard.unlock().await.unwrap();
         }
@@ -58,27 +58,29 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
     let cluster = RedisCluster::start_with(&[]);
     let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
     let (backend, lease) = (client.backend(), Duration::from_secs(30));
-    let mut holds: Vec<HoldKey> = Vec::new();
+    let mut leases: Vec<LeaseKey> = Vec::new();
     let shared = (0..SHARED).map(|number| format!("{{shared}}{number}"));
     for name in shared.chain((0..APART).map(|number| format!("apart:{number}"))) {
-        holds.push(HoldKey { name: LockName::new(&name).unwrap(), owner: client.owner() });
+        let id = format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{}", leases.len()).parse().unwrap();
+        leases.push(LeaseKey { name: LockName::new(&name).unwrap(), id });
     }
     // Not in the order of the slots, and every third is nobody's.
-    holds.sort_by_key(|hold| hold.name.as_str().chars().rev().collect::<String>());
+    leases.sort_by_key(|key| key.name.as_str().chars().rev().collect::<String>());
     let held = |index: usize| !index.is_multiple_of(3);
-    for (_, hold) in holds.iter().enumerate().filter(|(index, _)| held(*index)) {
-        backend.try_acquire(&hold.name, &hold.owner, 1, Duration::from_secs(10), false).await.unwrap();
+    for (_, key) in leases.iter().enumerate().filter(|(index, _)| held(*index)) {
+        backend.try_acquire(&key.name, &key.id, Duration::from_secs(10), 0).await.unwrap();
     }
     // The first time some nodes may not know the script.
     for round in 0..2 {
         let scripts = || (0..3).map(|node| calls(&cluster, node, "evalsha")).sum::<usize>();
         let before = scripts();
-        let renewed = backend.renew(&holds, lease).await.unwrap();
+        let renewed = backend.renew(&leases, lease).await.unwrap();
         assert!(renewed.iter().enumerate().all(|(index, renewed)| *renewed == held(index)), "{renewed:?}");
         // A hundred to a command, as on a single server.
         assert!(round == 0 || scripts() - before == 2 + APART, "{} commands", scripts() - before);
     }
-    for (index, hold) in holds.iter().enumerate() {
-        assert_eq!(backend.remaining(&hold.name).await.unwrap() > Some(lease / 2), held(index));
+    for (index, key) in leases.iter().enumerate() {
+        let left = backend.holder(&key.name).await.unwrap().map(|holder| holder.left);
+        assert_eq!(left > Some(lease / 2), held(index));
     }
 }

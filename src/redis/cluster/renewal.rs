@@ -10,7 +10,7 @@ use crate::runtime::Runtime;
 use super::super::commands::{Request, Sent};
 use super::super::error::Error;
 use super::super::scripts::Script;
-use super::super::{HoldKey, RENEWALS_PER_COMMAND, millis};
+use super::super::{LeaseKey, RENEWALS_PER_COMMAND, SHORTEST_RENEWAL, millis};
 use super::{Cluster, Failed, Terms, slot};
 
 /// How many commands are under way at a time.
@@ -22,15 +22,19 @@ impl Cluster {
     pub(crate) async fn renew(
         &self,
         script: &Script,
-        holds: &[HoldKey],
+        leases: &[LeaseKey],
         lease: Duration,
     ) -> Result<Vec<bool>, Error> {
         // A reply that is lost leaves time to ask once more, over another connection.
-        let terms = Terms { deadline: self.runtime.now() + lease / 3, again: true, patient: false };
+        let terms = Terms {
+            deadline: self.runtime.now() + (lease / 3).max(SHORTEST_RENEWAL),
+            again: true,
+            patient: false,
+        };
         let lease = &*millis(lease);
         let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-        for (index, hold) in holds.iter().enumerate() {
-            by_slot.entry(slot::slot(hold.name.as_str())).or_default().push(index);
+        for (index, key) in leases.iter().enumerate() {
+            by_slot.entry(slot::slot(key.name.as_str())).or_default().push(index);
         }
         let commands: Vec<Vec<usize>> = by_slot
             .values()
@@ -38,11 +42,11 @@ impl Cluster {
             .collect();
         let mut answers = stream::iter(commands)
             .map(|indices| async move {
-                let renewed = self.renew_slot(script, holds, &indices, lease, terms).await?;
+                let renewed = self.renew_slot(script, leases, &indices, lease, terms).await?;
                 Ok::<_, Error>((indices, renewed))
             })
             .buffer_unordered(COMMANDS);
-        let mut renewed = vec![false; holds.len()];
+        let mut renewed = vec![false; leases.len()];
         while let Some(answer) = answers.next().await {
             let (indices, answer) = answer?;
             for (index, held) in indices.iter().zip(answer) {
@@ -52,17 +56,17 @@ impl Cluster {
         Ok(renewed)
     }
 
-    /// The holds at `indices`, all of one slot.
+    /// The leases at `indices`, all of one slot.
     async fn renew_slot(
         &self,
         script: &Script,
-        holds: &[HoldKey],
+        leases: &[LeaseKey],
         indices: &[usize],
         lease: &str,
         terms: Terms,
     ) -> Result<Vec<bool>, Error> {
         // While their slot moves, some are with one node and some with the other, which can last. Then each goes by itself.
-        match self.renew_together(script, holds, indices, lease, terms).await {
+        match self.renew_together(script, leases, indices, lease, terms).await {
             Ok(renewed) => return Ok(renewed),
             Err(Failed::Otherwise(error)) => return Err(error),
             Err(Failed::Apart(_)) => {}
@@ -71,7 +75,7 @@ impl Cluster {
         for index in indices {
             let alone = std::slice::from_ref(index);
             let patient = Terms { patient: true, ..terms };
-            renewed.extend(self.renew_together(script, holds, alone, lease, patient).await?);
+            renewed.extend(self.renew_together(script, leases, alone, lease, patient).await?);
         }
         Ok(renewed)
     }
@@ -79,14 +83,14 @@ impl Cluster {
     async fn renew_together(
         &self,
         script: &Script,
-        holds: &[HoldKey],
+        leases: &[LeaseKey],
         indices: &[usize],
         lease: &str,
         terms: Terms,
     ) -> Result<Vec<bool>, Failed> {
-        let keys: Vec<&str> = indices.iter().map(|index| holds[*index].name.as_str()).collect();
-        let owners = indices.iter().map(|index| holds[*index].owner.as_str());
-        let args: Vec<&str> = std::iter::once(lease).chain(owners).collect();
+        let keys: Vec<&str> = indices.iter().map(|index| leases[*index].name.as_str()).collect();
+        let ids: Vec<String> = indices.iter().map(|index| leases[*index].id.to_string()).collect();
+        let args: Vec<&str> = std::iter::once(lease).chain(ids.iter().map(|id| &**id)).collect();
         let (renewed, _): (Vec<bool>, Sent) =
             self.route(terms, Request::Script { script, keys: &keys, args: &args }).await?;
         Ok(renewed)

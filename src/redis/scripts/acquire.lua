@@ -1,25 +1,22 @@
--- Makes the owner have the lock so often: if it has it already, or if the lock is free and it is to have it once.
--- KEYS: 1 the lock, 2 if a token is wanted, the counter of its tokens.
--- ARGV: 1 lease in ms, 2 owner, 3 how many holds the owner is to have.
--- Returns nil when taken, or its token in an array of one. Otherwise how many ms the other owner's lease lasts (-1: without
--- end), or -2 if there is no other owner: then the holds that the owner should have had before this one are gone.
-local holds = redis.call('hget', KEYS[1], ARGV[2])
-if not holds and (ARGV[3] ~= '1' or redis.call('exists', KEYS[1]) == 1) then
-    return redis.call('pttl', KEYS[1])
+-- Leases the lock to the id for exactly so long, if it is free or leased to it already.
+-- KEYS: 1 the lock, 2 if tokens are wanted, their counter.
+-- ARGV: 1 lease in ms, 2 id, 3 how many tokens, 4 message, 5 the publishing command, 6 the lock's channel (no key, see release.lua).
+-- Returns nil when leased, or the last of the tokens in an array of one. Otherwise how many ms the other lease lasts (-1: without end).
+local ours = redis.call('hexists', KEYS[1], ARGV[2]) == 1
+local left = redis.call('pttl', KEYS[1])
+if not ours and left ~= -2 then
+    return left
+end
+if ours and (left < 0 or left > tonumber(ARGV[1])) then
+    -- Others wait for the lease to end, and it ends earlier from now on. First, for the reason given in release.lua.
+    redis.call(ARGV[5], ARGV[6], ARGV[4])
 end
 local token
 if KEYS[2] then
-    -- An owner that has what it asks for is asking again, and is told the same: nobody else can have had a token since.
-    if holds ~= ARGV[3] or redis.call('exists', KEYS[2]) == 0 then
-        -- The first write of all, because it can fail: then the lock is not taken.
-        redis.call('incr', KEYS[2])
-    end
+    -- Before the lock is written, because it can fail: then the lock is not taken.
+    redis.call('incrby', KEYS[2], ARGV[3])
     token = { redis.call('get', KEYS[2]) }
 end
-redis.call('hset', KEYS[1], ARGV[2], ARGV[3])
--- An inner hold with a short lease must not cut the outer one short.
-local left = redis.call('pttl', KEYS[1])
-if not holds or (left >= 0 and left < tonumber(ARGV[1])) then
-    redis.call('pexpire', KEYS[1], ARGV[1])
-end
+redis.call('hset', KEYS[1], ARGV[2], '1')
+redis.call('pexpire', KEYS[1], ARGV[1])
 return token

@@ -1,6 +1,6 @@
 -- Makes leases last for some time from now at least.
--- KEYS: the locks.  ARGV: 1 lease in ms, then the owner of each lock, in the order of the keys.
--- Returns 1 for each lock that its owner still has, 0 for each that it has not.
+-- KEYS: the locks.  ARGV: 1 lease in ms, then the id of each lock's lease, in the order of the keys.
+-- Returns 1 for each lock that the id has still, 0 for each that it has not.
 local lease = tonumber(ARGV[1])
 local renewed = {}
 for i, lock in ipairs(KEYS) do

@@ -15,7 +15,7 @@ const TWINS: [(&str, u32, &str); 6] = [
     ("renews-nothing", 8, "two holders of lock"),
     ("listens-elsewhere", 6, "was free for"),
     ("keeps-what-is-released", 6, "was free for"),
-    ("hands-over-in-name", 6, "a lock that it did not have"),
+    ("acquires-in-name", 6, "a lock that it did not have"),
     ("tokens-fall", 3, "do not rise"),
 ];
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
-use latchwork::{Lease, Lock, LockClient, LockError, Lost};
+use latchwork::{Lease, Lock, LockClient, LockError, LossReason};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::{nanos, now, seconds};
@@ -136,7 +136,7 @@ impl Shared {
         let wants = async {
             match wait {
                 None if lease == Lease::Watched => lock.lock().await.map(Some),
-                None => lock.lock_for(Duration::from_nanos(nanos_of(lease))).await.map(Some),
+                None => lock.lock_with_lease(Duration::from_nanos(nanos_of(lease))).await.map(Some),
                 Some(wait) => lock.try_lock_for(wait, lease).await,
             }
         };
@@ -198,7 +198,7 @@ impl Shared {
     async fn give_back(&self, held: Held, lock: &Lock<Twinned>, rng: &mut Rng) {
         match rng.u8(..100) {
             0 => {
-                let (id, owner) = (held.id, held.guard.owner().clone());
+                let (id, owner) = (held.id, *held.guard.owner());
                 self.let_go(held, By::Forget).await;
                 if rng.bool() {
                     sleep(millis(rng, 0, 20)).await;
@@ -270,11 +270,11 @@ fn nanos_of(lease: Lease) -> u64 {
     }
 }
 
-fn reason(lost: Lost) -> Why {
+fn reason(lost: LossReason) -> Why {
     match lost {
-        Lost::Expired => Why::Expired,
-        Lost::Gone => Why::Gone,
-        Lost::Unreachable => Why::Unreachable,
+        LossReason::Expired => Why::Expired,
+        LossReason::Gone => Why::Gone,
+        LossReason::Unreachable => Why::Unreachable,
         other => panic!("a reason that the journal does not know: {other:?}"),
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use latchwork::redis::{Error, Redis, RedisTransport, TokioRuntime};
-use latchwork::{Backend, HandedOver, HoldKey, LockName, Owner, Registry, Released, Tried};
+use latchwork::{
+    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, Registry, ReleaseOutcome,
+};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -17,8 +19,8 @@ pub(crate) enum Twin {
     ListensElsewhere,
     /// Every 50th release is not sent, and taken for granted.
     KeepsWhatIsReleased,
-    /// Every 20th hand-over is not sent, and taken for granted.
-    HandsOverInName,
+    /// Every 20th attempt is not sent, and taken for granted.
+    AcquiresInName,
     /// Tokens are made up, and do not rise.
     TokensFall,
 }
@@ -63,71 +65,55 @@ impl Backend for Twinned {
         self.redis.reconnects()
     }
 
-    fn may_have_run(&self, error: &Error) -> bool {
-        self.redis.may_have_run(error)
+    fn failure(&self, error: &Error) -> Failure {
+        self.redis.failure(error)
     }
 
     async fn try_acquire(
         &self,
         name: &LockName,
-        owner: &Owner,
-        holds: u64,
+        id: &LeaseId,
         lease: Duration,
-        fenced: bool,
-    ) -> Result<Tried, Error> {
-        let tried = self.redis.try_acquire(name, owner, holds, lease, fenced).await?;
-        Ok(match tried {
-            Tried::Held { .. } if self.goes_wrong(Twin::TakesWhatIsHeld, 20) => {
-                Tried::Acquired { token: fenced.then_some(0) }
+        tokens: u64,
+    ) -> Result<AcquireOutcome, Error> {
+        if tokens == 0 && self.goes_wrong(Twin::AcquiresInName, 20) {
+            return Ok(AcquireOutcome::Acquired { last_token: 0 });
+        }
+        let outcome = self.redis.try_acquire(name, id, lease, tokens).await?;
+        Ok(match outcome {
+            AcquireOutcome::Held { .. } if self.goes_wrong(Twin::TakesWhatIsHeld, 20) => {
+                AcquireOutcome::Acquired { last_token: 0 }
             }
-            Tried::Acquired { token: Some(_) } if self.goes_wrong(Twin::TokensFall, 20) => {
-                Tried::Acquired { token: Some(1) }
+            AcquireOutcome::Acquired { last_token: 1.. } if self.goes_wrong(Twin::TokensFall, 20) => {
+                AcquireOutcome::Acquired { last_token: tokens }
             }
-            tried => tried,
+            outcome => outcome,
         })
     }
 
-    async fn release(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
+    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
         if self.goes_wrong(Twin::KeepsWhatIsReleased, 50) {
-            return Ok(if left == 0 { Released::Free } else { Released::StillHeld });
+            return Ok(ReleaseOutcome::Released { heard: 0 });
         }
-        self.redis.release(name, owner, left).await
+        self.redis.release(name, id).await
     }
 
-    async fn take_back(&self, name: &LockName, owner: &Owner, left: u64) -> Result<Released, Error> {
-        self.redis.take_back(name, owner, left).await
-    }
-
-    async fn hand_over(
-        &self,
-        name: &LockName,
-        owner: &Owner,
-        next: &Owner,
-        lease: Duration,
-        fenced: bool,
-    ) -> Result<HandedOver, Error> {
-        if !fenced && self.goes_wrong(Twin::HandsOverInName, 20) {
-            return Ok(HandedOver::Done { token: None });
-        }
-        self.redis.hand_over(name, owner, next, lease, fenced).await
+    async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+        self.redis.roll_back(name, id).await
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
         self.redis.force_release(name).await
     }
 
-    async fn renew(&self, holds: &[HoldKey], lease: Duration) -> Result<Vec<bool>, Error> {
+    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
         if self.goes_wrong(Twin::RenewsNothing, 1) {
-            return Ok(vec![true; holds.len()]);
+            return Ok(vec![true; leases.len()]);
         }
-        self.redis.renew(holds, lease).await
+        self.redis.renew(leases, lease).await
     }
 
-    async fn hold_count(&self, name: &LockName, owner: &Owner) -> Result<u64, Error> {
-        self.redis.hold_count(name, owner).await
-    }
-
-    async fn remaining(&self, name: &LockName) -> Result<Option<Duration>, Error> {
-        self.redis.remaining(name).await
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
+        self.redis.holder(name).await
     }
 }

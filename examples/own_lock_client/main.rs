@@ -1,0 +1,188 @@
+//! A lock client of one's own, over `LockEntry`: for a store, or a way of waiting, that the crate's own client does not fit.
+//!
+//! ```sh
+//! cargo run --example own_lock_client
+//! ```
+//!
+//! The store here is a map of leases that threads share, as if each thread were a process; a channel carries its messages. The client keeps
+//! one `LockEntry` for its one name. Whoever is the queue head asks the store, all others wait in memory. Nothing of it is async but
+//! the waiting, and any executor will do.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use latchwork::LockEntry;
+use latchwork::lock_entry::{
+    Actions, Entered, GiveBack, Grant, HeadTicket, Left, Request, Rules, Told, Verdict,
+};
+
+const LEASE: Duration = Duration::from_secs(30);
+const CLIENTS: u64 = 3;
+const TASKS: u64 = 4;
+const TURNS: u64 = 200;
+
+/// What a server would keep: which lease is on the lock, by the client's number and the lease's.
+#[derive(Default)]
+struct Store {
+    lease: Mutex<Option<(u64, u64, Instant)>>,
+    clients: Mutex<Vec<Arc<Client>>>,
+}
+
+impl Store {
+    /// Leases the lock, if it is free or leased to the same.
+    fn try_acquire(&self, client: u64, number: u64) -> Result<(), Duration> {
+        let (mut lease, now) = (self.lease.lock().unwrap(), Instant::now());
+        match *lease {
+            Some((other, its, until)) if (other, its) != (client, number) && until > now => Err(until - now),
+            _ => {
+                *lease = Some((client, number, now + LEASE));
+                Ok(())
+            }
+        }
+    }
+
+    /// Frees it, and tells one waiter of each client.
+    fn release(&self, client: u64, number: u64) -> usize {
+        {
+            let mut lease = self.lease.lock().unwrap();
+            if lease.is_none_or(|(other, its, _)| (other, its) != (client, number)) {
+                return 0;
+            }
+            *lease = None;
+        }
+        let clients = self.clients.lock().unwrap().clone();
+        clients.iter().for_each(|client| client.entry.latch().release(1));
+        clients.len() - 1
+    }
+}
+
+/// One process.
+struct Client {
+    id: u64,
+    store: Arc<Store>,
+    entry: LockEntry,
+    next: AtomicU64,
+}
+
+impl Client {
+    async fn lock(&self, owner: u64) -> Grant {
+        let request = Request::new(owner);
+        loop {
+            let (entered, actions) = self.entry.enter(&request, true, Instant::now());
+            self.carry_out(actions);
+            let head = match entered {
+                Entered::Reentered(grant, _) => return grant,
+                Entered::Head(head) => head,
+                Entered::Queued(ticket) => {
+                    let told = poll_fn(|context| {
+                        let (told, actions) = self.entry.poll(&ticket, context, Instant::now);
+                        self.carry_out(actions);
+                        told.map_or(Poll::Pending, Poll::Ready)
+                    });
+                    match told.await {
+                        Told::Granted(grant, _) => return grant,
+                        Told::Head(head) => head,
+                        Told::Superseded | Told::Closed => continue,
+                    }
+                }
+                Entered::Busy | Entered::Closed => unreachable!("it may wait, and nobody closes the entry"),
+            };
+            if let Some(grant) = self.compete(&head, &request).await {
+                return grant;
+            }
+        }
+    }
+
+    /// As the queue head: the only one of this client that talks to the store.
+    async fn compete(&self, head: &HeadTicket, request: &Request) -> Option<Grant> {
+        tokio::time::sleep(head.back_off()).await;
+        loop {
+            let sent = Instant::now();
+            // Ordering: Relaxed, only the number's being used once matters.
+            let fresh = self.next.fetch_add(1, Ordering::Relaxed);
+            let attempt = self.entry.attempt(head, fresh, request, sent, LEASE)?;
+            match self.store.try_acquire(self.id, attempt.number()) {
+                Ok(()) => {
+                    let (verdict, actions) =
+                        self.entry.acquired(head, request, attempt, 0, sent, LEASE, Instant::now());
+                    self.carry_out(actions);
+                    match verdict {
+                        Verdict::Granted(grant) => return Some(grant),
+                        Verdict::TooLate => {}
+                        Verdict::Superseded => return None,
+                    }
+                }
+                Err(left) => {
+                    self.entry.refused(head);
+                    // Until a message comes, or the lease is over.
+                    if let Some(call) = self.entry.latch().wait_unless(tokio::time::sleep(left)).await {
+                        call.consume();
+                    }
+                }
+            }
+        }
+    }
+
+    fn unlock(&self, grant: &Grant) {
+        let (left, actions) = self.entry.leave(grant, Instant::now());
+        self.carry_out(actions);
+        match left {
+            Left::Remains | Left::Passed => {}
+            Left::Return(give_back) => self.give_back(give_back),
+            Left::Lost(reason) => panic!("nobody takes it away: {reason}"),
+            Left::NotHeld => unreachable!("only said of an owner's name"),
+        }
+    }
+
+    /// A real store would be asked by a task of its own, again and again until it answers.
+    fn give_back(&self, give_back: GiveBack) {
+        let heard = self.store.release(self.id, give_back.number);
+        self.carry_out(self.entry.returned(heard, Instant::now()));
+    }
+
+    /// What an event leaves to be done. A client that renews leases also calls `tick` when `look_at` says so.
+    fn carry_out(&self, mut actions: Actions) {
+        for give_back in [actions.give_back.take(), actions.roll_back.take()].into_iter().flatten() {
+            self.give_back(give_back);
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let store = Arc::new(Store::default());
+    let number = Arc::new(AtomicU64::new(0));
+    for id in 0..CLIENTS {
+        let entry = LockEntry::new(Rules { tenure: Duration::from_millis(2), ..Rules::default() });
+        let client = Client { id, store: Arc::clone(&store), entry, next: AtomicU64::new(1) };
+        store.clients.lock().unwrap().push(Arc::new(client));
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for client in store.clients.lock().unwrap().clone() {
+        for task in 0..TASKS {
+            let (client, number) = (Arc::clone(&client), Arc::clone(&number));
+            tasks.spawn(async move {
+                for turn in 0..TURNS {
+                    // An owner for each turn: nobody is inside twice.
+                    let grant = client.lock(task * TURNS + turn).await;
+                    // Ordering: Relaxed, because only the lock may be what keeps the number right.
+                    let read = number.load(Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    // Ordering: Relaxed, as above.
+                    number.store(read + 1, Ordering::Relaxed);
+                    client.unlock(&grant);
+                }
+            });
+        }
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    // Ordering: Relaxed, the tasks have ended.
+    let counted = number.load(Ordering::Relaxed);
+    println!("{CLIENTS} clients of {TASKS} tasks added 1 {TURNS} times each: {counted}");
+    assert_eq!(counted, CLIENTS * TASKS * TURNS, "two were inside at once");
+}

@@ -1,0 +1,244 @@
+//! [`ChannelEntry`]: what all subscribers of one channel in this process share.
+
+mod figures;
+mod listener;
+mod readiness;
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::fault::fault;
+use crate::latch::Latch;
+use crate::semaphore::{block_on, block_on_until};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::transport::{Message, SubscribeError};
+use crate::unless::unless;
+
+pub(crate) use self::figures::Figures;
+pub use self::listener::Listener;
+use self::readiness::Readiness;
+
+/// What all subscribers of one channel in this process share: their number, whether the subscription stands, and the latch that a
+/// message releases.
+///
+/// ```text
+/// created by the first subscriber ─► subscribing ─► ready ─► removed when the last subscriber leaves
+///                                        └───────────┴────► failed ─► removed likewise; a newcomer starts a fresh entry
+/// ```
+///
+/// An entry is reached through a [`Subscription`](crate::Subscription), which is one unit of its interest count.
+pub struct ChannelEntry {
+    channel: Arc<str>,
+    /// Of the channel, by the registry's hasher: kept, so that leaving and a growing map need not hash again.
+    hash: u64,
+    /// Subscriptions alive. Comes to 0 only under the channel's stripe and with the registry's map locked, and is out of the map
+    /// then.
+    interest: AtomicUsize,
+    readiness: Readiness,
+    latch: Latch,
+    figures: Arc<Figures>,
+}
+
+impl ChannelEntry {
+    /// An entry with one unit of interest, its maker's.
+    pub(crate) fn new(channel: Arc<str>, hash: u64, figures: Arc<Figures>) -> Self {
+        figures.begun.add_one();
+        figures.interest.add_one();
+        let latch = Latch::counting(Arc::clone(&figures.answers));
+        Self { channel, hash, interest: AtomicUsize::new(1), readiness: Readiness::new(), latch, figures }
+    }
+
+    /// The channel whose messages come here.
+    pub fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    pub(crate) fn shared_channel(&self) -> &Arc<str> {
+        &self.channel
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// How many are interested: the number of subscriptions alive.
+    pub fn acquired(&self) -> usize {
+        // Ordering: Relaxed, a figure to look at: others may come and leave at any time.
+        self.interest.load(Ordering::Relaxed)
+    }
+
+    /// Adds one unit of interest. The caller holds a unit, or has found the entry in the registry's map and holds that locked.
+    pub(crate) fn acquire(&self) {
+        // Ordering: Relaxed. The unit, or the lock, that the caller holds keeps the entry from being removed meanwhile; as with
+        // Arc's count, nothing is read through this.
+        self.interest.fetch_add(1, Ordering::Relaxed);
+        self.figures.interest.add_one();
+    }
+
+    /// Gives up one unit of interest if it is not the last one. Needs no lock.
+    pub(crate) fn release_unless_last(&self) -> bool {
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut interest = self.interest.load(Ordering::Relaxed);
+        while interest > 1 {
+            if fault!(LeavesInTwoSteps) {
+                // Ordering: as below; the fault is that this is not a CAS.
+                self.interest.store(interest - 1, Ordering::Relaxed);
+                return true;
+            }
+            // Ordering: Relaxed, as in `acquire`: only the step to zero means anything, and that takes locks.
+            let step = self.interest.compare_exchange_weak(
+                interest,
+                interest - 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match step {
+                Ok(_) => {
+                    self.figures.interest.subtract_one();
+                    return true;
+                }
+                Err(now) => interest = now,
+            }
+        }
+        false
+    }
+
+    /// Gives up one unit of interest. True if it was the last: then the entry is to be removed. The caller holds the channel's
+    /// stripe, and the registry's map locked.
+    pub(crate) fn release(&self) -> bool {
+        self.figures.interest.subtract_one();
+        // Ordering: Relaxed. Others may leave, or join by cloning, at the same time, and the count orders those steps by
+        // itself; nobody can join an entry at zero, since that takes a unit, or the map that the caller holds locked.
+        self.interest.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
+    /// Where to sleep until a message comes.
+    pub fn latch(&self) -> &Latch {
+        &self.latch
+    }
+
+    /// Whether messages arrive.
+    pub fn is_ready(&self) -> bool {
+        self.readiness.is_ready()
+    }
+
+    /// Waits until messages published from now on will arrive.
+    ///
+    /// Every waiter waits for itself, under whatever limit it sets; one that gives up takes nothing from the others.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`SubscribeError`] if the transport could not subscribe.
+    pub async fn subscribed(&self) -> Result<(), SubscribeError> {
+        self.readiness.wait().await
+    }
+
+    /// Waits as [`subscribed`](Self::subscribed) does, unless `timer` is ready first: then `None`. Any runtime's sleep will do.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn subscribed_unless(
+        &self,
+        timer: impl Future<Output = ()>,
+    ) -> Option<Result<(), SubscribeError>> {
+        unless(self.subscribed(), timer).await
+    }
+
+    /// Waits as [`subscribed`](Self::subscribed) does, with this thread asleep, until `timeout` is over: then `None`.
+    pub fn blocking_subscribed_timeout(&self, timeout: Duration) -> Option<Result<(), SubscribeError>> {
+        let subscribed = pin!(self.subscribed());
+        match Instant::now().checked_add(timeout) {
+            Some(deadline) => block_on_until(subscribed, deadline),
+            // A time further away than the clock can say does not come.
+            None => Some(block_on(subscribed)),
+        }
+    }
+
+    /// Calls `callback` once, when the first message comes that no earlier waiter takes.
+    ///
+    /// Callbacks stand in one line with those who sleep on the [`latch`](Self::latch): one `Unlock` calls one of them, a
+    /// `ReadUnlock` calls all, and a message that came before is kept for it (then the callback runs before `listen` returns). It
+    /// runs on whatever thread delivers the message, so it must be short and must not block. Dropping the [`Listener`] takes it
+    /// out of the line, however long that is, in one step.
+    ///
+    /// What calls everybody (messages may have been lost, or will not come any more) runs it, too.
+    ///
+    /// A listener is not interest: when the last [`Subscription`](crate::Subscription) is dropped, no message comes any more.
+    pub fn listen(&self, callback: impl FnOnce() + Send + 'static) -> Listener {
+        Listener::new(&self.latch, Box::new(callback))
+    }
+
+    /// Why the subscription cannot be had, if it cannot.
+    pub fn failure(&self) -> Option<SubscribeError> {
+        self.readiness.failure()
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        self.readiness.is_failed()
+    }
+
+    pub(crate) fn ready(&self) {
+        self.readiness.ready();
+    }
+
+    pub(crate) fn failed(&self, error: SubscribeError) {
+        if self.readiness.fail(error) {
+            self.figures.failed.add_one();
+            // Those who were ready, and sleep on the latch, must learn it too.
+            self.wake_all();
+        }
+    }
+
+    pub(crate) fn resubscribed(&self) {
+        self.figures.resubscribed.add_one();
+        self.readiness.ready();
+        self.wake_all();
+    }
+
+    /// Nobody is interested any more. True if there is a subscription to be ended, false if it failed.
+    pub(crate) fn end(&self) -> bool {
+        let stood = self.readiness.end();
+        if stood {
+            self.figures.ended.add_one();
+        }
+        stood
+    }
+
+    pub(crate) fn deliver(&self, message: Message) {
+        match message {
+            Message::Unlock => {
+                self.figures.unlocks.add_one();
+                self.latch.release(1);
+            }
+            Message::ReadUnlock => {
+                self.figures.read_unlocks.add_one();
+                self.wake_all();
+            }
+        }
+    }
+
+    /// Calls everyone. Of those who are interested, some may be busy trying and not asleep yet: for them the call is kept, which is
+    /// why this does not only count the sleepers. And one subscription may have several sleepers and listeners.
+    fn wake_all(&self) {
+        let all = self.acquired().max(self.latch.waiters());
+        self.latch.release(if fault!(CallsOne) { 1 } else { all });
+    }
+}
+
+impl fmt::Debug for ChannelEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelEntry")
+            .field("channel", &self.channel)
+            .field("interest", &self.acquired())
+            .field("readiness", &self.readiness)
+            .field("latch", &self.latch)
+            .finish()
+    }
+}

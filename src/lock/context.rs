@@ -1,0 +1,133 @@
+//! [`Context`]: what the entries of a client share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::lock_entry::{Request, Rules};
+use crate::runtime::Runtime;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::alarm::Alarm;
+use super::backend::{Backend, Failure};
+use super::error::LockError;
+use super::metrics::{Metrics, Recorder};
+use super::origin::Origin;
+use super::owner::{LeaseId, Owner};
+use super::releases::Releases;
+
+pub(super) struct Context<B: Backend> {
+    pub(super) backend: B,
+    pub(super) rules: Rules,
+    pub(super) recorder: Recorder,
+    pub(super) alarm: Alarm,
+    pub(super) releases: Releases,
+    client: u128,
+    id: String,
+    label: Option<Arc<str>>,
+    /// Of owners and of leases.
+    next_number: AtomicU64,
+    origin: Origin,
+    shut_down: AtomicBool,
+}
+
+impl<B: Backend> Context<B> {
+    pub(super) fn new(backend: B, rules: Rules, label: Option<Arc<str>>) -> Self {
+        let client = uuid::Uuid::new_v4();
+        let alarm = Alarm::new(backend.runtime().now());
+        Self {
+            backend,
+            rules,
+            recorder: Recorder::default(),
+            alarm,
+            releases: Releases::default(),
+            client: client.as_u128(),
+            id: client.to_string(),
+            label,
+            next_number: AtomicU64::new(1),
+            origin: Origin::here(),
+            shut_down: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn client(&self) -> u128 {
+        self.client
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn metrics(&self) -> Metrics {
+        let registry = self.backend.registry().stats();
+        self.recorder.snapshot(&registry, self.releases.len(), self.backend.reconnects())
+    }
+
+    /// A number that was never used, of an owner or a lease.
+    pub(super) fn number(&self) -> u64 {
+        // Ordering: Relaxed, only the number's being used once matters.
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn owner(&self, number: u64) -> Owner {
+        Owner::new(self.client, number)
+    }
+
+    pub(super) fn lease_id(&self, number: u64) -> LeaseId {
+        LeaseId::new(self.client, number, self.label.clone())
+    }
+
+    /// The lease to ask the store for.
+    pub(super) fn lease_of(&self, request: &Request) -> Duration {
+        request.own_lease().unwrap_or(self.rules.renewed_lease)
+    }
+
+    /// An error if the client's leases are another process's.
+    pub(super) fn check_origin(&self) -> Result<(), LockError> {
+        if self.origin.is_here() { Ok(()) } else { Err(LockError::Forked) }
+    }
+
+    /// An error if nobody can get a lock by this client any more.
+    pub(super) fn check(&self) -> Result<(), LockError> {
+        self.check_origin()?;
+        if self.is_shut_down() {
+            return Err(LockError::ShutDown);
+        }
+        if self.backend.runtime().has_ended() {
+            return Err(LockError::RuntimeEnded);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_shut_down(&self) -> bool {
+        // Ordering: Relaxed. Who comes at the same time may come before; entries are closed under their own mutexes afterwards.
+        self.shut_down.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn shut_down(&self) {
+        // Ordering: Relaxed, as above.
+        self.shut_down.store(true, Ordering::Relaxed);
+    }
+
+    /// Why an entry is closed.
+    pub(super) fn closed(&self) -> LockError {
+        // Entries are closed by a shutdown, and by the end of the keeper with its runtime.
+        self.check().err().unwrap_or(LockError::RuntimeEnded)
+    }
+
+    pub(super) fn failed(&self, error: B::Error) -> LockError {
+        if self.backend.runtime().has_ended() {
+            return LockError::RuntimeEnded;
+        }
+        LockError::Backend { failure: self.failure(&error), source: Box::new(error) }
+    }
+
+    pub(super) fn failure(&self, error: &B::Error) -> Failure {
+        self.backend.failure(error)
+    }
+}
+
+impl<B: Backend> Drop for Context<B> {
+    fn drop(&mut self) {
+        self.alarm.close();
+    }
+}

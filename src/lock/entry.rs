@@ -1,0 +1,366 @@
+//! [`Entry`]: one name of a client; carries out what its [`LockEntry`] says.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use crate::lock_entry::{Actions, Extension, GiveBack, Grant, LockEntry, LossReason};
+use crate::runtime::Runtime;
+use crate::sync::Mutex;
+
+use super::backend::{AcquireOutcome, Backend, LeaseKey, ReleaseOutcome};
+use super::context::Context;
+use super::error::LockError;
+use super::name::LockName;
+use super::owner::Owner;
+use super::span;
+use super::stats::Counters;
+use super::table::Table;
+
+/// The longest time between two releases of one lease.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
+
+/// One name of a client.
+pub(super) struct Entry<B: Backend> {
+    pub(super) context: Arc<Context<B>>,
+    pub(super) table: Arc<Table<Entry<B>>>,
+    pub(super) name: LockName,
+    pub(super) channel: String,
+    pub(super) state: LockEntry,
+    pub(super) counters: Counters,
+    /// Releases that callers wait for, and since when: a caller may stop polling, and may not.
+    awaited: Mutex<Vec<(GiveBack, Instant)>>,
+}
+
+impl<B: Backend> Entry<B> {
+    pub(super) fn new(context: &Arc<Context<B>>, table: &Arc<Table<Self>>, name: &LockName) -> Self {
+        Self {
+            context: Arc::clone(context),
+            table: Arc::clone(table),
+            name: name.clone(),
+            channel: context.backend.channel(name),
+            state: LockEntry::new(context.rules),
+            counters: Counters::default(),
+            awaited: Mutex::default(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.context.backend.runtime().now()
+    }
+
+    /// Does what an event has left to be done, and then wakes whom it concerns.
+    pub(super) fn carry_out(self: &Arc<Self>, mut actions: Actions) {
+        if let Some(give_back) = actions.give_back.take() {
+            self.release_in_background(give_back, false);
+        }
+        if let Some(roll_back) = actions.roll_back.take() {
+            self.release_in_background(roll_back, true);
+        }
+        if let Some(_reason) = actions.lost {
+            self.context.recorder.leases_lost.add_one();
+            event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
+            self.context.releases.tell();
+        }
+        if actions.call
+            && let Some(subscription) = self.context.backend.registry().join(&self.channel)
+        {
+            subscription.latch().release_all();
+        }
+        if let Some(at) = actions.look_at {
+            self.context.alarm.ring(at);
+        }
+        if actions.handed_off > 0 {
+            event!(DEBUG, lock = self.name.as_str(), "handed off");
+            self.counters.hand_offs.add_one();
+            self.context.recorder.hand_offs_local.add_one();
+        }
+        if actions.superseded > 0 {
+            self.context.recorder.superseded.add(actions.superseded as usize);
+        }
+    }
+
+    // === Releasing ===
+
+    /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in the background.
+    pub(super) async fn release(
+        self: &Arc<Self>,
+        give_back: GiveBack,
+        now: Instant,
+    ) -> Result<bool, LockError> {
+        let (context, id) = (&self.context, self.context.lease_id(give_back.number));
+        let mut repeat = OnDrop(Some(|| self.release_in_background(give_back, false)));
+        let mut release = pin!(context.backend.release(&self.name, &id));
+        let (mut appointed, mut was_pending) = (false, false);
+        let outcome = std::future::poll_fn(|task| {
+            let polled = release.as_mut().poll(task);
+            // On its way. Whoever waits by now is not to depend on the caller's polling.
+            if !std::mem::replace(&mut appointed, true) {
+                self.carry_out(self.state.returned(0, now));
+                if polled.is_pending() {
+                    was_pending = true;
+                    self.await_release(give_back, now);
+                }
+            }
+            polled
+        })
+        .await;
+        let repeated = was_pending && !self.release_answered(give_back);
+        match outcome {
+            Ok(outcome) => {
+                repeat.0 = None;
+                context.releases.succeeded();
+                if context.is_shut_down() {
+                    context.releases.tell();
+                }
+                if let ReleaseOutcome::Released { heard: heard @ 1.. } = outcome {
+                    self.state.heard_by(heard, self.now());
+                }
+                // What was repeated meanwhile may have freed it.
+                let had_it = repeated || matches!(outcome, ReleaseOutcome::Released { .. });
+                if had_it {
+                    event!(DEBUG, lock = self.name.as_str(), "released");
+                } else {
+                    context.recorder.leases_lost.add_one();
+                    event!(WARN, lock = self.name.as_str(), reason = %LossReason::Gone, "lost");
+                }
+                Ok(had_it)
+            }
+            Err(error) => {
+                self.release_failed(&error);
+                Err(context.failed(error))
+            }
+        }
+    }
+
+    /// A caller waits for this release, and may leave it unpolled.
+    fn await_release(&self, give_back: GiveBack, now: Instant) {
+        self.awaited.lock().push((give_back, now));
+        if let Some(at) = now.checked_add(self.context.rules.unpolled_limit) {
+            self.context.alarm.ring(at);
+        }
+    }
+
+    /// False if the release was repeated in the background, since it took too long.
+    fn release_answered(&self, give_back: GiveBack) -> bool {
+        let mut awaited = self.awaited.lock();
+        match awaited.iter().position(|(other, _)| other.number == give_back.number) {
+            Some(at) => {
+                awaited.swap_remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Repeats releases in the background that were begun by callers, and not answered for too long.
+    pub(super) fn repeat_releases(self: &Arc<Self>, now: Instant) {
+        let limit = self.context.rules.unpolled_limit;
+        loop {
+            let late = {
+                let mut awaited = self.awaited.lock();
+                let Some(at) =
+                    awaited.iter().position(|(_, since)| now.saturating_duration_since(*since) >= limit)
+                else {
+                    // The others come later.
+                    if let Some(next) = awaited.iter().filter_map(|(_, since)| since.checked_add(limit)).min()
+                    {
+                        self.context.alarm.ring(next);
+                    }
+                    return;
+                };
+                awaited.swap_remove(at).0
+            };
+            self.release_in_background(late, false);
+        }
+    }
+
+    fn release_failed(&self, _error: &B::Error) {
+        self.context.recorder.releases_failed.add_one();
+        if self.context.releases.failed() {
+            event!(
+                WARN,
+                lock = self.name.as_str(),
+                error = _error as &dyn std::error::Error,
+                "release failed"
+            );
+        }
+    }
+
+    /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in memory needs no task.
+    pub(super) fn release_in_background(self: &Arc<Self>, give_back: GiveBack, rolls_back: bool) {
+        if self.context.check_origin().is_err() {
+            return;
+        }
+        self.context.releases.begin(give_back.number, &self.name);
+        let ends = ReleaseEnds { entry: Arc::clone(self), give_back, appoints: give_back.appoints };
+        let mut release = Box::pin(span::here(ends.send(rolls_back)));
+        if Pin::new(&mut release).poll(&mut TaskContext::from_waker(Waker::noop())).is_pending() {
+            self.context.backend.runtime().spawn(release);
+        }
+    }
+
+    // === Renewing ===
+
+    /// Sees to it that the lease in hand is enough for an owner's further hold. The hold's token, if that is new.
+    pub(super) async fn extend(
+        self: &Arc<Self>,
+        owner: Owner,
+        extension: Extension,
+    ) -> Result<Option<u64>, LockError> {
+        let (context, sent) = (&self.context, self.now());
+        let (Extension::Renew { number, lease } | Extension::Token { number, lease }) = extension;
+        let id = context.lease_id(number);
+        let lost = |reason| Err(LockError::lost(&self.name, owner, reason));
+        let (held, token) = match extension {
+            Extension::Renew { .. } => {
+                let key = LeaseKey { name: self.name.clone(), id };
+                let renewed = context.backend.renew(std::slice::from_ref(&key), lease).await;
+                (renewed.map_err(|error| context.failed(error))?.first() == Some(&true), None)
+            }
+            Extension::Token { .. } => {
+                let lease = whole_millis(lease);
+                match context.backend.try_acquire(&self.name, &id, lease, 1).await {
+                    Ok(AcquireOutcome::Acquired { last_token }) => (true, Some(last_token)),
+                    Ok(AcquireOutcome::Held { .. }) => (false, None),
+                    Err(error) => return Err(context.failed(error)),
+                }
+            }
+        };
+        if !held {
+            let (_, actions) = self.state.lose(number, LossReason::Gone, self.now());
+            self.carry_out(actions);
+            return lost(LossReason::Gone);
+        }
+        let (in_hand, actions) = self.state.extended(number, sent, lease, token, self.now());
+        self.carry_out(actions);
+        if !in_hand {
+            // It was given back meanwhile, and the command may have begun it anew.
+            self.release_in_background(
+                GiveBack { number, until: sent.checked_add(lease), appoints: false },
+                true,
+            );
+            return lost(LossReason::Expired);
+        }
+        Ok(token)
+    }
+
+    /// Asks the store whether the hold is there; if not, it is lost.
+    pub(super) async fn verify(self: &Arc<Self>, grant: &Grant) -> Result<Result<(), LossReason>, LockError> {
+        self.context.check_origin()?;
+        let number = match self.state.state_of(grant, self.now()) {
+            Ok(hold) => hold.number,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let holder = self.context.backend.holder(&self.name).await;
+        let holder = holder.map_err(|error| self.context.failed(error))?;
+        let id = self.context.lease_id(number);
+        if holder.and_then(|holder| holder.id).is_none_or(|held| held != id) {
+            let (_, actions) = self.state.lose(number, LossReason::Gone, self.now());
+            self.carry_out(actions);
+        }
+        // The lease may have ended while we asked.
+        Ok(self.state.state_of(grant, self.now()).map(|_| ()))
+    }
+}
+
+/// Stores count in milliseconds.
+fn whole_millis(lease: Duration) -> Duration {
+    let millis = u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    Duration::from_millis(millis).min(super::lease::Lease::MAX)
+}
+
+impl<B: Backend> Drop for Entry<B> {
+    fn drop(&mut self) {
+        self.table.remove(&self.name);
+    }
+}
+
+/// What wakes the queue head passes through here, so that it is known since when it could go on.
+impl<B: Backend> Wake for Entry<B> {
+    fn wake(self: Arc<Self>) {
+        self.carry_out(self.state.wake_head(self.now()));
+    }
+}
+
+/// A release in the background. However it ends, the next waiter is appointed, and the client is told.
+struct ReleaseEnds<B: Backend> {
+    entry: Arc<Entry<B>>,
+    give_back: GiveBack,
+    /// The next waiter is not appointed yet.
+    appoints: bool,
+}
+
+impl<B: Backend> ReleaseEnds<B> {
+    async fn send(mut self, rolls_back: bool) {
+        let entry = Arc::clone(&self.entry);
+        let (context, id) = (&entry.context, entry.context.lease_id(self.give_back.number));
+        let mut back_off = FIRST_BACK_OFF;
+        loop {
+            let outcome = match rolls_back {
+                true => context.backend.roll_back(&entry.name, &id).await,
+                false => context.backend.release(&entry.name, &id).await,
+            };
+            let error = match outcome {
+                Ok(outcome) => {
+                    context.releases.succeeded();
+                    event!(DEBUG, lock = entry.name.as_str(), "released");
+                    let heard = match outcome {
+                        ReleaseOutcome::Released { heard } => heard,
+                        ReleaseOutcome::NotHeld => 0,
+                    };
+                    self.appoint(heard);
+                    return;
+                }
+                Err(error) => error,
+            };
+            entry.release_failed(&error);
+            // The next waiter has a lease of its own to ask for.
+            self.appoint(0);
+            let runtime = context.backend.runtime();
+            let again = runtime.now().checked_add(back_off);
+            let too_late = again.is_none_or(|again| self.give_back.until.is_some_and(|until| until <= again));
+            if too_late || runtime.has_ended() {
+                return;
+            }
+            if let Some(again) = again {
+                runtime.sleep_until(again).await;
+            }
+            back_off = (back_off * 2).min(LONGEST_BACK_OFF);
+        }
+    }
+
+    fn appoint(&mut self, heard: usize) {
+        if std::mem::replace(&mut self.appoints, false) {
+            self.entry.carry_out(self.entry.state.returned(heard, self.entry.now()));
+        } else if heard > 0 {
+            self.entry.state.heard_by(heard, self.entry.now());
+        }
+    }
+}
+
+impl<B: Backend> Drop for ReleaseEnds<B> {
+    fn drop(&mut self) {
+        self.appoint(0);
+        self.entry.context.releases.end(self.give_back.number);
+    }
+}
+
+/// Runs unless it is taken out before.
+pub(super) struct OnDrop<F: FnOnce()>(pub(super) Option<F>);
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(run) = self.0.take() {
+            run();
+        }
+    }
+}
+
+/// What one poll of `future` comes to, with nobody to be woken for it: it is to be polled again.
+pub(super) async fn first_poll<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    std::future::poll_fn(|_| Poll::Ready(future.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))))
+        .await
+}

@@ -1,0 +1,339 @@
+//! [`Lock`]: the handle of one name.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::lock_entry::{Left, LossReason};
+
+use super::acquire::Acquisition;
+use super::backend::{Backend, Holder};
+use super::entry::Entry;
+use super::error::LockError;
+use super::guard::Guard;
+use super::lease::Lease;
+use super::name::LockName;
+use super::owner::Owner;
+use super::span;
+use super::stats::LockStats;
+
+/// A named lock: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
+///
+/// Each acquisition is by an owner of its own, so taking the lock twice without letting go waits for itself, as with a
+/// mutex; [`owned_by`](Self::owned_by) makes it re-entrant. All handles of one name of a client are the same lock.
+///
+/// The store leases the lock to the client; inside of it, the lock passes from waiter to waiter, and from an owner's outer hold to its inner
+/// ones, in memory.
+///
+/// # Fairness
+///
+/// Waiters of one client are served strictly in the order in which they were first polled, and newcomers queue behind them: explicit owners
+/// as well, unless they hold the lock already. Of each process the oldest waiter competes at the store. Once a process has the lock, its
+/// waiters have it one after another for as long as its [tenure](crate::LockOptions::tenure); then it asks again behind the other
+/// processes that wait.
+///
+/// A future that is kept and not polled is [superseded](crate::LockOptions::unpolled_limit) when it is its turn. Until then the others
+/// wait for it, as with any fair async mutex.
+///
+/// # Safety of what the lock protects
+///
+/// A lease can end while its holder is paused or cut off, and then there are two who believe in it. Where that must not
+/// be, the resource itself has to refuse the stale one, by its [token](Lock::fenced).
+///
+/// # Cancel safety
+///
+/// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or [`try_lock_for`](Self::try_lock_for) at any
+/// point leaves nothing behind: no subscription, no place in the queue, and no lease past the one command that may be under way, which is
+/// rolled back in the background.
+pub struct Lock<B: Backend> {
+    entry: Arc<Entry<B>>,
+    owner: Option<Owner>,
+    fenced: bool,
+}
+
+impl<B: Backend> Lock<B> {
+    pub(super) fn new(entry: Arc<Entry<B>>) -> Self {
+        Self { entry, owner: None, fenced: false }
+    }
+
+    /// The same lock, taken by `owner` from now on: an owner that has it can take it again, and it is free when each guard is gone.
+    ///
+    /// Any number of tasks may use one owner at the same time. When the owner's holds are lost, all of them are: the next acquisition is
+    /// a first one, and the guards from before it are told so, and do not give it back.
+    ///
+    /// # Panics
+    ///
+    /// If another client made `owner`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let me = client.owner();
+    /// let lock = client.get_lock("orders")?.owned_by(&me);
+    /// let outer = lock.lock().await?;
+    /// let inner = lock.lock().await?; // does not wait for itself
+    /// assert_eq!(lock.hold_count(&me).await?, 2);
+    /// # drop((inner, outer));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        assert!(self.knows(owner), "owner {owner} was made by another client");
+        Self { entry: Arc::clone(&self.entry), owner: Some(*owner), fenced: self.fenced }
+    }
+
+    /// Whether this client made `owner`, and so knows what it holds.
+    fn knows(&self, owner: &Owner) -> bool {
+        owner.client() == self.entry.context.client()
+    }
+
+    /// The same lock, with a token for each acquisition from now on: [`Guard::fencing_token`].
+    ///
+    /// A token is greater than all tokens of this name before it, whoever had them. Send it along with each request to what the
+    /// lock protects, and let that refuse a token smaller than the greatest it has seen: then a holder that was paused for
+    /// longer than its lease does no harm when it goes on. An owner's inner holds have the token of its outer one. Whoever
+    /// takes the lock without asking for a token has none, so let all ask who use one name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let lock = client.get_lock("orders")?.fenced();
+    /// let late = lock.lock().await?;
+    /// lock.force_unlock().await?;
+    /// let next = lock.lock().await?;
+    /// assert!(late.fencing_token() < next.fencing_token());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn fenced(&self) -> Self {
+        Self { fenced: true, ..self.clone() }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        &self.entry.name
+    }
+
+    /// Takes the lock, waiting for it as long as it takes. The watchdog renews its lease while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if an attempt fails; a wait that has begun goes on through a lost connection, until the lease
+    /// it waits for would be over or the connection is back, and then tries again. [`LockError::Subscribe`] if the lock's
+    /// messages cannot be had. [`LockError::ShutDown`], [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the
+    /// client cannot be used any more.
+    pub async fn lock(&self) -> Result<Guard<B>, LockError> {
+        self.lock_by(Lease::Watched).await
+    }
+
+    /// As [`lock`](Self::lock), with a lease of the caller's own, which nobody renews.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
+    pub async fn lock_with_lease(&self, lease: Duration) -> Result<Guard<B>, LockError> {
+        self.lock_by(Lease::For(lease)).await
+    }
+
+    async fn lock_by(&self, lease: Lease) -> Result<Guard<B>, LockError> {
+        let guard = self.acquire(lease, None).await?;
+        Ok(guard.expect("only a wait with a limit ends without the lock"))
+    }
+
+    /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
+    ///
+    /// `None` without a command if another acquisition of this client has the lock, or competes for it: this one does not go before it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<Guard<B>>, LockError> {
+        self.try_lock_for(Duration::ZERO, Lease::Watched).await
+    }
+
+    /// Takes the lock, waiting for it no longer than `wait`. `None` if it is held by another then.
+    ///
+    /// With a `wait` of zero the one attempt takes the round trip that it takes; otherwise an attempt under way when the time is
+    /// over is given up and rolled back. `lease` is a [`Duration`], or [`Lease::Watched`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease cannot be kept, and [`LockError::NoAnswer`] if the time is over
+    /// before the store has said whether the lock is held.
+    pub async fn try_lock_for(
+        &self,
+        wait: Duration,
+        lease: impl Into<Lease>,
+    ) -> Result<Option<Guard<B>>, LockError> {
+        self.acquire(lease.into(), Some(wait)).await
+    }
+
+    async fn acquire(&self, lease: Lease, wait: Option<Duration>) -> Result<Option<Guard<B>>, LockError> {
+        let acquisition =
+            Acquisition { entry: &self.entry, owner: self.owner, lease, fenced: self.fenced, wait };
+        span::acquiring(self.name(), acquisition.run()).await
+    }
+
+    /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a guard has. If it was the owner's
+    /// last one, that guard's hold is [lost](LossReason::GivenBack) by it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not keep the hold: the command is finished in the background, and repeated if need be.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::NotHeld`] if `owner` does not hold the lock through this client. [`LockError::Backend`] if the command fails: the hold
+    /// is over all the same, and the release is repeated in the background.
+    pub async fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
+        let not_held = || LockError::NotHeld { name: self.name().clone(), owner: *owner };
+        self.entry.context.check_origin()?;
+        if !self.knows(owner) {
+            return Err(not_held());
+        }
+        let now = self.entry.now();
+        let (left, actions) = self.entry.state.leave_by_name(owner.number(), now);
+        self.entry.carry_out(actions);
+        if !self.entry.state.is_forgotten() {
+            self.entry.table.let_go(self.name());
+        }
+        match left {
+            Left::Remains | Left::Passed => Ok(()),
+            Left::NotHeld | Left::Lost(_) => Err(not_held()),
+            Left::Return(give_back) => match self.entry.release(give_back, now).await? {
+                true => Ok(()),
+                false => Err(not_held()),
+            },
+        }
+    }
+
+    /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it.
+    ///
+    /// The holder is not asked. If it is of this client, its guard is told at once. Another client's learns of it when its lease is renewed or
+    /// verified, at the latest when it lets go.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn force_unlock(&self) -> Result<bool, LockError> {
+        let context = &self.entry.context;
+        context.check_origin()?;
+        let in_hand = self.entry.state.lease_number();
+        let freed = context.backend.force_release(self.name()).await;
+        let freed = freed.map_err(|error| context.failed(error))?;
+        if let Some(number) = in_hand {
+            let (_, actions) = self.entry.state.lose(number, LossReason::Gone, self.entry.now());
+            self.entry.carry_out(actions);
+        }
+        // Should the message be lost.
+        let latch = self.entry.state.latch();
+        latch.release(latch.waiters());
+        Ok(freed)
+    }
+
+    /// Who has the lock, of all clients: `None` if nobody has.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// use latchwork::{LockClient, LockOptions, local::Local};
+    ///
+    /// let client = LockClient::with_options(Local::new(), &LockOptions::default().label("worker-3"))?;
+    /// let lock = client.get_lock("orders")?;
+    /// let guard = lock.lock().await?;
+    /// let holder = lock.holder().await?.expect("somebody has it");
+    /// let id = holder.id.expect("a client of this crate has it");
+    /// assert_eq!((id.client_id().as_str(), id.label()), (client.id(), Some("worker-3")));
+    /// println!("for {:?} still", holder.left);
+    /// # drop(guard);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub async fn holder(&self) -> Result<Option<Holder>, LockError> {
+        let context = &self.entry.context;
+        context.check_origin()?;
+        context.backend.holder(self.name()).await.map_err(|error| context.failed(error))
+    }
+
+    /// Whether anybody has the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn is_locked(&self) -> Result<bool, LockError> {
+        Ok(self.holder().await?.is_some())
+    }
+
+    /// Whether `owner` has the lock. Owners of other clients are not known here, and the answer for them is no.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn is_held_by(&self, owner: &Owner) -> Result<bool, LockError> {
+        Ok(self.hold_count(owner).await? > 0)
+    }
+
+    /// How often `owner` has the lock; 0 if it has not, or is another client's. Asks the store whether this client has it, and counts in
+    /// memory.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
+        self.entry.context.check_origin()?;
+        let Some(number) = self.entry.state.lease_number().filter(|_| self.knows(owner)) else {
+            return Ok(0);
+        };
+        let held = self.holder().await?.and_then(|holder| holder.id);
+        let now = self.entry.now();
+        if held != Some(self.entry.context.lease_id(number)) {
+            let (_, actions) = self.entry.state.lose(number, LossReason::Gone, now);
+            self.entry.carry_out(actions);
+        }
+        let holder = self.entry.state.holder(now).filter(|(holder, _)| *holder == owner.number());
+        Ok(holder.map_or(0, |(_, count)| u64::from(count)))
+    }
+
+    /// How long the lock's lease lasts if nobody renews it: `None` if nobody has the lock, [`Duration::MAX`] if it never ends.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Backend`] if the command fails.
+    pub async fn remaining(&self) -> Result<Option<Duration>, LockError> {
+        Ok(self.holder().await?.map(|holder| holder.left))
+    }
+
+    /// What happened to this name through this client, since the first of the handles and guards that are alive was made.
+    pub fn stats(&self) -> LockStats {
+        self.entry.counters.snapshot()
+    }
+
+    /// How many wait for this lock in this client's queue. The one that competes at the store is not among them.
+    pub fn waiters(&self) -> usize {
+        self.entry.state.waiters()
+    }
+}
+
+impl<B: Backend> Clone for Lock<B> {
+    fn clone(&self) -> Self {
+        Self { entry: Arc::clone(&self.entry), owner: self.owner, fenced: self.fenced }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Lock<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("name", self.name()).field("owner", &self.owner).finish_non_exhaustive()
+    }
+}

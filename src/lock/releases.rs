@@ -1,0 +1,68 @@
+//! [`Releases`]: the releases of a client that are under way in the background.
+
+use std::collections::HashMap;
+
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Event, Mutex};
+
+use super::name::LockName;
+
+/// The releases of a client that are under way in the background.
+pub(super) struct Releases {
+    under_way: Mutex<HashMap<u64, LockName>>,
+    /// Tells that one is done, or that a lock was released otherwise.
+    done: Event,
+    /// The last error was told; so is the next one after a success.
+    told: AtomicBool,
+}
+
+impl Default for Releases {
+    fn default() -> Self {
+        Self { under_way: Mutex::default(), done: Event::new(), told: AtomicBool::new(false) }
+    }
+}
+
+impl Releases {
+    /// The release of the lease with this number begins.
+    pub(super) fn begin(&self, number: u64, name: &LockName) {
+        self.under_way.lock().insert(number, name.clone());
+    }
+
+    /// It was answered, or the lease is over.
+    pub(super) fn end(&self, number: u64) {
+        let _name = self.under_way.lock().remove(&number);
+        self.tell();
+    }
+
+    /// A lock was released.
+    pub(super) fn tell(&self) {
+        self.done.notify(usize::MAX);
+    }
+
+    /// Is ready when another one is done. Listens from the call on.
+    pub(super) fn done(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.done.listen()
+    }
+
+    pub(super) fn names(&self) -> Vec<LockName> {
+        self.under_way.lock().values().cloned().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.under_way.lock().len()
+    }
+
+    /// A release failed. Whether that is to be told: once, until one succeeds.
+    pub(super) fn failed(&self) -> bool {
+        // Ordering: Relaxed; nothing is read through it, and to be told once too often does no harm.
+        !self.told.swap(true, Ordering::Relaxed)
+    }
+
+    pub(super) fn succeeded(&self) {
+        // Ordering: Relaxed, as above. Looked at before it is written: nearly always there was no error.
+        if self.told.load(Ordering::Relaxed) {
+            // Ordering: Relaxed, as above.
+            self.told.store(false, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! [`Table`]: the entries of a client, by name.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::{Arc, Weak};
+
+use crate::sync::Mutex;
+
+use super::name::{LockName, NameHasher};
+
+/// Keeps what is shared by all handles of a name, for as long as there are some.
+pub(super) struct Table<T>(Mutex<Entries<T>>);
+
+struct Entries<T> {
+    by_name: HashMap<LockName, Weak<T>, BuildHasherDefault<NameHasher>>,
+    /// Those that stay without a handle: their holds were forgotten.
+    kept: HashMap<LockName, Arc<T>, BuildHasherDefault<NameHasher>>,
+}
+
+/// A map with room for so many is not worth shrinking.
+const FEW: usize = 64;
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Entries { by_name: HashMap::default(), kept: HashMap::default() }))
+    }
+}
+
+impl<T> Table<T> {
+    /// The entry called `name`; made if there is none.
+    pub(super) fn get(&self, name: &LockName, make: impl FnOnce() -> T) -> Arc<T> {
+        let found = self.0.lock().by_name.get(name).and_then(Weak::upgrade);
+        if let Some(entry) = found {
+            return entry;
+        }
+        // Made, and dropped if somebody else was quicker, with the mutex free: an entry that is dropped comes here.
+        let made = Arc::new(make());
+        let mut entries = self.0.lock();
+        let entry = entries.by_name.entry(name.clone()).or_default();
+        match entry.upgrade() {
+            Some(quicker) => {
+                drop(entries);
+                quicker
+            }
+            None => {
+                *entry = Arc::downgrade(&made);
+                made
+            }
+        }
+    }
+
+    /// An entry is being dropped.
+    pub(super) fn remove(&self, name: &LockName) {
+        let mut entries = self.0.lock();
+        // One that was made since then is not for us to remove.
+        if entries.by_name.get(name).is_some_and(|entry| entry.strong_count() == 0) {
+            entries.by_name.remove(name);
+        }
+        if entries.by_name.capacity() > FEW && entries.by_name.len() < entries.by_name.capacity() / 8 {
+            entries.by_name.shrink_to(FEW);
+        }
+    }
+
+    /// Keeps an entry, though there may be no handle of it, until [`let_go`](Self::let_go).
+    pub(super) fn keep(&self, name: &LockName, entry: &Arc<T>) {
+        let _before = self.0.lock().kept.insert(name.clone(), Arc::clone(entry));
+    }
+
+    pub(super) fn let_go(&self, name: &LockName) {
+        // Dropped with the mutex free.
+        let _kept = self.0.lock().kept.remove(name);
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        self.0.lock().by_name.values().filter_map(Weak::upgrade).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().by_name.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Entry(Arc<Table<Entry>>, LockName);
+
+    impl Drop for Entry {
+        fn drop(&mut self) {
+            self.0.remove(&self.1);
+        }
+    }
+
+    #[test]
+    fn entry_goes_with_its_last_handle_unless_it_is_kept() {
+        let table = Arc::new(Table::default());
+        let name = LockName::new("orders").unwrap();
+        let get = || table.get(&name, || Entry(Arc::clone(&table), name.clone()));
+        let (one, other) = (get(), get());
+        assert!(Arc::ptr_eq(&one, &other));
+        drop((one, other));
+        assert_eq!(table.len(), 0);
+        table.keep(&name, &get());
+        assert_eq!(table.len(), 1);
+        table.let_go(&name);
+        assert_eq!(table.len(), 0);
+    }
+}

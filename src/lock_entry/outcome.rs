@@ -1,0 +1,117 @@
+//! What the events of a [`LockEntry`](super::LockEntry) come to.
+
+use std::time::{Duration, Instant};
+
+use super::actions::GiveBack;
+use super::ownership::BACK_OFF;
+use super::queue::Slot;
+use super::request::{Extension, Grant, LossReason};
+
+/// A waiter's place in the queue. To be [polled](super::LockEntry::poll) until it is told something, or to be
+/// [cancelled](super::LockEntry::cancel).
+#[derive(Debug)]
+#[must_use = "a place that is neither polled nor cancelled keeps the lock from those behind it until it is superseded"]
+pub struct Ticket(pub(super) Slot);
+
+/// The right to compete for the lock at the store. It ends by [`acquired`](super::LockEntry::acquired) or
+/// [`abandon`](super::LockEntry::abandon).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the others wait until the queue head has got the lock, or has given up"]
+pub struct HeadTicket {
+    pub(super) serial: u64,
+    pub(super) steps: u32,
+}
+
+impl HeadTicket {
+    /// How long to let other processes go first: this one had the lock last.
+    pub fn back_off(&self) -> Duration {
+        BACK_OFF * self.steps
+    }
+}
+
+/// What an acquisition found.
+#[derive(Debug)]
+#[must_use = "a grant is to be given back, a place to be polled or cancelled"]
+pub enum Entered {
+    /// Its owner has the lock already, and once more now.
+    Reentered(Grant, Option<Extension>),
+    /// Nobody is here: the caller is the queue head.
+    Head(HeadTicket),
+    /// Others are here: the caller waits behind them.
+    Queued(Ticket),
+    /// Others are here, and the caller may not wait.
+    Busy,
+    /// The entry is closed.
+    Closed,
+}
+
+/// What a waiter is told.
+#[derive(Debug)]
+#[must_use = "a grant is to be given back"]
+pub enum Told {
+    /// It has the lock.
+    Granted(Grant, Option<Extension>),
+    /// It is the queue head.
+    Head(HeadTicket),
+    /// It could have had the lock, or the right to compete for it, and was not polled in time. It has to queue anew, as another owner
+    /// unless its owner is shared.
+    Superseded,
+    /// The entry is closed.
+    Closed,
+}
+
+/// What the queue head may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub(super) number: u64,
+    pub(super) tokens: u64,
+}
+
+impl Attempt {
+    /// The number of the lease to ask for.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// How many fencing tokens to ask for.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+}
+
+/// What a reply of the store came to.
+#[derive(Debug)]
+#[must_use = "a grant is to be given back"]
+pub enum Verdict {
+    /// The caller has the lock.
+    Granted(Grant),
+    /// The lease was over by then. It is rolled back, and the caller is the queue head still.
+    TooLate,
+    /// The caller is the queue head no more, and what it asked for is rolled back.
+    Superseded,
+}
+
+/// What giving a hold back came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the store may have to be told"]
+pub enum Left {
+    /// The owner has others.
+    Remains,
+    /// The next waiter has the lock, or competes for it, or will once the release is answered that [`Actions`](super::Actions) has.
+    Passed,
+    /// Nobody waits here: the caller sends this release, and calls [`returned`](super::LockEntry::returned) as soon as that is under way.
+    Return(GiveBack),
+    /// The hold was over before.
+    Lost(LossReason),
+    /// The owner has no hold.
+    NotHeld,
+}
+
+/// A hold at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldState {
+    /// When it is over if nobody renews it; `None`: never.
+    pub ends: Option<Instant>,
+    /// The number of the lease that it is held by.
+    pub number: u64,
+}

@@ -1,0 +1,269 @@
+//! The queue head: the one waiter of a process that talks to the store.
+
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::fault::fault;
+
+use super::super::actions::{Actions, GiveBack};
+use super::super::outcome::{Attempt, Verdict};
+use super::super::queue::{Place, Slot};
+use super::super::request::Request;
+use super::{Lease, Ownership, Phase};
+
+/// Tokens that are reserved at once if others wait: they are granted without a command.
+const TOKENS: u64 = 256;
+
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) serial: u64,
+    /// Where it stands, as long as it does not know.
+    slot: Option<Slot>,
+    /// Under which it competes.
+    number: Option<u64>,
+    /// The number may be at the store until then; the inner `None`: without an end.
+    at_store: Option<Option<Instant>>,
+    /// The lease of the hold before, which goes on under the same number.
+    inherited: Option<Lease>,
+    steps: u32,
+    /// Since when it could go on and was not polled.
+    woken: Option<Instant>,
+    waker: Option<Waker>,
+    /// The store said that another process has the lock.
+    refused: bool,
+    /// It let others go first.
+    offered: bool,
+    tries: u32,
+}
+
+impl Head {
+    /// It knows now, and says how many steps it is to wait.
+    pub(super) fn claimed(&mut self) -> u32 {
+        (self.slot, self.woken) = (None, None);
+        self.steps
+    }
+
+    pub(super) fn take_waker(&mut self) -> Option<Waker> {
+        self.waker.take()
+    }
+
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused
+    }
+
+    pub(super) fn inherits(&self) -> bool {
+        self.inherited.is_some()
+    }
+
+    /// Since when it could go on and was not polled.
+    pub(super) fn woken(&self) -> Option<Instant> {
+        self.woken
+    }
+
+    #[cfg(test)]
+    pub(super) fn knows_lease(&self, number: u64) -> bool {
+        self.number == Some(number)
+    }
+
+    /// What may be at the store.
+    fn to_roll_back(&self) -> Option<GiveBack> {
+        match (self.at_store, &self.inherited) {
+            (Some(until), _) => self.number.map(|number| GiveBack { number, until, appoints: false }),
+            (None, Some(_)) if fault!(LeaseDiesWithLastWaiter) => None,
+            (None, Some(lease)) => {
+                Some(GiveBack { number: lease.number, until: lease.deadline, appoints: false })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+impl Ownership {
+    /// Makes a waiter the queue head: the one in `slot`, or the caller.
+    pub(super) fn compete(
+        &mut self,
+        inherited: Option<Lease>,
+        slot: Option<Slot>,
+        steps: u32,
+        now: Instant,
+    ) -> u64 {
+        self.last_serial += 1;
+        self.phase = Phase::Competing(Head {
+            serial: self.last_serial,
+            slot,
+            number: inherited.as_ref().map(|lease| lease.number),
+            at_store: None,
+            inherited,
+            steps,
+            woken: slot.map(|_| now),
+            waker: None,
+            refused: false,
+            offered: steps > 0,
+            tries: 0,
+        });
+        self.last_serial
+    }
+
+    fn head(&mut self, serial: u64) -> Option<&mut Head> {
+        match &mut self.phase {
+            Phase::Competing(head) if head.serial == serial || fault!(NoSerialCheck) => Some(head),
+            _ => None,
+        }
+    }
+
+    pub(in crate::lock_entry) fn is_head(&self, serial: u64) -> bool {
+        !self.closed && matches!(&self.phase, Phase::Competing(head) if head.serial == serial)
+    }
+
+    /// The queue head is polled. False if it is the queue head no more.
+    pub(in crate::lock_entry) fn head_polled(&mut self, serial: u64) -> bool {
+        let closed = self.closed;
+        self.head(serial).is_some_and(|head| {
+            head.woken = None;
+            !closed
+        })
+    }
+
+    pub(in crate::lock_entry) fn head_will_wake(&self, waker: &Waker) -> bool {
+        matches!(&self.phase, Phase::Competing(head) if head.waker.as_ref().is_some_and(|old| old.will_wake(waker)))
+    }
+
+    /// Stores the waker of the queue head, unless it is another one by now.
+    pub(in crate::lock_entry) fn register_head(&mut self, serial: u64, waker: Waker, actions: &mut Actions) {
+        match self.head(serial) {
+            Some(head) => {
+                // What woke it before is looked at by the poll that this is part of.
+                head.woken = None;
+                actions.drop_later(head.waker.replace(waker));
+            }
+            None => actions.drop_later(Some(waker)),
+        }
+    }
+
+    /// What the queue head waits for has come: it is to be polled soon, or superseded.
+    pub(in crate::lock_entry) fn head_woken(&mut self, now: Instant, actions: &mut Actions) {
+        let limit = self.rules.unpolled_limit;
+        if let Phase::Competing(head) = &mut self.phase
+            && head.slot.is_none()
+        {
+            let since = *head.woken.get_or_insert(now);
+            actions.wake(head.waker.take());
+            actions.look_by(since.checked_add(limit));
+        }
+    }
+
+    /// The queue head is about to ask the store, by `fresh` if it has no number yet. `None` if it is the queue head no more.
+    pub(in crate::lock_entry) fn attempt(
+        &mut self,
+        serial: u64,
+        fresh: u64,
+        request: &Request,
+        sent: Instant,
+        lease: Duration,
+    ) -> Option<Attempt> {
+        let alone = self.queue.is_empty();
+        let head = self.head(serial)?;
+        let number = *head.number.get_or_insert(fresh);
+        if !fault!(HeadForgetsItsAttempt) {
+            head.at_store = Some(sent.checked_add(lease));
+        }
+        head.tries += 1;
+        let tokens = match (request.fenced, alone) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => TOKENS,
+        };
+        Some(Attempt { number, tokens })
+    }
+
+    /// The store granted the lease that `attempt` asked for.
+    #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
+    pub(in crate::lock_entry) fn acquired(
+        &mut self,
+        serial: u64,
+        request: &Request,
+        attempt: Attempt,
+        last_token: u64,
+        sent: Instant,
+        lease: Duration,
+        now: Instant,
+        actions: &mut Actions,
+    ) -> Verdict {
+        let kept_block = fault!(TokenBlockKept);
+        let Some(head) = self.head(serial) else { return Verdict::Superseded };
+        let deadline = sent.checked_add(lease);
+        let inherited = head.inherited.take();
+        if deadline.is_some_and(|deadline| deadline <= now) && !fault!(GrantedAfterDeadline) {
+            // A number is not used again once it was given back.
+            (head.number, head.at_store) = (None, None);
+            actions.roll_back = Some(GiveBack { number: attempt.number, until: deadline, appoints: false });
+            return Verdict::TooLate;
+        }
+        let won_at_once = head.offered && head.tries == 1;
+        let mut tokens = (last_token + 1 - attempt.tokens.min(last_token), last_token);
+        if attempt.tokens == 0 {
+            tokens = (1, 0);
+        }
+        if kept_block && let Some(before) = &inherited {
+            tokens = before.tokens;
+        }
+        if won_at_once {
+            self.contended = false;
+        }
+        let since = inherited.map_or(sent, |before| before.since);
+        let lease = Lease {
+            number: attempt.number,
+            since,
+            deadline,
+            tokens,
+            confirmed: sent,
+            renewing: false,
+            unanswered: false,
+            not_before: None,
+            verify: false,
+        };
+        let grant = self.hold(request, lease, now);
+        self.admit_same_owner(now, actions);
+        self.look_behind(now, actions);
+        Verdict::Granted(grant)
+    }
+
+    /// The store said that another process has the lock.
+    pub(in crate::lock_entry) fn refused(&mut self, serial: u64) {
+        let Some(head) = self.head(serial) else { return };
+        // So what it inherited is gone.
+        (head.at_store, head.inherited, head.refused) = (None, None, true);
+        self.contended = true;
+    }
+
+    /// The last attempt did not run.
+    pub(in crate::lock_entry) fn did_not_run(&mut self, serial: u64) {
+        if let Some(head) = self.head(serial) {
+            head.at_store = None;
+        }
+    }
+
+    /// The queue head gives up, by an error, its limit, or a drop.
+    pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Instant, actions: &mut Actions) {
+        let Some(head) = self.head(serial) else { return };
+        actions.roll_back = head.to_roll_back();
+        let waker = head.take_waker();
+        actions.drop_later(waker);
+        self.appoint(None, 0, now, actions);
+    }
+
+    /// The queue head was not polled in time: another waiter takes its place.
+    pub(super) fn supersede_head(&mut self, now: Instant, actions: &mut Actions) {
+        let Phase::Competing(head) = &mut self.phase else { return };
+        actions.roll_back = head.to_roll_back();
+        actions.superseded += 1;
+        // It may be asleep where a notification would stay with it.
+        actions.call = true;
+        let (slot, waker) = (head.slot, head.take_waker());
+        actions.wake(waker);
+        if let Some(slot) = slot {
+            actions.wake(self.queue.place_at(slot, Place::Superseded));
+        }
+        self.appoint(None, 0, now, actions);
+    }
+}

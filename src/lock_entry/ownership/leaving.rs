@@ -1,0 +1,279 @@
+//! How a hold ends, by its guards or without them, and who comes next.
+
+use std::time::Instant;
+
+use crate::fault::fault;
+
+use super::super::actions::{Actions, GiveBack};
+use super::super::outcome::Left;
+use super::super::queue::Place;
+use super::super::request::{Grant, LossReason, Request};
+use super::{BACK_OFF, Hold, Lease, Loss, MAX_STEPS, Ownership, Phase};
+
+impl Ownership {
+    // === Leaving ===
+
+    /// A guard gives its hold back.
+    pub(in crate::lock_entry) fn leave(
+        &mut self,
+        grant: &Grant,
+        now: Instant,
+        actions: &mut Actions,
+    ) -> Left {
+        self.end_if_over(now, actions);
+        match &mut self.phase {
+            Phase::Held(hold, _) if hold.serial == grant.serial || fault!(NoSerialCheck) => {
+                hold.guards -= 1;
+                hold.watched -= u32::from(grant.watched);
+                hold.count -= 1;
+                if hold.count > 0 {
+                    return Left::Remains;
+                }
+                self.pass_on(now, actions)
+            }
+            _ => Left::Lost(self.hear_of_loss(grant.serial)),
+        }
+    }
+
+    /// The owner gives one of its holds back by name: a forgotten one, or else one that a guard has, which is told.
+    pub(in crate::lock_entry) fn leave_by_name(
+        &mut self,
+        owner: u64,
+        now: Instant,
+        actions: &mut Actions,
+    ) -> Left {
+        self.end_if_over(now, actions);
+        let Phase::Held(hold, _) = &mut self.phase else { return Left::NotHeld };
+        if hold.owner != owner {
+            return Left::NotHeld;
+        }
+        hold.count -= 1;
+        if hold.count > 0 {
+            return Left::Remains;
+        }
+        let (serial, guards) = (hold.serial, hold.guards);
+        self.record_loss(serial, guards, LossReason::GivenBack, actions);
+        self.pass_on(now, actions)
+    }
+
+    /// A guard is gone, and its hold stays.
+    pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant) {
+        match &mut self.phase {
+            Phase::Held(hold, _) if hold.serial == grant.serial => {
+                hold.guards -= 1;
+                hold.watched -= u32::from(grant.watched);
+            }
+            _ => _ = self.hear_of_loss(grant.serial),
+        }
+    }
+
+    /// The hold is over. Who comes next, and how.
+    pub(super) fn pass_on(&mut self, now: Instant, actions: &mut Actions) -> Left {
+        let Phase::Held(_, lease) = std::mem::replace(&mut self.phase, Phase::Returning) else {
+            unreachable!("only a hold can be passed on")
+        };
+        let give_back = |appoints| GiveBack { number: lease.number, until: lease.deadline, appoints };
+        let Some(next) = self.queue.first() else { return Left::Return(give_back(false)) };
+        let used_up = now.saturating_duration_since(lease.since) >= self.rules.tenure;
+        // It could lengthen a lease that is to end when its request says so.
+        let unsafe_renewal = lease.renewing && next.lease.is_some();
+        if used_up || unsafe_renewal {
+            actions.give_back = Some(give_back(true));
+            return Left::Passed;
+        }
+        let left = lease.left(now);
+        // Neither so short that it may end at once, nor longer than the process is to keep others out if it dies.
+        let fits = left > self.rules.renewed_lease / 3 && left <= self.rules.renewed_lease;
+        let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
+        if next.lease.is_none() && fits && has_token {
+            self.grant_next(lease, now, actions);
+        } else {
+            self.appoint(Some(lease), 0, now, actions);
+        }
+        Left::Passed
+    }
+
+    /// As [`pass_on`](Self::pass_on), with nobody there to send a release.
+    pub(super) fn pass_on_in_background(&mut self, now: Instant, actions: &mut Actions) {
+        if let Left::Return(give_back) = self.pass_on(now, actions) {
+            actions.give_back = Some(give_back);
+            self.phase = Phase::Free;
+        }
+    }
+
+    /// The oldest waiter has the lock, by the lease in hand.
+    pub(super) fn grant_next(&mut self, lease: Lease, now: Instant, actions: &mut Actions) {
+        let slot = self.queue.pop().expect("the caller has looked");
+        let request = self.queue.request(slot);
+        let grant = self.hold(&request, lease, now);
+        if let Phase::Held(hold, _) = &mut self.phase {
+            (hold.unclaimed, hold.guards) = (1, 0);
+            hold.watched = 0;
+        }
+        actions.handed_off += 1;
+        actions.wake(self.queue.place_at(slot, Place::Granted(grant, None, now)));
+        self.admit_same_owner(now, actions);
+        actions.look_by(now.checked_add(self.rules.unpolled_limit));
+    }
+
+    /// A new hold by the lease in hand, with one guard.
+    pub(super) fn hold(&mut self, request: &Request, mut lease: Lease, now: Instant) -> Grant {
+        self.last_serial += 1;
+        let token = request.fenced.then(|| {
+            let token =
+                if fault!(TokenBlockKept) { lease.tokens.0.min(self.last_token + 1) } else { lease.tokens.0 };
+            lease.tokens.0 += 1;
+            self.last_token = token;
+            token
+        });
+        let watched = request.lease.is_none();
+        let limit = self.rules.max_hold.filter(|_| watched).and_then(|limit| now.checked_add(limit));
+        let (serial, owner) = (self.last_serial, request.owner);
+        let ends = lease.deadline.filter(|_| !watched);
+        let hold = Hold {
+            serial,
+            owner,
+            count: 1,
+            guards: 1,
+            unclaimed: 0,
+            watched: u32::from(watched),
+            renewed: watched,
+            token,
+            limit,
+            granted: now,
+        };
+        self.phase = Phase::Held(hold, lease);
+        Grant { serial, watched, token, ends }
+    }
+
+    /// All other waiters of the owner that has it now get in as well: it may wait for all of them.
+    pub(super) fn admit_same_owner(&mut self, now: Instant, actions: &mut Actions) {
+        let Phase::Held(Hold { owner, .. }, _) = self.phase else { return };
+        while !fault!(NoSameOwnerGrant)
+            && let Some(slot) = self.queue.pop_of(owner)
+        {
+            let request = self.queue.request(slot);
+            let (grant, extension) = self.join_hold(&request, now);
+            if let Phase::Held(hold, _) = &mut self.phase {
+                hold.unclaimed += 1;
+            }
+            actions.wake(self.queue.place_at(slot, Place::Granted(grant, extension, now)));
+        }
+    }
+
+    /// The oldest waiter is the queue head, with the lease in hand if there is one. Without a waiter all is free.
+    pub(super) fn appoint(
+        &mut self,
+        inherited: Option<Lease>,
+        steps: u32,
+        now: Instant,
+        actions: &mut Actions,
+    ) {
+        let Some(slot) = self.queue.pop() else {
+            self.phase = Phase::Free;
+            return;
+        };
+        let serial = self.compete(inherited, Some(slot), steps, now);
+        actions.wake(self.queue.place_at(slot, Place::Appointed(serial)));
+        actions.look_by(now.checked_add(self.rules.unpolled_limit));
+    }
+
+    /// A release was answered, or is at least under way: so many others have heard of it.
+    pub(in crate::lock_entry) fn returned(&mut self, heard: usize, now: Instant, actions: &mut Actions) {
+        if matches!(self.phase, Phase::Returning) || fault!(NoPhaseCheck) {
+            let steps = self.steps_for(heard);
+            self.appoint(None, steps, now, actions);
+        }
+    }
+
+    /// The release of a lease that nobody waited for here was answered.
+    pub(in crate::lock_entry) fn heard_by(&mut self, heard: usize, now: Instant) {
+        let steps = self.steps_for(heard);
+        // Otherwise a lone process would wait for as long as another one's subscription lingers.
+        if self.contended && steps > 0 {
+            self.others_first_until = now.checked_add(BACK_OFF * steps);
+        }
+    }
+
+    /// Longer than the tenure is not worth waiting, so that a short one does not cost the rate.
+    pub(super) fn steps_for(&self, heard: usize) -> u32 {
+        let most =
+            (self.rules.tenure.as_nanos() / (4 * BACK_OFF.as_nanos())).min(u128::from(MAX_STEPS)) as u32;
+        u32::try_from(heard).unwrap_or(u32::MAX).min(most)
+    }
+
+    // === Losing ===
+
+    pub(super) fn end_if_over(&mut self, now: Instant, actions: &mut Actions) {
+        if let Phase::Held(hold, lease) = &self.phase
+            && let Some(reason) = hold.loss(lease, now)
+        {
+            self.revoke(reason, now, actions);
+        }
+    }
+
+    /// The hold is over, and the lease as well unless it only was held for too long.
+    pub(super) fn revoke(&mut self, reason: LossReason, now: Instant, actions: &mut Actions) {
+        let Phase::Held(hold, _) = &self.phase else { return };
+        let (serial, guards) = (hold.serial, hold.guards);
+        self.record_loss(serial, guards, reason, actions);
+        match reason {
+            LossReason::HeldTooLong => self.pass_on_in_background(now, actions),
+            _ => self.appoint(None, 0, now, actions),
+        }
+    }
+
+    /// The lease with this number is gone, if it is the one in hand.
+    pub(in crate::lock_entry) fn lose(
+        &mut self,
+        number: u64,
+        reason: LossReason,
+        now: Instant,
+        actions: &mut Actions,
+    ) -> bool {
+        let is_ours = matches!(&self.phase, Phase::Held(_, lease) if lease.number == number);
+        if is_ours {
+            self.revoke(reason, now, actions);
+        }
+        is_ours
+    }
+
+    pub(super) fn record_loss(
+        &mut self,
+        serial: u64,
+        guards: u32,
+        reason: LossReason,
+        actions: &mut Actions,
+    ) {
+        if guards > 0 {
+            self.losses.push(Loss { serial, reason, guards });
+            actions.lost = Some(reason);
+        }
+    }
+
+    /// A guard of a hold that is over goes.
+    pub(super) fn hear_of_loss(&mut self, serial: u64) -> LossReason {
+        let Some(at) = self.losses.iter().position(|loss| loss.serial == serial) else {
+            return LossReason::GivenBack;
+        };
+        let loss = &mut self.losses[at];
+        let reason = loss.reason;
+        loss.guards -= 1;
+        if loss.guards == 0 {
+            self.losses.swap_remove(at);
+        }
+        reason
+    }
+
+    /// Nobody gets the lock here any more. What is held is not touched.
+    pub(in crate::lock_entry) fn close(&mut self, actions: &mut Actions) {
+        self.closed = true;
+        while let Some(slot) = self.queue.pop() {
+            actions.wake(self.queue.place_at(slot, Place::Closed));
+        }
+        if let Phase::Competing(head) = &mut self.phase {
+            actions.wake(head.take_waker());
+        }
+        actions.call = true;
+    }
+}

@@ -1,0 +1,190 @@
+//! What time brings: renewals, ends of leases and holds, waiters that nobody polls.
+
+use std::time::{Duration, Instant};
+
+use super::super::actions::Actions;
+use super::super::queue::Place;
+use super::super::request::LossReason;
+use super::{Ownership, Phase};
+
+/// While somebody waits here, the store is asked as often whether the lease is still this client's: it may have been forced free, or be
+/// gone with a server that has started anew.
+const VERIFY: Duration = Duration::from_secs(1);
+
+/// A lease that is to be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// The lease's number.
+    pub number: u64,
+    /// It is to last at least so long; `None` if the store is only to say whether it is still held.
+    pub lease: Option<Duration>,
+}
+
+impl Ownership {
+    /// Sees to all that is due at `now`. Sets [`Actions::look_at`] to when it is to be called again.
+    pub(in crate::lock_entry) fn tick(&mut self, now: Instant, actions: &mut Actions) -> Option<Renewal> {
+        self.end_if_over(now, actions);
+        let limit = self.rules.unpolled_limit;
+        if let Phase::Competing(head) = &self.phase
+            && head.woken().is_some_and(|woken| now.saturating_duration_since(woken) >= limit)
+        {
+            self.supersede_head(now, actions);
+        }
+        self.supersede_grants(now, actions);
+        let renewal = self.renewal(now);
+        actions.look_by(self.next_look(now));
+        renewal
+    }
+
+    fn supersede_grants(&mut self, now: Instant, actions: &mut Actions) {
+        let Some(before) = now.checked_sub(self.rules.unpolled_limit) else { return };
+        // Looked for only where there are some: it takes a look at all waiters.
+        while matches!(&self.phase, Phase::Held(hold, _) if hold.unclaimed > 0)
+            && let Some(slot) = self.queue.granted_before(before)
+        {
+            let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
+            actions.superseded += 1;
+            actions.wake(self.queue.place_at(slot, Place::Superseded));
+            self.drop_grant(grant.serial, now, actions);
+        }
+    }
+
+    /// When something is due, or may be.
+    fn next_look(&self, now: Instant) -> Option<Instant> {
+        let limit = self.rules.unpolled_limit;
+        match &self.phase {
+            Phase::Free | Phase::Returning => None,
+            Phase::Competing(head) => head.woken().and_then(|woken| woken.checked_add(limit)),
+            Phase::Held(hold, lease) => {
+                let unclaimed = match hold.unclaimed {
+                    0 => None,
+                    _ => hold.granted.checked_add(limit),
+                };
+                // Whoever waits for the loss has a timer of its own.
+                let ends = lease.deadline.filter(|_| !self.queue.is_empty() || hold.guards == 0);
+                let due = self.renewal_due().map(|due| due.max(now));
+                [hold.limit, ends, unclaimed, due].into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// When the store is to be asked about the lease in hand.
+    fn renewal_due(&self) -> Option<Instant> {
+        let Phase::Held(hold, lease) = &self.phase else { return None };
+        if lease.renewing {
+            return None;
+        }
+        let third = self.rules.renewed_lease / 3;
+        let renew = lease.deadline.filter(|_| hold.watched > 0).map(|deadline| {
+            // If less is left than that, at once.
+            deadline.checked_sub(third * 2).unwrap_or(lease.confirmed)
+        });
+        let verify = match (self.queue.is_empty(), lease.verify) {
+            (true, _) => None,
+            (false, true) => Some(lease.confirmed),
+            (false, false) => lease.confirmed.checked_add(VERIFY),
+        };
+        let due = [renew, verify].into_iter().flatten().min()?;
+        Some(lease.not_before.map_or(due, |not_before| due.max(not_before)))
+    }
+
+    fn renewal(&mut self, now: Instant) -> Option<Renewal> {
+        if self.renewal_due()? > now {
+            return None;
+        }
+        let Phase::Held(hold, lease) = &mut self.phase else { return None };
+        (lease.renewing, lease.verify) = (true, false);
+        lease.unanswered = true;
+        Some(Renewal { number: lease.number, lease: (hold.watched > 0).then_some(self.rules.renewed_lease) })
+    }
+
+    /// What became of a renewal that was sent at `sent`. False if it came too late to count.
+    pub(in crate::lock_entry) fn renewed(
+        &mut self,
+        renewal: Renewal,
+        held: bool,
+        sent: Instant,
+        now: Instant,
+        actions: &mut Actions,
+    ) -> bool {
+        self.end_if_over(now, actions);
+        let Phase::Held(_, lease) = &mut self.phase else { return false };
+        if lease.number != renewal.number {
+            return false;
+        }
+        if !held {
+            self.revoke(LossReason::Gone, now, actions);
+            return true;
+        }
+        lease.renewing = false;
+        lease.confirm(sent, renewal.lease);
+        actions.look_by(self.next_look(now));
+        true
+    }
+
+    /// It is not known what became of a renewal. The next one goes out soon.
+    pub(in crate::lock_entry) fn renewal_failed(
+        &mut self,
+        renewal: Renewal,
+        now: Instant,
+        actions: &mut Actions,
+    ) {
+        self.end_if_over(now, actions);
+        let soon = (self.rules.renewed_lease / 30).max(Duration::from_millis(1));
+        if let Phase::Held(_, lease) = &mut self.phase
+            && lease.number == renewal.number
+        {
+            lease.renewing = false;
+            lease.not_before = now.checked_add(soon);
+            actions.look_by(self.next_look(now));
+        }
+    }
+
+    /// Somebody waits who cannot wait until the store is asked anyway.
+    pub(in crate::lock_entry) fn verify_soon(&mut self, now: Instant, actions: &mut Actions) {
+        if let Phase::Held(_, lease) = &mut self.phase {
+            lease.verify = true;
+            actions.look_by(Some(now));
+        }
+    }
+
+    /// A re-entry's command was answered: the lease lasts at least so long, or exactly if there is a token.
+    pub(in crate::lock_entry) fn extended(
+        &mut self,
+        number: u64,
+        sent: Instant,
+        extent: Duration,
+        token: Option<u64>,
+        now: Instant,
+        actions: &mut Actions,
+    ) -> bool {
+        let Phase::Held(hold, lease) = &mut self.phase else { return false };
+        if lease.number != number {
+            return false;
+        }
+        lease.confirm(sent, Some(extent));
+        if let Some(token) = token {
+            hold.token = Some(token);
+            self.last_token = token;
+            // An older block is below it.
+            lease.tokens = (1, 0);
+        }
+        actions.look_by(self.next_look(now));
+        true
+    }
+
+    /// Something has changed that may be due earlier than the next look.
+    pub(super) fn look_behind(&mut self, now: Instant, actions: &mut Actions) {
+        actions.look_by(self.next_look(now));
+    }
+}
+
+impl super::Lease {
+    /// The store confirmed, by a command sent at `sent`, that it lasts at least for `lease`.
+    fn confirm(&mut self, sent: Instant, lease: Option<Duration>) {
+        (self.confirmed, self.unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
+        if let Some(lease) = lease {
+            self.deadline = self.deadline.zip(sent.checked_add(lease)).map(|(old, new)| old.max(new));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The waiters of one name, oldest first: a doubly linked list in a slab, so that a waiter leaves it in one step.
+
+use std::task::Waker;
+use std::time::Instant;
+
+use super::request::{Extension, Grant, Request};
+
+/// A slab that has grown beyond so many nodes is freed once it is empty.
+const KEPT: usize = 64;
+
+/// A waiter's node. Valid until [`Queue::remove`].
+pub(super) type Slot = usize;
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    nodes: Vec<Node>,
+    vacant: Vec<Slot>,
+    first: Option<Slot>,
+    last: Option<Slot>,
+    /// Nodes that are linked.
+    len: usize,
+    /// Those of them whose owner other tasks can have, too.
+    shared_owners: usize,
+}
+
+#[derive(Debug)]
+struct Node {
+    request: Request,
+    before: Option<Slot>,
+    after: Option<Slot>,
+    place: Place,
+    waker: Option<Waker>,
+}
+
+/// Where a waiter stands. Only a `Queued` one is linked.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    Queued,
+    /// It has the lock since then, and has not been polled.
+    Granted(Grant, Option<Extension>, Instant),
+    /// It is the queue head, by this serial, and has not been polled.
+    Appointed(u64),
+    /// It was granted or appointed and not polled in time; it has to queue anew.
+    Superseded,
+    /// Nobody gets the lock here any more.
+    Closed,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn first(&self) -> Option<&Request> {
+        self.first.map(|slot| &self.nodes[slot].request)
+    }
+
+    pub(super) fn request(&self, slot: Slot) -> Request {
+        self.nodes[slot].request
+    }
+
+    pub(super) fn place(&self, slot: Slot) -> Place {
+        self.nodes[slot].place
+    }
+
+    pub(super) fn push(&mut self, request: Request) -> Slot {
+        let node = Node { request, before: self.last, after: None, place: Place::Queued, waker: None };
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.nodes[slot] = node;
+                slot
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        };
+        match self.last.replace(slot) {
+            Some(last) => self.nodes[last].after = Some(slot),
+            None => self.first = Some(slot),
+        }
+        self.len += 1;
+        self.shared_owners += usize::from(request.shared_owner);
+        slot
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        let (before, after) = (self.nodes[slot].before, self.nodes[slot].after);
+        match before {
+            None => self.first = after,
+            Some(before) => self.nodes[before].after = after,
+        }
+        match after {
+            None => self.last = before,
+            Some(after) => self.nodes[after].before = before,
+        }
+        self.len -= 1;
+        self.shared_owners -= usize::from(self.nodes[slot].request.shared_owner);
+    }
+
+    /// Unlinks the oldest waiter. Its place is to be [moved](Self::place_at) on.
+    pub(super) fn pop(&mut self) -> Option<Slot> {
+        let slot = self.first?;
+        self.unlink(slot);
+        Some(slot)
+    }
+
+    /// Moves a waiter that is not linked. Returns its waker, to be called.
+    pub(super) fn place_at(&mut self, slot: Slot, place: Place) -> Option<Waker> {
+        let node = &mut self.nodes[slot];
+        node.place = place;
+        node.waker.take()
+    }
+
+    /// Unlinks the next waiter of `owner`, from the oldest on. Costs a look at each waiter if there are shared owners, nothing otherwise.
+    pub(super) fn pop_of(&mut self, owner: u64) -> Option<Slot> {
+        if self.shared_owners == 0 {
+            return None;
+        }
+        let mut at = self.first;
+        while let Some(slot) = at {
+            let node = &self.nodes[slot];
+            if node.request.owner == owner {
+                self.unlink(slot);
+                return Some(slot);
+            }
+            at = node.after;
+        }
+        None
+    }
+
+    /// The waiters that were granted the lock before `before` and have not been polled since.
+    pub(super) fn granted_before(&self, before: Instant) -> Option<Slot> {
+        self.nodes.iter().position(|node| matches!(node.place, Place::Granted(.., since) if since <= before))
+    }
+
+    /// Whether [`register`](Self::register) would change nothing.
+    pub(super) fn will_wake(&self, slot: Slot, waker: &Waker) -> bool {
+        self.nodes[slot].waker.as_ref().is_some_and(|old| old.will_wake(waker))
+    }
+
+    /// Stores the waker of a queued waiter. Returns the one before, to be dropped where foreign code may run.
+    pub(super) fn register(&mut self, slot: Slot, waker: Waker) -> Option<Waker> {
+        self.nodes[slot].waker.replace(waker)
+    }
+
+    /// Frees a waiter's node. Returns its waker, to be dropped where foreign code may run.
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<Waker> {
+        if let Place::Queued = self.nodes[slot].place {
+            self.unlink(slot);
+        }
+        let node = &mut self.nodes[slot];
+        // A vacant node is in no list; `granted_before` must not find it.
+        node.place = Place::Closed;
+        let waker = node.waker.take();
+        self.vacant.push(slot);
+        if self.vacant.len() == self.nodes.len() && self.nodes.len() > KEPT {
+            (self.nodes, self.vacant) = (Vec::new(), Vec::new());
+        }
+        waker
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(owner: u64) -> Request {
+        Request::new(owner)
+    }
+
+    #[test]
+    fn waiters_leave_in_the_order_of_their_coming_and_from_anywhere() {
+        let mut queue = Queue::default();
+        let slots: Vec<_> = (0..5).map(|owner| queue.push(request(owner))).collect();
+        for leaves in [0, 2, 4] {
+            assert!(queue.remove(slots[leaves]).is_none());
+        }
+        assert_eq!(queue.len(), 2);
+        let left: Vec<_> = std::iter::from_fn(|| queue.pop().map(|slot| queue.request(slot).owner)).collect();
+        assert_eq!(left, [1, 3]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn waiters_of_one_owner_are_found_in_the_middle() {
+        let mut queue = Queue::default();
+        for owner in [1, 2, 1, 3] {
+            queue.push(request(owner).shared_owner());
+        }
+        assert!(queue.pop_of(1).is_some() && queue.pop_of(1).is_some());
+        assert!(queue.pop_of(1).is_none());
+        assert_eq!(queue.first().map(|request| request.owner), Some(2));
+    }
+
+    #[test]
+    fn memory_of_a_burst_is_freed_when_it_is_over() {
+        let mut queue = Queue::default();
+        let slots: Vec<_> = (0..10_000).map(|owner| queue.push(request(owner))).collect();
+        slots.into_iter().for_each(|slot| _ = queue.remove(slot));
+        assert_eq!(queue.nodes.capacity() + queue.vacant.capacity(), 0);
+    }
+}

@@ -1,0 +1,156 @@
+//! What an acquisition asks for, and what it gets.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// What an acquisition asks of a [`LockEntry`](super::LockEntry).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use latchwork::lock_entry::Request;
+///
+/// let request = Request::new(7).shared_owner().lease(Duration::from_secs(5)).fenced();
+/// assert_eq!(request.owner(), 7);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub(super) owner: u64,
+    pub(super) shared_owner: bool,
+    pub(super) lease: Option<Duration>,
+    pub(super) fenced: bool,
+}
+
+impl Request {
+    /// A request of `owner`, by a lease that the client renews while the lock is held.
+    pub fn new(owner: u64) -> Self {
+        Self { owner, shared_owner: false, lease: None, fenced: false }
+    }
+
+    /// Other acquisitions have the same owner: all of an owner's waiters get the lock together. Without this, an owner that waits twice
+    /// waits for itself.
+    #[must_use]
+    pub fn shared_owner(self) -> Self {
+        Self { shared_owner: true, ..self }
+    }
+
+    /// By a lease of exactly this long, that nobody renews.
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lease: Some(lease), ..self }
+    }
+
+    /// With a fencing token.
+    #[must_use]
+    pub fn fenced(self) -> Self {
+        Self { fenced: true, ..self }
+    }
+
+    /// Who asks.
+    pub fn owner(&self) -> u64 {
+        self.owner
+    }
+
+    /// The lease to ask the store for, if it is not one that the client renews.
+    pub fn own_lease(&self) -> Option<Duration> {
+        self.lease
+    }
+
+    /// Whether a fencing token is asked for.
+    pub fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+}
+
+/// A hold that an acquisition was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub(super) serial: u64,
+    pub(super) watched: bool,
+    pub(super) token: Option<u64>,
+    pub(super) ends: Option<Instant>,
+}
+
+impl Grant {
+    /// The number of the hold. Rises from one hold of a [`LockEntry`](super::LockEntry) to the next; all of an owner's re-entries have the
+    /// same one.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// The fencing token, if one was asked for.
+    pub fn token(&self) -> Option<u64> {
+        self.token
+    }
+
+    /// Whether the client renews the lease for this acquisition.
+    pub fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    /// When this acquisition's own lease ends, if it asked for one. The hold itself may last longer.
+    pub fn ends(&self) -> Option<Instant> {
+        self.ends
+    }
+
+    /// The same hold, with the token that an [`Extension`] brought.
+    #[must_use]
+    pub fn with_token(self, token: u64) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
+    /// The same hold, whose own lease was extended until `ends` at least; `None`: for ever.
+    #[must_use]
+    pub fn lasting_until(self, ends: Option<Instant>) -> Self {
+        Self { ends: self.ends.zip(ends).map(|(old, new)| old.max(new)), ..self }
+    }
+}
+
+/// What an acquisition by an owner that has the lock already wants of the store, since the lease in hand is not enough for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extension {
+    /// The lease is to last at least as long.
+    Renew {
+        /// The lease's number.
+        number: u64,
+        /// How long it is to last from now.
+        lease: Duration,
+    },
+    /// A fencing token is wanted.
+    Token {
+        /// The lease's number.
+        number: u64,
+        /// How long it is to last from now, exactly.
+        lease: Duration,
+    },
+}
+
+/// Why a hold is over although nobody gave it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease ended.
+    Expired,
+    /// It was held for as long as `max_hold` allows.
+    HeldTooLong,
+    /// The store says that this client does not hold the lock any more: it was forced free, evicted, or lost in a failover.
+    Gone,
+    /// A renewal went out, and nothing confirmed it before the lease ended, so it counts as ended: no answer came, or the store
+    /// refused.
+    Unreachable,
+    /// The owner's holds were given back by name, beside a guard that was alive.
+    GivenBack,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "the lease ended",
+            Self::HeldTooLong => "it was held for as long as the client's options allow",
+            Self::Gone => "the lock is no longer held by this client",
+            Self::Unreachable => "no renewal was confirmed before the lease ended",
+            Self::GivenBack => "it was given back by the owner's name, beside this guard",
+        })
+    }
+}
