@@ -84,8 +84,8 @@ pub use self::poll::PollSemaphore;
 ///
 /// "Calls wakers" is foreign code, for which nothing of this holds. A thread that is stopped for ever, at any step, keeps no other from
 /// finishing, and no waiter from permits that cover its need once any waiter is polled or any operation runs; it keeps the memory of waiters
-/// that leave this semaphore from being freed, 40 bytes each, and that of no other semaphore. `cargo xtask verify suspension` stops a thread at
-/// each step of each operation and looks; `cargo xtask verify model` explores the algorithm through all its states.
+/// that leave this semaphore from being freed, 40 bytes each, and that of no other semaphore. `cargo xtask verify model` explores the
+/// algorithm through all interleavings of small programs, with any number of threads stopped at any step.
 ///
 /// # Memory ordering
 ///
@@ -95,7 +95,7 @@ pub use self::poll::PollSemaphore;
 ///
 /// A waiter costs 40 bytes on the heap; nothing is allocated until a future waits. The memory of waiters that have gone is used again, or
 /// freed, wherever they stood in the queue. A release allocates nothing, also on a thread that never used a semaphore. Each thread that has
-/// waited keeps room for some dozens of waiters.
+/// waited keeps room for up to 1024 waiters, 40 KiB, until it ends.
 ///
 /// # Panicking and re-entrant wakers
 ///

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
-use latchwork::{AsyncSemaphore, SemaphorePermit, TryAcquireError};
+use futures_util::StreamExt;
+use latchwork::{AsyncSemaphore, PollSemaphore, SemaphorePermit, TryAcquireError};
 
 /// Counts its wake-ups.
 #[derive(Default)]
@@ -373,4 +375,56 @@ fn threads_and_tasks_wait_in_one_queue() {
         worker.join().unwrap();
     }
     assert_eq!(semaphore.available_permits(), 3);
+}
+
+// === Other faces ===
+
+#[test]
+fn poll_semaphore_keeps_its_position_until_another_weight_is_asked_for() {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut polled = PollSemaphore::new(Arc::clone(&semaphore));
+    assert!(polled.poll_acquire_many(&mut context, 2).is_pending());
+    let mut behind = semaphore.acquire();
+    assert!(poll(&mut behind).is_pending());
+    polled.add_permits(1);
+    assert!(polled.poll_acquire_many(&mut context, 2).is_pending());
+    assert!(poll(&mut behind).is_pending(), "it is not overtaken");
+    assert!(polled.poll_acquire_weight(&mut context, 3).is_pending());
+    drop(permit(&mut behind));
+    polled.add_permits(2);
+    assert_eq!(semaphore.available_permits(), 0);
+    let Poll::Ready(Some(three)) = polled.poll_acquire_weight(&mut context, 3) else { panic!("not served") };
+    assert_eq!(three.num_permits(), 3);
+    drop(three);
+    assert_eq!(polled.available_permits(), 3);
+    assert!(polled.clone().poll_acquire(&mut context).is_ready());
+    assert!(Arc::ptr_eq(&polled.clone_inner(), &semaphore));
+    assert!(std::ptr::eq::<AsyncSemaphore>(polled.as_ref(), &*semaphore));
+    assert!(Arc::ptr_eq(&polled.into_inner(), &semaphore));
+}
+
+#[test]
+fn stream_of_permits_ends_when_the_semaphore_is_closed() {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut permits = PollSemaphore::new(Arc::new(AsyncSemaphore::new(1)));
+    let Poll::Ready(Some(one)) = permits.poll_next_unpin(&mut context) else { panic!("one is free") };
+    assert!(permits.poll_next_unpin(&mut context).is_pending());
+    drop(one);
+    assert!(matches!(permits.poll_next_unpin(&mut context), Poll::Ready(Some(_))));
+    permits.close();
+    assert!(matches!(permits.poll_next_unpin(&mut context), Poll::Ready(None)));
+}
+
+#[test]
+fn timed_acquire_returns_an_owned_permit() {
+    let semaphore = Arc::new(AsyncSemaphore::new(2));
+    let both = semaphore.clone().blocking_acquire_timeout_owned(2, Duration::from_secs(30)).unwrap();
+    let late = semaphore.clone().blocking_acquire_timeout_owned(1, Duration::from_millis(1));
+    assert_eq!(late.unwrap_err(), TryAcquireError::NoPermits);
+    semaphore.close();
+    let refused = semaphore.clone().blocking_acquire_timeout_owned(1, Duration::from_secs(30));
+    assert_eq!(refused.unwrap_err(), TryAcquireError::Closed);
+    drop(both);
+    assert_eq!(semaphore.available_permits(), 2);
 }

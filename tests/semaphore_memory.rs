@@ -3,23 +3,33 @@
 mod heap;
 
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use heap::{allocations, in_use};
-use latchwork::{Acquire, AcquireOwned, AsyncSemaphore};
+use latchwork::{Acquire, AcquireOwned, AsyncSemaphore, Latch};
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
 
 fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
-    Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    poll(future).is_ready()
 }
 
 fn main() {
     futures_are_small();
-    nothing_is_allocated_until_somebody_waits();
-    // These two first, while nothing waits to be freed that would hide what they keep.
-    an_unpolled_grant_keeps_only_its_own_block();
+    nothing_is_allocated_until_a_future_waits();
+    // These before the others, whose spare memory would hide what they keep.
+    an_unpolled_grant_keeps_only_its_own_memory();
     cancelled_waiters_leave_nothing();
     a_waiter_costs_40_bytes_at_most();
-    releasing_allocates_nothing();
+    memory_of_a_burst_is_given_back();
+    a_thread_keeps_memory_for_some_dozens_of_waiters();
+    a_thread_that_ends_keeps_nothing();
+    releases_allocate_and_free_nothing();
+    releases_allocate_and_free_nothing_on_a_fresh_thread();
 }
 
 fn futures_are_small() {
@@ -27,13 +37,15 @@ fn futures_are_small() {
     assert!(size_of::<AcquireOwned>() <= 64, "{}", size_of::<AcquireOwned>());
 }
 
-fn nothing_is_allocated_until_somebody_waits() {
+fn nothing_is_allocated_until_a_future_waits() {
     let before = allocations();
     let semaphore = AsyncSemaphore::new(3);
     let permit = semaphore.try_acquire().unwrap();
     assert!(is_ready(&mut semaphore.acquire_many(2)));
     drop(permit);
     semaphore.add_permits(1);
+    semaphore.set_capacity(2);
+    semaphore.close();
     drop(semaphore);
     assert_eq!(allocations(), before);
 }
@@ -41,15 +53,15 @@ fn nothing_is_allocated_until_somebody_waits() {
 fn a_waiter_costs_40_bytes_at_most() {
     const WAITERS: usize = 100_000;
     let semaphore = AsyncSemaphore::new(0);
-    let mut line: Vec<_> = (0..WAITERS).map(|_| semaphore.acquire()).collect();
+    let mut queue: Vec<_> = (0..WAITERS).map(|_| semaphore.acquire()).collect();
     let before = in_use();
-    for waiter in &mut line {
+    for waiter in &mut queue {
         assert!(!is_ready(waiter));
     }
     let each = (in_use() - before) as f64 / WAITERS as f64;
     assert!(each <= 40.0, "{each} bytes");
-    println!("bytes of heap per waiter: {each:.1}");
-    drop(line);
+    println!("bytes of heap a waiter: {each:.1}");
+    drop(queue);
     semaphore.add_permits(1);
     assert_eq!(semaphore.available_permits(), 1);
 }
@@ -66,36 +78,21 @@ fn cancelled_waiters_leave_nothing() {
         most = most.max(in_use() - before);
     }
     println!("most bytes kept over 10 million cancelled waits: {most}");
-    assert!(most < 64 * 1024, "{most} bytes");
+    assert!(most < 28 * 1024, "{most} bytes");
 
     // The next two releases do not have to step over ten million dead: one serves the patient waiter, one a newcomer.
     let mut newcomer = semaphore.acquire();
     assert!(!is_ready(&mut newcomer));
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     semaphore.add_permits(1);
     semaphore.add_permits(1);
     let took = start.elapsed();
     assert!(is_ready(&mut patient) && is_ready(&mut newcomer));
-    assert!(took < std::time::Duration::from_millis(1), "{took:?}");
+    assert!(took < Duration::from_millis(1), "{took:?}");
 }
 
-fn releasing_allocates_nothing() {
-    let semaphore = AsyncSemaphore::new(0);
-    let mut line: Vec<_> = (0..1000).map(|_| semaphore.acquire_many(2)).collect();
-    for waiter in &mut line {
-        assert!(!is_ready(waiter));
-    }
-    let before = allocations();
-    for _ in 0..500 {
-        semaphore.add_permits(1);
-    }
-    semaphore.add_permits(1500);
-    assert_eq!(allocations(), before);
-    assert!(line.iter_mut().all(is_ready));
-}
-
-/// Were the blocks behind one that is still in use kept alive by it, they would add up for as long as nobody polls that waiter.
-fn an_unpolled_grant_keeps_only_its_own_block() {
+/// Were the memory behind a waiter that is not polled kept, it would add up for as long as nobody polls that one.
+fn an_unpolled_grant_keeps_only_its_own_memory() {
     let semaphore = AsyncSemaphore::new(0);
     let mut unpolled = semaphore.acquire();
     assert!(!is_ready(&mut unpolled));
@@ -106,12 +103,135 @@ fn an_unpolled_grant_keeps_only_its_own_block() {
         let mut passing = semaphore.acquire();
         assert!(!is_ready(&mut passing));
         semaphore.add_permits(1);
-        match Pin::new(&mut passing).poll(&mut Context::from_waker(Waker::noop())) {
-            std::task::Poll::Ready(permit) => permit.unwrap().forget(),
-            std::task::Poll::Pending => panic!("not served"),
+        match poll(&mut passing) {
+            Poll::Ready(permit) => permit.unwrap().forget(),
+            Poll::Pending => panic!("not served"),
         }
         most = most.max(in_use() - before);
     }
     println!("most bytes kept behind an unpolled grant: {most}");
-    assert!(most < 64 * 1024, "{most} bytes");
+    assert!(most < 28 * 1024, "{most} bytes");
+}
+
+/// However the burst ends.
+fn memory_of_a_burst_is_given_back() {
+    const BURST: usize = 1_000_000;
+    for ending in ["granted", "cancelled", "cancelled from the end", "closed"] {
+        let semaphore = AsyncSemaphore::new(0);
+        let mut queue: Vec<_> = (0..BURST).map(|_| semaphore.acquire()).collect();
+        let before = in_use();
+        assert!(queue.iter_mut().all(|waiter| !is_ready(waiter)));
+        match ending {
+            "granted" => {
+                semaphore.add_permits(BURST);
+                queue.iter_mut().for_each(|waiter| match poll(waiter) {
+                    Poll::Ready(permit) => permit.unwrap().forget(),
+                    Poll::Pending => panic!("not served"),
+                });
+            }
+            "cancelled" => queue.iter_mut().for_each(|waiter| *waiter = semaphore.acquire()),
+            "cancelled from the end" => {
+                queue.iter_mut().rev().for_each(|waiter| *waiter = semaphore.acquire())
+            }
+            _ => {
+                semaphore.close();
+                assert!(queue.iter_mut().all(is_ready));
+            }
+        }
+        // What is left over goes when there is something to do.
+        if ending != "closed" {
+            for _ in 0..1000 {
+                assert!(!is_ready(&mut semaphore.acquire()));
+            }
+        }
+        let kept = in_use() - before;
+        println!("bytes kept of a million waiters, {ending}: {kept}");
+        assert!(kept < 256 * 1024, "{kept} bytes, {ending}");
+    }
+}
+
+fn a_thread_keeps_memory_for_some_dozens_of_waiters() {
+    let before = in_use();
+    for _ in 0..100 {
+        let semaphore = AsyncSemaphore::new(0);
+        let mut queue: Vec<_> = (0..1000).map(|_| semaphore.acquire()).collect();
+        assert!(queue.iter_mut().all(|waiter| !is_ready(waiter)));
+    }
+    let kept = in_use() - before;
+    println!("bytes that a thread keeps without a semaphore: {kept}");
+    assert!(kept <= 8 * 1024, "{kept} bytes");
+}
+
+fn a_thread_that_ends_keeps_nothing() {
+    let wait = || {
+        let semaphore = AsyncSemaphore::new(0);
+        let mut queue: Vec<_> = (0..1000).map(|_| semaphore.acquire()).collect();
+        assert!(queue.iter_mut().all(|waiter| !is_ready(waiter)));
+    };
+    // One record of a thread stays, and is used again by the next.
+    thread::spawn(wait).join().unwrap();
+    let before = in_use();
+    for _ in 0..100 {
+        thread::spawn(wait).join().unwrap();
+    }
+    let kept = in_use() - before;
+    assert!(kept <= 0, "{kept} bytes");
+}
+
+/// In all the ways there are, with waiters and without.
+fn release_in_every_way(semaphore: &AsyncSemaphore, latch: &Latch) {
+    let nothing = |release: &mut dyn FnMut()| {
+        let before = (allocations(), in_use());
+        release();
+        assert_eq!((allocations(), in_use()), before, "allocated or freed by a release");
+    };
+    nothing(&mut || {
+        for _ in 0..500 {
+            semaphore.add_permits(1);
+        }
+        semaphore.add_permits(1500);
+        semaphore.add_permits(200);
+        latch.release(1);
+        latch.release_all();
+        latch.release(500);
+    });
+    // Taking permits from a queue that is in use may allocate.
+    let mut permits: Vec<_> = (0..200).map(|_| semaphore.try_acquire().unwrap()).collect();
+    nothing(&mut || permits.clear());
+}
+
+fn with_waiters(body: impl FnOnce(&AsyncSemaphore, &Latch)) {
+    let (semaphore, latch) = (AsyncSemaphore::new(0), Latch::new());
+    let mut queue: Vec<_> = (0..1000).map(|_| semaphore.acquire_many(2)).collect();
+    let mut waits: Vec<_> = (0..500).map(|_| Box::pin(latch.wait())).collect();
+    assert!(queue.iter_mut().all(|waiter| !is_ready(waiter)));
+    assert!(waits.iter_mut().all(|wait| !is_ready(wait)));
+    body(&semaphore, &latch);
+    assert!(queue.iter_mut().all(is_ready));
+    assert!(waits.iter_mut().all(is_ready));
+}
+
+fn releases_allocate_and_free_nothing() {
+    with_waiters(release_in_every_way);
+}
+
+/// Not even what a thread needs once, as the first walk of a thread.
+fn releases_allocate_and_free_nothing_on_a_fresh_thread() {
+    with_waiters(|semaphore, latch| {
+        thread::scope(|scope| scope.spawn(|| release_in_every_way(semaphore, latch)).join().unwrap());
+    });
+    // A permit that another thread acquired, dropped where a waiter waits for it.
+    let semaphore = AsyncSemaphore::new(1);
+    let held = semaphore.try_acquire().unwrap();
+    let mut waiter = semaphore.acquire();
+    assert!(!is_ready(&mut waiter));
+    thread::scope(|scope| {
+        let dropping = scope.spawn(|| {
+            let before = (allocations(), in_use());
+            drop(held);
+            assert_eq!((allocations(), in_use()), before, "allocated or freed by a drop");
+        });
+        dropping.join().unwrap();
+    });
+    assert!(is_ready(&mut waiter));
 }

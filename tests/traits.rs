@@ -19,6 +19,7 @@ fn types() {
     shared::<OwnedSemaphorePermit>();
     shared::<Acquire<'_>>();
     shared::<AcquireOwned>();
+    shared::<PollSemaphore>();
     shared::<StripedSemaphores>();
     shared::<Stripe<'_>>();
     shared::<StripeGuard<'_>>();

@@ -32,7 +32,7 @@ use crate::fault::fault;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use super::node::{Deficit, Node};
+use super::node::{Deficit, Hint, Node};
 use super::presence::{self, Strangers};
 
 /// Epochs from a node's being taken out to its next use: two rounds of two.
@@ -179,7 +179,7 @@ impl Memory {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(0, Ordering::Relaxed);
         // Ordering: Relaxed, only to be compared.
-        let hint = NonNull::new(done.load(Ordering::Relaxed));
+        let hint = NonNull::new(Hint::node(done.load(Ordering::Relaxed)));
         let in_vain = sweeper.sweep(left, hint);
         let mut records = 0;
         for _ in 0..ROUNDS {
@@ -323,7 +323,7 @@ impl Sweeper<'_> {
         // Ordering: Relaxed; who has set it is seen by `meet`. The node is not freed, as it would not be here then.
         let hint = done.load(Ordering::Relaxed);
         // SAFETY: null, or a node that was not freed.
-        if unsafe { hint.as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
+        if unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
             // Ordering: Relaxed. If it fails, somebody has set another.
             let _ = done.compare_exchange(hint, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
         }

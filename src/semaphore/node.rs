@@ -37,6 +37,25 @@ pub(super) struct Node {
     canary: Canary,
 }
 
+/// Where walks start: at a node all before which are final. Its address; with a bit if it was not final itself, so that it does not say that
+/// the queue is settled where it is the tail.
+pub(super) struct Hint;
+
+impl Hint {
+    const NOT_FINAL: usize = 1;
+
+    #[inline]
+    pub(super) fn first(node: &Node) -> *mut Node {
+        ptr::from_ref(node).cast_mut().map_addr(|address| address | Self::NOT_FINAL)
+    }
+
+    /// The node, or null.
+    #[inline]
+    pub(super) fn node(hint: *mut Node) -> *mut Node {
+        hint.map_addr(|address| address & !Self::NOT_FINAL)
+    }
+}
+
 // SAFETY: `waker` is the only part that is not `Sync` by itself; [W] names one owner at a time, and each change of owner goes through a
 // Release/Acquire pair on `state`. `Waker` is `Send`.
 unsafe impl Sync for Node {}

@@ -1,7 +1,6 @@
 //! The model: a count of free permits and a queue, as plain as they can be written.
 //!
-//! Also what histories of several threads are checked against (`verify/tests/linearizability.rs`), which is why it can be cloned,
-//! compared and hashed.
+//! It can be cloned, compared and hashed, so that histories of several threads can be checked against it.
 
 use std::task::Poll;
 

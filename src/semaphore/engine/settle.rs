@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use crate::fault::fault;
 use crate::sync::atomic::Ordering;
 
-use super::super::node::{Kind, Node, Word};
+use super::super::node::{Hint, Kind, Node, Word};
 use super::super::presence::Walk;
 use super::super::wakes::WakeBatch;
 use super::{End, Engine, FRONT_FLAGS};
@@ -124,16 +124,16 @@ impl Engine {
         until: Until,
     ) -> Settled<'w> {
         // Ordering: Acquire [D]. Before `end`: so the node is not behind the tail that is found there.
-        let done = NonNull::new(self.done.load(Ordering::Acquire));
+        let hint = self.done.load(Ordering::Acquire);
         // Ordering: SeqCst, after the credit [S]. Includes the Acquire for the tail [N].
         let mut end = End(self.end.load(Ordering::SeqCst));
         let Some(mut tail) = end.tail() else { return Settled::Free };
-        let (mut here, mut consumed) = match done {
-            // SAFETY: reached on the walk.
-            Some(done) => Self::start_at(unsafe { done.as_ref() }),
+        // SAFETY: reached on the walk.
+        let (mut here, mut consumed) = match unsafe { Hint::node(hint).as_ref() } {
+            Some(start) => Self::start_at(start),
             None => Self::walk_back(tail),
         };
-        if done == Some(tail) {
+        if ptr::eq(hint, tail.as_ptr()) {
             // It was the tail after it was known to be final.
             let consumed = consumed.wrapping_add(here.has_consumed(here.load()));
             return Settled::All { end, tail: here, consumed };
@@ -153,6 +153,9 @@ impl Engine {
                             continue;
                         }
                         self.remember(consumed, last);
+                        if hint.is_null() && last.is_none() && !here.is_unlinked() {
+                            self.remember_first(here);
+                        }
                         return Settled::Blocked { first: here, word, credited, consumed };
                     }
                     // Between the credit and the grant: what is credited after `close` is not granted.
@@ -251,5 +254,13 @@ impl Engine {
             // Ordering: Release: all before it are final for whoever starts there, too [D].
             self.done.store(ptr::from_ref(last).cast_mut(), Ordering::Release);
         }
+    }
+
+    /// Nothing is final yet: without this, every newcomer that finds too few permits free would walk back over the whole queue.
+    #[cold]
+    fn remember_first(&self, first: &Node) {
+        let hint = Hint::first(first);
+        // Ordering: Release, as in `remember`. Not a store, which could replace a later node. Relaxed on failure: nothing is read.
+        let _ = self.done.compare_exchange(ptr::null_mut(), hint, Ordering::Release, Ordering::Relaxed);
     }
 }
