@@ -42,7 +42,7 @@
 //!   helpers compute the same.
 //! * I3. A node is granted only while its offset, need and deficit are covered by `credited`, and all before it are final. So no permit is
 //!   granted twice, and nobody is overtaken.
-//! * I4. Hints are true for ever: at least `front` is consumed; `done` is final, as is all before it.
+//! * I4. Hints are true for ever: at least `front` is consumed; all before `done` are final, and so is `done` itself, unless it is marked.
 //!
 //! # Why no wake-up is lost
 //!
@@ -238,7 +238,8 @@ pub(super) struct Engine {
     end: AtomicU64,
     /// At least so much is consumed: a hint, and true for ever. May have [`DIRECT`].
     front: AtomicU64,
-    /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null.
+    /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or, marked as a
+    /// [`Hint`](super::node::Hint), the first waiter, all before which are final.
     done: AtomicPtr<Node>,
     /// Permits that are meant to exist. Below zero while more are forgotten than were added, as in a latch.
     capacity: AtomicIsize,
