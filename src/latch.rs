@@ -60,6 +60,8 @@ impl Latch {
 
     /// Calls the `n` oldest waiters; what is left over is kept, but does not add up with what is kept already.
     ///
+    /// If fewer than `n` are kept already, and others take those at the same time, the calls come in more than one step.
+    ///
     /// # Panics
     ///
     /// If `n` exceeds [`AsyncSemaphore::MAX_PERMITS`].
