@@ -42,6 +42,8 @@ faults! {
     ClosedNotSettled,
     /// A try fails where it would have to settle.
     TryWithoutSettle,
+    /// A try fails by a credit that was read before what is consumed.
+    CreditReadBeforeEnd,
     /// Free permits are counted without a second look at what was consumed.
     FreeReadOnce,
     /// A lowered capacity takes out what is free, and nothing else.

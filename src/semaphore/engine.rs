@@ -364,7 +364,7 @@ impl Engine {
     #[inline]
     fn try_take_settled(&self, permits: usize) -> Attempt {
         let walk = Walk::begin(&self.memory);
-        let credited = self.meet();
+        let credited_before = self.meet();
         let end = self.end();
         let Some(tail) = end.tail().filter(|_| self.is_done(end) && !end.is_closed()) else {
             return Attempt::Unsettled;
@@ -373,6 +373,8 @@ impl Engine {
         let tail = unsafe { tail.as_ref() };
         let Some(offset) = tail.link().as_offset() else { return Attempt::Unsettled };
         let consumed = offset.wrapping_add(tail.has_consumed(tail.load()));
+        // After `end`, as in `try_take_free`: a permit may have been released before that was read, and another one taken.
+        let credited = if fault!(CreditReadBeforeEnd) { credited_before } else { self.credited() };
         let attempt = self.take_behind(end, tail, credited, consumed, permits);
         drop(walk);
         attempt
