@@ -24,6 +24,12 @@ faults! {
     NoLook,
     /// A settler that finds the first waiter blocked goes by the credit that it has read before.
     BlockedByOldCredit,
+    /// A settler claims the queue for itself, and others wait until it is done.
+    SettlesUnderLock,
+    /// A release grants first, and credits its permits afterwards.
+    CreditsAfterGrants,
+    /// Each waiter is woken before the next one is granted its permits.
+    WakesAsItGoes,
     /// A settler does not look whether the semaphore was closed between the credit and a grant.
     NoLookAtClosed,
     /// The grant of a waiter that is dropped at that moment is not passed on.

@@ -625,11 +625,15 @@ impl Engine {
         let permits = permits as u64 * UNIT;
         let walk = Walk::begin(&self.memory);
         // Ordering: as in `release`; and this makes the walk visible [R].
-        let credited = self.credited.fetch_add(permits, Ordering::SeqCst).wrapping_add(permits);
+        let credit = || self.credited.fetch_add(permits, Ordering::SeqCst).wrapping_add(permits);
+        let credited = if fault!(CreditsAfterGrants) { self.meet().wrapping_add(permits) } else { credit() };
         // Ordering: as in `release`.
         let end = End(self.end.load(Ordering::SeqCst));
         if end.is_queued() && !self.is_done(end) {
             self.settle_from(walk, credited);
+        }
+        if fault!(CreditsAfterGrants) {
+            credit();
         }
     }
 }
