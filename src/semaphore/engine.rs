@@ -25,7 +25,7 @@
 //! | `end` | means | leaves by |
 //! |---|---|---|
 //! | free(*e*) | nobody is queued, *e* permits are consumed | take: free(*e*+*n*), if `credited` − *e* ≥ *n*; enqueue: queued(*node*), with *e* in the node |
-//! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: queued(a node that has consumed *n*), or free(*end*+*n*) |
+//! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: free(*end*+*n*), if all were left as well; otherwise queued(a node that has consumed *n*) |
 //!
 //! Each can be closed, for good: then nothing is taken or enqueued. Every take consumes at least one permit, so no free(*e*) comes twice
 //! (until 2⁶² permits were consumed: a thread would have to be stopped within one step for just so many).
@@ -87,7 +87,7 @@ use crate::fault::fault;
 use crate::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 
 use self::settle::Settled;
-use super::memory::{self, Memory};
+use super::memory::{self, Memory, Sweeper};
 use super::node::{Kind, Link, Node};
 use super::presence::Walk;
 use super::wakes::WakeBatch;
@@ -95,12 +95,8 @@ use super::wakes::WakeBatch;
 /// As in tokio, so that code which checks against it means the same thing here. It also fits a node's state.
 pub(super) const MAX_PERMITS: usize = usize::MAX >> 3;
 
-/// One permit in `credited`, in `end`, in `front` and in offsets: there are flags below.
+/// One permit in `credited`, in `end`, in `front` and in offsets: in some there are flags below.
 pub(super) const UNIT: u64 = 4;
-
-/// In `front`: the permits before it were taken by somebody who did not wait.
-const DIRECT: u64 = 1;
-const FRONT_FLAGS: u64 = UNIT - 1;
 
 /// Why no permit was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,8 +170,8 @@ const fn free(credited: u64, consumed: u64) -> i64 {
 
 #[inline]
 const fn covers(credited: u64, consumed: u64, permits: usize) -> bool {
-    let free = free(credited, consumed);
-    free >= 0 && free as u64 >= permits as u64
+    // More would not fit into the number that is compared.
+    permits <= MAX_PERMITS && credited.wrapping_sub(consumed) as i64 >= (permits as u64 * UNIT) as i64
 }
 
 /// A published node, of which the holder is the owner.
@@ -236,7 +232,7 @@ pub(super) struct Engine {
     credited: AtomicU64,
     /// An [`End`].
     end: AtomicU64,
-    /// At least so much is consumed: a hint, and true for ever. May have [`DIRECT`].
+    /// At least so much is consumed: a hint, and true for ever.
     front: AtomicU64,
     /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or, marked as a
     /// [`Hint`](super::node::Hint), the first waiter, all before which are final.
@@ -363,19 +359,46 @@ impl Engine {
     /// Takes them from a queue that is known to be settled.
     #[inline]
     fn try_take_settled(&self, permits: usize) -> Attempt {
+        // As the sweeper this thread needs no walk: nobody else frees nodes.
+        if let Some(sweeper) = self.memory.sweeper() {
+            return self.take_settled(permits, Some(&sweeper));
+        }
         let walk = Walk::begin(&self.memory);
-        let credited = self.meet();
+        self.meet();
+        let attempt = self.take_settled(permits, None);
+        drop(walk);
+        attempt
+    }
+
+    /// As the sweeper, or on a walk.
+    #[inline]
+    fn take_settled(&self, permits: usize, sweeper: Option<&Sweeper<'_>>) -> Attempt {
         let end = self.end();
         let Some(tail) = end.tail().filter(|_| self.is_done(end) && !end.is_closed()) else {
             return Attempt::Unsettled;
         };
-        // SAFETY: the tail, and the walk has begun.
-        let tail = unsafe { tail.as_ref() };
-        let Some(offset) = tail.link().as_offset() else { return Attempt::Unsettled };
-        let consumed = offset.wrapping_add(tail.has_consumed(tail.load()));
-        let attempt = self.take_behind(end, tail, credited, consumed, permits);
-        drop(walk);
-        attempt
+        // SAFETY: the tail, and it is not freed before this returns.
+        let node = unsafe { tail.as_ref() };
+        let Some(offset) = node.link().as_offset() else { return Attempt::Unsettled };
+        let consumed = offset.wrapping_add(node.has_consumed(node.load()));
+        // After `end`, as in `try_take_free`.
+        if !covers(self.credited(), consumed, permits) {
+            return Attempt::Decided(Err(Refused::NoPermits));
+        }
+        let after = consumed.wrapping_add(permits as u64 * UNIT);
+        // Ordering: AcqRel, as in `try_take_free`.
+        let end_session = || self.step(end, End(after), Ordering::AcqRel);
+        let taken = match sweeper.and_then(|sweeper| sweeper.end_session(tail, end_session)) {
+            Some(ended) => {
+                if ended {
+                    // Ordering: Relaxed, a hint that is right whenever it is seen.
+                    self.done.store(ptr::null_mut(), Ordering::Relaxed);
+                }
+                ended
+            }
+            None => self.consume(end, node, consumed, permits as u64),
+        };
+        if taken { Attempt::Decided(Ok(())) } else { Attempt::Changed }
     }
 
     /// The same, from one that has to be settled first.
@@ -385,7 +408,13 @@ impl Engine {
             Some(match settled {
                 Settled::Blocked { .. } => Attempt::Decided(Err(Refused::NoPermits)),
                 Settled::All { end, tail, consumed } if !end.is_closed() => {
-                    self.take_behind(end, tail, self.credited(), consumed, permits)
+                    if !covers(self.credited(), consumed, permits) {
+                        Attempt::Decided(Err(Refused::NoPermits))
+                    } else if self.consume(end, tail, consumed, permits as u64) {
+                        Attempt::Decided(Ok(()))
+                    } else {
+                        Attempt::Changed
+                    }
                 }
                 _ => Attempt::Changed,
             })
@@ -399,39 +428,14 @@ impl Engine {
         attempt
     }
 
-    #[inline]
-    fn take_behind(&self, end: End, tail: &Node, credited: u64, consumed: u64, permits: usize) -> Attempt {
-        if !covers(credited, consumed, permits) {
-            return Attempt::Decided(Err(Refused::NoPermits));
-        }
-        match self.consume(end, tail, consumed, permits as u64) {
-            true => Attempt::Decided(Ok(())),
-            false => Attempt::Changed,
-        }
-    }
-
     /// Takes `min` permits, and up to `max` if more are free, those beyond `min` in a step of their own.
     pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
         self.try_take(min)?;
         Ok(min + self.drain(max - min))
     }
 
-    /// Consumes `permits` from a settled queue. False if the queue has changed.
+    /// Consumes `permits` from a settled queue, by a node that nobody waits in. False if the queue has changed. `tail` is not freed meanwhile.
     fn consume(&self, end: End, tail: &Node, consumed: u64, permits: u64) -> bool {
-        let after = consumed.wrapping_add(permits * UNIT);
-        // Nobody has waited since permits were taken directly the last time: the queue is not in use any more.
-        // Ordering: Relaxed, a hint.
-        if self.front.load(Ordering::Relaxed) == consumed | DIRECT && !end.is_closed() {
-            // Ordering: AcqRel, as in `try_take_free`.
-            let end_session = || self.step(end, End(after), Ordering::AcqRel);
-            if let Some(ended) = self.memory.end_session(NonNull::from(tail), end_session) {
-                if ended {
-                    // Ordering: Relaxed, a hint that is right whenever it is seen.
-                    self.done.store(ptr::null_mut(), Ordering::Relaxed);
-                }
-                return ended;
-            }
-        }
         let node = memory::place_for(Node::consumed(permits, Link::offset(consumed)));
         // Ordering: AcqRel, as in `try_take_free`; and for the node's content [N].
         if !self.step(end, end.with_tail(node), Ordering::AcqRel) {
@@ -440,9 +444,9 @@ impl Engine {
             return false;
         }
         tail.set_next(node);
-        // SAFETY: published, and kept by the walk in which `tail` was found.
+        // SAFETY: published, and not freed before `tail` may be.
         let node = unsafe { node.as_ref() };
-        self.remember(after | DIRECT, Some(node));
+        self.remember(consumed.wrapping_add(permits * UNIT), Some(node));
         node.leave();
         true
     }
@@ -454,8 +458,8 @@ impl Engine {
     #[inline]
     pub(super) fn enqueue(&self, need: usize, waker: &Waker) -> Enqueued {
         // Ordering: Relaxed, a guess.
-        let front = self.front.load(Ordering::Relaxed) & !FRONT_FLAGS;
-        if covers(self.credited(), front, need) {
+        let front = self.front.load(Ordering::Relaxed);
+        if covers(self.credited(), front, need) && self.end().is_queued() {
             match self.try_take_queued(need) {
                 Ok(()) => return Enqueued::Taken(Taken::Queued),
                 Err(Refused::Closed) => return Enqueued::Closed,
@@ -514,7 +518,7 @@ impl Engine {
         }
         let credited = self.credited_after_a_step();
         // Ordering: Relaxed: whatever it is, at least so much was consumed.
-        let front = self.front.load(Ordering::Relaxed) & !FRONT_FLAGS;
+        let front = self.front.load(Ordering::Relaxed);
         // Not `>`: what is free and the deficits behind `front` together may be more than fits.
         let anything = credited != front;
         if anything {
@@ -593,12 +597,9 @@ impl Engine {
 
     // === Giving ===
 
-    /// Gives permits back.
+    /// Gives permits back. None are as good as some, and not worth a look.
     #[inline]
     pub(super) fn give_back(&self, permits: usize, taken: Taken) {
-        if permits == 0 {
-            return;
-        }
         if self.is_latch {
             return self.notify(permits);
         }

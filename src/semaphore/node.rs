@@ -93,46 +93,52 @@ impl Link {
 }
 
 /// A node's state: its kind in three bits, and what it consumes above them. A node that a deficit was added to keeps both in a
-/// [`Deficit`] instead, and the word is that one's address, kind and [`Word::DEFICIT`].
+/// [`Deficit`] instead; the word is that one's address then, and beside it the kind, above three bits that are [`Word::DEFICIT`].
+///
+/// That is rare, and its code is kept out of the others' way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Kind {
-    Waiting = 0,
+    Waiting = 1,
     /// The owner is at the waker's slot.
-    Updating = 1,
+    Updating = 2,
     // From here on, final.
-    Granted = 2,
+    Granted = 3,
     /// Cancelled or closed. Consumes nothing but a deficit.
-    Void = 3,
+    Void = 4,
     // From here on, nobody owns the node any more.
-    LeftGranted = 4,
-    LeftVoid = 5,
+    LeftGranted = 5,
+    LeftVoid = 6,
     /// Taken out of the queue; what it has consumed is still right for a thread that stands here.
-    Unlinked = 6,
+    Unlinked = 7,
 }
 
 impl Kind {
     const BITS: u32 = 3;
     const MASK: u64 = (1 << Self::BITS) - 1;
+    /// What leaving adds to a final kind.
+    const LEFT: u64 = Self::LeftGranted as u64 - Self::Granted as u64;
 
     const fn of(bits: u64) -> Self {
         match bits & Self::MASK {
-            0 => Self::Waiting,
-            1 => Self::Updating,
-            2 => Self::Granted,
-            3 => Self::Void,
-            4 => Self::LeftGranted,
-            5 => Self::LeftVoid,
+            1 => Self::Waiting,
+            2 => Self::Updating,
+            3 => Self::Granted,
+            4 => Self::Void,
+            5 => Self::LeftGranted,
+            6 => Self::LeftVoid,
             _ => Self::Unlinked,
         }
     }
 }
 
+const _: () = assert!(Kind::LEFT == Kind::LeftVoid as u64 - Kind::Void as u64);
+
 impl Word {
-    const DEFICIT: u64 = 7;
+    const DEFICIT: u64 = 0;
     /// Beside a deficit's address: [`Kind::Unlinked`], with the kind before it kept.
     const UNLINKED: u64 = 1 << (2 * Kind::BITS);
 
@@ -141,17 +147,29 @@ impl Word {
     }
 
     #[inline]
+    const fn bits(self) -> u64 {
+        self.0 & Kind::MASK
+    }
+
+    #[inline]
     const fn has_deficit(self) -> bool {
-        self.0 & Kind::MASK == Self::DEFICIT
+        self.bits() == Self::DEFICIT
     }
 
     #[inline]
     pub(super) const fn kind(self) -> Kind {
-        match self.has_deficit() {
-            false => Kind::of(self.0),
-            true if self.0 & Self::UNLINKED != 0 => Kind::Unlinked,
-            true => Kind::of(self.0 >> Kind::BITS),
-        }
+        if self.has_deficit() { self.kind_beside_deficit() } else { Kind::of(self.0) }
+    }
+
+    #[cold]
+    const fn kind_beside_deficit(self) -> Kind {
+        if self.0 & Self::UNLINKED != 0 { Kind::Unlinked } else { self.kind_of_waiter() }
+    }
+
+    /// Of a word with a deficit: the waiter's kind, whether or not the node was taken out.
+    #[cold]
+    const fn kind_of_waiter(self) -> Kind {
+        Kind::of(self.0 >> Kind::BITS)
     }
 
     /// The same need and deficit in another kind. A waiter's need is no consumption once it is void, and stays with it only where a
@@ -159,44 +177,55 @@ impl Word {
     #[inline]
     const fn with_kind(self, kind: Kind) -> Self {
         if self.has_deficit() {
-            match kind {
-                Kind::Unlinked => Self(self.0 | Self::UNLINKED),
-                _ => Self(self.0 & !(Kind::MASK << Kind::BITS) | (kind as u64) << Kind::BITS),
-            }
-        } else if matches!(kind, Kind::Void | Kind::LeftVoid) {
+            self.with_kind_beside_deficit(kind)
+        } else if matches!(kind, Kind::Void) {
             Self::new(kind, 0)
         } else {
             Self(self.0 & !Kind::MASK | kind as u64)
         }
     }
 
+    #[cold]
+    const fn with_kind_beside_deficit(self, kind: Kind) -> Self {
+        match kind {
+            Kind::Unlinked => Self(self.0 | Self::UNLINKED),
+            _ => Self(self.0 & !(Kind::MASK << Kind::BITS) | (kind as u64) << Kind::BITS),
+        }
+    }
+
     #[inline]
     pub(super) const fn is_final(self) -> bool {
-        if self.has_deficit() {
-            return self.0 >> Kind::BITS & Kind::MASK >= Kind::Granted as u64;
-        }
-        self.0 & Kind::MASK >= Kind::Granted as u64
+        self.bits() >= Kind::Granted as u64
+            || self.has_deficit() && self.kind_beside_deficit() as u64 >= Kind::Granted as u64
     }
 
     #[inline]
     const fn is_waiting(self) -> bool {
-        let bits = if self.has_deficit() { self.0 >> Kind::BITS } else { self.0 };
-        bits & Kind::MASK == Kind::Waiting as u64
+        self.bits() == Kind::Waiting as u64
+            || self.has_deficit() && matches!(self.kind_beside_deficit(), Kind::Waiting)
     }
 
     #[inline]
     const fn is_left(self) -> bool {
-        let bits = if self.has_deficit() { self.0 >> Kind::BITS } else { self.0 };
-        bits & Kind::MASK >= Kind::LeftGranted as u64
+        self.bits() >= Kind::LeftGranted as u64
+            || self.has_deficit() && self.kind_beside_deficit() as u64 >= Kind::LeftGranted as u64
     }
 
     #[inline]
     const fn is_unlinked(self) -> bool {
-        if self.has_deficit() {
-            self.0 & Self::UNLINKED != 0
-        } else {
-            self.0 & Kind::MASK == Kind::Unlinked as u64
-        }
+        self.bits() == Kind::Unlinked as u64 || self.has_deficit() && self.0 & Self::UNLINKED != 0
+    }
+
+    /// A final word whose owner has left.
+    #[inline]
+    const fn left(self) -> Self {
+        Self(self.0 + (Kind::LEFT << if self.has_deficit() { Kind::BITS } else { 0 }))
+    }
+
+    /// Of a word without a deficit: what it needs or has consumed, in units.
+    #[inline]
+    const fn units(self) -> u64 {
+        (self.0 >> Kind::BITS) * UNIT
     }
 }
 
@@ -443,10 +472,9 @@ impl Node {
     pub(super) fn leave(&self) {
         // Ordering: Relaxed, a final word does not change but by its owner.
         let word = Word(self.state.load(Ordering::Relaxed));
-        let left = if word.kind() == Kind::Granted { Kind::LeftGranted } else { Kind::LeftVoid };
         // Ordering: Release puts all that was done with the node before its memory is used again; pairs with the Acquire in
         // `is_left` [R]. A plain store, for nobody else moves a final node.
-        self.state.store(word.with_kind(left).0, Ordering::Release);
+        self.state.store(word.left().0, Ordering::Release);
     }
 
     fn take_waker(&self) -> Option<Waker> {
@@ -470,37 +498,42 @@ impl Node {
         Word(self.state.load(Ordering::Acquire)).is_left()
     }
 
-    /// Null if there is none.
+    /// Of a word that has one.
     fn deficit_of(word: Word) -> *mut Deficit {
-        match word.has_deficit() {
-            true => ptr::with_exposed_provenance_mut((word.0 & !(align_of::<Deficit>() as u64 - 1)) as usize),
-            false => ptr::null_mut(),
-        }
+        ptr::with_exposed_provenance_mut((word.0 & !(align_of::<Deficit>() as u64 - 1)) as usize)
     }
 
-    fn deficit(&self, word: Word) -> Option<&Deficit> {
+    #[cold]
+    fn deficit(&self, word: Word) -> &Deficit {
         // SAFETY: the word of this node names a deficit that was published with it, and that goes when the node does.
-        unsafe { Self::deficit_of(word).as_ref() }
+        unsafe { &*Self::deficit_of(word) }
     }
 
     /// What the waiter needs, and the deficit that is consumed before it is served; in units.
     #[inline]
     pub(super) fn wants(&self, word: Word) -> (u64, u64) {
-        match self.deficit(word) {
-            None => ((word.0 >> Kind::BITS) * UNIT, 0),
-            Some(deficit) => (deficit.need * UNIT, deficit.permits.wrapping_mul(UNIT)),
+        if word.has_deficit() {
+            let deficit = self.deficit(word);
+            return (deficit.need * UNIT, deficit.permits.wrapping_mul(UNIT));
         }
+        (word.units(), 0)
     }
 
     /// What the node, which is final, has consumed; in units.
     #[inline]
     pub(super) fn has_consumed(&self, word: Word) -> u64 {
-        match self.deficit(word) {
-            None => (word.0 >> Kind::BITS) * UNIT,
-            Some(deficit) => match Kind::of(word.0 >> Kind::BITS) {
-                Kind::Void | Kind::LeftVoid => deficit.permits.wrapping_mul(UNIT),
-                _ => deficit.permits.wrapping_add(deficit.need).wrapping_mul(UNIT),
-            },
+        if word.has_deficit() {
+            return self.has_consumed_with_deficit(word);
+        }
+        word.units()
+    }
+
+    #[cold]
+    fn has_consumed_with_deficit(&self, word: Word) -> u64 {
+        let deficit = self.deficit(word);
+        match word.kind_of_waiter() {
+            Kind::Void | Kind::LeftVoid => deficit.permits.wrapping_mul(UNIT),
+            _ => deficit.permits.wrapping_add(deficit.need).wrapping_mul(UNIT),
         }
     }
 
@@ -526,13 +559,15 @@ impl Node {
         permits: u64,
         retire: impl FnOnce(&AtomicPtr<Deficit>),
     ) -> bool {
-        let (need, deficit) = match self.deficit(word) {
-            None => (word.0 >> Kind::BITS, 0),
-            Some(before) => (before.need, before.permits),
+        let (before, need, deficit) = if word.has_deficit() {
+            let before = self.deficit(word);
+            (Self::deficit_of(word), before.need, before.permits)
+        } else {
+            (ptr::null_mut(), word.units() / UNIT, 0)
         };
         // Round the end, as all that is consumed: what is free says how far, and fits.
         let permits = deficit.wrapping_add(permits);
-        let deficit = Box::new(Deficit { need, permits, replaced: AtomicPtr::new(Self::deficit_of(word)) });
+        let deficit = Box::new(Deficit { need, permits, replaced: AtomicPtr::new(before) });
         let deficit = Box::into_raw(deficit);
         let kind = (word.kind() as u64) << Kind::BITS;
         let owing = Word(deficit.expose_provenance() as u64 | kind | Word::DEFICIT);

@@ -100,7 +100,7 @@ impl WakeBatch {
         let slot = self.first.get();
         self.first.set((slot + 1) % BATCH);
         // SAFETY: the slot is within `first..first + len` as it was, so it was written, and has not been read since.
-        Some(unsafe { self.ring[slot].replace(MaybeUninit::uninit()).assume_init() })
+        Some(unsafe { self.ring[slot % BATCH].replace(MaybeUninit::uninit()).assume_init() })
     }
 
     /// Calls all wakers, those included that are appended meanwhile; or, inside of a waker, appends them to the batch that is being called.

@@ -8,7 +8,7 @@ use crate::sync::atomic::Ordering;
 use super::super::node::{Hint, Kind, Node, Word};
 use super::super::presence::Walk;
 use super::super::wakes::WakeBatch;
-use super::{End, Engine, FRONT_FLAGS};
+use super::{End, Engine};
 
 /// How far the queue is settled.
 pub(super) enum Settled<'w> {
@@ -102,7 +102,7 @@ impl Engine {
         loop {
             let walk = Walk::begin(&self.memory);
             let credited = self.meet();
-            let settled = self.settle(&walk, credited, wakes, Until::Decided);
+            let settled = self.settle_until_decided(&walk, credited, wakes);
             let full = matches!(settled, Settled::Full);
             let decided = if full { None } else { decide(settled) };
             drop(walk);
@@ -113,9 +113,16 @@ impl Engine {
         }
     }
 
+    /// One copy of the loop for all who ask what was found.
+    #[inline(never)]
+    fn settle_until_decided<'w>(&self, walk: &'w Walk<'_>, credited: u64, wakes: &WakeBatch) -> Settled<'w> {
+        self.settle(walk, credited, wakes, Until::Decided)
+    }
+
     /// The loop. Makes nodes final, from the first on that is not, as far as the credit goes; anybody may, at any time.
     ///
     /// `credited` may be old: it never falls, and whoever adds to it settles.
+    #[inline(always)]
     fn settle<'w>(
         &self,
         _walk: &'w Walk<'_>,
@@ -236,14 +243,14 @@ impl Engine {
     #[inline]
     pub(super) fn front(&self) -> u64 {
         // Ordering: Acquire, so that what is read afterwards is not older than what was known to be consumed.
-        self.front.load(Ordering::Acquire) & !FRONT_FLAGS
+        self.front.load(Ordering::Acquire)
     }
 
     /// For those who come next.
     #[inline]
     pub(super) fn remember(&self, front: u64, last: Option<&Node>) {
         // Ordering: Relaxed, twice: only to leave what is right as it is.
-        if self.front.load(Ordering::Relaxed) & !FRONT_FLAGS != front {
+        if self.front.load(Ordering::Relaxed) != front {
             // Ordering: Release, see `front`.
             self.front.store(front, Ordering::Release);
         }
