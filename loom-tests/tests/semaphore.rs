@@ -525,7 +525,7 @@ model! {
         };
         latch.release(1);
         waiter.join().unwrap();
-        assert_eq!(latch.kept(), 0);
+        assert_eq!(latch.pending(), 0);
     }
     fails_without_the_look: NoLook, "deadlock";
 }
@@ -540,7 +540,7 @@ model! {
         };
         latch.release(1);
         other.join().unwrap();
-        assert_eq!(latch.kept(), 1, "notifications have added up");
+        assert_eq!(latch.pending(), 1, "notifications have added up");
     }
     fails_if_notifications_add_up: NotificationsAddUp, "notifications have added up";
 }
@@ -561,7 +561,7 @@ model! {
         };
         latch.release(1);
         other.join().unwrap();
-        assert_eq!(latch.kept(), 1, "notifications have added up");
+        assert_eq!(latch.pending(), 1, "notifications have added up");
     }
     fails_if_notifications_add_up: NotificationsAddUp, "notifications have added up";
 }
@@ -578,7 +578,7 @@ model! {
         };
         drop(waiter);
         notifier.join().unwrap();
-        assert_eq!(latch.kept(), 1, "the notification was lost");
+        assert_eq!(latch.pending(), 1, "the notification was lost");
     }
     fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "the notification was lost";
 }

@@ -2,10 +2,10 @@
 //!
 //! # The idea
 //!
-//! `credited` counts the permits that were ever given: a release adds to it and is done. What was consumed is in `end`: a number, as long as
-//! nobody waits; otherwise the last node of the queue, and each node says what it consumes. A request that finds too few permits writes its
+//! `credited` counts the permits that were ever given: a release adds to it and is done. What was consumed is in `end`: a number, while
+//! no waiter is queued; otherwise the last node of the queue, and each node says what it consumes. A request that finds too few permits writes its
 //! need and its waker into a node and publishes it by one compare-and-swap on `end`. The first node that is not final is granted, by one
-//! compare-and-swap, when what is credited covers it beyond what those before it have consumed. Anybody does that, at any time: it is
+//! compare-and-swap, when what is credited covers it beyond what those before it have consumed. Any thread may do that, at any time: it is
 //! the loop `settle`.
 //!
 //! So a permit's place is a number, and never a thread's hand. When a release has returned, its permits are free or belong to the waiters that
@@ -14,17 +14,17 @@
 //! # Source
 //!
 //! The seed is `AsyncSemaphore` of Redisson: a counter, a queue of one-shot listeners, and a loop `tryRun` between the two. `settle` is that
-//! loop, made idempotent and open to helpers. The one counter became two since a permit that is taken from a counter, to be brought to
-//! a waiter, is nobody's for that moment; of two that only grow, neither has to be taken from. Publication by one swap of the tail, with
-//! links that are completed afterwards by whoever needs them, is that of the CLH lock (Craig 1993; Landin and Hagersten 1994) and of the
+//! loop, made idempotent and open to helpers. The one counter became two since a permit that is taken from a counter, to be assigned to
+//! a waiter, is in flight for that moment; of two that only grow, nothing has to be taken. Publication by one swap of the tail, with
+//! links that are completed afterwards by any thread that needs them, is that of the CLH lock (Craig 1993; Landin and Hagersten 1994) and of the
 //! queue of Michael and Scott (1996); permits as positions of two counters, and abortable waiters, are those of CQS (Koval, Khalanskiy,
-//! Alistarh 2023), which has cells where this has nodes, and so has to break those whose owners are slow to come.
+//! Alistarh 2023), which has cells where this has nodes, and so has to break those whose owners are slow to register.
 //!
 //! # States and transitions
 //!
 //! | `end` | means | leaves by |
 //! |---|---|---|
-//! | free(*e*) | nobody is queued, *e* permits are consumed | take: free(*e*+*n*), if `credited` − *e* ≥ *n*; enqueue: queued(*node*), with *e* in the node |
+//! | free(*e*) | the queue is empty, *e* permits are consumed | take: free(*e*+*n*), if `credited` − *e* ≥ *n*; enqueue: queued(*node*), with *e* in the node |
 //! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: free(*end*+*n*), if all were left as well; otherwise queued(a node that has consumed *n*) |
 //!
 //! Each can be closed, for good: then nothing is taken or enqueued. Every take consumes at least one permit, so no free(*e*) comes twice
@@ -41,7 +41,7 @@
 //! * I2. Nodes become final from the first on; a final node never changes what it consumes. So an offset, once set, is right for ever, and all
 //!   helpers compute the same.
 //! * I3. A node is granted only while its offset, need and deficit are covered by `credited`, and all before it are final. So no permit is
-//!   granted twice, and nobody is overtaken.
+//!   granted twice, and no waiter is overtaken.
 //! * I4. Hints are true for ever: at least `front` is consumed; all before `done` are final, and so is `done` itself, unless it is marked.
 //!
 //! # Why no wake-up is lost
@@ -50,7 +50,7 @@
 //! other. If the waiter sees the credit, it settles. If the release sees the queue, it settles. The loop makes final what the credit covers,
 //! from the first node on, to the tail that it has read; a waiter behind that came later, and looks for itself. Cancelling is a step
 //! like publishing: what is too little for the one that goes may be enough for those behind, so it looks, too. If a thread stops in the
-//! middle of the loop, whoever it granted before goes on when it is polled.
+//! middle of the loop, a waiter that it granted before goes on when it is polled.
 //!
 //! # Pairing
 //!
@@ -108,13 +108,13 @@ pub(super) enum Refused {
 /// What was taken, and how it is best given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// Nobody was queued.
+    /// The queue was empty.
     Free,
     /// The queue was in use, and may still be.
     Queued,
 }
 
-/// The word that decides: how much was consumed, while nobody is queued; or which node is the queue's tail. And whether the semaphore is
+/// The word that decides: how much was consumed, while the queue is empty; or which node is the queue's tail. And whether the semaphore is
 /// closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End(u64);
@@ -150,7 +150,7 @@ impl End {
             .filter(|_| self.is_queued())
     }
 
-    /// While nobody is queued.
+    /// While the queue is empty.
     #[inline]
     const fn consumed(self) -> u64 {
         self.0 & !Self::FLAGS
@@ -209,7 +209,7 @@ pub(super) enum Ended {
     Closed,
 }
 
-/// A node as a caller who only looks sees it.
+/// A node as an observer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Waiting { need: u64 },
@@ -221,7 +221,7 @@ pub(super) enum Seen {
 #[derive(Clone, Copy)]
 enum Attempt {
     Decided(Result<(), Refused>),
-    /// Somebody else has changed the queue meanwhile.
+    /// Another thread has changed the queue meanwhile.
     Changed,
     /// The queue has to be settled first.
     Unsettled,
@@ -272,7 +272,7 @@ impl Engine {
     #[cfg_attr(latchwork_loom, track_caller)]
     #[inline]
     fn step(&self, from: End, to: End, success: Ordering) -> bool {
-        // Ordering: Relaxed on failure: who fails looks again.
+        // Ordering: Relaxed on failure: the caller loads it again.
         self.end.compare_exchange(from.0, to.0, success, Ordering::Relaxed).is_ok()
     }
 
@@ -298,7 +298,7 @@ impl Engine {
         }
     }
 
-    /// Whether they were taken; `None` if somebody is queued, or the semaphore is closed.
+    /// Whether they were taken; `None` if the queue is in use, or the semaphore is closed.
     #[inline]
     pub(super) fn try_take_free(&self, permits: usize) -> Option<bool> {
         let mut end = self.end();
@@ -359,7 +359,7 @@ impl Engine {
     /// Takes them from a queue that is known to be settled.
     #[inline]
     fn try_take_settled(&self, permits: usize) -> Attempt {
-        // As the sweeper this thread needs no walk: nobody else frees nodes.
+        // As the sweeper this thread needs no walk: no other thread frees nodes.
         if let Some(sweeper) = self.memory.sweeper() {
             return self.take_settled(permits, Some(&sweeper));
         }
@@ -434,7 +434,7 @@ impl Engine {
         Ok(min + self.drain(max - min))
     }
 
-    /// Consumes `permits` from a settled queue, by a node that nobody waits in. False if the queue has changed. `tail` is not freed meanwhile.
+    /// Consumes `permits` from a settled queue, by a node without a waiter. False if the queue has changed. `tail` is not freed meanwhile.
     fn consume(&self, end: End, tail: &Node, consumed: u64, permits: u64) -> bool {
         let node = memory::place_for(Node::consumed(permits, Link::offset(consumed)));
         // Ordering: AcqRel, as in `try_take_free`; and for the node's content [N].

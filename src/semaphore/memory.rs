@@ -1,23 +1,23 @@
 //! The memory of nodes: which are in the queue, which have left it, and when they may be used again.
 //!
-//! # Who frees, and when
+//! # When a node is freed, and by which thread
 //!
 //! Nodes stay linked when their waiters have gone. From time to time the thread that leaves a node becomes the *sweeper*, of which there
 //! is one at a time: it walks along the queue from the oldest node and takes out those that were left, wherever they stand. So memory
-//! follows those who wait and not those who have waited. Whoever finds another sweeper at work goes on without.
+//! is in proportion to the waiters of now, not to those of the past. A thread that finds another sweeper at work goes on without.
 //!
 //! What was taken out goes to *limbo*, and is used again when no walk can reach it any more [R]:
 //!
 //! * Walks begin at the queue's tail or at the hint `done`, and follow links. The tail is never taken out. From the nodes that remain, no
 //!   link leads to one that was taken out. The hint may be set to such a node by a walk that came there before. So there are two rounds:
-//!   when all walks are over that were under way when the node was taken out, nobody sets the hint to it any more; the sweeper clears it,
+//!   when all walks are over that were under way when the node was taken out, no thread sets the hint to it any more; the sweeper clears it,
 //!   and waits until all walks are over that may have begun there.
 //! * A round lasts two epochs: an epoch begins when no walk of the one before the last is under way, as a walk notes the epoch before
 //!   it is seen. Hence [`ROUNDS`].
 //!
 //! # What a stopped thread holds back
 //!
-//! A thread that is stopped on a walk, or as the sweeper, holds back all nodes of this semaphore that are left meanwhile. Nobody waits for
+//! A thread that is stopped on a walk, or as the sweeper, holds back all nodes of this semaphore that are left meanwhile. No thread waits for
 //! it, and no other semaphore's memory is held back. They are 40 bytes each.
 //!
 //! # Sessions
@@ -74,7 +74,7 @@ fn of_epoch(limbo: &mut Limbo, epoch: u32) -> &mut Retired {
     &mut limbo[slot]
 }
 
-/// What nobody comes to any more who is not there already.
+/// What no walk reaches that has not reached it already.
 #[derive(Debug, Default)]
 struct Retired {
     /// Nodes of which nothing is left but their memory, which is used again without another look at it: so most are.
@@ -99,7 +99,7 @@ impl Retired {
 
     /// # Safety
     ///
-    /// Nobody is there any more.
+    /// No walk that may have reached them is under way.
     unsafe fn free(&mut self) {
         // SAFETY: the caller's promise.
         unsafe { spare::put(&mut self.memory) };
@@ -158,7 +158,7 @@ impl Memory {
     /// The first node of a session, from the thread that opened it.
     #[inline]
     pub(super) fn opened(&self, first: NonNull<Node>) {
-        // Ordering: Release, for the node's content. Until this is stored nobody sweeps, and the session does not end: so it is never
+        // Ordering: Release, for the node's content. Until this is stored there is no sweep, and the session does not end: so it is never
         // stored late.
         self.oldest.store(first.as_ptr(), Ordering::Release);
     }
@@ -181,7 +181,7 @@ impl Memory {
         free.then(|| Sweeper(self))
     }
 
-    /// Takes out what was left, and frees what nobody can reach any more. `meet` is a read-modify-write on each of the words that walkers do
+    /// Takes out what was left, and frees what no walk can reach any more. `meet` is a read-modify-write on each of the words that walkers do
     /// theirs on.
     #[cold]
     fn tidy(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
@@ -217,7 +217,7 @@ impl Memory {
         meet: impl Fn(),
     ) {
         let Some(sweeper) = self.sweeper() else { return };
-        // Ordering: Relaxed, twice: only a sweeper changes it, and nobody else follows it.
+        // Ordering: Relaxed, twice: only a sweeper changes or follows it.
         let Some(deficit) = NonNull::new(replaced.load(Ordering::Relaxed)) else { return };
         replaced.store(ptr::null_mut(), Ordering::Relaxed);
         let epoch = self.epoch();
@@ -235,7 +235,7 @@ impl Memory {
 
 impl Sweeper<'_> {
     /// Ends the session, if `end` does, which gives up the queue whose tail is `tail`. `None` if that cannot be now: the session is just
-    /// being opened, or somebody still has a node.
+    /// being opened, or an owner has not left its node.
     #[inline]
     pub(super) fn end_session(&self, tail: NonNull<Node>, end: impl FnOnce() -> bool) -> Option<bool> {
         let epoch = self.0.epoch();
@@ -361,11 +361,11 @@ impl Sweeper<'_> {
         let epoch = epoch.wrapping_add(1);
         // Ordering: Relaxed, see `Memory::epoch`.
         self.0.epoch.store(epoch, Ordering::Relaxed);
-        // Ordering: Relaxed; who has set it is seen by `meet`. The node is not freed, as it would not be here then.
+        // Ordering: Relaxed; `meet` has ordered this after the store of the thread that set it. The node is not freed, as it would not be here then.
         let hint = done.load(Ordering::Relaxed);
         // SAFETY: null, or a node that was not freed.
         if unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
-            // Ordering: Relaxed. If it fails, somebody has set another.
+            // Ordering: Relaxed. If it fails, another hint was set.
             let _ = done.compare_exchange(hint, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
         }
         self.free(epoch);
@@ -375,7 +375,7 @@ impl Sweeper<'_> {
     fn free(&self, epoch: u32) {
         let rounds = if fault!(FreedInOneRound) { 2 } else { ROUNDS };
         self.limbo(|limbo| {
-            // SAFETY: nobody reaches them any more, see the essay.
+            // SAFETY: no walk reaches them any more, see the essay.
             unsafe { of_epoch(limbo, epoch.wrapping_sub(rounds)).free() };
         });
     }
@@ -386,10 +386,10 @@ impl Drop for Memory {
         if fault!(NeverFreed) {
             return;
         }
-        // Ordering: Relaxed, nobody else is here.
+        // Ordering: Relaxed, the semaphore is being dropped, by its only owner.
         let mut here = NonNull::new(self.oldest.load(Ordering::Relaxed));
         while let Some(node) = here {
-            // SAFETY: in the chain, and nobody else is here.
+            // SAFETY: in the chain, and the caller is the semaphore's only owner.
             here = unsafe { node.as_ref() }.next();
             // A waiter that was forgotten has left its waker there.
             // SAFETY: as above.
@@ -429,7 +429,7 @@ mod spare {
         SPARE.with(|spare| f(unsafe { &mut *spare.get() }))
     }
 
-    /// Puts a node where nobody else knows it.
+    /// Puts a node into memory that no other thread knows.
     #[inline]
     pub(in super::super) fn take(node: Node) -> NonNull<Node> {
         let Some(place) = with(Vec::pop) else { return allocate(node) };
@@ -448,7 +448,7 @@ mod spare {
     ///
     /// # Safety
     ///
-    /// The nodes came from [`take`], and nobody reaches them any more.
+    /// The nodes came from [`take`], and no walk reaches them any more.
     pub(super) unsafe fn put(nodes: &mut Vec<NonNull<Node>>) {
         // A thread without a record is not asked for what it keeps when it ends.
         if super::presence::is_registered() {
@@ -465,7 +465,7 @@ mod spare {
 
     /// # Safety
     ///
-    /// The node came from [`take`], and nobody reaches it any more.
+    /// The node came from [`take`], and no walk reaches it any more.
     pub(super) unsafe fn free_node(node: NonNull<Node>) {
         // SAFETY: the caller's promise; and sooner or later it came from a box.
         drop(unsafe { Box::from_raw(node.as_ptr()) });
@@ -490,7 +490,7 @@ mod spare {
     }
 }
 
-/// In a model, freed nodes are buried and not used again, so that whoever still comes to one meets a dead canary.
+/// In a model, freed nodes are buried and not used again, so that a thread that still reaches one meets a dead canary.
 #[cfg(any(latchwork_loom, latchwork_shuttle))]
 mod spare {
     use std::ptr::NonNull;

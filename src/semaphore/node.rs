@@ -1,9 +1,9 @@
 //! A waiter's node: what it needs, its waker, and where it stands in the queue.
 //!
 //! ```text
-//!                    ┌──► Granted ──► Granted, left          by anybody, when the credit covers it; the owner leaves
+//!                    ┌──► Granted ──► Granted, left          by any thread, when the credit covers it; the owner leaves
 //! Waiting ◄──► Updating                                      the owner changes its waker
-//!                    └──► Void    ──► Void, left             cancelled by the owner, or closed by anybody
+//!                    └──► Void    ──► Void, left             cancelled by the owner, or closed by any thread
 //! ```
 //!
 //! Both `Waiting` and `Updating` lead to either end. A node is *final* from then on: what it has consumed never changes again.
@@ -11,7 +11,7 @@
 //! # The waker's slot
 //!
 //! The slot is a plain cell with one owner at a time [W]: the waiter before the node is published, in `Updating`, and after it ended the
-//! wait itself or the wait ended in `Updating`; whoever moves the node out of `Waiting`, from then on. So a waker is taken at most once,
+//! wait itself or the wait ended in `Updating`; the thread that moves the node out of `Waiting`, from then on. So a waker is taken at most once,
 //! and the waiter needs no lock to change it.
 
 use std::ptr::{self, NonNull};
@@ -109,7 +109,7 @@ pub(super) enum Kind {
     Granted = 3,
     /// Cancelled or closed. Consumes nothing but a deficit.
     Void = 4,
-    // From here on, nobody owns the node any more.
+    // From here on, the node has no owner.
     LeftGranted = 5,
     LeftVoid = 6,
     /// Taken out of the queue; what it has consumed is still right for a thread that stands here.
@@ -230,7 +230,7 @@ impl Word {
 }
 
 /// Permits that were taken out of existence while this node's waiter was first in the queue, and there were none free to take: they are
-/// consumed before the waiter is served, and also if it is not.
+/// consumed before the waiter is granted, and also if it never is.
 ///
 /// Never changed once it is published. A larger one refers to the one it replaces, which may still be read: until that is freed, or with
 /// the node.
@@ -283,7 +283,7 @@ impl Node {
         Link(self.link.load(Ordering::Acquire))
     }
 
-    /// All nodes before this one are final, and have consumed so much. The same number, if somebody knew it already.
+    /// All nodes before this one are final, and have consumed so much. The same number, if it was known already.
     #[inline]
     pub(super) fn come_to(&self, consumed: u64) -> u64 {
         match self.link().as_offset() {
@@ -313,7 +313,7 @@ impl Node {
             return;
         }
         // Ordering: Release: a walker that starts here has seen all before it final, as we have, and need not look at those [D]. A plain
-        // store, as all who come here store the same.
+        // store, as all threads store the same.
         self.link.store(Link::offset(consumed).0, Ordering::Release);
     }
 
@@ -338,7 +338,7 @@ impl Node {
         self.canary.assert_alive();
         // Ordering: Release, for that node's content [N]. A plain store. By the publisher: a helper can only have stored the same before,
         // and the sweeper changes it when the next node has been left, which its publisher does after this. By the sweeper: there is one,
-        // and nobody else changes what is not null.
+        // and no other thread changes what is not null.
         self.next.store(next.as_ptr(), Ordering::Release);
     }
 
@@ -358,8 +358,8 @@ impl Node {
     /// By the sweeper, which takes the node, left by its owner, out of the queue. Whether it has a deficit.
     #[inline]
     pub(super) fn mark_unlinked(&self) -> bool {
-        // Ordering: Relaxed, a word that was left is changed by the sweeper only; and a Release would not keep anybody from reading the old
-        // one. Who must see the mark sees it by the read-modify-writes that divide the epochs [R].
+        // Ordering: Relaxed, a word that was left is changed by the sweeper only; and a Release would not keep a thread from reading the old
+        // one. A thread that must see the mark sees it by the read-modify-writes that divide the epochs [R].
         let word = Word(self.state.load(Ordering::Relaxed));
         self.state.store(word.with_kind(Kind::Unlinked).0, Ordering::Relaxed);
         word.has_deficit()
@@ -430,7 +430,7 @@ impl Node {
                 self.state.store(waiting.0, Ordering::Release);
                 return None;
             }
-            // Ordering: Release publishes the waker to whoever ends the wait [W]. Relaxed on failure: what ended the wait is read below.
+            // Ordering: Release publishes the waker to the thread that ends the wait [W]. Relaxed on failure: what ended the wait is read below.
             match self.state.compare_exchange(word.0, waiting.0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return None,
                 Err(now) => word = Word(now),
@@ -438,7 +438,7 @@ impl Node {
         }
         // Ordering: Acquire receives what the releasers did [G].
         let word = Word(self.state.load(Ordering::Acquire));
-        // The wait ended while the slot was ours, so nobody else comes for the waker.
+        // The wait ended while the slot was ours, so no other thread takes the waker.
         if !fault!(WakerOutlivesWait) {
             drop(self.take_waker());
         }
@@ -473,7 +473,7 @@ impl Node {
         // Ordering: Relaxed, a final word does not change but by its owner.
         let word = Word(self.state.load(Ordering::Relaxed));
         // Ordering: Release puts all that was done with the node before its memory is used again; pairs with the Acquire in
-        // `is_left` [R]. A plain store, for nobody else moves a final node.
+        // `is_left` [R]. A plain store, for no other thread moves a final node.
         self.state.store(word.left().0, Ordering::Release);
     }
 
@@ -482,7 +482,7 @@ impl Node {
         self.waker.with_mut(|slot| unsafe { (*slot).take() })
     }
 
-    // === Anybody ===
+    // === Any thread ===
 
     #[inline]
     pub(super) fn load(&self) -> Word {
@@ -509,7 +509,7 @@ impl Node {
         unsafe { &*Self::deficit_of(word) }
     }
 
-    /// What the waiter needs, and the deficit that is consumed before it is served; in units.
+    /// What the waiter needs, and the deficit that is consumed before it is granted; in units.
     #[inline]
     pub(super) fn wants(&self, word: Word) -> (u64, u64) {
         if word.has_deficit() {
@@ -570,10 +570,10 @@ impl Node {
         let deficit = Box::new(Deficit { need, permits, replaced: AtomicPtr::new(before) });
         let deficit = Box::into_raw(deficit);
         let kind = (word.kind() as u64) << Kind::BITS;
-        let owing = Word(deficit.expose_provenance() as u64 | kind | Word::DEFICIT);
+        let with_deficit = Word(deficit.expose_provenance() as u64 | kind | Word::DEFICIT);
         // Ordering: Release publishes the deficit. Relaxed on failure: nothing is read. A grant that was decided before this fails, and
         // is decided anew.
-        match self.state.compare_exchange(word.0, owing.0, Ordering::Release, Ordering::Relaxed) {
+        match self.state.compare_exchange(word.0, with_deficit.0, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => {
                 // SAFETY: published, and the caller walks.
                 retire(&unsafe { &*deficit }.replaced);
@@ -591,7 +591,7 @@ impl Node {
 impl Drop for Node {
     #[inline]
     fn drop(&mut self) {
-        // Ordering: Relaxed, nobody else has the node.
+        // Ordering: Relaxed, no other thread has the node.
         let word = Word(self.state.load(Ordering::Relaxed));
         if word.has_deficit() {
             // SAFETY: it goes with its node.
@@ -605,13 +605,13 @@ impl Deficit {
     ///
     /// # Safety
     ///
-    /// It comes from [`Node::add_deficit`] or is null, and nobody reads it any more.
+    /// It comes from [`Node::add_deficit`] or is null, and no thread reads it any more.
     #[cold]
     pub(super) unsafe fn free(mut deficit: *mut Self) {
         while !deficit.is_null() {
             // SAFETY: from `Box::into_raw`, and the caller's promise.
             let owned = unsafe { Box::from_raw(deficit) };
-            // Ordering: Relaxed, nobody else has it.
+            // Ordering: Relaxed, no other thread has it.
             deficit = owned.replaced.load(Ordering::Relaxed);
         }
     }
