@@ -61,6 +61,8 @@ impl Latch {
     /// Notifies the `n` oldest waiters; notifications beyond the number of waiters stay pending, but do not add up with those that
     /// are pending already.
     ///
+    /// If some are pending already, and are taken at the same time, the notifications come in more than one step.
+    ///
     /// # Panics
     ///
     /// If `n` exceeds [`AsyncSemaphore::MAX_PERMITS`].

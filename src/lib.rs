@@ -45,10 +45,10 @@ pub mod blocking;
 mod counter;
 // For loom-tests, verify and unit tests alone.
 pub mod channel_entry;
-#[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_faults))]
+#[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults))]
 #[doc(hidden)]
 pub mod fault;
-#[cfg(not(any(test, latchwork_loom, latchwork_shuttle, latchwork_faults)))]
+#[cfg(not(any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults)))]
 mod fault;
 pub mod latch;
 #[cfg(feature = "local")]
@@ -62,6 +62,9 @@ pub mod registry;
 pub mod runtime;
 pub mod semaphore;
 pub mod striped;
+#[cfg(latchwork_suspend)]
+#[doc(hidden)]
+pub mod suspension;
 mod sync;
 pub mod transport;
 mod unless;

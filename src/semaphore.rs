@@ -23,6 +23,8 @@ pub use self::error::{AcquireError, TryAcquireError};
 use self::permit::Held;
 pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};
 pub use self::poll::PollSemaphore;
+#[cfg(latchwork_suspend)]
+pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 
 /// A counting semaphore whose waiters are futures, or threads.
 ///
@@ -83,9 +85,17 @@ pub use self::poll::PollSemaphore;
 /// | `waiters`, `Debug` | as many steps as there are waiters | no | no |
 ///
 /// "Calls wakers" is foreign code, for which nothing of this holds. A thread that is stopped for ever, at any step, keeps no other from
-/// finishing, and no waiter from permits that cover its need once any waiter is polled or any operation runs; it keeps the memory of waiters
-/// that leave this semaphore from being freed, 40 bytes each, and that of no other semaphore. `cargo xtask verify model` explores the
-/// algorithm through all interleavings of small programs, with any number of threads stopped at any step.
+/// finishing, and none from permits that were free before its call or were released by another one. What it holds back:
+///
+/// * The effect of its own call, as if that had not been made, until another call that finds too few permits free for the first waiter, or
+///   that counts what is free, comes by and finishes it.
+/// * The wake-ups of up to 32 waiters that it has granted their permits; whoever polls these finds them ready.
+/// * The memory of waiters that leave this semaphore, some 60 bytes each, and that of no other semaphore.
+///
+/// The checks behind these entries: `cargo xtask verify suspension` stops the compiled code before each access to what threads share, one
+/// thread or two, for ever; counts the steps of all others, and explains what they were answered and who sleeps by an order of the
+/// calls. `cargo xtask verify model` explores the algorithm through all interleavings of small programs, with any number of threads stopped
+/// at any step. `tests/semaphore_memory.rs` counts allocations.
 ///
 /// # Memory ordering
 ///

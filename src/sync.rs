@@ -2,7 +2,8 @@
 //!
 //! Everything lock-free in this crate takes its atomics, cells and queues from here, so that `--cfg latchwork_loom` and
 //! `--cfg latchwork_shuttle` swap them all for ones the model checker sees. An atomic taken from std elsewhere would be invisible
-//! to it, and a model over it would pass whatever the code does; `tests/tidy.rs` keeps that from happening.
+//! to it, and a model over it would pass whatever the code does; `tests/tidy.rs` keeps that from happening. With `--cfg latchwork_suspend`
+//! they are std's, and a thread can be stopped before any access.
 
 #[cfg(latchwork_loom)]
 mod loom;
@@ -12,6 +13,8 @@ mod model;
 mod shuttle;
 #[cfg(not(any(latchwork_loom, latchwork_shuttle)))]
 mod std;
+#[cfg(latchwork_suspend)]
+mod suspend;
 
 #[cfg(latchwork_loom)]
 pub(crate) use self::loom::*;
@@ -19,5 +22,7 @@ pub(crate) use self::loom::*;
 pub(crate) use self::model::*;
 #[cfg(latchwork_shuttle)]
 pub(crate) use self::shuttle::*;
-#[cfg(not(any(latchwork_loom, latchwork_shuttle)))]
+#[cfg(not(any(latchwork_loom, latchwork_shuttle, latchwork_suspend)))]
 pub(crate) use self::std::*;
+#[cfg(latchwork_suspend)]
+pub(crate) use self::suspend::*;

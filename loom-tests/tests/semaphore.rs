@@ -567,6 +567,26 @@ model! {
 }
 
 model! {
+    /// Of two threads one notifies twice, the other has taken what was pending, and has seen that nothing is: two notifications are pending then.
+    pending_is_no_part_of_a_notification {
+        let latch = Arc::new(Latch::new());
+        latch.release(1);
+        let taker = {
+            let latch = Arc::clone(&latch);
+            start(move || {
+                latch.try_wait().expect("kept").consume();
+                latch.pending()
+            })
+        };
+        latch.release(2);
+        let left = taker.join().unwrap();
+        // The notification came before the take, or before the look at what is left, or after it.
+        assert!(latch.pending() >= if left == 0 { 2 } else { 1 }, "a notification was lost");
+    }
+    fails_if_what_was_pending_counts: PendingCountsAsGiven, "a notification was lost";
+}
+
+model! {
     /// A waiter of a latch is dropped while it is notified: the notification is pending.
     cancelled_waiter_passes_notification_on {
         let latch = Arc::new(Latch::new());

@@ -24,6 +24,12 @@ faults! {
     NoLook,
     /// A settler that finds the first waiter blocked goes by the credit that it has read before.
     BlockedByOldCredit,
+    /// A settler claims the queue for itself, and others wait until it is done.
+    SettlesUnderLock,
+    /// A release grants first, and credits its permits afterwards.
+    CreditsAfterGrants,
+    /// Each waiter is woken before the next one is granted its permits.
+    WakesAsItGoes,
     /// A settler does not look whether the semaphore was closed between the credit and a grant.
     NoLookAtClosed,
     /// The grant of a waiter that is dropped at that moment is not passed on.
@@ -42,12 +48,16 @@ faults! {
     ClosedNotSettled,
     /// A try fails where it would have to settle.
     TryWithoutSettle,
+    /// A try fails by a credit that was read before what is consumed.
+    CreditReadBeforeEnd,
     /// Free permits are counted without a second look at what was consumed.
     FreeReadOnce,
     /// A lowered capacity takes out what is free, and nothing else.
     OnlyFreeReduced,
     /// Notifications that a latch keeps add up.
     NotificationsAddUp,
+    /// A notification counts those that were pending as its own, though they are taken meanwhile.
+    PendingCountsAsGiven,
     /// Nodes are freed though somebody walks over them.
     FreedUnderWalkers,
     /// Nodes are freed after one round, so that a walker may have set the hint to one in between.

@@ -373,6 +373,7 @@ impl Engine {
     /// As the sweeper, or on a walk.
     #[inline]
     fn take_settled(&self, permits: usize, sweeper: Option<&Sweeper<'_>>) -> Attempt {
+        let credited_before = fault!(CreditReadBeforeEnd).then(|| self.credited());
         let end = self.end();
         let Some(tail) = end.tail().filter(|_| self.is_done(end) && !end.is_closed()) else {
             return Attempt::Unsettled;
@@ -381,8 +382,9 @@ impl Engine {
         let node = unsafe { tail.as_ref() };
         let Some(offset) = node.link().as_offset() else { return Attempt::Unsettled };
         let consumed = offset.wrapping_add(node.has_consumed(node.load()));
-        // After `end`, as in `try_take_free`.
-        if !covers(self.credited(), consumed, permits) {
+        // After `end`, as in `try_take_free`: a permit may have been released before that was read, and another one taken.
+        let credited = credited_before.unwrap_or_else(|| self.credited());
+        if !covers(credited, consumed, permits) {
             return Attempt::Decided(Err(Refused::NoPermits));
         }
         let after = consumed.wrapping_add(permits as u64 * UNIT);
@@ -624,11 +626,15 @@ impl Engine {
         let permits = permits as u64 * UNIT;
         let walk = Walk::begin(&self.memory);
         // Ordering: as in `release`; and this makes the walk visible [R].
-        let credited = self.credited.fetch_add(permits, Ordering::SeqCst).wrapping_add(permits);
+        let credit = || self.credited.fetch_add(permits, Ordering::SeqCst).wrapping_add(permits);
+        let credited = if fault!(CreditsAfterGrants) { self.meet().wrapping_add(permits) } else { credit() };
         // Ordering: as in `release`.
         let end = End(self.end.load(Ordering::SeqCst));
         if end.is_queued() && !self.is_done(end) {
             self.settle_from(walk, credited);
+        }
+        if fault!(CreditsAfterGrants) {
+            credit();
         }
     }
 }

@@ -18,7 +18,7 @@
 //! # What a stopped thread holds back
 //!
 //! A thread that is stopped on a walk, or as the sweeper, holds back all nodes of this semaphore that are left meanwhile. No thread waits for
-//! it, and no other semaphore's memory is held back. They are 40 bytes each.
+//! it, and no other semaphore's memory is held back. They are 40 bytes each, and a place in limbo.
 //!
 //! # Sessions
 //!
@@ -39,10 +39,11 @@ use super::presence::{self, Strangers};
 const ROUNDS: u32 = 4;
 
 /// So many nodes that were left are worth a sweep.
-const FEW: u32 = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 2 } else { 32 };
+const FEW: u32 = if cfg!(any(latchwork_loom, latchwork_shuttle, latchwork_suspend)) { 2 } else { 32 };
 
 /// So many nodes in limbo are worth more than one epoch at a time.
-const MUCH: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 0 } else { 6 * FEW as usize };
+const MUCH: usize =
+    if cfg!(any(latchwork_loom, latchwork_shuttle, latchwork_suspend)) { 0 } else { 6 * FEW as usize };
 
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -179,6 +180,15 @@ impl Memory {
         // Ordering: Acquire, after the sweeper before. Relaxed first, so that those in vain do not disturb it.
         let free = !self.sweeping.load(Ordering::Relaxed) && !self.sweeping.swap(true, Ordering::Acquire);
         free.then(|| Sweeper(self))
+    }
+
+    /// For a fault: the sweeper's right, waited for.
+    pub(super) fn claim(&self) -> impl Drop {
+        loop {
+            if let Some(sweeper) = self.sweeper() {
+                return sweeper;
+            }
+        }
     }
 
     /// Takes out what was left, and frees what no walk can reach any more. `meet` is a read-modify-write on each of the words that walkers do

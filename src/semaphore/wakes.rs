@@ -13,12 +13,17 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 use std::task::Waker;
 
+use crate::fault::fault;
 use crate::sync::thread_cell;
 
 use super::engine::Engine;
 
-/// Wakers that an operation collects before it calls some. Two for the model checker, so that it sees the border.
-const BATCH: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 2 } else { 32 };
+/// Wakers that an operation collects before it calls some. Few for the model checkers, so that they see the border.
+pub(crate) const BATCH: usize = match cfg!(any(latchwork_loom, latchwork_shuttle)) {
+    true => 2,
+    false if cfg!(latchwork_suspend) => 4,
+    false => 32,
+};
 
 // The batch whose wakers this thread is calling.
 thread_cell!(CALLING: Cell<*const WakeBatch> = Cell::new(ptr::null()));
@@ -59,7 +64,7 @@ impl WakeBatch {
     /// Whether the batch has to be called before another waker is collected.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.len.get() == BATCH
+        self.len.get() == if fault!(WakesAsItGoes) { 1 } else { BATCH }
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! The model: a count of free permits and a queue, as plain as they can be written.
 //!
-//! It can be cloned, compared and hashed, so that histories of several threads can be checked against it.
+//! It can be cloned, compared and hashed: `verify` checks histories of several threads against it, and includes it by its path. What
+//! only one of the two asks it is allowed to be dead in the other.
 
 use std::task::Poll;
 
@@ -17,6 +18,8 @@ pub(crate) struct Model {
     /// Permits that are meant to exist. Below zero if permits were forgotten that a deficit waits for.
     capacity: i128,
     closed: bool,
+    /// Whether permits are a latch's notifications, which do not add up.
+    is_latch: bool,
     /// Oldest first.
     queue: Vec<Waiter>,
     /// The waiters that have been woken since the last look.
@@ -38,10 +41,22 @@ enum State {
     Closed,
 }
 
+#[allow(dead_code, reason = "see above")]
 impl Model {
     pub(crate) fn new(permits: usize) -> Self {
         let permits = permits as i128;
-        Self { free: permits, capacity: permits, closed: false, queue: Vec::new(), woken: Vec::new() }
+        Self {
+            free: permits,
+            capacity: permits,
+            closed: false,
+            is_latch: false,
+            queue: Vec::new(),
+            woken: Vec::new(),
+        }
+    }
+
+    pub(crate) fn new_latch() -> Self {
+        Self { is_latch: true, ..Self::new(0) }
     }
 
     // === Acquiring ===
@@ -79,28 +94,62 @@ impl Model {
             }
             State::Granted => {
                 self.queue.remove(position);
-                let extra = self.available().min(max - min);
-                self.free -= extra as i128;
-                Poll::Ready(Ok(min + extra))
+                Poll::Ready(Ok(min + self.drain(max - min)))
             }
         }
+    }
+
+    /// As the first poll, but of one that has too few permits until it is in the queue: it is woken at once. False if it has to wait.
+    pub(crate) fn grant_at_once(&mut self, id: Id, need: usize) -> bool {
+        let is_granted = self.take(need, need).is_ok();
+        if is_granted {
+            self.queue.push(Waiter { id, need, state: State::Granted });
+        }
+        is_granted
+    }
+
+    pub(crate) fn has(&self, id: Id) -> bool {
+        self.position(id).is_some()
     }
 
     pub(crate) fn cancel(&mut self, id: Id) {
         if let Some(position) = self.position(id) {
             let gone = self.queue.remove(position);
             if gone.state == State::Granted {
-                self.free += gone.need as i128;
+                return self.give_back(gone.need);
             }
             self.settle();
         }
     }
 
+    /// Takes what is free, up to so many, closed or not.
+    pub(crate) fn drain(&mut self, most: usize) -> usize {
+        let drained = most.min(self.available());
+        self.free -= drained as i128;
+        drained
+    }
+
     // === Releasing ===
 
     pub(crate) fn give_back(&mut self, permits: usize) {
+        if self.is_latch {
+            self.notify(permits, permits);
+            return;
+        }
         self.free += permits as i128;
         self.settle();
+    }
+
+    /// Of `n` notifications, so many are still to be given: wakes waiters, or keeps as many as are missing to `n`. How many were given.
+    pub(crate) fn notify(&mut self, n: usize, left: usize) -> usize {
+        if self.is_blocked() {
+            self.free = left as i128;
+            self.settle();
+            return left;
+        }
+        let given = left.min(n.saturating_sub(self.available()));
+        self.free += given as i128;
+        given
     }
 
     pub(crate) fn forget(&mut self, permits: usize) {
@@ -113,8 +162,7 @@ impl Model {
     }
 
     pub(crate) fn forget_free(&mut self, permits: usize) -> usize {
-        let forgotten = permits.min(self.available());
-        self.free -= forgotten as i128;
+        let forgotten = self.drain(permits);
         self.capacity -= forgotten as i128;
         forgotten
     }
@@ -158,7 +206,11 @@ impl Model {
 
     /// Whether some waiter has neither been granted its permits nor been refused.
     fn is_blocked(&self) -> bool {
-        self.queue.iter().any(|waiter| waiter.state == State::Waiting)
+        self.sleepers() > 0
+    }
+
+    pub(crate) fn sleepers(&self) -> usize {
+        self.queue.iter().filter(|waiter| waiter.state == State::Waiting).count()
     }
 
     /// What the first waiter has too few of is not free.

@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use latchwork::{AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit};
+use latchwork::{AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit, TryAcquireError};
 
 use crate::bell::Bell;
+use crate::call::{Answer, Call};
 use crate::script::{Script, Step};
 
 /// A thread's steps, and what came of them.
@@ -26,6 +27,7 @@ pub struct Hand {
 
 #[derive(Debug)]
 pub(crate) struct Request {
+    need: usize,
     pub(crate) stage: Stage,
     pub(crate) bell: Bell,
 }
@@ -54,17 +56,22 @@ impl fmt::Debug for Stage {
 }
 
 impl Request {
-    fn poll(&mut self) {
+    fn poll(&mut self) -> Answer {
         let (Stage::New(mut future) | Stage::Waits(mut future)) =
             std::mem::replace(&mut self.stage, Stage::Over)
         else {
             unreachable!("this is called for who waits")
         };
-        self.stage = match self.bell.poll(&mut future) {
-            Poll::Ready(Ok(permit)) => Stage::Holds(permit),
-            Poll::Ready(Err(_closed)) => Stage::Over,
-            Poll::Pending => Stage::Waits(future),
+        let answer;
+        (self.stage, answer) = match self.bell.poll(&mut future) {
+            Poll::Ready(Ok(permit)) => {
+                let held = permit.num_permits();
+                (Stage::Holds(permit), Answer::Holds(held))
+            }
+            Poll::Ready(Err(_closed)) => (Stage::Over, Answer::Closed),
+            Poll::Pending => (Stage::Waits(future), Answer::Pending),
         };
+        answer
     }
 
     pub(crate) fn waits(&self) -> bool {
@@ -81,11 +88,11 @@ impl Hand {
     /// Makes all that the steps need beforehand, so that nothing stands between one and the next.
     pub fn new(semaphore: &Arc<AsyncSemaphore>, script: Script) -> Self {
         let requests = script.iter().filter_map(|step| match *step {
-            Step::Acquire(n) => Some(Stage::New(Arc::clone(semaphore).acquire_weight_owned(n))),
-            Step::TryAcquire(_) => Some(Stage::Over),
+            Step::Acquire(n) => Some((n, Stage::New(Arc::clone(semaphore).acquire_weight_owned(n)))),
+            Step::TryAcquire(n) => Some((n, Stage::Over)),
             _ => None,
         });
-        let requests = requests.map(|stage| Request { stage, bell: Bell::new() }).collect();
+        let requests = requests.map(|(need, stage)| Request { need, stage, bell: Bell::new() }).collect();
         let changes = script.iter().filter(|step| matches!(step, Step::ChangeWaker(_))).count();
         Self {
             semaphore: Arc::clone(semaphore),
@@ -100,53 +107,103 @@ impl Hand {
     /// Does all steps.
     pub fn play(&mut self) {
         for index in 0..self.script.len() {
-            self.step(self.script[index]);
+            if let Some(call) = self.plan(self.script[index]) {
+                self.make(call);
+            }
         }
     }
 
-    fn step(&mut self, step: Step) {
-        match step {
-            Step::Acquire(_) => {
-                self.made += 1;
-                self.requests[self.made - 1].poll();
+    /// The call that a step is. `None` if it picks one of several, and there is none.
+    pub fn plan(&self, step: Step) -> Option<Call> {
+        let made = &self.requests[..self.made];
+        let waits = |pick| pick_one(made, Request::waits, pick);
+        Some(match step {
+            Step::Acquire(need) => Call::Poll { request: self.made, need },
+            Step::TryAcquire(permits) => Call::Try { request: self.made, permits },
+            Step::PassBy(most) => Call::PassBy(most),
+            Step::ChangeWaker(pick) => {
+                let request = waits(pick)?;
+                Call::Poll { request, need: made[request].need }
             }
-            Step::TryAcquire(n) => {
-                self.made += 1;
-                if let Ok(permit) = Arc::clone(&self.semaphore).try_acquire_weight_owned(n) {
-                    self.requests[self.made - 1].stage = Stage::Holds(permit);
+            Step::Cancel(pick) => Call::Cancel { request: waits(pick)? },
+            Step::Release(pick) => {
+                let request = pick_one(made, |request| request.held() > 0, pick)?;
+                Call::GiveBack { request, permits: made[request].held() }
+            }
+            Step::Add(n) => Call::Add(n),
+            Step::SetCapacity(n) => Call::SetCapacity(n),
+            Step::ForgetPermits(most) => Call::ForgetPermits(most),
+            Step::Notify(n) => Call::Notify(n),
+            Step::Free => Call::Free,
+            Step::Look => Call::Look,
+            Step::Close => Call::Close,
+        })
+    }
+
+    /// Makes a call that was planned.
+    pub fn make(&mut self, call: Call) -> Answer {
+        match call {
+            Call::Poll { request, .. } => return self.poll(request),
+            Call::Try { request, permits } => {
+                self.made = request + 1;
+                match Arc::clone(&self.semaphore).try_acquire_weight_owned(permits) {
+                    Ok(permit) => {
+                        self.requests[request].stage = Stage::Holds(permit);
+                        return Answer::Holds(permits);
+                    }
+                    Err(TryAcquireError::NoPermits) => return Answer::NoPermits,
+                    Err(TryAcquireError::Closed) => return Answer::Closed,
                 }
             }
-            Step::PassBy(n) => {
+            Call::PassBy(n) => {
                 // Not a bell, which would be freed here: of all that an `Arc` does, ThreadSanitizer does not understand that.
                 let mut context = Context::from_waker(Waker::noop());
                 drop(Pin::new(&mut self.semaphore.acquire_up_to(1..=n)).poll(&mut context));
             }
-            Step::ChangeWaker(pick) => {
-                if let Some(waiting) = pick_one(&mut self.requests[..self.made], Request::waits, pick) {
-                    let bell = self.spare.pop().expect("one for each change");
-                    self.replaced.push(std::mem::replace(&mut waiting.bell, bell));
-                    waiting.poll();
-                }
-            }
-            Step::Cancel(pick) => {
-                if let Some(waiting) = pick_one(&mut self.requests[..self.made], Request::waits, pick) {
-                    waiting.stage = Stage::Over;
-                }
-            }
-            Step::Release(pick) => {
-                if let Some(holding) =
-                    pick_one(&mut self.requests[..self.made], |request| request.held() > 0, pick)
-                {
-                    holding.stage = Stage::GaveBack;
-                }
-            }
-            Step::Add(n) => self.semaphore.add_permits(n),
-            Step::SetCapacity(n) => self.semaphore.set_capacity(n),
-            Step::Look => {
+            Call::Cancel { request } => self.requests[request].stage = Stage::Over,
+            Call::GiveBack { request, .. } => self.requests[request].stage = Stage::GaveBack,
+            Call::Add(n) => self.semaphore.add_permits(n),
+            Call::SetCapacity(n) => self.semaphore.set_capacity(n),
+            Call::ForgetPermits(most) => return Answer::Number(self.semaphore.forget_permits(most)),
+            Call::Notify(n) => notify(&self.semaphore, n),
+            Call::Free => return Answer::Number(self.semaphore.available_permits()),
+            Call::Look => {
                 std::hint::black_box((self.semaphore.waiters(), self.semaphore.held()));
             }
-            Step::Close => self.semaphore.close(),
+            Call::Close => self.semaphore.close(),
         }
+        Answer::Done
+    }
+
+    /// For the first time with the request's own bell, then with another one each time that the script has one for that.
+    fn poll(&mut self, request: usize) -> Answer {
+        if request == self.made {
+            self.made += 1;
+        } else if let Some(bell) = self.spare.pop() {
+            self.replaced.push(std::mem::replace(&mut self.requests[request].bell, bell));
+        }
+        self.requests[request].poll()
+    }
+
+    /// The polls of those that were woken.
+    pub fn woken(&self) -> impl Iterator<Item = Call> {
+        let woken = |(_, request): &(usize, &Request)| request.waits() && request.bell.is_rung();
+        let poll = |(number, request): (usize, &Request)| Call::Poll { request: number, need: request.need };
+        self.requests.iter().enumerate().filter(woken).map(poll)
+    }
+
+    /// The calls that let go of what is waited for and held.
+    pub fn last_calls(&self) -> impl Iterator<Item = Call> {
+        self.requests.iter().enumerate().filter_map(|(request, of)| match &of.stage {
+            Stage::Waits(_) => Some(Call::Cancel { request }),
+            Stage::Holds(permit) => Some(Call::GiveBack { request, permits: permit.num_permits() }),
+            _ => None,
+        })
+    }
+
+    /// Futures that wait.
+    pub fn waiting(&self) -> usize {
+        self.requests.iter().filter(|request| request.waits()).count()
     }
 
     /// What it is all about.
@@ -154,7 +211,8 @@ impl Hand {
         &self.semaphore
     }
 
-    pub(crate) fn script(&self) -> &Script {
+    /// Its steps.
+    pub fn script(&self) -> &Script {
         &self.script
     }
 
@@ -187,19 +245,25 @@ impl Hand {
     }
 
     /// Wakers that somebody has kept.
-    pub(crate) fn copies(&self) -> usize {
+    pub fn copies(&self) -> usize {
         let bells = self.requests.iter().map(|request| &request.bell).chain(&self.replaced);
         bells.map(Bell::copies).sum()
     }
 }
 
 /// Of those that are `eligible`, number `pick`, counted round.
-fn pick_one(
-    requests: &mut [Request],
-    eligible: impl Fn(&Request) -> bool,
-    pick: usize,
-) -> Option<&mut Request> {
+fn pick_one(requests: &[Request], eligible: impl Fn(&Request) -> bool, pick: usize) -> Option<usize> {
     let many = requests.iter().filter(|request| eligible(request)).count();
     let pick = pick.checked_rem(many)?;
-    requests.iter_mut().filter(|request| eligible(request)).nth(pick)
+    (0..requests.len()).filter(|request| eligible(&requests[*request])).nth(pick)
+}
+
+#[cfg(latchwork_suspend)]
+fn notify(latch: &AsyncSemaphore, n: usize) {
+    latchwork::suspension::notify(latch, n);
+}
+
+#[cfg(not(latchwork_suspend))]
+fn notify(_latch: &AsyncSemaphore, _n: usize) {
+    unreachable!("only where threads are suspended, latches take part");
 }

@@ -5,14 +5,18 @@
 //! everything when all is quiet.
 
 mod bell;
+mod call;
 mod hand;
+mod history;
 mod mix;
 mod round;
 mod script;
 pub mod seeded;
 
 pub use crate::bell::Bell;
+pub use crate::call::{Answer, Call};
 pub use crate::hand::Hand;
+pub use crate::history::{Event, History};
 pub use crate::mix::{Kind, MIXES, Mix};
 pub use crate::round::Round;
 pub use crate::script::{Script, Step};

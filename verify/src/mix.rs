@@ -21,6 +21,8 @@ pub enum Kind {
     Add,
     AddOne,
     SetCapacity,
+    ForgetPermits,
+    Free,
     Look,
     Close,
 }

@@ -23,6 +23,12 @@ pub enum Step {
     Add(usize),
     /// Makes the permits so many in all.
     SetCapacity(usize),
+    /// Takes free permits out of existence, up to so many.
+    ForgetPermits(usize),
+    /// Notifies a latch.
+    Notify(usize),
+    /// Asks how many are free.
+    Free,
     /// Walks along the line.
     Look,
     /// Closes the semaphore.
@@ -57,6 +63,8 @@ impl Step {
             Kind::Add => Self::Add(rng.usize(1..=2)),
             Kind::AddOne => Self::Add(1),
             Kind::SetCapacity => Self::SetCapacity(rng.usize(0..=4)),
+            Kind::ForgetPermits => Self::ForgetPermits(rng.usize(1..=2)),
+            Kind::Free => Self::Free,
             Kind::Look => Self::Look,
             Kind::Close => Self::Close,
         }

@@ -10,6 +10,7 @@ mod mutants;
 mod sanitizers;
 mod shuttle;
 mod stress;
+mod suspension;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -46,6 +47,8 @@ enum Part {
     Model,
     /// Real threads from a spinning start, with a count of everything at the end
     Stress,
+    /// Any thread stopped for ever before any access to what threads share
+    Suspension,
     /// Random schedules of larger models
     Shuttle,
     /// Both of these under AddressSanitizer
@@ -65,6 +68,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     let result = parts.iter().try_for_each(|part| match part {
         Part::Model => model::run(workspace, steps, options),
         Part::Stress => stress::run(workspace, steps, options),
+        Part::Suspension => suspension::run(workspace, steps),
         Part::Shuttle => shuttle::run(workspace, steps, options),
         Part::Asan => sanitizers::address(workspace, steps, options),
         Part::Tsan => sanitizers::thread(workspace, steps, options),

@@ -46,6 +46,7 @@ impl Engine {
         if n == 0 {
             return;
         }
+        let mut given = 0;
         loop {
             let end = self.end();
             let seen = match end.is_queued() {
@@ -71,13 +72,26 @@ impl Engine {
                 }
                 continue;
             }
-            let notified = if fault!(NotificationsAddUp) { credited } else { consumed }.wrapping_add(permits);
+            let missing = if fault!(NotificationsAddUp) {
+                permits
+            } else {
+                consumed.wrapping_add(permits).wrapping_sub(credited).min(permits - given)
+            };
+            let notified = credited.wrapping_add(missing);
             // Ordering: SeqCst, as in `release` [S]. Relaxed on failure: nothing is read.
             let step =
                 self.credited.compare_exchange(credited, notified, Ordering::SeqCst, Ordering::Relaxed);
-            if step.is_ok() {
-                // Ordering: SeqCst, as in `release`.
-                return self.settle_unless_done(End(self.end.load(Ordering::SeqCst)));
+            if step.is_err() {
+                continue;
+            }
+            given += missing;
+            // Ordering: SeqCst, as in `release`.
+            self.settle_unless_done(End(self.end.load(Ordering::SeqCst)));
+            // Unless this was all, some were pending; and these may have been taken before it, by a thread that knows nothing of this
+            // notification. If they counted, it would wake fewer waiters than it is for.
+            // Ordering: AcqRel, as above: a thread that takes them after this step sees what was given.
+            if given == permits || fault!(PendingCountsAsGiven) || self.step(end, end, Ordering::AcqRel) {
+                return;
             }
         }
     }

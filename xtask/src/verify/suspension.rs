@@ -1,0 +1,41 @@
+//! `cargo xtask verify suspension`.
+
+use anyhow::Result;
+use xshell::Cmd;
+
+use super::build::Build;
+use super::canary::must_find;
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+const BUILD: Build = Build { cfg: "latchwork_suspend", sanitizer: None, target_dir: "suspension" };
+
+/// Which fault, the program that finds it, and what is said of it.
+const CANARIES: [(&str, &str, &str); 13] = [
+    ("SettlesUnderLock", "released to waiters", "does not finish"),
+    ("LinkNotCompleted", "released to waiters", "does not finish"),
+    ("CreditsAfterGrants", "released to waiters", "sleep"),
+    ("WakesAsItGoes", "served at once", "sleep"),
+    ("ClosedNotSettled", "closed", "sleep"),
+    ("NoLookAtClosed", "closed beside a release", "no order"),
+    ("NoLook", "cancelled first", "FOUND"),
+    ("GrantedNotWoken", "released to waiters", "somebody was not woken"),
+    ("GrantDiesWithWaiter", "cancelled while granted", "no order"),
+    ("DeficitDiesWithWaiter", "lowered in a queue", "no order"),
+    ("CreditReadBeforeEnd", "used queue, released and taken", "no order"),
+    ("PendingCountsAsGiven", "notified at once", "no order"),
+    ("WakerOutlivesWait", "wakers change", "copies of wakers are left"),
+];
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    steps.run("suspended threads", || Ok(command(workspace)?.run()?))?;
+    steps.run("suspended threads canaries", || {
+        CANARIES.iter().try_for_each(|(fault, program, expected)| {
+            must_find(command(workspace)?.args(["--schedules", "64", program]), fault, expected)
+        })
+    })
+}
+
+fn command(workspace: &Workspace) -> Result<Cmd<'_>> {
+    Ok(BUILD.cargo(workspace, "run")?.args(["--quiet", "--bin", "suspension", "--"]))
+}
