@@ -46,7 +46,7 @@ impl ChannelEntry {
     pub(crate) fn new(channel: Arc<str>, hash: u64, figures: Arc<Figures>) -> Self {
         figures.begun.add_one();
         figures.interest.add_one();
-        let latch = Latch::counting(Arc::clone(&figures.answers));
+        let latch = Latch::counting(Arc::clone(&figures.notifications));
         Self { channel, hash, interest: AtomicUsize::new(1), readiness: Readiness::new(), latch, figures }
     }
 

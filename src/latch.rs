@@ -1,7 +1,7 @@
-//! [`Latch`]: a semaphore born with no permits, on which tasks and threads sleep until somebody calls.
+//! [`Latch`]: a semaphore of zero permits, on which tasks and threads wait for notifications.
 
-mod answers;
-mod call;
+mod figures;
+mod notification;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use std::time::Duration;
 use crate::semaphore::{AcquireOwned, AsyncSemaphore};
 use crate::unless::unless;
 
-pub(crate) use self::answers::Answers;
-pub use self::call::Call;
+pub(crate) use self::figures::NotificationFigures;
+pub use self::notification::Notification;
 
-/// Where tasks and threads wait to be called, one by one or many at once.
+/// Where tasks and threads wait for notifications, which wake them one by one or many at once.
 ///
-/// A call that finds nobody waiting is kept, so that a task which looked, found nothing to do and is about to wait does not
-/// miss it. What is kept does not add up: of many calls that find nobody waiting, as many are kept as the largest
-/// [`release`](Self::release) made at once. So a burst of calls does not become a row of pointless wake-ups later.
+/// A notification that finds no waiter stays pending, so that a task which looked, found nothing to do and is about to wait does not
+/// miss it. Pending notifications do not add up: of many that find no waiter, as many stay pending as the largest
+/// [`release`](Self::release) made at once. So a burst of notifications does not become a series of spurious wake-ups later.
 ///
 /// # Fairness
 ///
-/// Waiters are called in the order in which they were first polled; threads and tasks stand in the same line.
+/// Waiters are notified in the order in which they were first polled; threads and tasks wait in one queue.
 ///
 /// # Memory ordering
 ///
-/// What the caller did before [`release`](Self::release) happens before what the woken task does.
+/// What the caller of `release` did before [`release`](Self::release) happens before what the woken task does.
 ///
 /// # Examples
 ///
@@ -35,61 +35,63 @@ pub use self::call::Call;
 /// use latchwork::Latch;
 ///
 /// let latch = Latch::new();
-/// latch.release(1); // nobody waits yet: kept
-/// let call = latch.wait().await;
-/// call.consume();
+/// latch.release(1); // no waiter yet: stays pending
+/// let notification = latch.wait().await;
+/// notification.consume();
 /// # });
 /// ```
 pub struct Latch {
     semaphore: Arc<AsyncSemaphore>,
-    answers: Option<Arc<Answers>>,
+    figures: Option<Arc<NotificationFigures>>,
 }
 
 impl Latch {
-    /// Makes a latch that nobody was called on.
+    /// Makes a latch without pending notifications.
     pub fn new() -> Self {
-        Self { semaphore: Arc::new(AsyncSemaphore::new_latch()), answers: None }
+        Self { semaphore: Arc::new(AsyncSemaphore::new_latch()), figures: None }
     }
 
-    /// A latch that counts what its calls were good for.
-    pub(crate) fn counting(answers: Arc<Answers>) -> Self {
-        Self { answers: Some(answers), ..Self::new() }
+    /// A latch that counts what its notifications were good for.
+    pub(crate) fn counting(figures: Arc<NotificationFigures>) -> Self {
+        Self { figures: Some(figures), ..Self::new() }
     }
 
-    // === Calling ===
+    // === Notifying ===
 
-    /// Calls the `n` oldest waiters; what is left over is kept, but does not add up with what is kept already.
+    /// Notifies the `n` oldest waiters; notifications beyond the number of waiters stay pending, but do not add up with those that
+    /// are pending already.
     ///
-    /// If fewer than `n` are kept already, and others take those at the same time, the calls come in more than one step.
+    /// If some are pending already, and are taken at the same time, the notifications come in more than one step.
     ///
     /// # Panics
     ///
     /// If `n` exceeds [`AsyncSemaphore::MAX_PERMITS`].
     pub fn release(&self, n: usize) {
-        self.semaphore.call(n);
+        self.semaphore.notify(n);
     }
 
-    /// Calls all who wait now and were not called before. If nobody does, one call is kept; and so is one for somebody who gives up
-    /// at that very moment. Walks the line.
+    /// Notifies all waiters that were not notified before. If there are none, one notification stays pending; and so does one for
+    /// each waiter that gives up at that very moment. Takes time proportional to the number of waiters.
     pub fn release_all(&self) {
         self.release(self.semaphore.sleepers().max(1));
     }
 
     // === Waiting ===
 
-    /// Waits until called.
+    /// Waits for a notification.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, before it is ready or with the [`Call`] in hand, passes the call on to the next waiter.
-    pub async fn wait(&self) -> Call<'_> {
+    /// Dropping the future leaves the queue; a notification that it had been sent, or that has been returned and is dropped
+    /// unconsumed, passes to the next waiter.
+    pub async fn wait(&self) -> Notification<'_> {
         self.semaphore.acquire().await.expect("a latch's semaphore is never closed").forget();
-        Call::new(self)
+        Notification::new(self)
     }
 
-    /// Waits until called, unless `timer` is ready first: then `None`. Any runtime's sleep will do.
+    /// Waits for a notification, unless `timer` is ready first: then `None`. Any runtime's sleep will do.
     ///
-    /// A call that comes together with the timer is heard: the last look is at the latch.
+    /// A notification that comes together with the timer is received: the latch is polled last.
     ///
     /// # Cancel safety
     ///
@@ -107,37 +109,37 @@ impl Latch {
     /// assert!(latch.wait_unless(tokio::time::sleep(Duration::from_millis(1))).await.is_none());
     /// # });
     /// ```
-    pub async fn wait_unless(&self, timer: impl Future<Output = ()>) -> Option<Call<'_>> {
+    pub async fn wait_unless(&self, timer: impl Future<Output = ()>) -> Option<Notification<'_>> {
         unless(self.wait(), timer).await
     }
 
-    /// Waits until called, with this thread asleep.
-    pub fn blocking_wait(&self) -> Call<'_> {
+    /// Waits for a notification, and blocks this thread.
+    pub fn blocking_wait(&self) -> Notification<'_> {
         self.semaphore.blocking_acquire().expect("a latch's semaphore is never closed").forget();
-        Call::new(self)
+        Notification::new(self)
     }
 
-    /// Waits until called, with this thread asleep, or until `timeout` is over: then `None`. With a timeout of zero it is
+    /// Waits for a notification, and blocks this thread, until `timeout` is over: then `None`. With a timeout of zero it is
     /// [`try_wait`](Self::try_wait).
-    pub fn blocking_wait_timeout(&self, timeout: Duration) -> Option<Call<'_>> {
+    pub fn blocking_wait_timeout(&self, timeout: Duration) -> Option<Notification<'_>> {
         self.semaphore.blocking_acquire_timeout(1, timeout).ok()?.forget();
-        Some(Call::new(self))
+        Some(Notification::new(self))
     }
 
-    /// Takes a kept call, if there is one.
-    pub fn try_wait(&self) -> Option<Call<'_>> {
+    /// Takes a pending notification, if there is one.
+    pub fn try_wait(&self) -> Option<Notification<'_>> {
         self.semaphore.try_acquire().ok()?.forget();
-        Some(Call::new(self))
+        Some(Notification::new(self))
     }
 
     // === Looking ===
 
-    /// Calls kept for those who come later.
-    pub fn kept(&self) -> usize {
+    /// The number of pending notifications.
+    pub fn pending(&self) -> usize {
         self.semaphore.available_permits()
     }
 
-    /// How many wait now, those included that were called and have not been polled since. Walks the line.
+    /// The number of waiters, those included that were notified and have not been polled since. Takes time proportional to it.
     pub fn waiters(&self) -> usize {
         self.semaphore.waiters()
     }
@@ -146,8 +148,8 @@ impl Latch {
         Arc::clone(&self.semaphore).acquire_owned()
     }
 
-    pub(crate) fn answers(&self) -> Option<&Arc<Answers>> {
-        self.answers.as_ref()
+    pub(crate) fn figures(&self) -> Option<&Arc<NotificationFigures>> {
+        self.figures.as_ref()
     }
 }
 
@@ -159,6 +161,6 @@ impl Default for Latch {
 
 impl fmt::Debug for Latch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Latch").field("kept", &self.kept()).field("waiters", &self.waiters()).finish()
+        f.debug_struct("Latch").field("pending", &self.pending()).field("waiters", &self.waiters()).finish()
     }
 }

@@ -72,7 +72,7 @@ mod unless;
 #[doc(inline)]
 pub use crate::channel_entry::{ChannelEntry, Listener};
 #[doc(inline)]
-pub use crate::latch::{Call, Latch};
+pub use crate::latch::{Latch, Notification};
 #[cfg(feature = "lock")]
 #[doc(inline)]
 pub use crate::lock::{

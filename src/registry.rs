@@ -161,8 +161,8 @@ impl<T: Transport> Registry<T> {
             interest: figures.interest.get(),
             unlock_messages: figures.unlocks.get(),
             read_unlock_messages: figures.read_unlocks.get(),
-            wakes_wanted: figures.answers.wanted.get(),
-            wakes_wasted: figures.answers.wasted.get(),
+            wakes_useful: figures.notifications.useful.get(),
+            wakes_spurious: figures.notifications.spurious.get(),
         }
     }
 }

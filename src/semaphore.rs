@@ -50,7 +50,7 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// # Fairness
 ///
 /// Strictly first come, first served, by the order in which the futures were first polled, and whatever they ask for: a request for many is
-/// not overtaken by those for few behind it, and all wait until it is served. A request for more permits than will ever exist is such a one; it
+/// not overtaken by those for few behind it, and all wait until it has its permits. A request for more permits than will ever exist is such a one; it
 /// is not refused, since permits can be added. Requests for none never wait.
 ///
 /// Permits are assigned by the thread that releases them. A waiter that was granted its permits and is not polled keeps them from all others;
@@ -76,7 +76,7 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// | `try_acquire…`, no waiter | lock-free: a step fails only if another one succeeded | no | no |
 /// | `try_acquire…`, `available_permits`, beside waiters | lock-free; finishes the grants of a thread that was stopped | when a permit is taken | yes |
 /// | the credit of a release or `add_permits` | wait-free: one step in every state | no | no |
-/// | the grants that follow it | lock-free; as many steps as waiters are served | no | yes |
+/// | the grants that follow it | lock-free; as many steps as waiters are granted | no | yes |
 /// | `acquire…`, first poll | as `try_acquire…`, and one step that enqueues | when it waits: 40 bytes | yes |
 /// | a later poll | lock-free | no | yes |
 /// | dropping a future | lock-free | when memory of waiters is tidied up | yes |
@@ -109,9 +109,9 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 ///
 /// # Panicking and re-entrant wakers
 ///
-/// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures. Waiters served by
+/// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures. Waiters granted by
 /// that call are woken after the waker returns, or before it blocks in one of the `blocking_…` calls; so the stack does not grow with the number
-/// of waiters or of semaphores. A waker must not wait in any other way for a task or thread that it has served. If a waker panics, the others
+/// of waiters or of semaphores. A waker must not wait in any other way for a task or thread that it has granted permits to. If a waker panics, the others
 /// are called all the same, and then the panic goes on in the call that released.
 ///
 /// # Sources
@@ -448,7 +448,7 @@ impl AsyncSemaphore {
     /// Makes the permits in existence `capacity` in all. Takes effect at once.
     ///
     /// If it is more than before, the others are added. If it is less, permits are removed, free or not: if too few are free, the rest is a
-    /// deficit, and whatever is released or added next makes up for it first, before any waiter is served. So once this has returned,
+    /// deficit, and whatever is released or added next makes up for it first, before any waiter is granted. So once this has returned,
     /// nothing is granted until fewer permits are held than `capacity`.
     ///
     /// Changes of the capacity that run at the same time may, for a moment, leave fewer permits free than either; never more.
@@ -490,7 +490,7 @@ impl AsyncSemaphore {
     }
 
     /// As [`add_permits`](Self::add_permits), for a latch, whose permits are notifications and no capacity.
-    pub(crate) fn call(&self, n: usize) {
+    pub(crate) fn notify(&self, n: usize) {
         self.engine.notify(n);
     }
 

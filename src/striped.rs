@@ -1,4 +1,4 @@
-//! [`StripedSemaphores`]: a fixed row of semaphores, one of which a name picks.
+//! [`StripedSemaphores`]: a fixed array of semaphores, one of which a name selects.
 
 mod guard;
 mod stripe;
@@ -18,16 +18,16 @@ pub const DEFAULT_STRIPES: usize = if cfg!(latchwork_loom) { MODEL_STRIPES } els
 /// step. It would also have to keep book of fifty semaphores.
 const MODEL_STRIPES: usize = 1;
 
-/// A row of one-permit semaphores; the same name always picks the same one.
+/// An array of one-permit semaphores; the same name always selects the same one.
 ///
 /// It orders work on one name without keeping anything per name: two jobs for one name never run at once, two for different
-/// names do unless their names share a stripe. By default the hash is SipHash with a key of the row's own, so nobody outside
-/// can choose names that all fall on one stripe.
+/// names do unless their names share a stripe. By default the hash is SipHash with a random key, so an
+/// attacker cannot choose names that all fall on one stripe.
 ///
 /// # Several names at once
 ///
-/// Taking one stripe after another by hand can deadlock with somebody who takes them in another order, and with oneself, since
-/// two names may share a stripe. [`acquire_all`](Self::acquire_all) takes each stripe once, in the order of the row.
+/// Taking one stripe after another by hand can deadlock with a task that takes them in another order, and with itself, since
+/// two names may share a stripe. [`acquire_all`](Self::acquire_all) takes each stripe once, in the order of their numbers.
 ///
 /// # Fairness
 ///
@@ -41,9 +41,9 @@ const MODEL_STRIPES: usize = 1;
 /// use latchwork::StripedSemaphores;
 ///
 /// let stripes = StripedSemaphores::new();
-/// let turn = stripes.for_name("orders").acquire().await;
+/// let guard = stripes.for_name("orders").acquire().await;
 /// assert!(stripes.for_name("orders").try_acquire().is_none());
-/// drop(turn);
+/// drop(guard);
 ///
 /// let transfer = stripes.acquire_all(["alice", "bob"]).await;
 /// assert!(stripes.for_name("bob").try_acquire().is_none());
@@ -79,13 +79,14 @@ impl StripedSemaphores {
 impl<S: BuildHasher> StripedSemaphores<S> {
     /// Makes `stripes` stripes among which `hasher` chooses.
     ///
-    /// Whoever can choose names, and can foresee the hash, can make them all fall on one stripe; then they wait for each other.
+    /// With a hash that can be foreseen, whoever chooses the names can make all of them fall on one stripe, where they wait for each
+    /// other.
     ///
     /// # Panics
     ///
     /// If `stripes` is zero.
     pub fn with_hasher(stripes: usize, hasher: S) -> Self {
-        assert!(stripes > 0, "a row of stripes needs at least one");
+        assert!(stripes > 0, "there must be at least one stripe");
         Self { stripes: (0..stripes).map(|_| Padded(AsyncSemaphore::new(1))).collect(), hasher }
     }
 
@@ -99,15 +100,15 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         self.for_hash(self.hash(name))
     }
 
-    /// Takes the stripes of all `names`, each once, in the order of the row, waiting in line for each.
+    /// Takes the stripes of all `names`, each once, in the order of their numbers, waiting in the queue of each.
     ///
     /// Calls of this, and of its kin below, never deadlock with each other. Taking one more stripe by other means while a guard
     /// of this lives can.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives back the stripes that it has, and its place in line. A future that is neither polled nor
-    /// dropped keeps the stripes it was given.
+    /// Dropping the future gives back the stripes that it has, and its position in a queue. A future that is neither polled
+    /// nor dropped keeps the stripes that it was assigned.
     pub fn acquire_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -135,7 +136,7 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         Some(taken)
     }
 
-    /// As [`acquire_all`](Self::acquire_all), putting this thread to sleep until it has them.
+    /// As [`acquire_all`](Self::acquire_all), blocking this thread until it has them.
     pub fn blocking_acquire_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -148,17 +149,17 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         taken
     }
 
-    /// The stripes of `names`, in the order in which everybody takes them, each once.
+    /// The stripes of `names`, in the order in which every caller takes them, each once.
     fn in_order<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Vec<usize> {
         let mut stripes: Vec<usize> = names.into_iter().map(|name| self.stripe_of(name.as_ref())).collect();
-        // Without an order, two that want the same two stripes can each have one and wait for the other's; and who takes a
-        // stripe twice waits for itself.
+        // Without an order, two tasks that want the same two stripes can each have one and wait for the other's; and a task that takes
+        // a stripe twice waits for itself.
         stripes.sort_unstable();
         stripes.dedup();
         stripes
     }
 
-    /// The hash by which a name picks its stripe, for whoever has another use for it.
+    /// The hash by which a name selects its stripe; the registry's map uses it as well.
     pub(crate) fn hash(&self, name: &str) -> u64 {
         self.hasher.hash_one(name)
     }

@@ -53,11 +53,11 @@ async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
     until(&|| registry.stats().interest == 1).await;
     // Nobody let go of it.
     registry.transport().publish(&client.backend().channel(lock.name()), Message::Unlock);
-    until(&|| registry.stats().wakes_wasted == 1).await;
-    assert_eq!(registry.stats().wakes_wanted, 0);
+    until(&|| registry.stats().wakes_spurious == 1).await;
+    assert_eq!(registry.stats().wakes_useful, 0);
     guard.unlock().await.unwrap();
     waits.await.unwrap().unlock().await.unwrap();
     let stats = registry.stats();
-    assert_eq!((stats.wakes_wanted, stats.wakes_wasted), (1, 1));
+    assert_eq!((stats.wakes_useful, stats.wakes_spurious), (1, 1));
     assert_eq!((stats.unlock_messages, stats.interest, stats.entries), (2, 0, 0));
 }

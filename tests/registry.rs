@@ -267,7 +267,7 @@ fn read_unlock_runs_all_listeners_of_one_subscription() {
     inbox.deliver(Message::ReadUnlock);
     assert!(listeners.iter().all(latchwork::Listener::has_run));
     assert!(answers(asleep));
-    assert_eq!(subscription.latch().kept(), 0);
+    assert_eq!(subscription.latch().pending(), 0);
 }
 
 #[test]
@@ -285,11 +285,11 @@ fn figures_tell_what_happened() {
 
     inbox.deliver(Message::Unlock);
     drop(one.latch().try_wait().unwrap()); // passed on: not yet answered
-    assert_eq!((registry.stats().wakes_wanted, registry.stats().wakes_wasted), (0, 0));
+    assert_eq!((registry.stats().wakes_useful, registry.stats().wakes_spurious), (0, 0));
     one.latch().try_wait().unwrap().consume();
     inbox.deliver(Message::ReadUnlock);
-    one.latch().try_wait().unwrap().waste();
-    other.latch().try_wait().unwrap().waste();
+    one.latch().try_wait().unwrap().consume_spurious();
+    other.latch().try_wait().unwrap().consume_spurious();
     inbox.deliver(Message::Unlock);
     let listener = other.listen(|| {});
     assert!(listener.has_run());
@@ -298,7 +298,7 @@ fn figures_tell_what_happened() {
 
     let stats = registry.stats();
     assert_eq!((stats.unlock_messages, stats.read_unlock_messages, stats.resubscriptions), (2, 1, 1));
-    assert_eq!((stats.wakes_wanted, stats.wakes_wasted), (2, 2));
+    assert_eq!((stats.wakes_useful, stats.wakes_spurious), (2, 2));
     assert_eq!((stats.subscriptions_begun, stats.subscriptions_failed, stats.subscriptions_ended), (2, 1, 1));
     assert_eq!((stats.entries, stats.interest), (0, 0));
 }

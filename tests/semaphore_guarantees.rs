@@ -272,7 +272,7 @@ fn notifications_inside_of_a_waker_do_not_add_up() {
             };
             call.consume();
         }
-        assert_eq!(latch.kept(), 1, "of {len} waiters");
+        assert_eq!(latch.pending(), 1, "of {len} waiters");
     }
 }
 
@@ -290,9 +290,9 @@ fn notifications_inside_of_a_waker_do_not_wrap() {
             assert!(poll_with(wait.as_mut(), waker).is_pending());
         }
         latch.release(len);
-        assert_eq!(latch.kept(), AsyncSemaphore::MAX_PERMITS);
+        assert_eq!(latch.pending(), AsyncSemaphore::MAX_PERMITS);
         drop(waits);
-        assert_eq!(latch.kept(), AsyncSemaphore::MAX_PERMITS);
+        assert_eq!(latch.pending(), AsyncSemaphore::MAX_PERMITS);
     }
 }
 
@@ -300,7 +300,7 @@ fn notifications_inside_of_a_waker_do_not_wrap() {
 fn notifications_of_several_threads_are_never_more_than_the_largest() {
     let latch = Latch::new();
     let most = |n| {
-        let kept = latch.kept();
+        let kept = latch.pending();
         assert!(kept <= n, "{kept} are kept");
     };
     let wait = || {
@@ -311,7 +311,7 @@ fn notifications_of_several_threads_are_never_more_than_the_largest() {
     against_each_other(&[&wait, &wait, &|| latch.release(1), &|| latch.release(2)]);
     most(2);
     latch.release(2);
-    assert_eq!(latch.kept(), 2);
+    assert_eq!(latch.pending(), 2);
 }
 
 // === Wakers inside of wakers ===

@@ -25,7 +25,7 @@ fn types() {
     shared::<StripeGuard<'_>>();
     shared::<StripesGuard<'_>>();
     shared::<Latch>();
-    shared::<Call<'_>>();
+    shared::<Notification<'_>>();
     shared::<LockEntry>();
     shared::<ChannelEntry>();
     shared::<LeaseId>();

@@ -155,7 +155,7 @@ async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
     inbox.ready();
     let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
     until("the queue head sleeps", asleep).await;
-    let looked = || lock.stats().wakes_wasted;
+    let looked = || lock.stats().wakes_spurious;
     inbox.resubscribed();
     until("it looks", || looked() == 1 && asleep()).await;
     for _ in 0..WAITERS {

@@ -54,8 +54,8 @@ The table has one row per lock:
   acquisitions   how often the lock was taken
   hand-over      the time from just before the lock was given back until the next holder had it, where that one was
                  waiting already; over Redis this includes the round trip that stores when the lock was given back
-  wakes wanted   messages that woke a task which then got the lock
-  wakes wasted   messages that woke a task which then found that another had been faster
+  wakes useful   messages that woke a task which then got the lock
+  wakes spurious messages that woke a task which then found that another had been faster
 
 The last line says how many increments were expected and counted, and how often a holder found another one inside.
 

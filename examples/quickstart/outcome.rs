@@ -33,22 +33,22 @@ impl Tally {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LockOutcome {
     acquisitions: u64,
-    wakes_wanted: u64,
-    wakes_wasted: u64,
+    wakes_useful: u64,
+    wakes_spurious: u64,
     tally: Tally,
 }
 
 impl LockOutcome {
     pub(crate) fn new(stats: LockStats, tally: Tally) -> Self {
-        let LockStats { acquisitions, wakes_wanted, wakes_wasted, .. } = stats;
-        Self { acquisitions, wakes_wanted, wakes_wasted, tally }
+        let LockStats { acquisitions, wakes_useful, wakes_spurious, .. } = stats;
+        Self { acquisitions, wakes_useful, wakes_spurious, tally }
     }
 
     /// Adds what another process saw of the same lock, or what came of another lock.
     pub(crate) fn add(&mut self, other: &Self) {
         self.acquisitions += other.acquisitions;
-        self.wakes_wanted += other.wakes_wanted;
-        self.wakes_wasted += other.wakes_wasted;
+        self.wakes_useful += other.wakes_useful;
+        self.wakes_spurious += other.wakes_spurious;
         self.tally.overlaps += other.tally.overlaps;
         self.tally.hand_overs.0 += &other.tally.hand_overs.0;
     }
@@ -59,8 +59,8 @@ impl LockOutcome {
             self.acquisitions.to_string(),
             self.tally.hand_overs.at(0.50),
             self.tally.hand_overs.at(0.99),
-            self.wakes_wanted.to_string(),
-            self.wakes_wasted.to_string(),
+            self.wakes_useful.to_string(),
+            self.wakes_spurious.to_string(),
         ]
     }
 }
@@ -135,8 +135,8 @@ impl Outcome {
             "acquisitions",
             "hand-over\np50",
             "hand-over\np99",
-            "wakes\nwanted",
-            "wakes\nwasted",
+            "wakes\nuseful",
+            "wakes\nspurious",
         ]);
         for (number, lock) in self.locks.iter().enumerate() {
             table.add_row(lock.row(number.to_string()));

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use latchwork::{Call, Inbox, Message, Registry, SubscribeError, Subscription, Transport};
+use latchwork::{Inbox, Message, Notification, Registry, SubscribeError, Subscription, Transport};
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
@@ -77,7 +77,7 @@ fn registry() -> (Server, Registry<Server>) {
 }
 
 /// Whether a call has come for this one; if so, it is answered.
-fn answers<'a>(wait: &mut Pin<Box<impl Future<Output = Call<'a>>>>) -> bool {
+fn answers<'a>(wait: &mut Pin<Box<impl Future<Output = Notification<'a>>>>) -> bool {
     match poll_once(wait) {
         Poll::Ready(call) => {
             call.consume();
@@ -402,7 +402,7 @@ model! {
             (false, false) => panic!("the message died with the listener"),
             _ => {}
         }
-        assert_eq!(subscription.latch().kept(), 0);
+        assert_eq!(subscription.latch().pending(), 0);
     }
     fails_if_the_call_dies: CallDiesWithListener, "the message died with the listener";
     fails_if_the_grant_dies: GrantDiesWithWaiter, "the message died with the listener";
@@ -421,7 +421,7 @@ model! {
         transport.join().unwrap();
         assert!(ran.has(), "the message was lost");
         assert!(listener.has_run());
-        assert_eq!(subscription.latch().kept(), 0);
+        assert_eq!(subscription.latch().pending(), 0);
     }
     fails_if_a_wake_during_a_poll_is_lost: NoPollAfterWake, "the message was lost";
     fails_without_the_look: NoLook, "the message was lost";

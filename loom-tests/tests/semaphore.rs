@@ -525,7 +525,7 @@ model! {
         };
         latch.release(1);
         waiter.join().unwrap();
-        assert_eq!(latch.kept(), 0);
+        assert_eq!(latch.pending(), 0);
     }
     fails_without_the_look: NoLook, "deadlock";
 }
@@ -540,7 +540,7 @@ model! {
         };
         latch.release(1);
         other.join().unwrap();
-        assert_eq!(latch.kept(), 1, "notifications have added up");
+        assert_eq!(latch.pending(), 1, "notifications have added up");
     }
     fails_if_notifications_add_up: NotificationsAddUp, "notifications have added up";
 }
@@ -561,29 +561,29 @@ model! {
         };
         latch.release(1);
         other.join().unwrap();
-        assert_eq!(latch.kept(), 1, "notifications have added up");
+        assert_eq!(latch.pending(), 1, "notifications have added up");
     }
     fails_if_notifications_add_up: NotificationsAddUp, "notifications have added up";
 }
 
 model! {
     /// Of two threads one notifies twice, the other has taken what was pending, and has seen that nothing is: two notifications are pending then.
-    what_was_kept_is_no_part_of_a_notification {
+    pending_is_no_part_of_a_notification {
         let latch = Arc::new(Latch::new());
         latch.release(1);
         let taker = {
             let latch = Arc::clone(&latch);
             start(move || {
                 latch.try_wait().expect("kept").consume();
-                latch.kept()
+                latch.pending()
             })
         };
         latch.release(2);
         let left = taker.join().unwrap();
         // The notification came before the take, or before the look at what is left, or after it.
-        assert!(latch.kept() >= if left == 0 { 2 } else { 1 }, "a notification was lost");
+        assert!(latch.pending() >= if left == 0 { 2 } else { 1 }, "a notification was lost");
     }
-    fails_if_what_was_kept_counts: KeptCountsAsGiven, "a notification was lost";
+    fails_if_what_was_pending_counts: PendingCountsAsGiven, "a notification was lost";
 }
 
 model! {
@@ -598,7 +598,7 @@ model! {
         };
         drop(waiter);
         notifier.join().unwrap();
-        assert_eq!(latch.kept(), 1, "the notification was lost");
+        assert_eq!(latch.pending(), 1, "the notification was lost");
     }
     fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "the notification was lost";
 }

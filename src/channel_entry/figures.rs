@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::counter::Counter;
-use crate::latch::Answers;
+use crate::latch::NotificationFigures;
 
 /// Shared by a registry and its entries. See [`RegistryStats`](crate::RegistryStats) for what they mean.
 #[derive(Debug, Default)]
@@ -15,5 +15,5 @@ pub(crate) struct Figures {
     pub(crate) interest: Counter,
     pub(crate) unlocks: Counter,
     pub(crate) read_unlocks: Counter,
-    pub(crate) answers: Arc<Answers>,
+    pub(crate) notifications: Arc<NotificationFigures>,
 }

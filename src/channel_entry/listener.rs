@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::fault::fault;
-use crate::latch::{Answers, Latch};
+use crate::latch::{Latch, NotificationFigures};
 use crate::semaphore::AcquireOwned;
 use crate::sync::Mutex;
 
@@ -24,7 +24,7 @@ pub struct Listener(Arc<Waiting>);
 
 struct Waiting {
     stage: Mutex<Stage>,
-    answers: Option<Arc<Answers>>,
+    figures: Option<Arc<NotificationFigures>>,
 }
 
 enum Stage {
@@ -40,7 +40,7 @@ enum Stage {
 impl Listener {
     pub(super) fn new(latch: &Latch, callback: Callback) -> Self {
         let stage = Mutex::new(Stage::Polling { again: false });
-        let waiting = Arc::new(Waiting { stage, answers: latch.answers().cloned() });
+        let waiting = Arc::new(Waiting { stage, figures: latch.figures().cloned() });
         waiting.drive(latch.wait_owned(), callback);
         Self(waiting)
     }
@@ -71,8 +71,8 @@ impl Waiting {
                     *stage = Stage::Done;
                     drop(stage);
                     permit.expect("a latch's semaphore is never closed").forget();
-                    if let Some(answers) = &self.answers {
-                        answers.wanted.add_one();
+                    if let Some(figures) = &self.figures {
+                        figures.useful.add_one();
                     }
                     callback();
                     return;

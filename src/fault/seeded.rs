@@ -56,8 +56,8 @@ faults! {
     OnlyFreeReduced,
     /// Notifications that a latch keeps add up.
     NotificationsAddUp,
-    /// A notification takes those that were kept for its own, though they are taken meanwhile.
-    KeptCountsAsGiven,
+    /// A notification counts those that were pending as its own, though they are taken meanwhile.
+    PendingCountsAsGiven,
     /// Nodes are freed though somebody walks over them.
     FreedUnderWalkers,
     /// Nodes are freed after one round, so that a walker may have set the hint to one in between.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::latch::Call;
+use crate::latch::Notification;
 use crate::lock_entry::{BACK_OFF, Grant, HeadTicket, Request, Verdict};
 use crate::registry::Subscription;
 use crate::runtime::Runtime;
@@ -165,7 +165,7 @@ impl<'a, B: Backend> Head<'a, B> {
             told_before.consume();
         }
         // The notification that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
-        let mut notified: Option<Call<'_>> = None;
+        let mut notified: Option<Notification<'_>> = None;
         loop {
             if steps > 0 {
                 // Who has not had its turn since is not to be overtaken.
@@ -195,7 +195,7 @@ impl<'a, B: Backend> Head<'a, B> {
                 Asked::Granted(grant, at) => {
                     if let Some(notified) = notified {
                         notified.consume();
-                        entry.counters.wakes_wanted.add_one();
+                        entry.counters.wakes_useful.add_one();
                     }
                     if left.is_some() {
                         context.recorder.hand_offs_remote.add_one();
@@ -206,8 +206,8 @@ impl<'a, B: Backend> Head<'a, B> {
                 Asked::TooLate => {}
                 Asked::Held(held) => {
                     if let Some(notified) = notified.take() {
-                        notified.waste();
-                        entry.counters.wakes_wasted.add_one();
+                        notified.consume_spurious();
+                        entry.counters.wakes_spurious.add_one();
                     }
                     left = Some(held);
                     let limit = self.look_again(held, give_up);
@@ -224,7 +224,7 @@ impl<'a, B: Backend> Head<'a, B> {
         &self,
         subscription: &'s Subscription<B::Transport>,
         unconfirmed: bool,
-    ) -> Option<Call<'s>> {
+    ) -> Option<Notification<'s>> {
         let confirmed = async {
             match unconfirmed {
                 // A failure is found by who looks.

@@ -37,9 +37,9 @@ pub struct Metrics {
     /// Holds that were lost, for whatever reason. A hold that nobody renews is found lost when somebody looks.
     pub leases_lost: u64,
     /// Wake-ups after which the lock was had. Of all clients of the backend, as they share their messages; so are the next ones.
-    pub wakes_wanted: u64,
+    pub wakes_useful: u64,
     /// Wake-ups after which the lock was found held.
-    pub wakes_wasted: u64,
+    pub wakes_spurious: u64,
     /// Channels that somebody waits on. One that only lingers is not among them.
     pub subscriptions: u64,
     /// Times that a connection to the store was made anew.
@@ -83,8 +83,8 @@ impl Recorder {
             renewals_late: self.renewals_late.get(),
             renewals_failed: self.renewals_failed.get(),
             leases_lost: self.leases_lost.get(),
-            wakes_wanted: registry.wakes_wanted,
-            wakes_wasted: registry.wakes_wasted,
+            wakes_useful: registry.wakes_useful,
+            wakes_spurious: registry.wakes_spurious,
             subscriptions: registry
                 .subscriptions_begun
                 .wrapping_sub(registry.subscriptions_ended)

@@ -11,17 +11,17 @@ pub struct LockStats {
     /// Hand-offs in memory: releases that gave the lock to a waiter of the same client, without a command.
     pub hand_offs: u64,
     /// Messages that woke a waiter which then got the lock.
-    pub wakes_wanted: u64,
+    pub wakes_useful: u64,
     /// Messages that woke a waiter which then found the lock held by somebody else.
-    pub wakes_wasted: u64,
+    pub wakes_spurious: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) acquisitions: Counter,
     pub(super) hand_offs: Counter,
-    pub(super) wakes_wanted: Counter,
-    pub(super) wakes_wasted: Counter,
+    pub(super) wakes_useful: Counter,
+    pub(super) wakes_spurious: Counter,
 }
 
 impl Counters {
@@ -29,8 +29,8 @@ impl Counters {
         LockStats {
             acquisitions: self.acquisitions.get(),
             hand_offs: self.hand_offs.get(),
-            wakes_wanted: self.wakes_wanted.get(),
-            wakes_wasted: self.wakes_wasted.get(),
+            wakes_useful: self.wakes_useful.get(),
+            wakes_spurious: self.wakes_spurious.get(),
         }
     }
 }

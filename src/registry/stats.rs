@@ -23,12 +23,12 @@ pub struct RegistryStats {
     pub unlock_messages: u64,
     /// [`ReadUnlock`](crate::Message::ReadUnlock)s that came.
     pub read_unlock_messages: u64,
-    /// Wake-ups that were worth it: calls that were [consumed](crate::Call::consume), and callbacks that were run.
+    /// Useful wake-ups: notifications that were [consumed](crate::Notification::consume), and callbacks that were run.
     ///
-    /// A call counts when it is answered, and so once, however often it is passed on before. One that is kept and that nobody
-    /// ever comes for wakes nobody, and is not counted.
-    pub wakes_wanted: u64,
-    /// Wake-ups in vain: calls that were [wasted](crate::Call::waste). A lock wastes the call after which it found itself still
-    /// held.
-    pub wakes_wasted: u64,
+    /// A notification counts when it is consumed, and so once, however often it is passed on before. One that stays pending wakes no
+    /// waiter, and is not counted.
+    pub wakes_useful: u64,
+    /// Spurious wake-ups: notifications that were [consumed as such](crate::Notification::consume_spurious), as by a waiter of a lock
+    /// that finds it still held.
+    pub wakes_spurious: u64,
 }

@@ -98,10 +98,15 @@ impl Wait {
     #[inline]
     fn cancel(&mut self, engine: &Engine) {
         if let Stage::Queued(position) = self.stage {
-            self.stage = Stage::Done;
-            // SAFETY: we own the node, and have just forgotten the position.
-            unsafe { engine.cancel(position, self.min) };
+            self.cancel_queued(engine, position);
         }
+    }
+
+    #[inline(never)]
+    fn cancel_queued(&mut self, engine: &Engine, position: Position) {
+        self.stage = Stage::Done;
+        // SAFETY: we own the node, and have just forgotten the position.
+        unsafe { engine.cancel(position, self.min) };
     }
 
     fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,10 +2,10 @@
 //!
 //! # The idea
 //!
-//! `credited` counts the permits that were ever given: a release adds to it and is done. What was consumed is in `end`: a number, as long as
-//! nobody waits; otherwise the last node of the queue, and each node says what it consumes. A request that finds too few permits writes its
+//! `credited` counts the permits that were ever given: a release adds to it and is done. What was consumed is in `end`: a number, while
+//! no waiter is queued; otherwise the last node of the queue, and each node says what it consumes. A request that finds too few permits writes its
 //! need and its waker into a node and publishes it by one compare-and-swap on `end`. The first node that is not final is granted, by one
-//! compare-and-swap, when what is credited covers it beyond what those before it have consumed. Anybody does that, at any time: it is
+//! compare-and-swap, when what is credited covers it beyond what those before it have consumed. Any thread may do that, at any time: it is
 //! the loop `settle`.
 //!
 //! So a permit's place is a number, and never a thread's hand. When a release has returned, its permits are free or belong to the waiters that
@@ -14,18 +14,18 @@
 //! # Source
 //!
 //! The seed is `AsyncSemaphore` of Redisson: a counter, a queue of one-shot listeners, and a loop `tryRun` between the two. `settle` is that
-//! loop, made idempotent and open to helpers. The one counter became two since a permit that is taken from a counter, to be brought to
-//! a waiter, is nobody's for that moment; of two that only grow, neither has to be taken from. Publication by one swap of the tail, with
-//! links that are completed afterwards by whoever needs them, is that of the CLH lock (Craig 1993; Landin and Hagersten 1994) and of the
+//! loop, made idempotent and open to helpers. The one counter became two since a permit that is taken from a counter, to be assigned to
+//! a waiter, is in flight for that moment; of two that only grow, nothing has to be taken. Publication by one swap of the tail, with
+//! links that are completed afterwards by any thread that needs them, is that of the CLH lock (Craig 1993; Landin and Hagersten 1994) and of the
 //! queue of Michael and Scott (1996); permits as positions of two counters, and abortable waiters, are those of CQS (Koval, Khalanskiy,
-//! Alistarh 2023), which has cells where this has nodes, and so has to break those whose owners are slow to come.
+//! Alistarh 2023), which has cells where this has nodes, and so has to break those whose owners are slow to register.
 //!
 //! # States and transitions
 //!
 //! | `end` | means | leaves by |
 //! |---|---|---|
-//! | free(*e*) | nobody is queued, *e* permits are consumed | take: free(*e*+*n*), if `credited` − *e* ≥ *n*; enqueue: queued(*node*), with *e* in the node |
-//! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: queued(a node that has consumed *n*), or free(*end*+*n*) |
+//! | free(*e*) | the queue is empty, *e* permits are consumed | take: free(*e*+*n*), if `credited` − *e* ≥ *n*; enqueue: queued(*node*), with *e* in the node |
+//! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: free(*end*+*n*), if all were left as well; otherwise queued(a node that has consumed *n*) |
 //!
 //! Each can be closed, for good: then nothing is taken or enqueued. Every take consumes at least one permit, so no free(*e*) comes twice
 //! (until 2⁶² permits were consumed: a thread would have to be stopped within one step for just so many).
@@ -41,7 +41,7 @@
 //! * I2. Nodes become final from the first on; a final node never changes what it consumes. So an offset, once set, is right for ever, and all
 //!   helpers compute the same.
 //! * I3. A node is granted only while its offset, need and deficit are covered by `credited`, and all before it are final. So no permit is
-//!   granted twice, and nobody is overtaken.
+//!   granted twice, and no waiter is overtaken.
 //! * I4. Hints are true for ever: at least `front` is consumed; all before `done` are final, and so is `done` itself, unless it is marked.
 //!
 //! # Why no wake-up is lost
@@ -50,7 +50,7 @@
 //! other. If the waiter sees the credit, it settles. If the release sees the queue, it settles. The loop makes final what the credit covers,
 //! from the first node on, to the tail that it has read; a waiter behind that came later, and looks for itself. Cancelling is a step
 //! like publishing: what is too little for the one that goes may be enough for those behind, so it looks, too. If a thread stops in the
-//! middle of the loop, whoever it granted before goes on when it is polled.
+//! middle of the loop, a waiter that it granted before goes on when it is polled.
 //!
 //! # Pairing
 //!
@@ -87,7 +87,7 @@ use crate::fault::fault;
 use crate::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 
 use self::settle::Settled;
-use super::memory::{self, Memory};
+use super::memory::{self, Memory, Sweeper};
 use super::node::{Kind, Link, Node};
 use super::presence::Walk;
 use super::wakes::WakeBatch;
@@ -95,12 +95,8 @@ use super::wakes::WakeBatch;
 /// As in tokio, so that code which checks against it means the same thing here. It also fits a node's state.
 pub(super) const MAX_PERMITS: usize = usize::MAX >> 3;
 
-/// One permit in `credited`, in `end`, in `front` and in offsets: there are flags below.
+/// One permit in `credited`, in `end`, in `front` and in offsets: in some there are flags below.
 pub(super) const UNIT: u64 = 4;
-
-/// In `front`: the permits before it were taken by somebody who did not wait.
-const DIRECT: u64 = 1;
-const FRONT_FLAGS: u64 = UNIT - 1;
 
 /// Why no permit was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,13 +108,13 @@ pub(super) enum Refused {
 /// What was taken, and how it is best given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// Nobody was queued.
+    /// The queue was empty.
     Free,
     /// The queue was in use, and may still be.
     Queued,
 }
 
-/// The word that decides: how much was consumed, while nobody is queued; or which node is the queue's tail. And whether the semaphore is
+/// The word that decides: how much was consumed, while the queue is empty; or which node is the queue's tail. And whether the semaphore is
 /// closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End(u64);
@@ -154,7 +150,7 @@ impl End {
             .filter(|_| self.is_queued())
     }
 
-    /// While nobody is queued.
+    /// While the queue is empty.
     #[inline]
     const fn consumed(self) -> u64 {
         self.0 & !Self::FLAGS
@@ -174,8 +170,8 @@ const fn free(credited: u64, consumed: u64) -> i64 {
 
 #[inline]
 const fn covers(credited: u64, consumed: u64, permits: usize) -> bool {
-    let free = free(credited, consumed);
-    free >= 0 && free as u64 >= permits as u64
+    // More would not fit into the number that is compared.
+    permits <= MAX_PERMITS && credited.wrapping_sub(consumed) as i64 >= (permits as u64 * UNIT) as i64
 }
 
 /// A published node, of which the holder is the owner.
@@ -213,7 +209,7 @@ pub(super) enum Ended {
     Closed,
 }
 
-/// A node as a caller who only looks sees it.
+/// A node as an observer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Waiting { need: u64 },
@@ -225,7 +221,7 @@ pub(super) enum Seen {
 #[derive(Clone, Copy)]
 enum Attempt {
     Decided(Result<(), Refused>),
-    /// Somebody else has changed the queue meanwhile.
+    /// Another thread has changed the queue meanwhile.
     Changed,
     /// The queue has to be settled first.
     Unsettled,
@@ -236,7 +232,7 @@ pub(super) struct Engine {
     credited: AtomicU64,
     /// An [`End`].
     end: AtomicU64,
-    /// At least so much is consumed: a hint, and true for ever. May have [`DIRECT`].
+    /// At least so much is consumed: a hint, and true for ever.
     front: AtomicU64,
     /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or, marked as a
     /// [`Hint`](super::node::Hint), the first waiter, all before which are final.
@@ -276,7 +272,7 @@ impl Engine {
     #[cfg_attr(latchwork_loom, track_caller)]
     #[inline]
     fn step(&self, from: End, to: End, success: Ordering) -> bool {
-        // Ordering: Relaxed on failure: who fails looks again.
+        // Ordering: Relaxed on failure: the caller loads it again.
         self.end.compare_exchange(from.0, to.0, success, Ordering::Relaxed).is_ok()
     }
 
@@ -302,7 +298,7 @@ impl Engine {
         }
     }
 
-    /// Whether they were taken; `None` if somebody is queued, or the semaphore is closed.
+    /// Whether they were taken; `None` if the queue is in use, or the semaphore is closed.
     #[inline]
     pub(super) fn try_take_free(&self, permits: usize) -> Option<bool> {
         let mut end = self.end();
@@ -363,21 +359,48 @@ impl Engine {
     /// Takes them from a queue that is known to be settled.
     #[inline]
     fn try_take_settled(&self, permits: usize) -> Attempt {
+        // As the sweeper this thread needs no walk: no other thread frees nodes.
+        if let Some(sweeper) = self.memory.sweeper() {
+            return self.take_settled(permits, Some(&sweeper));
+        }
         let walk = Walk::begin(&self.memory);
-        let credited_before = self.meet();
+        self.meet();
+        let attempt = self.take_settled(permits, None);
+        drop(walk);
+        attempt
+    }
+
+    /// As the sweeper, or on a walk.
+    #[inline]
+    fn take_settled(&self, permits: usize, sweeper: Option<&Sweeper<'_>>) -> Attempt {
+        let credited_before = fault!(CreditReadBeforeEnd).then(|| self.credited());
         let end = self.end();
         let Some(tail) = end.tail().filter(|_| self.is_done(end) && !end.is_closed()) else {
             return Attempt::Unsettled;
         };
-        // SAFETY: the tail, and the walk has begun.
-        let tail = unsafe { tail.as_ref() };
-        let Some(offset) = tail.link().as_offset() else { return Attempt::Unsettled };
-        let consumed = offset.wrapping_add(tail.has_consumed(tail.load()));
+        // SAFETY: the tail, and it is not freed before this returns.
+        let node = unsafe { tail.as_ref() };
+        let Some(offset) = node.link().as_offset() else { return Attempt::Unsettled };
+        let consumed = offset.wrapping_add(node.has_consumed(node.load()));
         // After `end`, as in `try_take_free`: a permit may have been released before that was read, and another one taken.
-        let credited = if fault!(CreditReadBeforeEnd) { credited_before } else { self.credited() };
-        let attempt = self.take_behind(end, tail, credited, consumed, permits);
-        drop(walk);
-        attempt
+        let credited = credited_before.unwrap_or_else(|| self.credited());
+        if !covers(credited, consumed, permits) {
+            return Attempt::Decided(Err(Refused::NoPermits));
+        }
+        let after = consumed.wrapping_add(permits as u64 * UNIT);
+        // Ordering: AcqRel, as in `try_take_free`.
+        let end_session = || self.step(end, End(after), Ordering::AcqRel);
+        let taken = match sweeper.and_then(|sweeper| sweeper.end_session(tail, end_session)) {
+            Some(ended) => {
+                if ended {
+                    // Ordering: Relaxed, a hint that is right whenever it is seen.
+                    self.done.store(ptr::null_mut(), Ordering::Relaxed);
+                }
+                ended
+            }
+            None => self.consume(end, node, consumed, permits as u64),
+        };
+        if taken { Attempt::Decided(Ok(())) } else { Attempt::Changed }
     }
 
     /// The same, from one that has to be settled first.
@@ -387,7 +410,13 @@ impl Engine {
             Some(match settled {
                 Settled::Blocked { .. } => Attempt::Decided(Err(Refused::NoPermits)),
                 Settled::All { end, tail, consumed } if !end.is_closed() => {
-                    self.take_behind(end, tail, self.credited(), consumed, permits)
+                    if !covers(self.credited(), consumed, permits) {
+                        Attempt::Decided(Err(Refused::NoPermits))
+                    } else if self.consume(end, tail, consumed, permits as u64) {
+                        Attempt::Decided(Ok(()))
+                    } else {
+                        Attempt::Changed
+                    }
                 }
                 _ => Attempt::Changed,
             })
@@ -401,39 +430,14 @@ impl Engine {
         attempt
     }
 
-    #[inline]
-    fn take_behind(&self, end: End, tail: &Node, credited: u64, consumed: u64, permits: usize) -> Attempt {
-        if !covers(credited, consumed, permits) {
-            return Attempt::Decided(Err(Refused::NoPermits));
-        }
-        match self.consume(end, tail, consumed, permits as u64) {
-            true => Attempt::Decided(Ok(())),
-            false => Attempt::Changed,
-        }
-    }
-
     /// Takes `min` permits, and up to `max` if more are free, those beyond `min` in a step of their own.
     pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
         self.try_take(min)?;
         Ok(min + self.drain(max - min))
     }
 
-    /// Consumes `permits` from a settled queue. False if the queue has changed.
+    /// Consumes `permits` from a settled queue, by a node without a waiter. False if the queue has changed. `tail` is not freed meanwhile.
     fn consume(&self, end: End, tail: &Node, consumed: u64, permits: u64) -> bool {
-        let after = consumed.wrapping_add(permits * UNIT);
-        // Nobody has waited since permits were taken directly the last time: the queue is not in use any more.
-        // Ordering: Relaxed, a hint.
-        if self.front.load(Ordering::Relaxed) == consumed | DIRECT && !end.is_closed() {
-            // Ordering: AcqRel, as in `try_take_free`.
-            let end_session = || self.step(end, End(after), Ordering::AcqRel);
-            if let Some(ended) = self.memory.end_session(NonNull::from(tail), end_session) {
-                if ended {
-                    // Ordering: Relaxed, a hint that is right whenever it is seen.
-                    self.done.store(ptr::null_mut(), Ordering::Relaxed);
-                }
-                return ended;
-            }
-        }
         let node = memory::place_for(Node::consumed(permits, Link::offset(consumed)));
         // Ordering: AcqRel, as in `try_take_free`; and for the node's content [N].
         if !self.step(end, end.with_tail(node), Ordering::AcqRel) {
@@ -442,9 +446,9 @@ impl Engine {
             return false;
         }
         tail.set_next(node);
-        // SAFETY: published, and kept by the walk in which `tail` was found.
+        // SAFETY: published, and not freed before `tail` may be.
         let node = unsafe { node.as_ref() };
-        self.remember(after | DIRECT, Some(node));
+        self.remember(consumed.wrapping_add(permits * UNIT), Some(node));
         node.leave();
         true
     }
@@ -456,8 +460,8 @@ impl Engine {
     #[inline]
     pub(super) fn enqueue(&self, need: usize, waker: &Waker) -> Enqueued {
         // Ordering: Relaxed, a guess.
-        let front = self.front.load(Ordering::Relaxed) & !FRONT_FLAGS;
-        if covers(self.credited(), front, need) {
+        let front = self.front.load(Ordering::Relaxed);
+        if covers(self.credited(), front, need) && self.end().is_queued() {
             match self.try_take_queued(need) {
                 Ok(()) => return Enqueued::Taken(Taken::Queued),
                 Err(Refused::Closed) => return Enqueued::Closed,
@@ -516,7 +520,7 @@ impl Engine {
         }
         let credited = self.credited_after_a_step();
         // Ordering: Relaxed: whatever it is, at least so much was consumed.
-        let front = self.front.load(Ordering::Relaxed) & !FRONT_FLAGS;
+        let front = self.front.load(Ordering::Relaxed);
         // Not `>`: what is free and the deficits behind `front` together may be more than fits.
         let anything = credited != front;
         if anything {
@@ -595,12 +599,9 @@ impl Engine {
 
     // === Giving ===
 
-    /// Gives permits back.
+    /// Gives permits back. None are as good as some, and not worth a look.
     #[inline]
     pub(super) fn give_back(&self, permits: usize, taken: Taken) {
-        if permits == 0 {
-            return;
-        }
         if self.is_latch {
             return self.notify(permits);
         }

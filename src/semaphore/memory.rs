@@ -1,30 +1,30 @@
 //! The memory of nodes: which are in the queue, which have left it, and when they may be used again.
 //!
-//! # Who frees, and when
+//! # When a node is freed, and by which thread
 //!
 //! Nodes stay linked when their waiters have gone. From time to time the thread that leaves a node becomes the *sweeper*, of which there
 //! is one at a time: it walks along the queue from the oldest node and takes out those that were left, wherever they stand. So memory
-//! follows those who wait and not those who have waited. Whoever finds another sweeper at work goes on without.
+//! is in proportion to the waiters of now, not to those of the past. A thread that finds another sweeper at work goes on without.
 //!
 //! What was taken out goes to *limbo*, and is used again when no walk can reach it any more [R]:
 //!
 //! * Walks begin at the queue's tail or at the hint `done`, and follow links. The tail is never taken out. From the nodes that remain, no
 //!   link leads to one that was taken out. The hint may be set to such a node by a walk that came there before. So there are two rounds:
-//!   when all walks are over that were under way when the node was taken out, nobody sets the hint to it any more; the sweeper clears it,
+//!   when all walks are over that were under way when the node was taken out, no thread sets the hint to it any more; the sweeper clears it,
 //!   and waits until all walks are over that may have begun there.
 //! * A round lasts two epochs: an epoch begins when no walk of the one before the last is under way, as a walk notes the epoch before
 //!   it is seen. Hence [`ROUNDS`].
 //!
 //! # What a stopped thread holds back
 //!
-//! A thread that is stopped on a walk, or as the sweeper, holds back all nodes of this semaphore that are left meanwhile. Nobody waits for
+//! A thread that is stopped on a walk, or as the sweeper, holds back all nodes of this semaphore that are left meanwhile. No thread waits for
 //! it, and no other semaphore's memory is held back. They are 40 bytes each, and a place in limbo.
 //!
 //! # Sessions
 //!
-//! While waiters come and go the queue is one chain, from `oldest` to the tail. When nobody has waited for a while, the chain is given up
-//! for a plain count: that ends the session, and the next waiter begins another chain. It is the sweeper's to do, so that no node is
-//! forgotten, and only when all nodes were left.
+//! While waiters come and go the queue is one chain, from `oldest` to the tail. A take without waiting that finds all nodes left gives
+//! the chain up for a plain count: that ends the session, and the next waiter begins another chain. It is the sweeper's to do, so that no
+//! node is forgotten.
 
 use std::ptr::{self, NonNull};
 
@@ -68,48 +68,58 @@ unsafe impl Sync for Memory {}
 unsafe impl Send for Memory {}
 
 /// By the epoch's last bits: a power of two, so that they go on where the epoch's number wraps, and more than [`ROUNDS`].
-type Limbo = [Vec<Retired>; 8];
+type Limbo = [Retired; 8];
 
-fn of_epoch(limbo: &mut Limbo, epoch: u32) -> &mut Vec<Retired> {
+fn of_epoch(limbo: &mut Limbo, epoch: u32) -> &mut Retired {
     let slot = epoch as usize % limbo.len();
     &mut limbo[slot]
 }
 
-/// What nobody comes to any more who is not there already.
-#[derive(Clone, Copy, Debug)]
-enum Retired {
-    /// A node of which nothing is left but its memory, which is used again without another look at it: so most are.
-    Memory(NonNull<Node>),
-    Node(NonNull<Node>),
-    Deficit(NonNull<Deficit>),
+/// What no walk reaches that has not reached it already.
+#[derive(Debug, Default)]
+struct Retired {
+    /// Nodes of which nothing is left but their memory, which is used again without another look at it: so most are.
+    memory: Vec<NonNull<Node>>,
+    /// Those that have a deficit.
+    nodes: Vec<NonNull<Node>>,
+    deficits: Vec<NonNull<Deficit>>,
 }
 
 impl Retired {
     /// By the sweeper, of a node that was left.
     #[inline]
-    fn new(node: NonNull<Node>) -> Self {
+    fn push(&mut self, node: NonNull<Node>) {
         // SAFETY: only the sweeper frees nodes.
         let has_deficit = unsafe { node.as_ref() }.mark_unlinked();
-        if has_deficit { Self::Node(node) } else { Self::Memory(node) }
+        if has_deficit { &mut self.nodes } else { &mut self.memory }.push(node);
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len() + self.nodes.len()
     }
 
     /// # Safety
     ///
-    /// Nobody is there any more.
-    unsafe fn free(self) {
-        match self {
-            Self::Memory(node) | Self::Node(node) => {
-                // SAFETY: a node came from a box, sooner or later; and the caller's promise.
-                spare::free_node(unsafe { Box::from_raw(node.as_ptr()) });
-            }
-            // SAFETY: the caller's promise.
-            Self::Deficit(deficit) => unsafe { Deficit::free(deficit.as_ptr()) },
+    /// No walk that may have reached them is under way.
+    unsafe fn free(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe { spare::put(&mut self.memory) };
+        for node in self.nodes.drain(..) {
+            // SAFETY: as above.
+            unsafe { spare::free_node(node) };
+        }
+        for deficit in self.deficits.drain(..) {
+            // SAFETY: as above.
+            unsafe { Deficit::free(deficit.as_ptr()) };
+        }
+        if self.memory.capacity() > 4 * FEW as usize {
+            self.memory = Vec::new();
         }
     }
 }
 
-/// The right to take nodes out of the queue.
-struct Sweeper<'a>(&'a Memory);
+/// The right to take nodes out of the queue, and to free them.
+pub(super) struct Sweeper<'a>(&'a Memory);
 
 impl Drop for Sweeper<'_> {
     fn drop(&mut self) {
@@ -149,7 +159,7 @@ impl Memory {
     /// The first node of a session, from the thread that opened it.
     #[inline]
     pub(super) fn opened(&self, first: NonNull<Node>) {
-        // Ordering: Release, for the node's content. Until this is stored nobody sweeps, and the session does not end: so it is never
+        // Ordering: Release, for the node's content. Until this is stored there is no sweep, and the session does not end: so it is never
         // stored late.
         self.oldest.store(first.as_ptr(), Ordering::Release);
     }
@@ -165,13 +175,14 @@ impl Memory {
         }
     }
 
-    fn sweeper(&self) -> Option<Sweeper<'_>> {
+    #[inline]
+    pub(super) fn sweeper(&self) -> Option<Sweeper<'_>> {
         // Ordering: Acquire, after the sweeper before. Relaxed first, so that those in vain do not disturb it.
         let free = !self.sweeping.load(Ordering::Relaxed) && !self.sweeping.swap(true, Ordering::Acquire);
         free.then(|| Sweeper(self))
     }
 
-    /// For a fault: the sweeper's right, whoever has it.
+    /// For a fault: the sweeper's right, waited for.
     pub(super) fn claim(&self) -> impl Drop {
         loop {
             if let Some(sweeper) = self.sweeper() {
@@ -180,7 +191,7 @@ impl Memory {
         }
     }
 
-    /// Takes out what was left, and frees what nobody can reach any more. `meet` is a read-modify-write on each of the words that walkers do
+    /// Takes out what was left, and frees what no walk can reach any more. `meet` is a read-modify-write on each of the words that walkers do
     /// theirs on.
     #[cold]
     fn tidy(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
@@ -196,7 +207,7 @@ impl Memory {
             let Some(seen) = sweeper.advance(done, &meet) else { break };
             records = seen;
             // Usually one is enough: a node waits for as many sweeps then, and what waits is little.
-            let much = |limbo: &mut Limbo| limbo.iter().map(Vec::len).sum::<usize>() > MUCH;
+            let much = |limbo: &mut Limbo| limbo.iter().map(Retired::len).sum::<usize>() > MUCH;
             if !sweeper.limbo(much) {
                 break;
             }
@@ -216,11 +227,11 @@ impl Memory {
         meet: impl Fn(),
     ) {
         let Some(sweeper) = self.sweeper() else { return };
-        // Ordering: Relaxed, twice: only a sweeper changes it, and nobody else follows it.
+        // Ordering: Relaxed, twice: only a sweeper changes or follows it.
         let Some(deficit) = NonNull::new(replaced.load(Ordering::Relaxed)) else { return };
         replaced.store(ptr::null_mut(), Ordering::Relaxed);
         let epoch = self.epoch();
-        sweeper.limbo(|limbo| of_epoch(limbo, epoch).push(Retired::Deficit(deficit)));
+        sweeper.limbo(|limbo| of_epoch(limbo, epoch).deficits.push(deficit));
         // Waiters may not come and go meanwhile.
         sweeper.advance(done, meet);
     }
@@ -230,37 +241,72 @@ impl Memory {
         // Ordering: Acquire, for the node's content, see `opened`.
         NonNull::new(self.oldest.load(Ordering::Acquire))
     }
-
-    /// Ends the session, if `end` does, which gives up the queue whose tail is `tail`. `None` if that cannot be now: there is a sweeper, or
-    /// the session is just being opened, or somebody still has a node.
-    pub(super) fn end_session(&self, tail: NonNull<Node>, end: impl FnOnce() -> bool) -> Option<bool> {
-        let sweeper = self.sweeper()?;
-        sweeper.sweep(u32::MAX, None);
-        // SAFETY: the caller walks, and came to it.
-        if self.oldest() != Some(tail) || !unsafe { tail.as_ref() }.is_left() {
-            return None;
-        }
-        // Before the session ends: afterwards it is for the next one's opener to say.
-        // Ordering: Relaxed, made visible by the step that ends the session.
-        self.oldest.store(ptr::null_mut(), Ordering::Relaxed);
-        let ended = end();
-        if ended {
-            let epoch = self.epoch();
-            sweeper.limbo(|limbo| of_epoch(limbo, epoch).push(Retired::new(tail)));
-        } else {
-            // Ordering: Release, as in `opened`.
-            self.oldest.store(tail.as_ptr(), Ordering::Release);
-        }
-        Some(ended)
-    }
 }
 
 impl Sweeper<'_> {
+    /// Ends the session, if `end` does, which gives up the queue whose tail is `tail`. `None` if that cannot be now: the session is just
+    /// being opened, or an owner has not left its node.
+    #[inline]
+    pub(super) fn end_session(&self, tail: NonNull<Node>, end: impl FnOnce() -> bool) -> Option<bool> {
+        let epoch = self.0.epoch();
+        self.limbo(|limbo| {
+            let limbo = of_epoch(limbo, epoch);
+            // SAFETY: in the queue, and only the sweeper frees nodes.
+            if self.take_out_oldest(limbo) != Some(tail) || !unsafe { tail.as_ref() }.is_left() {
+                return None;
+            }
+            // Before the session ends: afterwards it is for the next one's opener to say.
+            // Ordering: Relaxed, made visible by the step that ends the session.
+            self.0.oldest.store(ptr::null_mut(), Ordering::Relaxed);
+            let ended = end();
+            if ended {
+                limbo.push(tail);
+            } else {
+                // Ordering: Release, as in `opened`.
+                self.0.oldest.store(tail.as_ptr(), Ordering::Release);
+            }
+            Some(ended)
+        })
+    }
+
+    /// Takes out the nodes at the queue's head that were left. The first that stays, if there is a queue.
+    #[inline]
+    fn take_out_oldest(&self, limbo: &mut Retired) -> Option<NonNull<Node>> {
+        let first = self.0.oldest()?;
+        let mut here = first;
+        loop {
+            // SAFETY: in the queue, and only the sweeper frees nodes.
+            let look = unsafe { here.as_ref() };
+            // The tail stays, and so does a node whose successor is not known here.
+            let Some(next) = look.next().filter(|_| look.is_left()) else { break };
+            Self::take_out(here, next, limbo);
+            here = next;
+        }
+        if here != first {
+            // Ordering: Release, as in `opened`.
+            self.0.oldest.store(here.as_ptr(), Ordering::Release);
+        }
+        Some(here)
+    }
+
     fn limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
         self.0.limbo.with_mut(|limbo| {
             // SAFETY: the sweeper's, and there is one.
             f(unsafe { &mut *limbo }.get_or_insert_default())
         })
+    }
+
+    /// Takes out `node`, which was left, and which `next` is behind.
+    #[inline]
+    fn take_out(node: NonNull<Node>, next: NonNull<Node>, limbo: &mut Retired) {
+        // SAFETY: in the chain, and only the sweeper takes nodes out and frees them.
+        let look = unsafe { node.as_ref() };
+        if let Some(offset) = look.link().as_offset() {
+            // All before it are final, and so is it. What they have consumed is not to be forgotten with them.
+            // SAFETY: as above.
+            unsafe { next.as_ref() }.come_to(offset.wrapping_add(look.has_consumed(look.load())));
+        }
+        limbo.push(node);
     }
 
     /// Takes nodes out of the chain that were left: at least so many, if there are, and those next to them. How many it went over in vain.
@@ -269,7 +315,7 @@ impl Sweeper<'_> {
         self.limbo(|limbo| self.sweep_into(of_epoch(limbo, epoch), left as usize, hint))
     }
 
-    fn sweep_into(&self, limbo: &mut Vec<Retired>, left: usize, hint: Option<NonNull<Node>>) -> u32 {
+    fn sweep_into(&self, limbo: &mut Retired, left: usize, hint: Option<NonNull<Node>>) -> u32 {
         /// So many in a row that stay end a sweep that has what it came for.
         const ENOUGH: u32 = 8;
 
@@ -287,12 +333,7 @@ impl Sweeper<'_> {
                 && Some(node) != hint
                 && (look.is_left() || fault!(SweptUnderOwner))
             {
-                if let Some(offset) = look.link().as_offset() {
-                    // All before it are final, and so is it. What they have consumed is not to be forgotten with them.
-                    // SAFETY: as above.
-                    unsafe { next.as_ref() }.come_to(offset.wrapping_add(look.has_consumed(look.load())));
-                }
-                limbo.push(Retired::new(node));
+                Self::take_out(node, next, limbo);
                 gone = Some(node);
                 in_a_row = 0;
                 continue;
@@ -330,11 +371,11 @@ impl Sweeper<'_> {
         let epoch = epoch.wrapping_add(1);
         // Ordering: Relaxed, see `Memory::epoch`.
         self.0.epoch.store(epoch, Ordering::Relaxed);
-        // Ordering: Relaxed; who has set it is seen by `meet`. The node is not freed, as it would not be here then.
+        // Ordering: Relaxed; `meet` has ordered this after the store of the thread that set it. The node is not freed, as it would not be here then.
         let hint = done.load(Ordering::Relaxed);
         // SAFETY: null, or a node that was not freed.
         if unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
-            // Ordering: Relaxed. If it fails, somebody has set another.
+            // Ordering: Relaxed. If it fails, another hint was set.
             let _ = done.compare_exchange(hint, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
         }
         self.free(epoch);
@@ -344,12 +385,8 @@ impl Sweeper<'_> {
     fn free(&self, epoch: u32) {
         let rounds = if fault!(FreedInOneRound) { 2 } else { ROUNDS };
         self.limbo(|limbo| {
-            let freed = of_epoch(limbo, epoch.wrapping_sub(rounds));
-            // SAFETY: nobody reaches them any more, see the essay.
-            unsafe { spare::put(freed) };
-            if freed.capacity() > 4 * FEW as usize {
-                *freed = Vec::new();
-            }
+            // SAFETY: no walk reaches them any more, see the essay.
+            unsafe { of_epoch(limbo, epoch.wrapping_sub(rounds)).free() };
         });
     }
 }
@@ -359,21 +396,22 @@ impl Drop for Memory {
         if fault!(NeverFreed) {
             return;
         }
-        let mut all = Vec::new();
-        // Ordering: Relaxed, nobody else is here.
+        // Ordering: Relaxed, the semaphore is being dropped, by its only owner.
         let mut here = NonNull::new(self.oldest.load(Ordering::Relaxed));
         while let Some(node) = here {
-            // A waiter that was forgotten has left its waker there.
-            all.push(Retired::Node(node));
-            // SAFETY: in the chain, and nobody else is here.
+            // SAFETY: in the chain, and the caller is the semaphore's only owner.
             here = unsafe { node.as_ref() }.next();
+            // A waiter that was forgotten has left its waker there.
+            // SAFETY: as above.
+            unsafe { spare::free_node(node) };
         }
         self.limbo.with_mut(|limbo| {
             // SAFETY: as above.
-            all.extend(unsafe { &mut *limbo }.take().into_iter().flat_map(|limbo| *limbo).flatten());
+            for retired in unsafe { &mut *limbo }.as_deref_mut().into_iter().flatten() {
+                // SAFETY: as above.
+                unsafe { retired.free() };
+            }
         });
-        // SAFETY: as above.
-        unsafe { spare::put(&mut all) };
     }
 }
 
@@ -386,7 +424,7 @@ mod spare {
     use std::mem::{ManuallyDrop, MaybeUninit};
     use std::ptr::NonNull;
 
-    use super::{Node, Retired};
+    use super::Node;
     use crate::sync::thread_cell;
 
     /// 40 KiB.
@@ -401,7 +439,7 @@ mod spare {
         SPARE.with(|spare| f(unsafe { &mut *spare.get() }))
     }
 
-    /// Puts a node where nobody else knows it.
+    /// Puts a node into memory that no other thread knows.
     #[inline]
     pub(in super::super) fn take(node: Node) -> NonNull<Node> {
         let Some(place) = with(Vec::pop) else { return allocate(node) };
@@ -410,31 +448,37 @@ mod spare {
         place
     }
 
-    pub(super) fn free_node(node: Box<Node>) {
-        drop(node);
-    }
-
     #[cold]
     fn allocate(node: Node) -> NonNull<Node> {
         super::presence::register();
         NonNull::from(Box::leak(Box::new(node)))
     }
 
+    /// Keeps what is nothing but memory any more, or frees it.
+    ///
     /// # Safety
     ///
-    /// The nodes came from [`take`], and nobody reaches them any more.
-    pub(super) unsafe fn put(nodes: &mut Vec<Retired>) {
+    /// The nodes came from [`take`], and no walk reaches them any more.
+    pub(super) unsafe fn put(nodes: &mut Vec<NonNull<Node>>) {
         // A thread without a record is not asked for what it keeps when it ends.
-        let kept = if super::presence::is_registered() { KEPT } else { 0 };
-        with(|spare| {
-            for retired in nodes.drain(..) {
-                match retired {
-                    Retired::Memory(memory) if spare.len() < kept => spare.push(memory),
-                    // SAFETY: the caller's promise.
-                    retired => unsafe { retired.free() },
-                }
-            }
-        });
+        if super::presence::is_registered() {
+            with(|spare| {
+                let fit = KEPT.saturating_sub(spare.len()).min(nodes.len());
+                spare.extend(nodes.drain(nodes.len() - fit..));
+            });
+        }
+        for node in nodes.drain(..) {
+            // SAFETY: the caller's promise.
+            unsafe { free_node(node) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The node came from [`take`], and no walk reaches it any more.
+    pub(super) unsafe fn free_node(node: NonNull<Node>) {
+        // SAFETY: the caller's promise; and sooner or later it came from a box.
+        drop(unsafe { Box::from_raw(node.as_ptr()) });
     }
 
     /// # Safety
@@ -443,7 +487,7 @@ mod spare {
     #[cold]
     pub(in super::super) unsafe fn discard(node: NonNull<Node>) {
         // SAFETY: the caller's promise.
-        drop(unsafe { Box::from_raw(node.as_ptr()) });
+        unsafe { free_node(node) };
     }
 
     /// Frees what this thread keeps.
@@ -456,12 +500,12 @@ mod spare {
     }
 }
 
-/// In a model, freed nodes are buried and not used again, so that whoever still comes to one meets a dead canary.
+/// In a model, freed nodes are buried and not used again, so that a thread that still reaches one meets a dead canary.
 #[cfg(any(latchwork_loom, latchwork_shuttle))]
 mod spare {
     use std::ptr::NonNull;
 
-    use super::{Node, Retired};
+    use super::Node;
 
     pub(in super::super) fn take(node: Node) -> NonNull<Node> {
         super::presence::register();
@@ -471,15 +515,19 @@ mod spare {
     /// # Safety
     ///
     /// That of the real one.
-    pub(super) unsafe fn put(nodes: &mut Vec<Retired>) {
-        for retired in nodes.drain(..) {
+    pub(super) unsafe fn put(nodes: &mut Vec<NonNull<Node>>) {
+        for node in nodes.drain(..) {
             // SAFETY: the caller's promise.
-            unsafe { retired.free() };
+            unsafe { free_node(node) };
         }
     }
 
-    pub(super) fn free_node(node: Box<Node>) {
-        crate::sync::bury(node, Node::canary);
+    /// # Safety
+    ///
+    /// That of the real one.
+    pub(super) unsafe fn free_node(node: NonNull<Node>) {
+        // SAFETY: the caller's promise; and it came from a box.
+        crate::sync::bury(unsafe { Box::from_raw(node.as_ptr()) }, Node::canary);
     }
 
     /// # Safety

@@ -1,9 +1,9 @@
 //! A waiter's node: what it needs, its waker, and where it stands in the queue.
 //!
 //! ```text
-//!                    ┌──► Granted ──► Granted, left          by anybody, when the credit covers it; the owner leaves
+//!                    ┌──► Granted ──► Granted, left          by any thread, when the credit covers it; the owner leaves
 //! Waiting ◄──► Updating                                      the owner changes its waker
-//!                    └──► Void    ──► Void, left             cancelled by the owner, or closed by anybody
+//!                    └──► Void    ──► Void, left             cancelled by the owner, or closed by any thread
 //! ```
 //!
 //! Both `Waiting` and `Updating` lead to either end. A node is *final* from then on: what it has consumed never changes again.
@@ -11,7 +11,7 @@
 //! # The waker's slot
 //!
 //! The slot is a plain cell with one owner at a time [W]: the waiter before the node is published, in `Updating`, and after it ended the
-//! wait itself or the wait ended in `Updating`; whoever moves the node out of `Waiting`, from then on. So a waker is taken at most once,
+//! wait itself or the wait ended in `Updating`; the thread that moves the node out of `Waiting`, from then on. So a waker is taken at most once,
 //! and the waiter needs no lock to change it.
 
 use std::ptr::{self, NonNull};
@@ -93,46 +93,52 @@ impl Link {
 }
 
 /// A node's state: its kind in three bits, and what it consumes above them. A node that a deficit was added to keeps both in a
-/// [`Deficit`] instead, and the word is that one's address, kind and [`Word::DEFICIT`].
+/// [`Deficit`] instead; the word is that one's address then, and beside it the kind, above three bits that are [`Word::DEFICIT`].
+///
+/// That is rare, and its code is kept out of the others' way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Kind {
-    Waiting = 0,
+    Waiting = 1,
     /// The owner is at the waker's slot.
-    Updating = 1,
+    Updating = 2,
     // From here on, final.
-    Granted = 2,
+    Granted = 3,
     /// Cancelled or closed. Consumes nothing but a deficit.
-    Void = 3,
-    // From here on, nobody owns the node any more.
-    LeftGranted = 4,
-    LeftVoid = 5,
+    Void = 4,
+    // From here on, the node has no owner.
+    LeftGranted = 5,
+    LeftVoid = 6,
     /// Taken out of the queue; what it has consumed is still right for a thread that stands here.
-    Unlinked = 6,
+    Unlinked = 7,
 }
 
 impl Kind {
     const BITS: u32 = 3;
     const MASK: u64 = (1 << Self::BITS) - 1;
+    /// What leaving adds to a final kind.
+    const LEFT: u64 = Self::LeftGranted as u64 - Self::Granted as u64;
 
     const fn of(bits: u64) -> Self {
         match bits & Self::MASK {
-            0 => Self::Waiting,
-            1 => Self::Updating,
-            2 => Self::Granted,
-            3 => Self::Void,
-            4 => Self::LeftGranted,
-            5 => Self::LeftVoid,
+            1 => Self::Waiting,
+            2 => Self::Updating,
+            3 => Self::Granted,
+            4 => Self::Void,
+            5 => Self::LeftGranted,
+            6 => Self::LeftVoid,
             _ => Self::Unlinked,
         }
     }
 }
 
+const _: () = assert!(Kind::LEFT == Kind::LeftVoid as u64 - Kind::Void as u64);
+
 impl Word {
-    const DEFICIT: u64 = 7;
+    const DEFICIT: u64 = 0;
     /// Beside a deficit's address: [`Kind::Unlinked`], with the kind before it kept.
     const UNLINKED: u64 = 1 << (2 * Kind::BITS);
 
@@ -141,17 +147,29 @@ impl Word {
     }
 
     #[inline]
+    const fn bits(self) -> u64 {
+        self.0 & Kind::MASK
+    }
+
+    #[inline]
     const fn has_deficit(self) -> bool {
-        self.0 & Kind::MASK == Self::DEFICIT
+        self.bits() == Self::DEFICIT
     }
 
     #[inline]
     pub(super) const fn kind(self) -> Kind {
-        match self.has_deficit() {
-            false => Kind::of(self.0),
-            true if self.0 & Self::UNLINKED != 0 => Kind::Unlinked,
-            true => Kind::of(self.0 >> Kind::BITS),
-        }
+        if self.has_deficit() { self.kind_beside_deficit() } else { Kind::of(self.0) }
+    }
+
+    #[cold]
+    const fn kind_beside_deficit(self) -> Kind {
+        if self.0 & Self::UNLINKED != 0 { Kind::Unlinked } else { self.kind_of_waiter() }
+    }
+
+    /// Of a word with a deficit: the waiter's kind, whether or not the node was taken out.
+    #[cold]
+    const fn kind_of_waiter(self) -> Kind {
+        Kind::of(self.0 >> Kind::BITS)
     }
 
     /// The same need and deficit in another kind. A waiter's need is no consumption once it is void, and stays with it only where a
@@ -159,49 +177,60 @@ impl Word {
     #[inline]
     const fn with_kind(self, kind: Kind) -> Self {
         if self.has_deficit() {
-            match kind {
-                Kind::Unlinked => Self(self.0 | Self::UNLINKED),
-                _ => Self(self.0 & !(Kind::MASK << Kind::BITS) | (kind as u64) << Kind::BITS),
-            }
-        } else if matches!(kind, Kind::Void | Kind::LeftVoid) {
+            self.with_kind_beside_deficit(kind)
+        } else if matches!(kind, Kind::Void) {
             Self::new(kind, 0)
         } else {
             Self(self.0 & !Kind::MASK | kind as u64)
         }
     }
 
+    #[cold]
+    const fn with_kind_beside_deficit(self, kind: Kind) -> Self {
+        match kind {
+            Kind::Unlinked => Self(self.0 | Self::UNLINKED),
+            _ => Self(self.0 & !(Kind::MASK << Kind::BITS) | (kind as u64) << Kind::BITS),
+        }
+    }
+
     #[inline]
     pub(super) const fn is_final(self) -> bool {
-        if self.has_deficit() {
-            return self.0 >> Kind::BITS & Kind::MASK >= Kind::Granted as u64;
-        }
-        self.0 & Kind::MASK >= Kind::Granted as u64
+        self.bits() >= Kind::Granted as u64
+            || self.has_deficit() && self.kind_beside_deficit() as u64 >= Kind::Granted as u64
     }
 
     #[inline]
     const fn is_waiting(self) -> bool {
-        let bits = if self.has_deficit() { self.0 >> Kind::BITS } else { self.0 };
-        bits & Kind::MASK == Kind::Waiting as u64
+        self.bits() == Kind::Waiting as u64
+            || self.has_deficit() && matches!(self.kind_beside_deficit(), Kind::Waiting)
     }
 
     #[inline]
     const fn is_left(self) -> bool {
-        let bits = if self.has_deficit() { self.0 >> Kind::BITS } else { self.0 };
-        bits & Kind::MASK >= Kind::LeftGranted as u64
+        self.bits() >= Kind::LeftGranted as u64
+            || self.has_deficit() && self.kind_beside_deficit() as u64 >= Kind::LeftGranted as u64
     }
 
     #[inline]
     const fn is_unlinked(self) -> bool {
-        if self.has_deficit() {
-            self.0 & Self::UNLINKED != 0
-        } else {
-            self.0 & Kind::MASK == Kind::Unlinked as u64
-        }
+        self.bits() == Kind::Unlinked as u64 || self.has_deficit() && self.0 & Self::UNLINKED != 0
+    }
+
+    /// A final word whose owner has left.
+    #[inline]
+    const fn left(self) -> Self {
+        Self(self.0 + (Kind::LEFT << if self.has_deficit() { Kind::BITS } else { 0 }))
+    }
+
+    /// Of a word without a deficit: what it needs or has consumed, in units.
+    #[inline]
+    const fn units(self) -> u64 {
+        (self.0 >> Kind::BITS) * UNIT
     }
 }
 
 /// Permits that were taken out of existence while this node's waiter was first in the queue, and there were none free to take: they are
-/// consumed before the waiter is served, and also if it is not.
+/// consumed before the waiter is granted, and also if it never is.
 ///
 /// Never changed once it is published. A larger one refers to the one it replaces, which may still be read: until that is freed, or with
 /// the node.
@@ -254,7 +283,7 @@ impl Node {
         Link(self.link.load(Ordering::Acquire))
     }
 
-    /// All nodes before this one are final, and have consumed so much. The same number, if somebody knew it already.
+    /// All nodes before this one are final, and have consumed so much. The same number, if it was known already.
     #[inline]
     pub(super) fn come_to(&self, consumed: u64) -> u64 {
         match self.link().as_offset() {
@@ -284,7 +313,7 @@ impl Node {
             return;
         }
         // Ordering: Release: a walker that starts here has seen all before it final, as we have, and need not look at those [D]. A plain
-        // store, as all who come here store the same.
+        // store, as all threads store the same.
         self.link.store(Link::offset(consumed).0, Ordering::Release);
     }
 
@@ -309,7 +338,7 @@ impl Node {
         self.canary.assert_alive();
         // Ordering: Release, for that node's content [N]. A plain store. By the publisher: a helper can only have stored the same before,
         // and the sweeper changes it when the next node has been left, which its publisher does after this. By the sweeper: there is one,
-        // and nobody else changes what is not null.
+        // and no other thread changes what is not null.
         self.next.store(next.as_ptr(), Ordering::Release);
     }
 
@@ -329,8 +358,8 @@ impl Node {
     /// By the sweeper, which takes the node, left by its owner, out of the queue. Whether it has a deficit.
     #[inline]
     pub(super) fn mark_unlinked(&self) -> bool {
-        // Ordering: Relaxed, a word that was left is changed by the sweeper only; and a Release would not keep anybody from reading the old
-        // one. Who must see the mark sees it by the read-modify-writes that divide the epochs [R].
+        // Ordering: Relaxed, a word that was left is changed by the sweeper only; and a Release would not keep a thread from reading the old
+        // one. A thread that must see the mark sees it by the read-modify-writes that divide the epochs [R].
         let word = Word(self.state.load(Ordering::Relaxed));
         self.state.store(word.with_kind(Kind::Unlinked).0, Ordering::Relaxed);
         word.has_deficit()
@@ -401,7 +430,7 @@ impl Node {
                 self.state.store(waiting.0, Ordering::Release);
                 return None;
             }
-            // Ordering: Release publishes the waker to whoever ends the wait [W]. Relaxed on failure: what ended the wait is read below.
+            // Ordering: Release publishes the waker to the thread that ends the wait [W]. Relaxed on failure: what ended the wait is read below.
             match self.state.compare_exchange(word.0, waiting.0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return None,
                 Err(now) => word = Word(now),
@@ -409,7 +438,7 @@ impl Node {
         }
         // Ordering: Acquire receives what the releasers did [G].
         let word = Word(self.state.load(Ordering::Acquire));
-        // The wait ended while the slot was ours, so nobody else comes for the waker.
+        // The wait ended while the slot was ours, so no other thread takes the waker.
         if !fault!(WakerOutlivesWait) {
             drop(self.take_waker());
         }
@@ -443,10 +472,9 @@ impl Node {
     pub(super) fn leave(&self) {
         // Ordering: Relaxed, a final word does not change but by its owner.
         let word = Word(self.state.load(Ordering::Relaxed));
-        let left = if word.kind() == Kind::Granted { Kind::LeftGranted } else { Kind::LeftVoid };
         // Ordering: Release puts all that was done with the node before its memory is used again; pairs with the Acquire in
-        // `is_left` [R]. A plain store, for nobody else moves a final node.
-        self.state.store(word.with_kind(left).0, Ordering::Release);
+        // `is_left` [R]. A plain store, for no other thread moves a final node.
+        self.state.store(word.left().0, Ordering::Release);
     }
 
     fn take_waker(&self) -> Option<Waker> {
@@ -454,7 +482,7 @@ impl Node {
         self.waker.with_mut(|slot| unsafe { (*slot).take() })
     }
 
-    // === Anybody ===
+    // === Any thread ===
 
     #[inline]
     pub(super) fn load(&self) -> Word {
@@ -470,37 +498,42 @@ impl Node {
         Word(self.state.load(Ordering::Acquire)).is_left()
     }
 
-    /// Null if there is none.
+    /// Of a word that has one.
     fn deficit_of(word: Word) -> *mut Deficit {
-        match word.has_deficit() {
-            true => ptr::with_exposed_provenance_mut((word.0 & !(align_of::<Deficit>() as u64 - 1)) as usize),
-            false => ptr::null_mut(),
-        }
+        ptr::with_exposed_provenance_mut((word.0 & !(align_of::<Deficit>() as u64 - 1)) as usize)
     }
 
-    fn deficit(&self, word: Word) -> Option<&Deficit> {
+    #[cold]
+    fn deficit(&self, word: Word) -> &Deficit {
         // SAFETY: the word of this node names a deficit that was published with it, and that goes when the node does.
-        unsafe { Self::deficit_of(word).as_ref() }
+        unsafe { &*Self::deficit_of(word) }
     }
 
-    /// What the waiter needs, and the deficit that is consumed before it is served; in units.
+    /// What the waiter needs, and the deficit that is consumed before it is granted; in units.
     #[inline]
     pub(super) fn wants(&self, word: Word) -> (u64, u64) {
-        match self.deficit(word) {
-            None => ((word.0 >> Kind::BITS) * UNIT, 0),
-            Some(deficit) => (deficit.need * UNIT, deficit.permits.wrapping_mul(UNIT)),
+        if word.has_deficit() {
+            let deficit = self.deficit(word);
+            return (deficit.need * UNIT, deficit.permits.wrapping_mul(UNIT));
         }
+        (word.units(), 0)
     }
 
     /// What the node, which is final, has consumed; in units.
     #[inline]
     pub(super) fn has_consumed(&self, word: Word) -> u64 {
-        match self.deficit(word) {
-            None => (word.0 >> Kind::BITS) * UNIT,
-            Some(deficit) => match Kind::of(word.0 >> Kind::BITS) {
-                Kind::Void | Kind::LeftVoid => deficit.permits.wrapping_mul(UNIT),
-                _ => deficit.permits.wrapping_add(deficit.need).wrapping_mul(UNIT),
-            },
+        if word.has_deficit() {
+            return self.has_consumed_with_deficit(word);
+        }
+        word.units()
+    }
+
+    #[cold]
+    fn has_consumed_with_deficit(&self, word: Word) -> u64 {
+        let deficit = self.deficit(word);
+        match word.kind_of_waiter() {
+            Kind::Void | Kind::LeftVoid => deficit.permits.wrapping_mul(UNIT),
+            _ => deficit.permits.wrapping_add(deficit.need).wrapping_mul(UNIT),
         }
     }
 
@@ -526,19 +559,21 @@ impl Node {
         permits: u64,
         retire: impl FnOnce(&AtomicPtr<Deficit>),
     ) -> bool {
-        let (need, deficit) = match self.deficit(word) {
-            None => (word.0 >> Kind::BITS, 0),
-            Some(before) => (before.need, before.permits),
+        let (before, need, deficit) = if word.has_deficit() {
+            let before = self.deficit(word);
+            (Self::deficit_of(word), before.need, before.permits)
+        } else {
+            (ptr::null_mut(), word.units() / UNIT, 0)
         };
         // Round the end, as all that is consumed: what is free says how far, and fits.
         let permits = deficit.wrapping_add(permits);
-        let deficit = Box::new(Deficit { need, permits, replaced: AtomicPtr::new(Self::deficit_of(word)) });
+        let deficit = Box::new(Deficit { need, permits, replaced: AtomicPtr::new(before) });
         let deficit = Box::into_raw(deficit);
         let kind = (word.kind() as u64) << Kind::BITS;
-        let owing = Word(deficit.expose_provenance() as u64 | kind | Word::DEFICIT);
+        let with_deficit = Word(deficit.expose_provenance() as u64 | kind | Word::DEFICIT);
         // Ordering: Release publishes the deficit. Relaxed on failure: nothing is read. A grant that was decided before this fails, and
         // is decided anew.
-        match self.state.compare_exchange(word.0, owing.0, Ordering::Release, Ordering::Relaxed) {
+        match self.state.compare_exchange(word.0, with_deficit.0, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => {
                 // SAFETY: published, and the caller walks.
                 retire(&unsafe { &*deficit }.replaced);
@@ -556,7 +591,7 @@ impl Node {
 impl Drop for Node {
     #[inline]
     fn drop(&mut self) {
-        // Ordering: Relaxed, nobody else has the node.
+        // Ordering: Relaxed, no other thread has the node.
         let word = Word(self.state.load(Ordering::Relaxed));
         if word.has_deficit() {
             // SAFETY: it goes with its node.
@@ -570,13 +605,13 @@ impl Deficit {
     ///
     /// # Safety
     ///
-    /// It comes from [`Node::add_deficit`] or is null, and nobody reads it any more.
+    /// It comes from [`Node::add_deficit`] or is null, and no thread reads it any more.
     #[cold]
     pub(super) unsafe fn free(mut deficit: *mut Self) {
         while !deficit.is_null() {
             // SAFETY: from `Box::into_raw`, and the caller's promise.
             let owned = unsafe { Box::from_raw(deficit) };
-            // Ordering: Relaxed, nobody else has it.
+            // Ordering: Relaxed, no other thread has it.
             deficit = owned.replaced.load(Ordering::Relaxed);
         }
     }

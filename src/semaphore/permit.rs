@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::AsyncSemaphore;
 use super::engine::{Engine, Taken};
 
-/// How many permits somebody holds, and how they were taken.
+/// How many permits are held, and how they were taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held(usize);
 

@@ -3,7 +3,7 @@
 //! A waker is foreign code. It may come back into this semaphore or another one, and it may panic. So an operation grants all that it can,
 //! collects the wakers, ends its walk over the queue, and then calls them. An operation inside of a waker finds the batch that is being
 //! called on this thread and appends its own wakers there, so that the stack does not grow with the number of waiters or of semaphores.
-//! A batch holds permits of nobody: those were credited before, and are where they belong.
+//! A batch holds no permits: those were credited before, and are free or assigned.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -92,7 +92,7 @@ impl WakeBatch {
 
     #[inline]
     fn has_rare(&self) -> bool {
-        // SAFETY: nobody else has the cell, and nothing happens while it is read.
+        // SAFETY: no other thread has the cell, and nothing happens while it is read.
         unsafe { &*self.rare.as_ptr() }.is_some()
     }
 
@@ -105,7 +105,7 @@ impl WakeBatch {
         let slot = self.first.get();
         self.first.set((slot + 1) % BATCH);
         // SAFETY: the slot is within `first..first + len` as it was, so it was written, and has not been read since.
-        Some(unsafe { self.ring[slot].replace(MaybeUninit::uninit()).assume_init() })
+        Some(unsafe { self.ring[slot % BATCH].replace(MaybeUninit::uninit()).assume_init() })
     }
 
     /// Calls all wakers, those included that are appended meanwhile; or, inside of a waker, appends them to the batch that is being called.
@@ -173,7 +173,7 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: those may wake whoever is to wake it.
+/// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: those may wake the task that is to wake it.
 #[cold]
 pub(super) fn call_those_behind() {
     let outer = CALLING.with(Cell::get);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::semaphore::SemaphorePermit;
 
-/// One stripe, held; dropping this is the only way to let go of it.
+/// One stripe, held; dropping this is the only way to release it.
 ///
 /// It is not a [`SemaphorePermit`], because that can be forgotten: a stripe whose permit is lost is dead, and all names that
 /// fall on it with it.
@@ -23,7 +23,7 @@ impl fmt::Debug for StripeGuard<'_> {
     }
 }
 
-/// Several stripes, held; dropping this lets go of all of them.
+/// Several stripes, held; dropping this releases all of them.
 #[must_use = "dropping the guard gives the stripes back at once"]
 pub struct StripesGuard<'a>(Vec<StripeGuard<'a>>);
 
@@ -36,7 +36,7 @@ impl<'a> StripesGuard<'a> {
         self.0.push(stripe);
     }
 
-    /// How many stripes these are: as many as there were names, or fewer if some share one.
+    /// The number of stripes: as many as there were names, or fewer if some share one.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! [`Stripe`]: one of the row, for taking it and nothing else.
+//! [`Stripe`]: one of the striped semaphores, for taking it and nothing else.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::semaphore::AsyncSemaphore;
 
 use super::guard::StripeGuard;
 
-/// One of the [`StripedSemaphores`](crate::StripedSemaphores): who has it, has it by a [`StripeGuard`].
+/// One of the [`StripedSemaphores`](crate::StripedSemaphores); its holder has a [`StripeGuard`].
 ///
 /// It does not show its semaphore, whose permits could be forgotten, and which could be closed, with all names that fall on it.
 #[derive(Clone, Copy)]
@@ -18,11 +18,11 @@ impl<'a> Stripe<'a> {
         Self(semaphore)
     }
 
-    /// Takes the stripe, waiting in line for it.
+    /// Takes the stripe, waiting in its queue.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in line; if the stripe had come already, it goes on to the next.
+    /// Dropping the future gives up the position in the queue; a stripe that was assigned already passes to the next waiter.
     pub async fn acquire(self) -> StripeGuard<'a> {
         StripeGuard::new(self.0.acquire().await.expect("a stripe is never closed"))
     }
@@ -32,24 +32,24 @@ impl<'a> Stripe<'a> {
         self.0.try_acquire().ok().map(StripeGuard::new)
     }
 
-    /// Takes the stripe, putting this thread to sleep until it is free.
+    /// Takes the stripe, blocking this thread until it is free.
     pub fn blocking_acquire(self) -> StripeGuard<'a> {
-        // Without the makings of a sleep where none is needed. Nobody is overtaken by it: nothing is free while somebody waits.
+        // Without the set-up of a wait where none is needed. This overtakes no waiter: no permit is free while one waits.
         self.try_acquire()
             .unwrap_or_else(|| StripeGuard::new(self.0.blocking_acquire().expect("a stripe is never closed")))
     }
 
-    /// Takes the stripe, putting this thread to sleep until it is free or `timeout` is over.
+    /// Takes the stripe, blocking this thread until it is free or `timeout` is over.
     pub fn blocking_acquire_timeout(self, timeout: Duration) -> Option<StripeGuard<'a>> {
         self.0.blocking_acquire_timeout(1, timeout).ok().map(StripeGuard::new)
     }
 
-    /// How many hold the stripe: one or none.
+    /// The number of holders: one or none.
     pub fn holders(self) -> usize {
         self.0.held()
     }
 
-    /// How many wait for the stripe. One that was given it and has not been polled since counts here and as its holder.
+    /// The number of waiters. One that was assigned the stripe and has not been polled since counts here and as its holder.
     pub fn waiters(self) -> usize {
         self.0.waiters()
     }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use latchwork::{Call, Inbox, Registry, Transport};
+use latchwork::{Inbox, Notification, Registry, Transport};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script(Arc<Mutex<Vec<Step>>>);
@@ -71,7 +71,7 @@ pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 /// Whether a call has come for this one; if so, it is answered.
-pub(crate) fn answers<'a>(wait: Pin<&mut impl Future<Output = Call<'a>>>) -> bool {
+pub(crate) fn answers<'a>(wait: Pin<&mut impl Future<Output = Notification<'a>>>) -> bool {
     match poll(wait) {
         Poll::Ready(call) => {
             call.consume();

@@ -1,4 +1,4 @@
-//! Permits in existence: more, fewer, none for anybody any more; and how many are free.
+//! Permits in existence: adding, removing, closing; and how many are free.
 
 use crate::fault::fault;
 use crate::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ impl Engine {
         }
     }
 
-    /// Notifies a latch's `n` oldest waiters. What is left is kept: as many as the largest call left, and no more.
+    /// Notifies a latch's `n` oldest waiters. What is left stays pending: as many as the largest call left, and no more.
     ///
     /// # Panics
     ///
@@ -56,7 +56,7 @@ impl Engine {
                     let seen = self.settled(&wakes, |settled| match settled {
                         Settled::Free | Settled::Spent | Settled::Full => None,
                         Settled::All { end, consumed, .. } => Some((self.credited(), consumed, end)),
-                        // Somebody waits, so none are kept.
+                        // There is a waiter, so none stay pending.
                         Settled::Blocked { credited, .. } => Some((credited, credited, end)),
                     });
                     wakes.resume_panic(|| ());
@@ -65,8 +65,8 @@ impl Engine {
             };
             let Some((credited, consumed, end)) = seen else { continue };
             if covers(credited, consumed, n) && !fault!(NotificationsAddUp) {
-                // Ordering: AcqRel: whoever takes what is kept does it behind this step, and sees what was done before this notification as
-                // well [G]. And a step, not a look: somebody may have come to wait in between, and gone again.
+                // Ordering: AcqRel: a thread that takes what is pending does it behind this step, and sees what was done before this notification as
+                // well [G]. And a step, not a look: a waiter may have come in between, and gone again.
                 if self.step(end, end, Ordering::AcqRel) {
                     return;
                 }
@@ -87,16 +87,16 @@ impl Engine {
             given += missing;
             // Ordering: SeqCst, as in `release`.
             self.settle_unless_done(End(self.end.load(Ordering::SeqCst)));
-            // Unless this was all, some were kept; and these may have been taken before it, by somebody who knows nothing of this notification.
-            // If they counted, it would wake fewer than it is for.
-            // Ordering: AcqRel, as above: whoever takes them after this step sees what was given.
-            if given == permits || fault!(KeptCountsAsGiven) || self.step(end, end, Ordering::AcqRel) {
+            // Unless this was all, some were pending; and these may have been taken before it, by a thread that knows nothing of this
+            // notification. If they counted, it would wake fewer waiters than it is for.
+            // Ordering: AcqRel, as above: a thread that takes them after this step sees what was given.
+            if given == permits || fault!(PendingCountsAsGiven) || self.step(end, end, Ordering::AcqRel) {
                 return;
             }
         }
     }
 
-    /// Refuses everybody from now on.
+    /// Refuses all requests from now on, and ends all waits.
     pub(in super::super) fn close(&self) {
         // Ordering: SeqCst, as in `enqueue`. The read-modify-write on the credit that follows puts it before later grants.
         let end = End(self.end.fetch_or(End::CLOSED, Ordering::SeqCst));

@@ -1,4 +1,4 @@
-//! The loop: what makes nodes final, and those who have to call it.
+//! The loop `settle`, which makes nodes final, and the steps that have to call it.
 
 use std::ptr::{self, NonNull};
 
@@ -8,17 +8,17 @@ use crate::sync::atomic::Ordering;
 use super::super::node::{Hint, Kind, Node, Word};
 use super::super::presence::Walk;
 use super::super::wakes::WakeBatch;
-use super::{End, Engine, FRONT_FLAGS};
+use super::{End, Engine};
 
 /// How far the queue is settled.
 pub(super) enum Settled<'w> {
-    /// Nobody is queued, and there is no tail.
+    /// The queue is empty, and there is no tail.
     Free,
     /// All nodes are final, and have consumed so much. `end` named `tail` after that was seen.
     All { end: End, tail: &'w Node, consumed: u64 },
     /// The first node that is not final wants more than `credited` covers beyond its offset.
     Blocked { first: &'w Node, word: Word, credited: u64, consumed: u64 },
-    /// The credit is used up, and the caller did not ask who comes next.
+    /// The credit is used up, and the caller did not ask which waiter is first.
     Spent,
     /// The wake batch is full.
     Full,
@@ -27,9 +27,9 @@ pub(super) enum Settled<'w> {
 /// How far a caller wants it settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
-    /// Until nobody else can be granted.
+    /// Until no other waiter can be granted.
     Spent,
-    /// Until it is known who comes next.
+    /// Until it is known which waiter is first.
     Decided,
 }
 
@@ -48,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// Who finds a semaphore closed does not say so while waiters sleep because the thread that closes it has stopped.
+    /// A caller that finds the semaphore closed does not return while waiters sleep because the thread that closes it has stopped.
     #[cold]
     pub(super) fn settle_what_is_closed(&self, end: End) {
         if end.is_closed() && !fault!(ClosedNotSettled) {
@@ -102,7 +102,7 @@ impl Engine {
         loop {
             let walk = Walk::begin(&self.memory);
             let credited = self.meet();
-            let settled = self.settle(&walk, credited, wakes, Until::Decided);
+            let settled = self.settle_until_decided(&walk, credited, wakes);
             let full = matches!(settled, Settled::Full);
             let decided = if full { None } else { decide(settled) };
             drop(walk);
@@ -113,9 +113,16 @@ impl Engine {
         }
     }
 
-    /// The loop. Makes nodes final, from the first on that is not, as far as the credit goes; anybody may, at any time.
+    /// One copy of the loop for all callers that ask what was found.
+    #[inline(never)]
+    fn settle_until_decided<'w>(&self, walk: &'w Walk<'_>, credited: u64, wakes: &WakeBatch) -> Settled<'w> {
+        self.settle(walk, credited, wakes, Until::Decided)
+    }
+
+    /// The loop. Makes nodes final, from the first on that is not, as far as the credit goes. Any thread may call it, at any time.
     ///
-    /// `credited` may be old: it never falls, and whoever adds to it settles.
+    /// `credited` may be old: it never falls, and a thread that adds to it settles.
+    #[inline(always)]
     fn settle<'w>(
         &self,
         _walk: &'w Walk<'_>,
@@ -147,7 +154,7 @@ impl Engine {
                     let (need, deficit) = here.wants(word);
                     // The deficit goes to the other side: only what is free and what is needed are sure to fit into a number.
                     if (credited.wrapping_sub(consumed).wrapping_sub(deficit) as i64) < need as i64 {
-                        // A release that saw nobody behind `done` has left it to this node's publisher, which may have stopped.
+                        // A release that saw no node behind `done` has left it to this node's publisher, which may have stopped.
                         let now = self.credited();
                         if now != credited && !fault!(BlockedByOldCredit) {
                             credited = now;
@@ -237,14 +244,14 @@ impl Engine {
     #[inline]
     pub(super) fn front(&self) -> u64 {
         // Ordering: Acquire, so that what is read afterwards is not older than what was known to be consumed.
-        self.front.load(Ordering::Acquire) & !FRONT_FLAGS
+        self.front.load(Ordering::Acquire)
     }
 
-    /// For those who come next.
+    /// Updates the hints for later walks.
     #[inline]
     pub(super) fn remember(&self, front: u64, last: Option<&Node>) {
         // Ordering: Relaxed, twice: only to leave what is right as it is.
-        if self.front.load(Ordering::Relaxed) & !FRONT_FLAGS != front {
+        if self.front.load(Ordering::Relaxed) != front {
             // Ordering: Release, see `front`.
             self.front.store(front, Ordering::Release);
         }
@@ -252,12 +259,12 @@ impl Engine {
             && !ptr::eq(self.done.load(Ordering::Relaxed), last)
             && !last.is_unlinked()
         {
-            // Ordering: Release: all before it are final for whoever starts there, too [D].
+            // Ordering: Release: all before it are final for walks that start there, too [D].
             self.done.store(ptr::from_ref(last).cast_mut(), Ordering::Release);
         }
     }
 
-    /// Nothing is final yet: without this, every newcomer that finds too few permits free would walk back over the whole queue.
+    /// Nothing is final yet: without this, every new waiter that finds too few permits free would walk back over the whole queue.
     #[cold]
     fn remember_first(&self, first: &Node) {
         let hint = Hint::first(first);

@@ -23,7 +23,7 @@ const CANARIES: [(&str, &str, &str); 13] = [
     ("GrantDiesWithWaiter", "cancelled while granted", "no order"),
     ("DeficitDiesWithWaiter", "lowered in a queue", "no order"),
     ("CreditReadBeforeEnd", "used queue, released and taken", "no order"),
-    ("KeptCountsAsGiven", "notified at once", "no order"),
+    ("PendingCountsAsGiven", "notified at once", "no order"),
     ("WakerOutlivesWait", "wakers change", "copies of wakers are left"),
 ];
 
