@@ -18,7 +18,7 @@ const CANARIES: [(&str, &str, &str); 8] = [
     ("GrantDiesWithWaiter", "acquire_cancel_release", "permits are free"),
     ("OnlyFreeReduced", "set_capacity", "permits are free"),
     ("DeficitDiesWithWaiter", "set_capacity", "permits are free"),
-    ("TryWithoutSettle", "histories", "no order of the calls"),
+    ("NoLook", "histories", "no order of the calls"),
     ("OnlyFreeReduced", "histories", "no order of the calls"),
     ("WakerOutlivesWait", "acquire_cancel_release", "copies of wakers were left behind"),
 ];
