@@ -36,7 +36,7 @@ pub fn latch() -> AsyncSemaphore {
 
 /// What [`Latch::release`](crate::Latch::release) does to a latch's semaphore.
 pub fn notify(latch: &AsyncSemaphore, n: usize) {
-    latch.call(n);
+    latch.notify(n);
 }
 
 /// Waiters that have neither been granted their permits nor been refused. Changes nothing.
