@@ -80,6 +80,8 @@ impl Default for Rules {
 #[derive(Debug)]
 pub(super) struct Ownership {
     rules: Rules,
+    /// A third of the lease that is renewed. To divide each time costs as much as the rest of an event.
+    third: Duration,
     phase: Phase,
     queue: Queue,
     last_serial: u64,
@@ -91,6 +93,8 @@ pub(super) struct Ownership {
     others_first_until: Option<Instant>,
     /// Holds that were lost while somebody had a guard.
     losses: Vec<Loss>,
+    /// When the client was told to [look](Self::tick).
+    next_look_said: Option<Instant>,
     closed: bool,
 }
 
@@ -124,8 +128,8 @@ struct Hold {
 #[derive(Debug)]
 struct Lease {
     number: u64,
-    /// When it was asked for: the tenure counts from here.
-    since: Instant,
+    /// From then on it goes back to the store when it is left. Counted from when it was asked for.
+    tenure_ends: Option<Instant>,
     /// Counted from before the command was sent, so never later than the store's own. `None`: never.
     deadline: Option<Instant>,
     /// Tokens that are left, from the first to the last.
@@ -164,6 +168,22 @@ impl Lease {
 }
 
 impl Hold {
+    /// Of nobody yet.
+    fn none(now: Instant) -> Self {
+        Self {
+            serial: 0,
+            owner: 0,
+            count: 0,
+            guards: 0,
+            unclaimed: 0,
+            watched: 0,
+            renewed: false,
+            token: None,
+            limit: None,
+            granted: now,
+        }
+    }
+
     /// Why it is over at `now`.
     fn loss(&self, lease: &Lease, now: Instant) -> Option<LossReason> {
         let limit = self.limit.filter(|limit| lease.deadline.is_none_or(|deadline| *limit <= deadline));
@@ -180,6 +200,7 @@ impl Hold {
 impl Ownership {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
+            third: rules.renewed_lease / 3,
             rules,
             phase: Phase::Free,
             queue: Queue::default(),
@@ -188,6 +209,7 @@ impl Ownership {
             contended: false,
             others_first_until: None,
             losses: Vec::new(),
+            next_look_said: None,
             closed: false,
         }
     }
