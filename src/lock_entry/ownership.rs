@@ -50,13 +50,17 @@ pub use self::upkeep::Renewal;
 
 /// The longest back-off, in steps.
 const MAX_STEPS: u32 = 8;
+/// While no other process hears of its end, a tenure grows to so many times what it is by the rules: a newcomer waits for that once, which is
+/// less than a round of a crowd.
+const MAX_GROWTH: u32 = 8;
 /// A queue head that had the lock last waits for so long per step, so that other processes ask before it.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
 /// By what a [`LockEntry`](super::LockEntry) decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How long a lease may stay in this process while somebody waits in another one.
+    /// How long a lease may stay in this process while somebody waits in another one. If nobody elsewhere heard of its return, the next one
+    /// may stay for twice as long, up to eight times.
     pub tenure: Duration,
     /// The lease of requests without one of their own. The client renews it.
     pub renewed_lease: Duration,
@@ -89,6 +93,8 @@ pub(super) struct Ownership {
     last_token: u64,
     /// A competition found the lock held by another process, and none since was won at the first try.
     contended: bool,
+    /// That of the next lease.
+    tenure: Duration,
     /// Until then other processes go first.
     others_first_until: Option<Instant>,
     /// Holds that were lost while somebody had a guard.
@@ -103,7 +109,8 @@ enum Phase {
     Free,
     Competing(Head),
     Held(Hold, Lease),
-    Returning,
+    /// With whether the tenure was used up.
+    Returning(bool),
 }
 
 #[derive(Debug)]
@@ -201,6 +208,7 @@ impl Ownership {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
             third: rules.renewed_lease / 3,
+            tenure: rules.tenure,
             rules,
             phase: Phase::Free,
             queue: Queue::default(),

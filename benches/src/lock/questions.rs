@@ -2,6 +2,7 @@
 
 mod commands;
 mod convoy;
+mod crowd;
 mod hand_over;
 mod inside;
 mod uncontended;
@@ -22,12 +23,13 @@ pub struct Question {
 }
 
 /// All of them.
-pub const QUESTIONS: [Question; 6] = [
+pub const QUESTIONS: [Question; 7] = [
     Question { name: commands::NAME, ask: commands::ask },
     Question { name: uncontended::NAME, ask: uncontended::ask },
     Question { name: hand_over::NAME, ask: hand_over::ask },
     Question { name: convoy::NAME, ask: convoy::ask },
     Question { name: inside::NAME, ask: inside::ask },
+    Question { name: crowd::NAME, ask: crowd::ask },
     Question { name: watched::NAME, ask: watched::ask },
 ];
 

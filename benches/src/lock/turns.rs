@@ -25,6 +25,8 @@ pub struct Taken {
     pub entered: u64,
     /// Nanoseconds from before the one before let go, each time it was handed over.
     pub nanos: Vec<u64>,
+    /// The longest wait of a crowd, in nanoseconds.
+    pub longest: u64,
 }
 
 impl Taken {
@@ -32,6 +34,7 @@ impl Taken {
     pub fn add(&mut self, mut other: Taken) {
         self.entered += other.entered;
         self.nanos.append(&mut other.nanos);
+        self.longest = self.longest.max(other.longest);
     }
 }
 

@@ -212,7 +212,7 @@ impl Ownership {
         }
         let tenure_ends = match inherited {
             Some(before) => before.tenure_ends,
-            None => sent.checked_add(self.rules.tenure),
+            None => sent.checked_add(self.tenure),
         };
         let lease = Lease {
             number: attempt.number,
@@ -238,6 +238,7 @@ impl Ownership {
         // So what it inherited is gone.
         (head.at_store, head.inherited, head.refused) = (None, None, true);
         self.contended = true;
+        self.tenure = self.rules.tenure;
     }
 
     /// The last attempt did not run.

@@ -8,7 +8,7 @@ use super::super::actions::{Actions, GiveBack};
 use super::super::outcome::Left;
 use super::super::queue::Place;
 use super::super::request::{Grant, LossReason, Request};
-use super::{BACK_OFF, Hold, Lease, Loss, MAX_STEPS, Ownership, Phase};
+use super::{BACK_OFF, Hold, Lease, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase};
 
 impl Ownership {
     // === Leaving ===
@@ -73,7 +73,7 @@ impl Ownership {
         let give_back = |appoints| GiveBack { number: lease.number, until: lease.deadline, appoints };
         let Some(next) = self.queue.first() else {
             let left = Left::Return(give_back(false));
-            self.phase = Phase::Returning;
+            self.phase = Phase::Returning(false);
             return left;
         };
         let used_up = lease.tenure_ends.is_some_and(|ends| ends <= now);
@@ -81,7 +81,7 @@ impl Ownership {
         let unsafe_renewal = lease.renewing && next.lease.is_some();
         if used_up || unsafe_renewal {
             actions.more().give_back = Some(give_back(true));
-            self.phase = Phase::Returning;
+            self.phase = Phase::Returning(used_up);
             return Left::Passed;
         }
         // Neither so short that it may end at once, nor longer than the process is to keep others out if it dies.
@@ -90,7 +90,7 @@ impl Ownership {
         let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
         if next.lease.is_none() && fits && has_token {
             self.grant_next(now, actions);
-        } else if let Phase::Held(_, lease) = std::mem::replace(&mut self.phase, Phase::Returning) {
+        } else if let Phase::Held(_, lease) = std::mem::replace(&mut self.phase, Phase::Free) {
             self.appoint(Some(lease), 0, now, actions);
         }
         Left::Passed
@@ -181,7 +181,13 @@ impl Ownership {
 
     /// A release was answered, or is at least under way: so many others have heard of it.
     pub(in crate::lock_entry) fn returned(&mut self, heard: usize, now: Instant, actions: &mut Actions) {
-        if matches!(self.phase, Phase::Returning) || fault!(NoPhaseCheck) {
+        if let Phase::Returning(true) = self.phase {
+            // A store that does not know who heard of it says that nobody did: then what was found at it counts.
+            let alone = heard == 0 && !self.contended;
+            let most = self.rules.tenure.saturating_mul(if alone { MAX_GROWTH } else { 1 });
+            self.tenure = self.tenure.saturating_mul(2).min(most);
+        }
+        if matches!(self.phase, Phase::Returning(_)) || fault!(NoPhaseCheck) {
             let steps = self.steps_for(heard);
             self.appoint(None, steps, now, actions);
         }
@@ -190,6 +196,9 @@ impl Ownership {
     /// The release of a lease that nobody waited for here was answered.
     pub(in crate::lock_entry) fn heard_by(&mut self, heard: usize, now: Instant) {
         let steps = self.steps_for(heard);
+        if heard > 0 {
+            self.tenure = self.rules.tenure;
+        }
         // Otherwise a lone process would wait for as long as another one's subscription lingers.
         if self.contended && steps > 0 {
             self.others_first_until = now.checked_add(BACK_OFF * steps);

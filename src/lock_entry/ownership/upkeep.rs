@@ -56,7 +56,7 @@ impl Ownership {
     fn next_look(&self, now: Instant) -> Option<Instant> {
         let limit = self.rules.unpolled_limit;
         match &self.phase {
-            Phase::Free | Phase::Returning => None,
+            Phase::Free | Phase::Returning(_) => None,
             Phase::Competing(head) => head.woken().and_then(|woken| woken.checked_add(limit)),
             Phase::Held(hold, lease) => {
                 let unclaimed = match hold.unclaimed {
