@@ -138,11 +138,7 @@ impl<B: Backend> Entry<B> {
     }
 
     /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was released by a repetition.
-    fn released(
-        &self,
-        outcome: Result<ReleaseOutcome, B::Error>,
-        repeated: bool,
-    ) -> Result<bool, LockError> {
+    fn released(&self, outcome: Result<ReleaseOutcome, B::Error>, repeated: bool) -> Result<bool, LockError> {
         let context = &self.context;
         let outcome = match outcome {
             Ok(outcome) => outcome,

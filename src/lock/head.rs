@@ -107,8 +107,8 @@ impl<'a, B: Backend> Head<'a, B> {
         let (entry, ticket) = (self.entry, self.ticket);
         let mut left = None;
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
-        let subscribes_first =
-            may_wait && (!ticket.goes_first() || entry.context.backend.registry().transport().stands(&entry.channel));
+        let subscribes_first = may_wait
+            && (!ticket.goes_first() || entry.context.backend.registry().transport().stands(&entry.channel));
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(self.superseded()) };
             let mut answer = pin!(question.put(entry));
@@ -264,8 +264,7 @@ impl<'a, B: Backend> Head<'a, B> {
     fn question(&self, sent: Instant) -> Option<Question> {
         let context = &self.entry.context;
         let lease = context.lease_of(&self.request);
-        let attempt =
-            self.entry.state.attempt(&self.ticket, context.number(), &self.request, sent, lease)?;
+        let attempt = self.entry.state.attempt(&self.ticket, context.number(), &self.request, sent, lease)?;
         Some(Question { id: context.lease_id(attempt.number()), attempt, lease, sent })
     }
 

@@ -3,8 +3,9 @@
 mod commands;
 mod convoy;
 mod crowd;
-mod hand_over;
+mod hand_off;
 mod inside;
+mod reentry;
 mod uncontended;
 mod watched;
 
@@ -23,12 +24,13 @@ pub struct Question {
 }
 
 /// All of them.
-pub const QUESTIONS: [Question; 7] = [
+pub const QUESTIONS: [Question; 8] = [
     Question { name: commands::NAME, ask: commands::ask },
     Question { name: uncontended::NAME, ask: uncontended::ask },
-    Question { name: hand_over::NAME, ask: hand_over::ask },
+    Question { name: hand_off::NAME, ask: hand_off::ask },
     Question { name: convoy::NAME, ask: convoy::ask },
     Question { name: inside::NAME, ask: inside::ask },
+    Question { name: reentry::NAME, ask: reentry::ask },
     Question { name: crowd::NAME, ask: crowd::ask },
     Question { name: watched::NAME, ask: watched::ask },
 ];

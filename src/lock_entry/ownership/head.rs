@@ -196,7 +196,8 @@ impl Ownership {
         if deadline.is_some_and(|deadline| deadline <= now) && !fault!(GrantedAfterDeadline) {
             // A number is not used again once it was given back.
             (head.number, head.at_store) = (None, None);
-            actions.more().roll_back = Some(GiveBack { number: attempt.number, until: deadline, appoints: false });
+            actions.more().roll_back =
+                Some(GiveBack { number: attempt.number, until: deadline, appoints: false });
             return Verdict::TooLate;
         }
         let won_at_once = head.offered && head.tries == 1;

@@ -85,7 +85,8 @@ impl Ownership {
             return Left::Passed;
         }
         // Neither so short that it may end at once, nor longer than the process is to keep others out if it dies.
-        let lasts_beyond = |time| now.checked_add(time).is_some_and(|at| lease.deadline.is_none_or(|ends| ends > at));
+        let lasts_beyond =
+            |time| now.checked_add(time).is_some_and(|at| lease.deadline.is_none_or(|ends| ends > at));
         let fits = lasts_beyond(self.third) && !lasts_beyond(self.rules.renewed_lease);
         let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
         if next.lease.is_none() && fits && has_token {

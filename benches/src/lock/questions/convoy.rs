@@ -77,10 +77,10 @@ pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
         let values = rows.iter().map(|row| (row.client, of(row))).collect();
         answer.figures.push(Figure { question: NAME, what, digits, goal, values });
     };
-    push("commands of a hand-over", 1, Some(Goal::AtMost(5.0)), |row| {
+    push("commands of a hand-off", 1, Some(Goal::AtMost(5.0)), |row| {
         row.sent.0.total() as f64 / row.sent.1 as f64
     });
-    push("hand-overs a second", 0, None, |row| row.entered as f64 / row.seconds);
+    push("hand-offs a second", 0, None, |row| row.entered as f64 / row.seconds);
     push("largest gap, ms", 1, None, |row| row.largest_gap.as_secs_f64() * 1e3);
     push("stalls, gaps > 100 ms", 0, Some(Goal::AtMost(0.0)), |row| row.stalls as f64);
     answer
