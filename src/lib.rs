@@ -43,6 +43,7 @@ mod trace;
 #[cfg(feature = "lock")]
 pub mod blocking;
 mod counter;
+mod earliest;
 // For loom-tests, verify and unit tests alone.
 pub mod channel_entry;
 #[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults))]

@@ -73,8 +73,9 @@ async fn everything_is_counted_once<B: Backend>(clients: [LockClient<B>; 2]) {
     assert!(metrics.holds.sum() >= Duration::from_millis(600), "{metrics:?}");
 }
 
+/// The tenure is not over, however slow the machine.
 fn options() -> LockOptions {
-    LockOptions::default().watchdog_timeout(Duration::from_millis(900))
+    LockOptions::default().watchdog_timeout(Duration::from_millis(900)).tenure(Duration::from_secs(3600))
 }
 
 #[tokio::test]

@@ -103,6 +103,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Its clock, timers and background work.
     type Runtime: Runtime;
 
+    /// Whether each future is ready when it is polled for the first time, as with a store in memory.
+    ///
+    /// A guard that is dropped gives its lock back without an allocation then. A future that is pending all the same is dropped, and the
+    /// command is given once more in the background.
+    const ANSWERS_AT_ONCE: bool = false;
+
     /// The channels that this process waits on, over the transport. All clients of one backend share it, so that a message wakes
     /// one waiter of the process, not one of each client.
     fn registry(&self) -> &Registry<Self::Transport>;

@@ -175,10 +175,14 @@ impl<B: Backend> Lock<B> {
         self.acquire(lease.into(), Some(wait)).await
     }
 
-    async fn acquire(&self, lease: Lease, wait: Option<Duration>) -> Result<Option<Guard<B>>, LockError> {
+    fn acquire(
+        &self,
+        lease: Lease,
+        wait: Option<Duration>,
+    ) -> impl Future<Output = Result<Option<Guard<B>>, LockError>> {
         let acquisition =
             Acquisition { entry: &self.entry, owner: self.owner, lease, fenced: self.fenced, wait };
-        span::acquiring(self.name(), acquisition.run()).await
+        span::acquiring(self.name(), acquisition.run())
     }
 
     /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a guard has. If it was the owner's

@@ -8,6 +8,7 @@ mod patience;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod turns;
 
 use std::fmt;
 
@@ -48,6 +49,7 @@ pub(crate) fn check(history: &History) -> Verdict {
     tokens::check(&story, &mut violations);
     losses::check(&story, &mut violations);
     let patience = patience::check(&story, &mut violations);
+    turns::check(&story, &mut violations);
     leftovers::check(&story, history, &mut violations);
     violations.sort_by_key(|violation: &Violation| violation.at);
     Verdict { story, violations, excused, patience }

@@ -23,6 +23,10 @@ pub(crate) enum Twin {
     AcquiresInName,
     /// Tokens are made up, and do not rise.
     TokensFall,
+    /// Nobody else hears of a release, for all that the client knows: so it does not let others go first.
+    HearsNobody,
+    /// Not the store's, but the client's: who is not polled keeps its turn.
+    WaitsForWhoIsNotPolled,
 }
 
 /// The Redis backend, sound or broken.
@@ -95,7 +99,12 @@ impl Backend for Twinned {
         if self.goes_wrong(Twin::KeepsWhatIsReleased, 50) {
             return Ok(ReleaseOutcome::Released { heard: 0 });
         }
-        self.redis.release(name, id).await
+        match self.redis.release(name, id).await? {
+            ReleaseOutcome::Released { .. } if self.goes_wrong(Twin::HearsNobody, 1) => {
+                Ok(ReleaseOutcome::Released { heard: 0 })
+            }
+            outcome => Ok(outcome),
+        }
     }
 
     async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {

@@ -13,7 +13,7 @@ use super::super::turns::Turns;
 use super::there_and_back;
 use crate::each_client;
 
-pub(super) const NAME: &str = "hand_over";
+pub(super) const NAME: &str = "hand_off";
 
 /// Of one client in one round.
 const TIME: Duration = Duration::from_millis(1500);
@@ -33,7 +33,7 @@ pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
     for row in &rows {
         let (sent, entered) = &row.sent;
         answer.notes.push(format!(
-            "{NAME}: {} sends {}; times of {} hand-overs",
+            "{NAME}: {} sends {}; times of {} hand-offs",
             row.client,
             sent.per(*entered),
             row.nanos.len()
