@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use latchwork_testkit::RedisServer;
+use latchwork_testkit::{RedisCluster, RedisServer};
 use redis::{Connection, RedisError, Value, cmd};
 
 const US: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
 const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
-const LOCK: &str = "lock";
-const OTHER: &str = "other";
-const COUNTER: &str = "redisson_lock_token:{lock}";
-const CHANNEL: &str = "redisson_lock__channel:{lock}";
+/// In one slot, with all that belongs to them.
+const LOCK: &str = "{s}lock";
+const OTHER: &str = "{s}other";
+const COUNTER: &str = "redisson_lock_token:{s}lock";
+const CHANNEL: &str = "redisson_lock__channel:{s}lock";
 const SHORT: &str = "60000";
 const LONG: &str = "600000";
 
@@ -41,18 +42,18 @@ const CALLS: [Call; 6] = [
 const FOUND: [&[&str]; 9] = [
     &[],
     &[
-        "HSET lock mode lock {us} 1",
-        "PEXPIRE lock 60000",
-        "HSET other mode lock {us} 1",
-        "PEXPIRE other 60000",
+        "HSET {s}lock mode lock {us} 1",
+        "PEXPIRE {s}lock 60000",
+        "HSET {s}other mode lock {us} 1",
+        "PEXPIRE {s}other 60000",
     ],
-    &["HSET lock mode lock {us} 1", "PEXPIRE lock 600000", "SET redisson_lock_token:{lock} 7"],
-    &["HSET lock mode lock {them} 1", "PEXPIRE lock 60000"],
-    &["HSET lock {them} 1", "PEXPIRE lock 60000"],
-    &["HSET lock mode read {them} 1", "PEXPIRE lock 60000"],
-    &["HSET lock mode write {them}:write 1", "PEXPIRE lock 60000"],
-    &["SET lock text PX 60000"],
-    &["SET redisson_lock_token:{lock} text"],
+    &["HSET {s}lock mode lock {us} 1", "PEXPIRE {s}lock 600000", "SET redisson_lock_token:{s}lock 7"],
+    &["HSET {s}lock mode lock {them} 1", "PEXPIRE {s}lock 60000"],
+    &["HSET {s}lock {them} 1", "PEXPIRE {s}lock 60000"],
+    &["HSET {s}lock mode read {them} 1", "PEXPIRE {s}lock 60000"],
+    &["HSET {s}lock mode write {them}:write 1", "PEXPIRE {s}lock 60000"],
+    &["SET {s}lock text PX 60000"],
+    &["SET redisson_lock_token:{s}lock text"],
 ];
 
 impl Call {
@@ -81,18 +82,25 @@ fn find(connection: &mut Connection, found: &[&str]) {
     found.iter().for_each(|command| run(connection, command));
 }
 
+/// Looks at a key, also if its slot is just coming here.
+fn look<T: redis::FromRedisValue>(connection: &mut Connection, command: &str) -> T {
+    // Refused by a server that is in no Cluster.
+    let _: Result<(), _> = cmd("ASKING").query(connection);
+    run(connection, command)
+}
+
 /// Every key: what it holds, and its time to live in minutes, rounded.
 fn state(connection: &mut Connection) -> BTreeMap<String, (Vec<String>, i64)> {
     let keys: Vec<String> = run(connection, "KEYS *");
     let mut state = BTreeMap::new();
     for key in keys {
-        let is_hash = run::<String>(connection, &format!("TYPE {key}")) == "hash";
+        let is_hash = look::<String>(connection, &format!("TYPE {key}")) == "hash";
         let mut holds: Vec<String> = match is_hash {
-            true => run::<Vec<String>>(connection, &format!("HGETALL {key}")),
-            false => vec![run(connection, &format!("GET {key}"))],
+            true => look::<Vec<String>>(connection, &format!("HGETALL {key}")),
+            false => vec![look(connection, &format!("GET {key}"))],
         };
         holds.sort();
-        let left: i64 = run(connection, &format!("PTTL {key}"));
+        let left: i64 = look(connection, &format!("PTTL {key}"));
         assert!(left >= 0 || key.starts_with("redisson_lock_token:"), "{key} stays for ever: {holds:?}");
         state.insert(key, (holds, (left + 30_000) / 60_000));
     }
@@ -175,7 +183,61 @@ fn script_does_all_or_nothing_whether_or_not_the_server_takes_writes() {
 #[test]
 fn renewal_gives_a_lease_without_an_end_its_end_back() {
     let mut stage = Stage::set();
-    let () = run(&mut stage.admin, "HSET lock mode lock {us} 1");
+    let () = run(&mut stage.admin, "HSET {s}lock mode lock {us} 1");
     CALLS[4].run(&mut stage.user).unwrap();
     assert_eq!(state(&mut stage.admin)[LOCK].1, 10);
+}
+
+/// In the middle of a move each node has some of a slot's keys, and runs a script only if it has all that the script names: those that are
+/// there, as nothing but their new node may make those that are not. What it lets begin, it must let end.
+#[test]
+fn script_does_all_or_nothing_in_a_slot_that_moves() {
+    const FROM: usize = 0;
+    const TO: usize = 1;
+    let cluster = RedisCluster::start_with(&[]);
+    let slot: u16 = cluster.ask(FROM, &["CLUSTER", "KEYSLOT", LOCK]);
+    let owner = cluster.owner(FROM, slot).expect("some node has it");
+    let (from, to) = if owner == FROM { (FROM, TO) } else { (owner, FROM) };
+    let connect =
+        |node: usize| redis::Client::open(cluster.nodes()[node].url()).unwrap().get_connection().unwrap();
+    let (mut source, mut target) = (connect(from), connect(to));
+    let (mut ran, mut refused) = (0, 0);
+    for call in CALLS {
+        for found in FOUND {
+            find(&mut source, found);
+            let before = state(&mut source);
+            let _ = call.run(&mut source);
+            let done = state(&mut source);
+            // Each set of the keys is at the new node already.
+            for moved in 0..1_u32 << before.len() {
+                find(&mut source, found);
+                let () = run(&mut target, "FLUSHALL");
+                cluster.begin_to_move(slot, from, to);
+                let goes = before.keys().enumerate().filter(|(key, _)| moved & (1 << key) != 0);
+                goes.for_each(|(_, key)| cluster.move_key(key, from, to));
+                let mut expected = &before;
+                let mut reply = call.run(&mut source);
+                // As a client does: it goes where it is sent to.
+                if reply.as_ref().is_err_and(|error| matches!(error.code(), Some("ASK" | "TRYAGAIN"))) {
+                    let () = run(&mut target, "ASKING");
+                    reply = call.run(&mut target);
+                }
+                if reply.is_ok() {
+                    (expected, ran) = (&done, ran + 1);
+                } else {
+                    refused += 1;
+                }
+                let mut after = state(&mut source);
+                after.append(&mut state(&mut target));
+                let text = call.text.lines().next().unwrap();
+                assert_eq!(&after, expected, "{text} with {moved:b} moved on {found:?}: {reply:?}");
+                // The move does not take place.
+                let () = run(&mut target, "FLUSHALL");
+                for node in [from, to] {
+                    let () = cluster.ask(node, &["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]);
+                }
+            }
+        }
+    }
+    assert!(ran > 30 && refused > 10, "{ran} ran and {refused} were refused");
 }

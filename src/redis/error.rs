@@ -162,7 +162,7 @@ impl Error {
 
     /// `mode`: what the lock says of itself.
     pub(super) fn other_kind(name: &LockName, mode: &str) -> Self {
-        let found = super::scripts::kind(mode);
+        let found = kind(mode);
         let context = format!("{name:?} is held as a {found} (its mode is {mode:?})");
         Self { kind: ErrorKind::OtherKind(found), context, source: None }
     }
@@ -170,6 +170,16 @@ impl Error {
     /// What this means for the command that met it.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+}
+
+/// What a lock is that says so in its field `mode`. Redisson's plain and fair locks have none.
+fn kind(mode: &str) -> LockKind {
+    match mode {
+        "lock" => LockKind::Plain,
+        "fair" => LockKind::Fair,
+        "read" | "write" => LockKind::ReadWrite,
+        _ => LockKind::Unknown,
     }
 }
 

@@ -4,7 +4,7 @@ mod reply;
 
 use ::redis::Cmd;
 
-pub(super) use self::reply::{Reply, kind};
+pub(super) use self::reply::Reply;
 
 pub(super) struct Scripts {
     pub(super) acquire: Script,

@@ -2,8 +2,6 @@
 
 use ::redis::{FromRedisValue, ParsingError, Value};
 
-use crate::lock::LockKind;
-
 /// What `acquire.lua` returns, if not nil, and `force_release.lua`.
 pub(in super::super) enum Reply {
     Number(i64),
@@ -19,15 +17,5 @@ impl FromRedisValue for Reply {
             Value::Int(number) => Self::Number(number),
             mode => Self::Mode(String::from_redis_value(mode)?),
         })
-    }
-}
-
-/// What a lock whose field `mode` is this text is. Redisson's plain and fair locks have none.
-pub(in super::super) fn kind(mode: &str) -> LockKind {
-    match mode {
-        "lock" => LockKind::Plain,
-        "fair" => LockKind::Fair,
-        "read" | "write" => LockKind::ReadWrite,
-        _ => LockKind::Unknown,
     }
 }
