@@ -4,14 +4,21 @@
 //!
 //! | thing | is |
 //! |---|---|
-//! | the lock | a hash under the lock's name, with one field: the lease's id, and `1` as value. How often an owner holds the lock is counted in its process |
+//! | the lock | a hash under the lock's name, with two fields: the lease's id, and `1` as value; `mode`, and `lock` as value. How often an owner holds the lock is counted in its process |
 //! | the lease's id | `<uuid>:<number>`, new for each lease; `<uuid>:<number>:<label>` if the client has a label |
 //! | the lease's end | the hash's time to live |
 //! | the channel | `redisson_lock__channel:{name}` (without the added braces if the name has some) |
 //! | the tokens | a number under `redisson_lock_token:{name}`, which never expires; only a fenced lock has it |
 //! | the message | `0`, published when the lock becomes free, or its lease ends earlier than before |
 //!
-//! A Redisson client on the same name takes turns with this one, and each wakes the other.
+//! A Redisson client on the same name takes turns with this one, and each wakes the other. Its plain, fair, fenced and spin locks have no
+//! `mode`, and look the same; as the fair and the spin lock wake nobody of ours, the one waiter of a process that talks to the server asks
+//! once a second while the hash has none. Its read and write locks are another kind of lock: `mode` keeps them out of a lock of ours, and
+//! a name that they hold is an error here ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
+//!
+//! Every key but the counter of the tokens has a time to live, always. A script does all that it is to do or nothing, whichever command in
+//! it the server refuses; a counter may have been raised then, which leaves a gap. (Servers before 7.0 cannot be asked what a user may do:
+//! there a right that is missing is found as late as it is used.)
 //!
 //! # Connections
 //!
@@ -99,8 +106,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{FromRedisValue, ParsingError, Value};
-
 pub use self::builder::RedisBuilder;
 #[cfg(feature = "cluster")]
 pub use self::cluster::ShardedMessages;
@@ -109,7 +114,7 @@ pub use self::error::{Error, ErrorKind};
 use self::reconnects::Reconnects;
 use self::replicas::{Replicated, Wait};
 use self::route::Route;
-use self::scripts::{Script, Scripts};
+use self::scripts::{Reply, Script, Scripts};
 pub use self::tokio_runtime::{TokioRuntime, TokioSleep};
 pub use self::transport::RedisTransport;
 #[cfg(feature = "cluster")]
@@ -248,6 +253,7 @@ impl Backend for Redis {
             | ErrorKind::ClusterNotBuiltIn
             | ErrorKind::NotACluster
             | ErrorKind::Refused => Failure::Refused,
+            ErrorKind::OtherKind(found) => Failure::OtherKind(found),
         }
     }
 
@@ -263,8 +269,9 @@ impl Backend for Redis {
         let reply = self.acquire(&self.scripts.acquire, name, tokens > 0, &args).await?;
         Ok(match reply {
             None => AcquireOutcome::Acquired { last_token: 0 },
-            Some(AcquireReply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
-            Some(AcquireReply::Left(left)) => AcquireOutcome::Held { left: duration(left) },
+            Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
+            Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
+            Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
         })
     }
 
@@ -284,7 +291,11 @@ impl Backend for Redis {
         let channel = self.channel(name);
         let args = [keys::UNLOCK_MESSAGE, self.publish, &channel];
         // Not again: somebody else may have it by then.
-        self.commands.eval_once(&self.scripts.force_release, &[name.as_str()], &args).await
+        match self.commands.eval_once(&self.scripts.force_release, &[name.as_str()], &args).await? {
+            Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
+            Reply::Number(freed) => Ok(freed == 1),
+            Reply::Token(_) => Ok(true),
+        }
     }
 
     async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
@@ -311,6 +322,7 @@ impl Backend for Redis {
         let (found, _): (Option<(i64, Vec<String>)>, Sent) =
             self.commands.eval(&self.scripts.holder, &[name.as_str()], &[]).await?;
         Ok(found.map(|(left, fields)| Holder {
+            // Besides there is `mode`, which is no id.
             id: fields.iter().find_map(|field| field.parse().ok()),
             left: duration(left),
         }))
@@ -342,7 +354,7 @@ impl Redis {
         name: &LockName,
         fenced: bool,
         args: &[&str],
-    ) -> Result<Option<AcquireReply>, Error> {
+    ) -> Result<Option<Reply>, Error> {
         let token = fenced.then(|| keys::token(name.as_str()));
         let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
         let keys = &keys[..1 + usize::from(fenced)];
@@ -353,25 +365,10 @@ impl Redis {
         let replicated = Box::pin(commands.eval_replicated(*wait, script, keys, args));
         let (Replicated { reply, replicas }, _) = replicated.await?;
         // Who has not got the lock has nothing that replicas could have.
-        if !matches!(reply, Some(AcquireReply::Left(_))) {
+        if !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_))) {
             commands.check(*wait, replicas)?;
         }
         Ok(reply)
-    }
-}
-
-/// What `acquire.lua` returns, if not nil.
-enum AcquireReply {
-    Left(i64),
-    Token(u64),
-}
-
-impl FromRedisValue for AcquireReply {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        Ok(match value {
-            Value::Array(_) => Self::Token(<(u64,)>::from_redis_value(value)?.0),
-            left => Self::Left(i64::from_redis_value(left)?),
-        })
     }
 }
 

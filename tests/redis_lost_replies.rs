@@ -70,9 +70,12 @@ impl Faulty {
         redis::Client::open(self.server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
     }
 
-    /// The lock as Redisson would find it.
+    /// Who has the lock, as Redisson would find it.
     async fn state(&self, name: &str) -> HashMap<String, String> {
-        redis::cmd("HGETALL").arg(name).query_async(&mut self.raw().await).await.unwrap()
+        let mut state: HashMap<String, String> =
+            redis::cmd("HGETALL").arg(name).query_async(&mut self.raw().await).await.unwrap();
+        assert_eq!(state.remove("mode").is_some(), !state.is_empty(), "{state:?}");
+        state
     }
 
     async fn until_free(&self, name: &str) {

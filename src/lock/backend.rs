@@ -7,6 +7,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
+use super::kind::LockKind;
 use super::name::{LockName, NameError};
 use super::owner::LeaseId;
 
@@ -20,7 +21,8 @@ pub enum AcquireOutcome {
     },
     /// Another id has the lock.
     Held {
-        /// How long its lease lasts if nobody renews it; [`Duration::MAX`] if it never ends.
+        /// When to ask again at the latest, if no message comes before: how long its lease lasts if nobody renews it, [`Duration::MAX`] if it
+        /// never ends; less if it is a lock whose release nobody may hear of.
         left: Duration,
     },
 }
@@ -66,6 +68,8 @@ pub enum Failure {
     Unreachable,
     /// There was no answer. The command may have run.
     Indeterminate,
+    /// The store answered: the name is held as another kind of lock. Nothing was changed.
+    OtherKind(LockKind),
 }
 
 /// Where the locks are kept: in this process's memory, on a server, in files.

@@ -120,7 +120,10 @@ impl<B: Backend> Context<B> {
         if self.backend.runtime().has_ended() {
             return LockError::RuntimeEnded;
         }
-        LockError::Backend { failure: self.failure(&error), source: Box::new(error) }
+        match self.failure(&error) {
+            Failure::OtherKind(found) => LockError::OtherKind { found, source: Box::new(error) },
+            failure => LockError::Backend { failure, source: Box::new(error) },
+        }
     }
 
     pub(super) fn failure(&self, error: &B::Error) -> Failure {

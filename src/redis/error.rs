@@ -10,6 +10,8 @@ use std::fmt;
 
 use ::redis::{Cmd, ErrorKind as Kind, RedisError};
 
+use crate::lock::{LockKind, LockName};
+
 #[cfg(feature = "sentinel")]
 pub(super) use self::advice::said_in_script;
 use self::advice::{advice, quote};
@@ -52,6 +54,8 @@ pub enum ErrorKind {
     Connection,
     /// The server refused the command. It did not run.
     Refused,
+    /// The name is held as another kind of lock. Nothing was changed.
+    OtherKind(LockKind),
     /// The connection broke, or the reply did not come in time. The command may have run or not.
     Unknown,
     /// The lock was taken, but fewer replicas confirmed it in time than
@@ -156,9 +160,26 @@ impl Error {
         Self { kind, context, source: Some(error) }
     }
 
+    /// `mode`: what the lock says of itself.
+    pub(super) fn other_kind(name: &LockName, mode: &str) -> Self {
+        let found = kind(mode);
+        let context = format!("{name:?} is held as a {found} (its mode is {mode:?})");
+        Self { kind: ErrorKind::OtherKind(found), context, source: None }
+    }
+
     /// What this means for the command that met it.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+}
+
+/// What a lock is that says so in its field `mode`. Redisson's plain and fair locks have none.
+fn kind(mode: &str) -> LockKind {
+    match mode {
+        "lock" => LockKind::Plain,
+        "fair" => LockKind::Fair,
+        "read" | "write" => LockKind::ReadWrite,
+        _ => LockKind::Unknown,
     }
 }
 

@@ -28,6 +28,7 @@ const BY_PHRASE: &[(&str, &str)] = &[
     ("Unknown Redis command", UNKNOWN_COMMAND),
     ("The user executing the script can't", NO_PERMISSION),
     ("ACL failure in script", NO_PERMISSION),
+    ("Invalid command passed to redis.acl_check_cmd", UNKNOWN_COMMAND),
 ];
 
 const NO_PERMISSION: &str =
