@@ -17,8 +17,8 @@
 //! a name that they hold is an error here ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
 //!
 //! Every key but the counter of the tokens has a time to live, always. A script does all that it is to do or nothing, whichever command in
-//! it the server refuses; a counter may have been raised then, which leaves a gap. (Servers before 7.0 cannot be asked what a user may do:
-//! there a right that is missing is found as late as it is used.)
+//! it the server refuses. (Servers before 7.0 cannot be asked what a user may do; there a counter may have been raised for nothing, which
+//! leaves a gap, and a server that is out of memory still leases locks.)
 //!
 //! # Connections
 //!

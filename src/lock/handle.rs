@@ -127,8 +127,8 @@ impl<B: Backend> Lock<B> {
     ///
     /// [`LockError::Backend`] if an attempt fails; a wait that has begun goes on through a lost connection, until the lease
     /// it waits for would be over or the connection is back, and then tries again. [`LockError::Subscribe`] if the lock's
-    /// messages cannot be had. [`LockError::OtherKind`] if the name is held as another kind of lock. [`LockError::ShutDown`], [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the
-    /// client cannot be used any more.
+    /// messages cannot be had. [`LockError::OtherKind`] if the name is held as another kind of lock. [`LockError::ShutDown`],
+    /// [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the client cannot be used any more.
     pub async fn lock(&self) -> Result<Guard<B>, LockError> {
         self.lock_by(Lease::Watched).await
     }

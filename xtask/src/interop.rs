@@ -1,16 +1,23 @@
 //! `cargo xtask interop`: this crate's lock beside the real Redisson, of each generation, over one server.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use anyhow::Result;
-use xshell::{Shell, cmd};
+use xshell::{Cmd, Shell, cmd};
 
 use crate::redis_server;
 use crate::steps::Steps;
+use crate::verify::must_fail;
 use crate::workspace::Workspace;
 
 /// The profiles of `interop/pom.xml`: the newest Redisson of each generation.
 const PROFILES: [&str; 2] = ["redisson-3", "redisson-4"];
+/// A twin of ours that is broken, the checks that must fail with it, and what they say.
+const TWINS: [(&str, &str, &str); 2] = [
+    ("no-mode", "is not freed by", "got, and not held"),
+    ("counts-unlocked", "fleet", "two were in at once"),
+];
 const OLDEST_JDK: u32 = 17;
 const SECONDS: u64 = 20;
 
@@ -49,12 +56,12 @@ impl std::error::Error for Missing {}
 ///
 /// [`Missing`] if there is no JDK or no Maven.
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
-    let Workspace { shell, cargo, .. } = workspace;
+    let shell = &workspace.shell;
     look_for_tools(shell)?;
     steps.run("Redis server", || redis_server::ensure(shell))?;
     let mut args = Vec::new();
     for profile in PROFILES {
-        let target = workspace.target_dir().join("interop").join(profile);
+        let target = target(workspace, profile);
         args.extend([String::from("--redisson"), target.display().to_string()]);
         steps.run(profile, || {
             let classpath = target.join("classpath");
@@ -70,10 +77,29 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     let Options { only, seconds, seed } = options;
     args.extend([String::from("--seconds"), seconds.to_string(), String::from("--only"), only.clone()]);
     args.extend(seed.map(|seed| format!("--seed={seed}")));
-    steps.run("interop", || {
-        // Optimised, because it measures, too.
-        Ok(cmd!(shell, "{cargo} run --quiet --release --package verify --bin interop -- {args...}").run()?)
+    steps.run("interop", || Ok(command(workspace).args(args).run()?))
+}
+
+/// Runs that must fail, with what [`run`] has built.
+pub(crate) fn canaries(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    steps.run("interop canaries", || {
+        TWINS.iter().try_for_each(|(twin, only, expected)| {
+            let target = target(workspace, PROFILES[0]);
+            let args = ["--twin", twin, "--only", only, "--seconds", "5", "--redisson"];
+            must_fail(command(workspace).args(args).arg(target), twin, expected)
+        })
     })
+}
+
+/// Optimised, because it measures, too.
+fn command(workspace: &Workspace) -> Cmd<'_> {
+    let Workspace { shell, cargo, .. } = workspace;
+    cmd!(shell, "{cargo} run --quiet --release --package verify --bin interop --")
+}
+
+/// Where the Java side is built.
+fn target(workspace: &Workspace, profile: &str) -> PathBuf {
+    workspace.target_dir().join("interop").join(profile)
 }
 
 fn look_for_tools(shell: &Shell) -> Result<()> {

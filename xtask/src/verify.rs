@@ -15,6 +15,7 @@ mod suspension;
 use anyhow::Result;
 use clap::ValueEnum;
 
+pub(crate) use self::canary::must_fail;
 pub(crate) use self::model::quick as quick_model;
 use crate::interop;
 use crate::steps::Steps;
@@ -85,7 +86,8 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
 }
 
 fn beside_redisson(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
-    match interop::run(workspace, steps, &interop::Options::default()) {
+    let checked = interop::run(workspace, steps, &interop::Options::default());
+    match checked.and_then(|()| interop::canaries(workspace, steps)) {
         Err(error) if options.parts.is_empty() && error.is::<interop::Missing>() => {
             eprintln!("\ninterop is left out: {error}");
             Ok(())

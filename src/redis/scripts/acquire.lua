@@ -19,15 +19,15 @@ end
 -- What the server refuses, it must refuse before the first write: what is written stays, and without PEXPIRE for ever.
 local may = redis.acl_check_cmd
 if not may then
-    -- Before 7.0 it cannot be asked. On a key that is not there this does nothing else. (It is a write; a server without memory, which
+    -- Before 7.0 it cannot be asked. On a key that is not there PEXPIRE does nothing but fail. (It is a write; a server without memory, which
     -- stops a script at its first write only, would let the next one pass. So it is not what is done where it can be asked.)
-    redis.call('pexpire', KEYS[1], ARGV[1])
+    if not ours then
+        redis.call('pexpire', KEYS[1], ARGV[1])
+    end
 elseif not may('pexpire', KEYS[1], ARGV[1]) then
     return redis.error_reply('NOPERM the user has no permissions to run pexpire on the lock')
-elseif not may('hset', KEYS[1], 'mode', 'lock') then
-    return redis.error_reply('NOPERM the user has no permissions to run hset on the lock')
-elseif KEYS[2] and not may('get', KEYS[2]) then
-    return redis.error_reply('NOPERM the user has no permissions to run get on the counter of the tokens')
+elseif KEYS[2] and not (may('hset', KEYS[1], 'mode', 'lock') and may('get', KEYS[2])) then
+    return redis.error_reply('NOPERM the user has no permissions to run hset on the lock and get on the counter of its tokens')
 end
 if ours and (left < 0 or left > tonumber(ARGV[1])) then
     -- Others wait for the lease to end, and it ends earlier from now on. First, for the reason given in release.lua.

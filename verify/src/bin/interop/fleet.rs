@@ -9,7 +9,7 @@ use fastrand::Rng;
 use latchwork_testkit::{ChaosProxy, Cut};
 
 use crate::checks::{Checked, Checks, guarded};
-use crate::player::{AT_ALL, Jvm, Player, Side, Way};
+use crate::player::{AT_ALL, Player, Side, Sides, Way};
 use crate::stage::Server;
 
 const SIDES: [Side; 4] = [Side::Ours, Side::Redisson, Side::Ours, Side::Redisson];
@@ -28,10 +28,10 @@ struct Ship {
 }
 
 impl Ship {
-    fn launch(side: Side, number: usize, jvm: &Jvm, server: &Server) -> Self {
+    fn launch(side: Side, number: usize, sides: &Sides, server: &Server) -> Self {
         let proxy = ChaosProxy::start(server.server.port());
         let way = Way { locks: proxy.url(), data: server.server.url(), watchdog: WATCHDOG };
-        let player = Player::start(side, jvm, &way);
+        let player = Player::start(side, sides, &way);
         let ship = Self { side, number, proxy, player };
         for thread in 0..THREADS {
             let _ = ship.player.begin(
@@ -48,17 +48,17 @@ impl Ship {
     }
 }
 
-pub(crate) fn sail(jvm: &Jvm, checks: &mut Checks, time: Duration, seed: u64) {
+pub(crate) fn sail(sides: &Sides, checks: &mut Checks, time: Duration, seed: u64) {
     let what = "a fleet of both counts right, whoever dies";
     if checks.wants(what) {
-        checks.note(what, guarded(|| count(jvm, time, Rng::with_seed(seed))));
+        checks.note(what, guarded(|| count(sides, time, Rng::with_seed(seed))));
     }
 }
 
-fn count(jvm: &Jvm, time: Duration, mut rng: Rng) -> Checked {
+fn count(sides: &Sides, time: Duration, mut rng: Rng) -> Checked {
     let server = Server::start();
     let mut ships: Vec<Ship> =
-        (0..).zip(SIDES).map(|(number, side)| Ship::launch(side, number, jvm, &server)).collect();
+        (0..).zip(SIDES).map(|(number, side)| Ship::launch(side, number, sides, &server)).collect();
     let turns = |server: &Server, own: &str| server.run::<Option<u64>>(&["GET", own]).unwrap_or(0);
     let all: Vec<String> = ships.iter().flat_map(|ship| (0..THREADS).map(|it| ship.own(it))).collect();
     server.until("a turn of each", |server| all.iter().all(|own| turns(server, own) > 0))?;
@@ -71,7 +71,7 @@ fn count(jvm: &Jvm, time: Duration, mut rng: Rng) -> Checked {
         if (cuts + deaths) % (CUTS + 1) == CUTS {
             let ship = &mut ships[deaths % SIDES.len()];
             ship.player.kill_9();
-            *ship = Ship::launch(ship.side, ship.number, jvm, &server);
+            *ship = Ship::launch(ship.side, ship.number, sides, &server);
             deaths += 1;
         } else {
             let how = if rng.bool() { Cut::Close } else { Cut::Reset };

@@ -19,7 +19,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use self::checks::Checks;
-use self::player::Jvm;
+use self::player::Sides;
 use self::stage::Stage;
 
 /// Lets this crate's lock and the real Redisson share a server
@@ -38,6 +38,9 @@ struct CommandLine {
     /// Repeats the fleet's faults
     #[arg(long)]
     seed: Option<u64>,
+    /// With a side of ours that is broken: the checks must find out
+    #[arg(long)]
+    twin: Option<ours::Twin>,
     #[command(subcommand)]
     part: Option<Part>,
 }
@@ -59,13 +62,13 @@ fn main() -> ExitCode {
     println!("seed {seed}");
     let mut checks = Checks::new(&command_line.only);
     for directory in &command_line.redisson {
-        let jvm = Jvm::new(directory);
-        let stage = Stage::set(jvm.clone());
+        let sides = Sides::new(directory, command_line.twin);
+        let stage = Stage::set(sides.clone());
         println!("\nRedisson {}", stage.version());
         scenes::play(&stage, &mut checks);
-        fleet::sail(&jvm, &mut checks, Duration::from_secs(command_line.seconds), seed);
+        fleet::sail(&sides, &mut checks, Duration::from_secs(command_line.seconds), seed);
         if command_line.only.is_empty() {
-            pace::print(&jvm);
+            pace::print(&sides);
         }
     }
     println!("\n{checks}");

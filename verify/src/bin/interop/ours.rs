@@ -10,8 +10,19 @@ use latchwork::redis::Redis;
 use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions, Owner};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+/// How this side may be broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Twin {
+    /// Its locks do not say their kind.
+    NoMode,
+    /// It counts without the lock.
+    CountsUnlocked,
+}
+
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Orders {
+    #[arg(long)]
+    twin: Option<Twin>,
     locks: String,
     data: String,
     watchdog_millis: u64,
@@ -51,7 +62,7 @@ async fn play(orders: &Orders) {
             let (to, from) = unbounded_channel();
             let owner = client.owner();
             let (client, data, stopping) = (client.clone(), orders.data.clone(), Arc::clone(&stopping));
-            let thread = Thread { client, owner, guards: HashMap::new(), data, stopping };
+            let thread = Thread { client, owner, guards: HashMap::new(), data, stopping, twin: orders.twin };
             tokio::spawn(thread.obey(name.to_owned(), from));
             to
         });
@@ -66,6 +77,7 @@ struct Thread {
     guards: HashMap<String, Vec<Guard<Redis>>>,
     data: String,
     stopping: Arc<AtomicBool>,
+    twin: Option<Twin>,
 }
 
 impl Thread {
@@ -92,14 +104,17 @@ impl Thread {
         };
         let number = |at: usize| rest[at].parse::<i64>().expect("it is a number");
         Ok(match verb {
-            "lock" => self.got(match lease(number(0)) {
-                Lease::For(lease) => lock.lock_with_lease(lease).await?,
-                _ => lock.lock().await?,
-            }),
+            "lock" => {
+                self.got(match lease(number(0)) {
+                    Lease::For(lease) => lock.lock_with_lease(lease).await?,
+                    _ => lock.lock().await?,
+                })
+                .await
+            }
             "try" => {
                 let wait = Duration::from_millis(number(0) as u64);
                 match lock.try_lock_for(wait, lease(number(1))).await? {
-                    Some(guard) => self.got(guard),
+                    Some(guard) => self.got(guard).await,
                     None => "held".to_owned(),
                 }
             }
@@ -120,7 +135,11 @@ impl Thread {
         })
     }
 
-    fn got(&mut self, guard: Guard<Redis>) -> String {
+    async fn got(&mut self, guard: Guard<Redis>) -> String {
+        if self.twin == Some(Twin::NoMode) {
+            let hdel = redis::cmd("HDEL").arg(guard.name().as_str()).arg("mode").to_owned();
+            let _: usize = hdel.query_async(&mut self.connect().await).await.expect("its link is not cut");
+        }
         let token = guard.fencing_token().map(|token| format!(" {token}")).unwrap_or_default();
         self.guards.entry(guard.name().as_str().to_owned()).or_default().push(guard);
         format!("got{token}")
@@ -128,21 +147,34 @@ impl Thread {
 
     /// Adds to a number under the lock, and to its own in the same command, until it is to stop.
     async fn count(&self, lock: &Lock<Redis>, number: &str, own: &str) -> String {
-        let client = redis::Client::open(&*self.data).expect("it is a URL");
-        let mut data = client.get_multiplexed_async_connection().await.expect("its link is not cut");
+        let mut data = self.connect().await;
         // Ordering: Relaxed; nothing else is told by it.
         while !self.stopping.load(Ordering::Relaxed) {
             // An error: its link was cut.
-            let Ok(guard) = lock.lock().await else { continue };
+            let guard = match self.twin {
+                Some(Twin::CountsUnlocked) => None,
+                _ => match lock.lock().await {
+                    Ok(guard) => Some(guard),
+                    Err(_) => continue,
+                },
+            };
             let read: Result<(Option<u64>, Option<u64>), _> =
                 redis::cmd("MGET").arg(number).arg(own).query_async(&mut data).await;
             let (all, mine) = read.expect("its link is not cut");
             let mut set = redis::cmd("MSET");
             set.arg(number).arg(all.unwrap_or(0) + 1).arg(own).arg(mine.unwrap_or(0) + 1);
             set.exec_async(&mut data).await.expect("its link is not cut");
-            let _ = guard.unlock().await;
+            if let Some(guard) = guard {
+                let _ = guard.unlock().await;
+            }
         }
         "counted".to_owned()
+    }
+
+    /// Past the network that may be bad.
+    async fn connect(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(&*self.data).expect("it is a URL");
+        client.get_multiplexed_async_connection().await.expect("its link is not cut")
     }
 }
 

@@ -7,7 +7,7 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
 use crate::checks::Checked;
-use crate::player::{AT_ALL, Jvm, Player, Side, Way};
+use crate::player::{AT_ALL, Player, Side, Sides, Way};
 use crate::stage::{Server, WATCHDOG};
 
 const TIME: Duration = Duration::from_secs(2);
@@ -47,19 +47,19 @@ impl Waits {
     }
 }
 
-pub(crate) fn print(jvm: &Jvm) {
-    match measure(jvm) {
+pub(crate) fn print(sides: &Sides) {
+    match measure(sides) {
         Ok(table) => println!("\n{table}"),
         Err(why) => println!("\nno measurement: {why}"),
     }
 }
 
-fn measure(jvm: &Jvm) -> Checked<Table> {
+fn measure(sides: &Sides) -> Checked<Table> {
     let server = Server::start();
     let url = server.server.url();
     let way = Way { locks: url.clone(), data: url, watchdog: WATCHDOG };
-    let sides = [Side::Ours, Side::Redisson];
-    let players = sides.map(|side| [(); 2].map(|()| Player::start(side, jvm, &way)));
+    let both = [Side::Ours, Side::Redisson];
+    let players = both.map(|side| [(); 2].map(|()| Player::start(side, sides, &way)));
     for players in &players {
         turns(players, 2, WARM_UP)?;
     }
@@ -76,7 +76,7 @@ fn measure(jvm: &Jvm) -> Checked<Table> {
     for (processes, tasks) in FLEETS {
         let [ours, theirs] =
             [turns(&players[0][..processes], tasks, TIME)?, turns(&players[1][..processes], tasks, TIME)?];
-        for (side, waits) in sides.iter().zip([&ours, &theirs]) {
+        for (side, waits) in both.iter().zip([&ours, &theirs]) {
             table.add_row([
                 format!("{processes} × {tasks}"),
                 side.to_string(),

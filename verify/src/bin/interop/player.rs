@@ -28,25 +28,31 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
+
 use crate::checks::Checked;
+use crate::ours::Twin;
 
 /// Far longer than anything takes that works, and longer than a watched lease, so that it is the check that fails.
 pub(crate) const AT_ALL: Duration = Duration::from_secs(60);
 /// What a message takes on a busy machine, and far less than a lease.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// The Java side, built.
+/// What either side is started with.
 #[derive(Clone, Debug)]
-pub(crate) struct Jvm {
+pub(crate) struct Sides {
+    /// Of the Java side.
     classpath: String,
+    /// How ours is broken.
+    twin: Option<Twin>,
 }
 
-impl Jvm {
-    pub(crate) fn new(directory: &Path) -> Self {
+impl Sides {
+    pub(crate) fn new(directory: &Path, twin: Option<Twin>) -> Self {
         let file: PathBuf = directory.join("classpath");
         let jars = std::fs::read_to_string(&file)
             .unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()));
-        Self { classpath: format!("{}:{}", directory.join("classes").display(), jars.trim()) }
+        Self { classpath: format!("{}:{}", directory.join("classes").display(), jars.trim()), twin }
     }
 }
 
@@ -100,16 +106,19 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Player {
-    pub(crate) fn start(side: Side, jvm: &Jvm, way: &Way) -> Self {
+    pub(crate) fn start(side: Side, sides: &Sides, way: &Way) -> Self {
         let mut command = match side {
             Side::Ours => {
                 let mut command = Command::new(std::env::current_exe().expect("we are a program"));
                 command.arg("ours");
+                if let Some(twin) = sides.twin.as_ref().and_then(ValueEnum::to_possible_value) {
+                    command.args(["--twin", twin.get_name()]);
+                }
                 command
             }
             Side::Redisson => {
                 let mut command = Command::new("java");
-                command.args(["-cp", &jvm.classpath, "Player"]);
+                command.args(["-cp", &sides.classpath, "Player"]);
                 command
             }
         };

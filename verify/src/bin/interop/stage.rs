@@ -7,7 +7,7 @@ use latchwork_testkit::RedisServer;
 use redis::{Connection, FromRedisValue};
 
 use crate::checks::Checked;
-use crate::player::{AT_ALL, Jvm, Player, Side, Way};
+use crate::player::{AT_ALL, Player, Side, Sides, Way};
 
 /// As both have it if nothing is said.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(30);
@@ -72,20 +72,20 @@ impl Server {
 
 pub(crate) struct Stage {
     pub(crate) server: Server,
-    jvm: Jvm,
+    sides: Sides,
     way: Way,
     ours: [Player; 2],
     redisson: [Player; 2],
 }
 
 impl Stage {
-    pub(crate) fn set(jvm: Jvm) -> Self {
+    pub(crate) fn set(sides: Sides) -> Self {
         let server = Server::start();
         let url = server.server.url();
         let way = Way { locks: url.clone(), data: url, watchdog: WATCHDOG };
-        let two = |side| [(); 2].map(|()| Player::start(side, &jvm, &way));
+        let two = |side| [(); 2].map(|()| Player::start(side, &sides, &way));
         let (ours, redisson) = (two(Side::Ours), two(Side::Redisson));
-        Self { server, ours, redisson, jvm, way }
+        Self { server, ours, redisson, sides, way }
     }
 
     /// Redisson's.
@@ -103,6 +103,6 @@ impl Stage {
 
     /// One more, to be killed.
     pub(crate) fn victim(&self, side: Side) -> Player {
-        Player::start(side, &self.jvm, &self.way)
+        Player::start(side, &self.sides, &self.way)
     }
 }
