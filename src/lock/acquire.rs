@@ -76,15 +76,7 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         if let Lease::For(lease) = self.lease {
             Lease::check(lease)?;
         }
-        match self.enter(now)? {
-            Step::Next(Stage::Competing(mut head, now)) if B::ANSWERS_AT_ONCE => {
-                match head.ask_at_once(now)? {
-                    Some(grant) => Ok(Step::Granted(self.guard(head.request(), grant, now))),
-                    None => Ok(Step::Next(Stage::Competing(head, now))),
-                }
-            }
-            step => Ok(step),
-        }
+        self.enter(now)
     }
 
     /// From stage to stage, until it has the lock or the time is over.
@@ -143,7 +135,13 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         let (entered, actions) = entry.state.enter(&request, self.may_wait(), now);
         entry.carry_out(actions);
         Ok(match entered {
-            Entered::Head(ticket) => Step::Next(Stage::Competing(Head::new(entry, ticket, request), now)),
+            Entered::Head(ticket) => {
+                let mut head = Head::new(entry, ticket, request);
+                match head.ask_at_once(now)? {
+                    Some(grant) => Step::Granted(self.guard(&request, grant, now)),
+                    None => Step::Next(Stage::Competing(head, now)),
+                }
+            }
             Entered::Queued(ticket) => Step::Next(Stage::Queued(request, Waiter::new(entry, ticket))),
             Entered::Reentered(grant, extension) => self.granted(&request, grant, extension, now),
             Entered::Busy => Step::Held,

@@ -109,7 +109,8 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether each future is ready when it is polled for the first time, as with a store in memory.
     ///
-    /// A guard that is dropped gives its lock back without an allocation then. A future that is pending all the same is dropped, and the
+    /// An acquisition of a lock that is free is one call then, without a future of its own, and a guard that is dropped gives its lock back
+    /// without an allocation. A future that is pending all the same is dropped, and the
     /// command is given once more in the background.
     const ANSWERS_AT_ONCE: bool = false;
 

@@ -101,9 +101,11 @@ impl<B: Backend> Entry<B> {
         let id = self.context.lease_id(give_back.number);
         let mut repeat = OnDrop(Some(|| self.release_in_background(give_back, false)));
         let mut release = pin!(self.context.backend.release(&self.name, &id));
-        let polled = first_poll(release.as_mut());
-        // On its way. Whoever waits by now is not to depend on the caller's polling.
-        self.carry_out(self.state.returned(0, now));
+        let polled = {
+            // It is on its way then. Whoever waits by now is not to depend on the caller's polling, nor on a waker that does not panic.
+            let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
+            first_poll(release.as_mut())
+        };
         let (outcome, repeated) = match polled {
             Poll::Ready(outcome) => (outcome, false),
             Poll::Pending => {
@@ -119,10 +121,10 @@ impl<B: Backend> Entry<B> {
 
     /// Sends a release that nobody waits for.
     pub(super) fn release_unawaited(self: &Arc<Self>, give_back: GiveBack, now: Instant) {
+        let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
         if !self.release_at_once(give_back) {
             self.release_in_background(give_back, false);
         }
-        self.carry_out(self.state.returned(0, now));
     }
 
     /// Releases a lease if the store answers at once. False if that is to be repeated.

@@ -84,9 +84,9 @@ impl<'a, B: Backend> Head<'a, B> {
         &self.request
     }
 
-    /// Asks a store that answers at once. `None` if there is more to it, and it has to [compete](Self::compete).
+    /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to [compete](Self::compete).
     pub(super) fn ask_at_once(&mut self, now: Instant) -> Result<Option<Grant>, LockError> {
-        if !self.ticket.goes_first() {
+        if !B::ANSWERS_AT_ONCE || !self.ticket.goes_first() {
             return Ok(None);
         }
         let Some(question) = self.question(now) else { return Ok(None) };

@@ -17,7 +17,7 @@ const TWINS: [(&str, u32, &str); 8] = [
     ("keeps-what-is-released", 6, "was free for"),
     ("acquires-in-name", 6, "a lock that it did not have"),
     ("tokens-fall", 3, "do not rise"),
-    ("hears-nobody", 8, "was kept waiting for"),
+    ("keeps-the-lease", 8, "was kept waiting for"),
     ("waits-for-who-is-not-polled", 8, "was free for"),
 ];
 

@@ -23,9 +23,9 @@ pub(crate) enum Twin {
     AcquiresInName,
     /// Tokens are made up, and do not rise.
     TokensFall,
-    /// Nobody else hears of a release, for all that the client knows: so it does not let others go first.
-    HearsNobody,
-    /// Not the store's, but the client's: who is not polled keeps its turn.
+    /// Not the store's, but the client's: its tenure does not end.
+    KeepsTheLease,
+    /// Nor this one: who is not polled keeps its turn.
     WaitsForWhoIsNotPolled,
 }
 
@@ -99,12 +99,7 @@ impl Backend for Twinned {
         if self.goes_wrong(Twin::KeepsWhatIsReleased, 50) {
             return Ok(ReleaseOutcome::Released { heard: 0 });
         }
-        match self.redis.release(name, id).await? {
-            ReleaseOutcome::Released { .. } if self.goes_wrong(Twin::HearsNobody, 1) => {
-                Ok(ReleaseOutcome::Released { heard: 0 })
-            }
-            outcome => Ok(outcome),
-        }
+        self.redis.release(name, id).await
     }
 
     async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {

@@ -88,11 +88,12 @@ fn obey(end: Arc<Notify>) {
 
 async fn work(orders: &Orders, journal: &Arc<Journal>, end: &Notify) {
     let redis = connect(&orders.url).await;
-    let unpolled_limit = match orders.twin {
-        Some(Twin::WaitsForWhoIsNotPolled) => Duration::from_secs(3600),
-        _ => UNPOLLED_LIMIT,
+    let options = LockOptions::default().watchdog_timeout(LEASE).unpolled_limit(UNPOLLED_LIMIT);
+    let options = match orders.twin {
+        Some(Twin::KeepsTheLease) => options.tenure(Duration::from_secs(3600)),
+        Some(Twin::WaitsForWhoIsNotPolled) => options.unpolled_limit(Duration::from_secs(3600)),
+        _ => options,
     };
-    let options = LockOptions::default().watchdog_timeout(LEASE).unpolled_limit(unpolled_limit);
     let client =
         LockClient::with_options(Twinned::new(redis, orders.twin), &options).expect("it can be a lease");
     let ending = Arc::new(AtomicBool::new(false));
