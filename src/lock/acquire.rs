@@ -61,7 +61,8 @@ impl<B: Backend> Acquisition<'_, B> {
         let step = match self.enter(begun)? {
             Step::Next(Stage::Queued(request, ticket)) => self.wait_queued(request, ticket, give_up).await?,
             Step::Next(Stage::Competing(request, head, now)) => {
-                self.compete(request, head, now, give_up).await?
+                // Who has a limit waits as long as that for a store that is gone. Who has none is told so, unless it has waited before.
+                self.compete(request, head, now, give_up, self.wait.is_some()).await?
             }
             step => step,
         };
@@ -98,7 +99,9 @@ impl<B: Backend> Acquisition<'_, B> {
             let step = match stage {
                 Stage::Entering => self.enter(self.entry.now())?,
                 Stage::Queued(request, ticket) => self.wait_queued(request, ticket, give_up).await?,
-                Stage::Competing(request, head, now) => self.compete(request, head, now, give_up).await?,
+                Stage::Competing(request, head, now) => {
+                    self.compete(request, head, now, give_up, true).await?
+                }
             };
             match step {
                 Step::Next(next) => stage = next,
@@ -174,10 +177,12 @@ impl<B: Backend> Acquisition<'_, B> {
         head: HeadTicket,
         now: Instant,
         give_up: Option<Instant>,
+        patient: bool,
     ) -> Result<Step<B>, LockError> {
         // With no time to wait at all, the one question takes the round trip that it takes.
         let give_up = give_up.filter(|_| self.may_wait());
-        let competed = Head::new(self.entry, head, request).compete(now, self.may_wait(), give_up).await?;
+        let head = Head::new(self.entry, head, request);
+        let competed = head.compete(now, self.may_wait(), patient, give_up).await?;
         Ok(match competed {
             Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at), None),
             Competed::Superseded => {

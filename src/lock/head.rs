@@ -36,6 +36,9 @@ const ROUNDING: Duration = Duration::from_millis(1);
 /// How long to wait for a subscription before the store is asked without it.
 const UNCONFIRMED: Duration = Duration::from_secs(1);
 
+/// How long to wait before a store that did not answer is asked again, unless its messages are back before.
+const STORE_IS_GONE: Duration = Duration::from_millis(500);
+
 /// What a competition came to.
 pub(super) enum Competed {
     /// By an answer that came at this time.
@@ -79,30 +82,34 @@ impl<'a, B: Backend> Head<'a, B> {
         Self { entry, ticket, request, done: false }
     }
 
-    /// Competes from `now` on until it has the lock, or until `give_up`; without `may_wait` asks once.
+    /// Competes from `now` on until it has the lock, or until `give_up`; without `may_wait` asks once. `patient`: a store that is gone
+    /// is waited for from the first question on, and not only once it has answered one.
     pub(super) async fn compete(
         mut self,
         now: Instant,
         may_wait: bool,
+        patient: bool,
         give_up: Option<Instant>,
     ) -> Result<Competed, LockError> {
         let registry = self.entry.context.backend.registry();
-        let mut left = None;
+        let (mut left, mut unanswered) = (None, None);
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
         let subscribes_first = may_wait
             && (!self.ticket.back_off().is_zero() || registry.transport().stands(&self.entry.channel));
         if !subscribes_first {
-            match self.ask_first(now, give_up).await? {
-                None => return Ok(Competed::Unanswered),
-                Some(Asked::Granted(grant, at)) => return Ok(Competed::Granted(grant, at)),
-                Some(Asked::Superseded) => return Ok(Competed::Superseded),
-                Some(Asked::Held(_)) if !may_wait => return Ok(Competed::Held),
-                Some(Asked::Held(held)) => left = Some(held),
-                Some(Asked::TooLate) => {}
+            match self.ask_first(now, give_up).await {
+                Ok(None) => return Ok(Competed::Unanswered),
+                Ok(Some(Asked::Granted(grant, at))) => return Ok(Competed::Granted(grant, at)),
+                Ok(Some(Asked::Superseded)) => return Ok(Competed::Superseded),
+                Ok(Some(Asked::Held(_))) if !may_wait => return Ok(Competed::Held),
+                Ok(Some(Asked::Held(held))) => left = Some(held),
+                Ok(Some(Asked::TooLate)) => {}
+                Err(error) if may_wait && patient && may_pass(&error) => unanswered = Some(error),
+                Err(error) => return Err(error),
             }
         }
         // Seldom, and so it takes no room in the futures of the others.
-        Box::pin(self.wait(left, give_up)).await
+        Box::pin(self.wait(left, unanswered, patient, give_up)).await
     }
 
     /// The first question. Most are answered at once, or with nobody else about.
@@ -125,11 +132,18 @@ impl<'a, B: Backend> Head<'a, B> {
         }
     }
 
-    async fn wait(mut self, left: Option<Duration>, give_up: Option<Instant>) -> Result<Competed, LockError> {
+    /// `left`: how long the other lease lasts, if the store has said so; `unanswered`: why it has not.
+    async fn wait(
+        mut self,
+        left: Option<Duration>,
+        unanswered: Option<LockError>,
+        patient: bool,
+        give_up: Option<Instant>,
+    ) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
             let subscription = entry.context.backend.registry().subscribe(&entry.channel);
-            self.wait_subscribed(&subscription, left, give_up).await
+            self.wait_subscribed(&subscription, left, unanswered, patient, give_up).await
         })
         .await;
         match competed {
@@ -145,6 +159,8 @@ impl<'a, B: Backend> Head<'a, B> {
         &mut self,
         subscription: &Subscription<B::Transport>,
         mut left: Option<Duration>,
+        mut unanswered: Option<LockError>,
+        patient: bool,
         give_up: Option<Instant>,
     ) -> Result<Competed, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
@@ -183,15 +199,26 @@ impl<'a, B: Backend> Head<'a, B> {
                 return Err(LockError::ShutDown);
             }
             if let Some(competed) = in_time(over(left)) {
-                return Ok(competed);
+                return unanswered.map_or(Ok(competed), Err);
             }
             // What was told while we were not there is answered by this question, our own release's message included.
             notified = notified.or_else(|| subscription.latch().try_wait());
             let unconfirmed = !subscription.is_ready();
             let Some(asked) = until(runtime, give_up, self.ask(runtime.now())).await else {
-                return Ok(over(left));
+                return unanswered.map_or(Ok(over(left)), Err);
             };
-            match asked? {
+            let asked = match asked {
+                // The store may be back before the lease of whoever has the lock is over, or the caller's limit.
+                Err(error) if may_pass(&error) && (patient || left.is_some()) => {
+                    unanswered = Some(error).filter(|_| left.is_none());
+                    let limit = self.look_again(STORE_IS_GONE, give_up);
+                    notified = until(runtime, limit, self.sleep(subscription, unconfirmed)).await.flatten();
+                    continue;
+                }
+                asked => asked?,
+            };
+            unanswered = None;
+            match asked {
                 Asked::Granted(grant, at) => {
                     if let Some(notified) = notified {
                         notified.consume();
@@ -317,6 +344,11 @@ async fn as_head<B: Backend, F: Future>(
         Poll::Pending => future.as_mut().poll(&mut Context::from_waker(&waker)).map(Some),
     })
     .await
+}
+
+/// Whether a store may answer later what it does not answer now.
+fn may_pass(error: &LockError) -> bool {
+    matches!(error, LockError::Backend { failure: Failure::Unreachable | Failure::Indeterminate, .. })
 }
 
 fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
