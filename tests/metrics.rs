@@ -111,8 +111,8 @@ async fn of_a_bad_day() {
     let _lost = guard.lost().await;
     eventually(&client, "a loss", |metrics| metrics.leases_lost == 1).await;
     let next = tokio::time::timeout(SOON, waits).await.expect("the lock is free").unwrap();
-    // Both connections.
-    eventually(&client, "new connections", |metrics| metrics.reconnects == 2).await;
+    // Both connections, at least once.
+    eventually(&client, "new connections", |metrics| metrics.reconnects >= 2).await;
     next.unlock().await.unwrap();
     drop(guard);
 }

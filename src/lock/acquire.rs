@@ -84,13 +84,15 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         let context = &self.entry.context;
         // A wait that ends further away than the clock can say has no end.
         let give_up = self.wait.and_then(|wait| begun.checked_add(wait));
+        // A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
+        let mut patient = self.wait.is_some();
         loop {
             step = match step {
                 Step::Next(Stage::Entering) => self.enter(self.entry.now())?,
                 Step::Next(Stage::Queued(request, waiter)) => {
                     self.wait_queued(request, waiter, give_up).await?
                 }
-                Step::Next(Stage::Competing(head, now)) => self.compete(head, now, give_up).await?,
+                Step::Next(Stage::Competing(head, now)) => self.compete(head, now, give_up, patient).await?,
                 Step::GrantedShort(guard, extension) => Step::Granted(guard.extended_by(extension).await?),
                 Step::Granted(guard) => {
                     self.count(&guard, begun);
@@ -105,6 +107,7 @@ impl<'a, B: Backend> Acquisition<'a, B> {
                     return Err(LockError::NoAnswer { name: self.entry.name.clone(), wait });
                 }
             };
+            patient = true;
         }
     }
 
@@ -181,11 +184,12 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         head: Head<'a, B>,
         now: Instant,
         give_up: Option<Instant>,
+        patient: bool,
     ) -> Result<Step<'a, B>, LockError> {
         let request = *head.request();
         // With no time to wait at all, the one question takes the round trip that it takes.
         let give_up = give_up.filter(|_| self.may_wait());
-        Ok(match head.compete(now, self.may_wait(), give_up).await? {
+        Ok(match head.compete(now, self.may_wait(), patient, give_up).await? {
             Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
             Competed::Superseded => {
                 self.entry.context.check()?;

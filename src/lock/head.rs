@@ -38,6 +38,9 @@ const ROUNDING: Duration = Duration::from_millis(1);
 /// How long to wait for a subscription before the store is asked without it.
 const UNCONFIRMED: Duration = Duration::from_secs(1);
 
+/// How long to wait before a store that did not answer is asked again, unless its messages are back before.
+const STORE_IS_GONE: Duration = Duration::from_millis(500);
+
 /// What a competition came to.
 pub(super) enum Competed {
     /// By an answer that came at this time.
@@ -97,15 +100,17 @@ impl<'a, B: Backend> Head<'a, B> {
         })
     }
 
-    /// Competes from `now` on until it has the lock, or until `give_up`; without `may_wait` asks once.
+    /// Competes from `now` on until it has the lock, or until `give_up`; without `may_wait` asks once. `patient`: a store that is gone
+    /// is waited for from the first question on, and not only once it has answered one.
     pub(super) async fn compete(
         mut self,
         now: Instant,
         may_wait: bool,
+        patient: bool,
         give_up: Option<Instant>,
     ) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
-        let mut left = None;
+        let (mut left, mut unanswered) = (None, None);
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
         let subscribes_first = may_wait
             && (!ticket.goes_first() || entry.context.backend.registry().transport().stands(&entry.channel));
@@ -115,32 +120,41 @@ impl<'a, B: Backend> Head<'a, B> {
             // Most are answered at once, or with nobody else about. What waits for the others takes no room here.
             let asked = match first_poll(answer.as_mut()) {
                 // An answer that took no waiting took no time.
-                Poll::Ready(outcome) => self.answered(&question, outcome, now)?,
+                Poll::Ready(outcome) => self.answered(&question, outcome, now),
                 Poll::Pending => {
                     let answer = as_head(entry, &ticket, answer);
                     match Box::pin(until(entry.context.backend.runtime(), give_up, answer)).await {
                         None => return Ok(Competed::Unanswered),
                         Some(None) => return Ok(self.superseded()),
-                        Some(Some(outcome)) => self.answered(&question, outcome, entry.now())?,
+                        Some(Some(outcome)) => self.answered(&question, outcome, entry.now()),
                     }
                 }
             };
             match asked {
-                Asked::Over(competed) => return Ok(competed),
-                Asked::Held(_) if !may_wait => return Ok(Competed::Held),
-                Asked::Held(held) => left = Some(held),
-                Asked::TooLate => {}
+                Ok(Asked::Over(competed)) => return Ok(competed),
+                Ok(Asked::Held(_)) if !may_wait => return Ok(Competed::Held),
+                Ok(Asked::Held(held)) => left = Some(held),
+                Ok(Asked::TooLate) => {}
+                Err(error) if may_wait && patient && may_pass(&error) => unanswered = Some(error),
+                Err(error) => return Err(error),
             }
         }
         // Seldom, and so it takes no room in the futures of the others.
-        Box::pin(self.wait(left, give_up)).await
+        Box::pin(self.wait(left, unanswered, patient, give_up)).await
     }
 
-    async fn wait(mut self, left: Option<Duration>, give_up: Option<Instant>) -> Result<Competed, LockError> {
+    /// `left`: how long the other lease lasts, if the store has said so; `unanswered`: why it has not.
+    async fn wait(
+        mut self,
+        left: Option<Duration>,
+        unanswered: Option<LockError>,
+        patient: bool,
+        give_up: Option<Instant>,
+    ) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
             let subscription = entry.context.backend.registry().subscribe(&entry.channel);
-            self.wait_subscribed(&subscription, left, give_up).await
+            self.wait_subscribed(&subscription, left, unanswered, patient, give_up).await
         })
         .await;
         competed.unwrap_or_else(|| Ok(self.superseded()))
@@ -150,6 +164,8 @@ impl<'a, B: Backend> Head<'a, B> {
         &mut self,
         subscription: &Subscription<B::Transport>,
         mut left: Option<Duration>,
+        mut unanswered: Option<LockError>,
+        patient: bool,
         give_up: Option<Instant>,
     ) -> Result<Competed, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
@@ -188,15 +204,26 @@ impl<'a, B: Backend> Head<'a, B> {
                 return Err(LockError::ShutDown);
             }
             if let Some(competed) = in_time(over(left)) {
-                return Ok(competed);
+                return unanswered.map_or(Ok(competed), Err);
             }
             // What was told while we were not there is answered by this question, our own release's message included.
             notified = notified.or_else(|| subscription.latch().try_wait());
             let unconfirmed = !subscription.is_ready();
             let Some(asked) = until(runtime, give_up, self.ask(runtime.now())).await else {
-                return Ok(over(left));
+                return unanswered.map_or(Ok(over(left)), Err);
             };
-            match asked? {
+            let asked = match asked {
+                // The store may be back before the lease of the other holder is over, or the caller's limit.
+                Err(error) if may_pass(&error) && (patient || left.is_some()) => {
+                    unanswered = Some(error).filter(|_| left.is_none());
+                    let limit = self.look_again(STORE_IS_GONE, give_up);
+                    notified = until(runtime, limit, self.sleep(subscription, unconfirmed)).await.flatten();
+                    continue;
+                }
+                asked => asked?,
+            };
+            unanswered = None;
+            match asked {
                 Asked::Over(competed) => {
                     if let (Competed::Granted(..), Some(notified)) = (&competed, notified) {
                         notified.consume();
@@ -324,6 +351,11 @@ impl Question {
     ) -> impl Future<Output = Result<AcquireOutcome, B::Error>> + Send {
         entry.context.backend.try_acquire(&entry.name, &self.id, self.lease, self.attempt.tokens())
     }
+}
+
+/// Whether a store may answer later what it does not answer now.
+fn may_pass(error: &LockError) -> bool {
+    matches!(error, LockError::Backend { failure: Failure::Unreachable | Failure::Indeterminate, .. })
 }
 
 /// Polls `future` as the queue head's: what wakes it passes through the entry, which knows then since when it could go on. `None` if
