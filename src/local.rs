@@ -3,16 +3,17 @@
 mod thread_runtime;
 mod transport;
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::{Entry, OccupiedEntry};
+
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
-use crate::lock::{AcquireOutcome, Backend, Holder, LeaseId, LeaseKey, LockName, NameHasher, ReleaseOutcome};
+use crate::lock::{AcquireOutcome, Backend, Holder, LeaseId, LeaseKey, LockName, ReleaseOutcome};
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
@@ -32,7 +33,8 @@ pub struct Local<R: Runtime + Clone = ThreadRuntime> {
 /// Which lease is on what. One that is over counts as none, whether or not it is still here.
 #[derive(Debug, Default)]
 struct Held {
-    by_name: HashMap<LockName, Lease, BuildHasherDefault<NameHasher>>,
+    /// A `HashTable`, as the name brings its hash along, and each step looks it up once.
+    by_name: HashTable<Lease>,
     /// When the map has grown to this size, it is cleared of leases that are over: those that nobody releases would
     /// stay for good otherwise. At twice the size after the last sweep, so that a sweep is paid for by the entries added.
     sweep_at: usize,
@@ -43,6 +45,7 @@ struct Held {
 
 #[derive(Debug)]
 struct Lease {
+    name: LockName,
     id: LeaseId,
     /// `None`: further away than the clock can say.
     until: Option<Instant>,
@@ -62,7 +65,7 @@ impl<R: Runtime + Clone> Local<R> {
     pub fn with_runtime(runtime: R) -> Self {
         Self {
             held: Arc::new(Mutex::new(Held {
-                by_name: HashMap::default(),
+                by_name: HashTable::new(),
                 sweep_at: FIRST_SWEEP,
                 last_token: 0,
             })),
@@ -83,16 +86,23 @@ impl Lease {
 }
 
 impl Held {
-    fn alive(&mut self, name: &LockName, now: Instant) -> Option<&mut Lease> {
-        self.by_name.get_mut(name).filter(|lease| !lease.is_over(now))
+    fn entry(&mut self, name: &LockName) -> Entry<'_, Lease> {
+        self.by_name.entry(name.hash_value(), |lease| lease.name == *name, |lease| lease.name.hash_value())
     }
 
-    fn insert(&mut self, name: &LockName, lease: Lease, now: Instant) {
+    fn find(&mut self, name: &LockName) -> Option<OccupiedEntry<'_, Lease>> {
+        self.by_name.find_entry(name.hash_value(), |lease| lease.name == *name).ok()
+    }
+
+    fn alive(&mut self, name: &LockName, now: Instant) -> Option<&mut Lease> {
+        self.find(name).map(OccupiedEntry::into_mut).filter(|lease| !lease.is_over(now))
+    }
+
+    fn sweep(&mut self, now: Instant) {
         if self.by_name.len() >= self.sweep_at {
-            self.by_name.retain(|_, lease| !lease.is_over(now));
+            self.by_name.retain(|lease| !lease.is_over(now));
             self.sweep_at = FIRST_SWEEP.max(self.by_name.len() * 2);
         }
-        self.by_name.insert(name.clone(), lease);
     }
 }
 
@@ -100,6 +110,8 @@ impl<R: Runtime + Clone> Backend for Local<R> {
     type Error = Infallible;
     type Transport = LocalTransport;
     type Runtime = R;
+
+    const ANSWERS_AT_ONCE: bool = true;
 
     fn registry(&self) -> &Registry<LocalTransport> {
         &self.registry
@@ -124,15 +136,24 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         let until = now.checked_add(lease);
         let (last_token, shorter) = {
             let mut held = self.held.lock();
-            let shorter = match held.alive(name, now) {
-                Some(ours) if ours.id == *id => {
-                    let before = std::mem::replace(&mut ours.until, until);
-                    until.is_some_and(|until| before.is_none_or(|before| until < before))
-                }
-                Some(other) => return Ok(AcquireOutcome::Held { left: other.left(now) }),
-                None => {
-                    held.insert(name, Lease { id: id.clone(), until }, now);
+            held.sweep(now);
+            let begins = || Lease { name: name.clone(), id: id.clone(), until };
+            let shorter = match held.entry(name) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(begins());
                     false
+                }
+                Entry::Occupied(mut taken) => {
+                    let lease = taken.get_mut();
+                    if lease.is_over(now) {
+                        *lease = begins();
+                        false
+                    } else if lease.id == *id {
+                        let before = std::mem::replace(&mut lease.until, until);
+                        until.is_some_and(|until| before.is_none_or(|before| until < before))
+                    } else {
+                        return Ok(AcquireOutcome::Held { left: lease.left(now) });
+                    }
                 }
             };
             held.last_token += tokens;
@@ -149,8 +170,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         let released = {
             // Whether its lease is over makes no difference: nobody else has taken it.
             let mut held = self.held.lock();
-            let ours = held.by_name.get(name).is_some_and(|lease| lease.id == *id);
-            if ours { held.by_name.remove(name) } else { None }
+            held.find(name).filter(|lease| lease.get().id == *id).map(|lease| lease.remove().0)
         };
         if released.is_none() {
             return Ok(ReleaseOutcome::NotHeld);
@@ -177,7 +197,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Infallible> {
         let now = self.runtime.now();
-        let released = self.held.lock().by_name.remove(name).is_some_and(|lease| !lease.is_over(now));
+        let released = self.held.lock().find(name).is_some_and(|lease| !lease.remove().0.is_over(now));
         if released {
             self.registry.transport().publish(name.as_str(), Message::Unlock);
         }

@@ -49,10 +49,13 @@
 //! | WARN | `lost`, `reason` | a hold is lost |
 //! | DEBUG | `released` | the store has a lease back |
 //! | WARN | `release failed`, `error` | it is repeated; told once, until one succeeds |
-//! | DEBUG | `connected`, `server`, `attempt` | there is a (new) connection for commands |
-//! | WARN | `cannot connect`, `error`, `attempt` | there is none |
-//! | WARN | `connection for commands lost` | the next command makes a new one |
-//! | WARN | `connection for subscriptions lost`, `channels` | it is made again at once |
+//! | DEBUG | `connected`, `server` | there is a (new) connection |
+//! | WARN | `cannot connect`, `error` | there is none; it is tried again after a while |
+//! | WARN | `connection for commands lost`, `server`, `silent` | the next command makes a new one |
+//! | WARN | `connection for subscriptions lost`, `server`, `silent` | it is made again |
+//! | WARN | `heartbeat refused`, `error` | the user is not allowed it any more |
+//! | WARN | `CLIENT KILL is refused …`, `error` | told once; see the page of `redis` |
+//! | WARN | `an attempt that came late was undone` | it had taken the lock for nobody |
 //! | DEBUG | `subscriptions are back`, `channels` | it was, and every queue head tries again |
 //! | INFO | `master found`, `master`, `server` | where the master is, that was not known or was elsewhere |
 //! | WARN | `Sentinel lost`, `sentinel`, `error` | another one is followed |
@@ -71,6 +74,7 @@ mod handle;
 mod head;
 mod histogram;
 mod keeper;
+mod kind;
 mod lease;
 mod metrics;
 mod name;
@@ -91,6 +95,7 @@ pub use self::error::LockError;
 pub use self::guard::Guard;
 pub use self::handle::Lock;
 pub use self::histogram::Histogram;
+pub use self::kind::LockKind;
 pub use self::lease::{Lease, LeaseError};
 pub use self::metrics::Metrics;
 pub use self::name::{LockName, NameError, NameHasher};

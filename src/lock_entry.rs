@@ -102,10 +102,10 @@ impl LockEntry {
     fn event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Actions) -> T) -> (T, Actions) {
         let mut actions = Actions::default();
         let outcome = event(&mut self.ownership.lock(), &mut actions);
-        if actions.lost.is_some() {
+        if actions.lost().is_some() {
             self.lost.notify(usize::MAX);
         }
-        if actions.call {
+        if actions.calls() {
             self.latch.release_all();
         }
         (outcome, actions)

@@ -48,6 +48,7 @@ on_each_backend! {
     bad_names_and_leases_are_refused
     threads_take_turns
     threads_and_tasks_stand_in_one_line
+    shutdown_waits_for_guards_and_says_what_is_left
 }
 
 /// A name that no other test uses.
@@ -271,6 +272,20 @@ fn threads_and_tasks_stand_in_one_line<B: Backend>(client: LockClient<B>) {
     }
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
     assert!(client.registry().is_empty());
+}
+
+fn shutdown_waits_for_guards_and_says_what_is_left<B: Backend>(client: LockClient<B>) {
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock().unwrap();
+    let left = client.shutdown(Duration::from_millis(20)).unwrap_err();
+    assert_eq!((left.held(), left.releasing()), ([lock.name().clone()].as_slice(), [].as_slice()));
+    assert!(lock.lock().unwrap_err().is_shut_down());
+    thread::scope(|scope| {
+        let drains = scope.spawn(|| client.shutdown(SOON));
+        drop(guard);
+        assert_eq!(drains.join().unwrap(), Ok(()));
+    });
+    assert!(!lock.is_locked().unwrap());
 }
 
 /// In async code nothing panics; the thread is blocked, and with it every task of this runtime.

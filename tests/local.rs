@@ -2,6 +2,10 @@
 
 mod conformance;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use conformance::{Store, conformance};
@@ -60,4 +64,34 @@ async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
     let stats = registry.stats();
     assert_eq!((stats.wakes_useful, stats.wakes_spurious), (1, 1));
     assert_eq!((stats.unlock_messages, stats.interest, stats.entries), (2, 0, 0));
+}
+
+/// Of another client, which a release wakes in place.
+#[test]
+fn waker_that_panics_at_a_release_keeps_nobody_out() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    let locks = Local::new();
+    let [one, other] = [(); 2].map(|()| LockClient::new(locks.clone()).get_lock("orders").unwrap());
+    for dropped in [false, true] {
+        let Poll::Ready(Ok(guard)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+        let mut waits = Box::pin(other.lock());
+        assert!(poll(waits.as_mut(), &Waker::from(Arc::new(Panics))).is_pending());
+        let release = AssertUnwindSafe(|| match dropped {
+            true => drop(guard),
+            false => _ = poll(pin!(guard.unlock()), Waker::noop()),
+        });
+        assert!(catch_unwind(release).is_err(), "the waiter was not woken");
+        drop(waits);
+        let Poll::Ready(tried) = poll(pin!(one.try_lock()), Waker::noop()) else { panic!("it waits") };
+        assert!(tried.unwrap().is_some(), "it is free, and cannot be had");
+    }
+}
+
+fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
 }

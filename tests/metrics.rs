@@ -73,8 +73,9 @@ async fn everything_is_counted_once<B: Backend>(clients: [LockClient<B>; 2]) {
     assert!(metrics.holds.sum() >= Duration::from_millis(600), "{metrics:?}");
 }
 
+/// The tenure is not over, however slow the machine.
 fn options() -> LockOptions {
-    LockOptions::default().watchdog_timeout(Duration::from_millis(900))
+    LockOptions::default().watchdog_timeout(Duration::from_millis(900)).tenure(Duration::from_secs(3600))
 }
 
 #[tokio::test]
@@ -110,8 +111,8 @@ async fn of_a_bad_day() {
     let _lost = guard.lost().await;
     eventually(&client, "a loss", |metrics| metrics.leases_lost == 1).await;
     let next = tokio::time::timeout(SOON, waits).await.expect("the lock is free").unwrap();
-    // Both connections.
-    eventually(&client, "new connections", |metrics| metrics.reconnects == 2).await;
+    // Both connections, at least once.
+    eventually(&client, "new connections", |metrics| metrics.reconnects >= 2).await;
     next.unlock().await.unwrap();
     drop(guard);
 }

@@ -47,7 +47,7 @@ async fn next(guard: Guard<Redis>, to: &LockClient<Redis>) -> Guard<Redis> {
 }
 
 #[tokio::test]
-async fn who_comes_back_soon_costs_three_commands_a_hand_over() {
+async fn who_comes_back_soon_costs_three_commands_a_hand_off() {
     const ROUNDS: usize = 20;
     let server = RedisServer::start();
     let (url, linger) = (server.url(), Duration::from_secs(600));

@@ -199,7 +199,9 @@ async fn the_state_we_leave_is_redissons() {
     let lock = client.get_lock(name).unwrap().owned_by(&me);
     let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
 
-    let state: HashMap<String, String> = redis::cmd("HGETALL").arg(name).query_async(&mut raw).await.unwrap();
+    let mut state: HashMap<String, String> =
+        redis::cmd("HGETALL").arg(name).query_async(&mut raw).await.unwrap();
+    assert_eq!(state.remove("mode").as_deref(), Some("lock"));
     // How often its owner has it is for its own process to know.
     let id = match state.iter().collect::<Vec<_>>()[..] {
         [(id, one)] if one == "1" => id,

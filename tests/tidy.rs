@@ -77,6 +77,7 @@ fn redis_uses_public_items_only() {
         "crate::sync::Mutex",
         "crate::sync::atomic::",
         "crate::lock::{",
+        "crate::lock::LeaseId;",
         "crate::registry::Registry",
         "crate::runtime::Runtime",
     ];
@@ -199,5 +200,98 @@ fn lock_has_no_import_circle() {
         let left: Vec<String> = imports.iter().map(|(name, _)| name.clone()).collect();
         imports.retain(|(_, own)| own.iter().any(|name| left.contains(name)));
         assert!(imports.len() < left.len(), "a circle among {left:?}");
+    }
+}
+
+/// The files of `src/redis` import each other in one direction only, folders included: what is in a folder is for the file of its name,
+/// and knows nothing of that.
+#[test]
+fn redis_has_no_import_circle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let of = |path: &Path| -> Vec<String> {
+        let inside = path.strip_prefix(&root).unwrap().with_extension("");
+        inside.iter().map(|part| part.to_string_lossy().into_owned()).collect()
+    };
+    let files: Vec<(Vec<String>, String)> = sources("src/redis")
+        .into_iter()
+        .chain([(root.join("redis.rs"), fs::read_to_string(root.join("redis.rs")).unwrap())])
+        .map(|(path, text)| (of(&path), text.split("#[cfg(test)]").next().unwrap().to_owned()))
+        .collect();
+    let modules: Vec<Vec<String>> = files.iter().map(|(module, _)| module.clone()).collect();
+    let mut imports: Vec<(Vec<String>, Vec<Vec<String>>)> = Vec::new();
+    for (module, text) in &files {
+        // A file knows what is in its folder.
+        let inside = |other: &&Vec<String>| other.split_last().is_some_and(|(_, folder)| folder == module);
+        let mut own: Vec<Vec<String>> = modules.iter().filter(inside).cloned().collect();
+        for import in text
+            .split("\nuse ")
+            .chain(text.split("\npub use "))
+            .chain(text.split("\npub(crate) use "))
+            .skip(1)
+        {
+            let import = import.split(';').next().unwrap();
+            if !import.starts_with("super::") && !import.starts_with("self::") {
+                continue;
+            }
+            let mut at = module.clone();
+            for part in import.split("::") {
+                match part {
+                    "self" => {}
+                    "super" => _ = at.pop(),
+                    // The rest is an item, or a list of them.
+                    name => {
+                        at.push(name.to_owned());
+                        if !modules.contains(&at) {
+                            at.pop();
+                            break;
+                        }
+                    }
+                }
+            }
+            // `use super::{a, b}` would hide which files are meant.
+            assert!(modules.contains(&at), "{module:?}: {import}: write the module's name before the braces");
+            own.push(at);
+        }
+        imports.push((module.clone(), own));
+    }
+    // Whoever imports nothing that is left can be taken away.
+    while !imports.is_empty() {
+        let left: Vec<Vec<String>> = imports.iter().map(|(module, _)| module.clone()).collect();
+        imports.retain(|(module, own)| own.iter().any(|other| other != module && left.contains(other)));
+        assert!(imports.len() < left.len(), "a circle among {imports:#?}");
+    }
+    // And the rooms, from the ground up.
+    for (room, above) in [
+        (
+            "connection",
+            &[
+                "super::topology",
+                "super::pubsub",
+                "super::scripts",
+                "super::keys",
+                "super::backend",
+                "super::builder",
+            ][..],
+        ),
+        ("topology", &["super::pubsub", "super::scripts", "super::backend", "super::builder"]),
+        ("pubsub", &["super::scripts", "super::backend", "super::builder"]),
+    ] {
+        assert_absent(
+            &format!("src/redis/{room}"),
+            "topology/cluster/slot.rs",
+            above,
+            "an arrow that points up",
+        );
+    }
+}
+
+/// Cluster, Sentinel and TLS are built in or not in one place each: where their folder is mounted, and where the builder offers them.
+#[test]
+fn features_end_at_their_folder() {
+    for (path, text) in sources("src/redis") {
+        let may = ["builder.rs", "topology.rs", "tls.rs", "url.rs", "error.rs"]
+            .iter()
+            .any(|file| path.ends_with(file));
+        assert!(may || !text.contains("feature = "), "{}: a feature is looked at", path.display());
     }
 }

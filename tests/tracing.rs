@@ -141,6 +141,28 @@ fn life_of_a_lock_can_be_watched() {
     server.restart();
     record.wait_for("subscriptions are back", None);
 
+    refused_courtesy_is_told_once(&record, &server);
+
     let all = format!("{:?}", record.0.lock().unwrap());
     assert!(!all.contains("hunter2"), "{all}");
+}
+
+/// A user who may not end connections, and who loses several.
+fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
+    let url = |user: &str| server.url().replace("redis://", &format!("redis://{user}:hunter2@"));
+    let mut raw = redis::Client::open(url("")).unwrap().get_connection().unwrap();
+    let mut run = |command: &str| {
+        let mut words = command.split(' ');
+        redis::cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).exec(&mut raw).unwrap();
+    };
+    run("ACL SETUSER courteous on >hunter2 ~* &* +@all -client|kill");
+    let client = LockClient::new(Redis::builder().blocking_connect(&url("courteous")).unwrap());
+    for _ in 0..3 {
+        client.get_lock("courtesy").unwrap().lock().unwrap().unlock().unwrap();
+        run("CLIENT KILL USER courteous");
+    }
+    client.get_lock("courtesy").unwrap().lock().unwrap().unlock().unwrap();
+    let seen = record.0.lock().unwrap();
+    let told = seen.iter().filter(|seen| seen.fields["message"].starts_with("CLIENT KILL is refused"));
+    assert_eq!(told.map(|seen| seen.level).collect::<Vec<_>>(), [Level::WARN]);
 }

@@ -144,8 +144,8 @@ impl Client {
     }
 
     /// What an event leaves to be done. A client that renews leases also calls `tick` when `look_at` says so.
-    fn carry_out(&self, mut actions: Actions) {
-        for give_back in [actions.give_back.take(), actions.roll_back.take()].into_iter().flatten() {
+    fn carry_out(&self, actions: Actions) {
+        for give_back in [actions.give_back(), actions.roll_back()].into_iter().flatten() {
             self.give_back(give_back);
         }
     }

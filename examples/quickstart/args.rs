@@ -52,7 +52,7 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 The table has one row per lock:
   acquisitions   how often the lock was taken
-  hand-over      the time from just before the lock was given back until the next holder had it, where that one was
+  hand-off       the time from just before the lock was given back until the next holder had it, where that one was
                  waiting already; over Redis this includes the round trip that stores when the lock was given back
   wakes useful   messages that woke a task which then got the lock
   wakes spurious messages that woke a task which then found that another had been faster

@@ -16,7 +16,7 @@ use crate::job::Entered;
 pub(crate) struct Tally {
     /// How often a holder found another one inside.
     overlaps: u64,
-    hand_overs: HandOvers,
+    hand_offs: HandOffs,
 }
 
 impl Tally {
@@ -24,7 +24,7 @@ impl Tally {
         self.overlaps += u64::from(!entered.alone);
         // Whoever came later found the lock free, and was handed nothing.
         if waiting_since < entered.last_left {
-            self.hand_overs.record(acquired.saturating_sub(entered.last_left), 1);
+            self.hand_offs.record(acquired.saturating_sub(entered.last_left), 1);
         }
     }
 }
@@ -50,15 +50,15 @@ impl LockOutcome {
         self.wakes_useful += other.wakes_useful;
         self.wakes_spurious += other.wakes_spurious;
         self.tally.overlaps += other.tally.overlaps;
-        self.tally.hand_overs.0 += &other.tally.hand_overs.0;
+        self.tally.hand_offs.0 += &other.tally.hand_offs.0;
     }
 
     fn row(&self, name: String) -> [String; 6] {
         [
             name,
             self.acquisitions.to_string(),
-            self.tally.hand_overs.at(0.50),
-            self.tally.hand_overs.at(0.99),
+            self.tally.hand_offs.at(0.50),
+            self.tally.hand_offs.at(0.99),
             self.wakes_useful.to_string(),
             self.wakes_spurious.to_string(),
         ]
@@ -68,9 +68,9 @@ impl LockOutcome {
 /// Nanoseconds, to three digits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Vec<(u64, u64)>", from = "Vec<(u64, u64)>")]
-struct HandOvers(Histogram<u64>);
+struct HandOffs(Histogram<u64>);
 
-impl HandOvers {
+impl HandOffs {
     fn record(&mut self, nanos: u64, count: u64) {
         self.0.record_n(nanos, count).expect("the histogram grows as it has to");
     }
@@ -83,27 +83,27 @@ impl HandOvers {
     }
 }
 
-impl Default for HandOvers {
+impl Default for HandOffs {
     fn default() -> Self {
         Self(Histogram::new(3).expect("three digits are allowed"))
     }
 }
 
 /// Between processes: each value that was met, and how often.
-impl From<HandOvers> for Vec<(u64, u64)> {
-    fn from(hand_overs: HandOvers) -> Self {
-        let values = hand_overs.0.iter_recorded();
+impl From<HandOffs> for Vec<(u64, u64)> {
+    fn from(hand_offs: HandOffs) -> Self {
+        let values = hand_offs.0.iter_recorded();
         values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
     }
 }
 
-impl From<Vec<(u64, u64)>> for HandOvers {
+impl From<Vec<(u64, u64)>> for HandOffs {
     fn from(values: Vec<(u64, u64)>) -> Self {
-        let mut hand_overs = Self::default();
+        let mut hand_offs = Self::default();
         for (value, count) in values {
-            hand_overs.record(value, count);
+            hand_offs.record(value, count);
         }
-        hand_overs
+        hand_offs
     }
 }
 
@@ -133,8 +133,8 @@ impl Outcome {
         table.load_preset(UTF8_FULL_CONDENSED).set_header([
             "lock",
             "acquisitions",
-            "hand-over\np50",
-            "hand-over\np99",
+            "hand-off\np50",
+            "hand-off\np99",
             "wakes\nuseful",
             "wakes\nspurious",
         ]);

@@ -112,11 +112,11 @@ impl<B: Backend> Lock<B> {
         block_on(self.inner.unlock(owner))
     }
 
-    /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it.
+    /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it. Another kind of lock of that name is left alone.
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another kind of lock.
     pub fn force_unlock(&self) -> Result<bool, LockError> {
         block_on(self.inner.force_unlock())
     }

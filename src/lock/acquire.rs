@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::lock_entry::{Entered, Extension, Grant, HeadTicket, Request, Ticket, Told};
+use crate::lock_entry::{Entered, Extension, Grant, Request, Told};
 
 use super::backend::Backend;
 use super::entry::Entry;
@@ -30,81 +30,90 @@ pub(super) struct Acquisition<'a, B: Backend> {
 }
 
 /// Where an acquisition stands.
-enum Stage {
+enum Stage<'a, B: Backend> {
     /// Nowhere yet, or anywhere no more.
     Entering,
-    Queued(Request, Ticket),
-    Competing(Request, HeadTicket, Instant),
+    Queued(Request, Waiter<'a, B>),
+    Competing(Head<'a, B>, Instant),
 }
 
 /// How a stage ends.
-enum Step<B: Backend> {
-    Next(Stage),
-    Granted(Guard<B>, Option<Extension>),
+enum Step<'a, B: Backend> {
+    Next(Stage<'a, B>),
+    Granted(Guard<B>),
+    /// The lease in hand is not enough for it.
+    GrantedShort(Guard<B>, Extension),
     /// The time to wait is over, and another acquisition has the lock.
     Held,
     /// The time to wait is over, and it is not known whether anybody has it.
     Unanswered,
 }
 
-impl<B: Backend> Acquisition<'_, B> {
+impl<'a, B: Backend> Acquisition<'a, B> {
     /// Takes the lock. `None` when the time to wait is over.
-    pub(super) async fn run(&self) -> Result<Option<Guard<B>>, LockError> {
-        let context = &self.entry.context;
-        context.check()?;
-        if let Lease::For(lease) = self.lease {
-            Lease::check(lease)?;
-        }
+    pub(super) async fn run(self) -> Result<Option<Guard<B>>, LockError> {
         let begun = self.entry.now();
-        // A wait that ends further away than the clock can say has no end.
-        let give_up = self.wait.and_then(|wait| begun.checked_add(wait));
-        let step = match self.enter(begun)? {
-            Step::Next(Stage::Queued(request, ticket)) => self.wait_queued(request, ticket, give_up).await?,
-            Step::Next(Stage::Competing(request, head, now)) => {
-                self.compete(request, head, now, give_up).await?
+        // What the store has no part in is done here, in one piece. The rest takes no room in this future.
+        let step = match self.begin(begun)? {
+            Step::Next(Stage::Queued(request, waiter)) if self.wait.is_none() => {
+                let (told, now) = waiter.await;
+                self.told(&request, told, now)?
             }
             step => step,
         };
-        // Most are done by then. The others take no room in the futures of these.
-        let step = match step {
-            Step::Next(stage) => Box::pin(self.go_on(stage, give_up)).await?,
-            step => step,
-        };
-        let outcome = match step {
-            Step::Granted(guard, None) => Some(guard),
-            Step::Granted(guard, Some(extension)) => Some(Box::pin(guard.extended_by(extension)).await?),
-            Step::Held | Step::Next(_) => None,
-            Step::Unanswered => {
-                let wait = self.wait.unwrap_or_default();
-                return Err(LockError::NoAnswer { name: self.entry.name.clone(), wait });
-            }
-        };
-        match outcome {
-            Some(guard) => {
-                self.entry.counters.acquisitions.add_one();
-                context.recorder.waits.add(guard.since().saturating_duration_since(begun));
+        match step {
+            Step::Granted(guard) => {
+                self.count(&guard, begun);
                 Ok(Some(guard))
             }
-            None => {
-                context.recorder.given_up.add_one();
-                Ok(None)
-            }
+            step => Box::pin(self.go_on(step, begun)).await,
         }
     }
 
-    /// The stages after the first one, until it has the lock or the time is over.
-    async fn go_on(&self, mut stage: Stage, give_up: Option<Instant>) -> Result<Step<B>, LockError> {
-        loop {
-            let step = match stage {
-                Stage::Entering => self.enter(self.entry.now())?,
-                Stage::Queued(request, ticket) => self.wait_queued(request, ticket, give_up).await?,
-                Stage::Competing(request, head, now) => self.compete(request, head, now, give_up).await?,
-            };
-            match step {
-                Step::Next(next) => stage = next,
-                step => return Ok(step),
-            }
+    /// Gets as far as it can at once.
+    fn begin(&self, now: Instant) -> Result<Step<'a, B>, LockError> {
+        self.entry.context.check()?;
+        if let Lease::For(lease) = self.lease {
+            Lease::check(lease)?;
         }
+        self.enter(now)
+    }
+
+    /// From stage to stage, until it has the lock or the time is over.
+    async fn go_on(&self, mut step: Step<'a, B>, begun: Instant) -> Result<Option<Guard<B>>, LockError> {
+        let context = &self.entry.context;
+        // A wait that ends further away than the clock can say has no end.
+        let give_up = self.wait.and_then(|wait| begun.checked_add(wait));
+        // A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
+        let mut patient = self.wait.is_some();
+        loop {
+            step = match step {
+                Step::Next(Stage::Entering) => self.enter(self.entry.now())?,
+                Step::Next(Stage::Queued(request, waiter)) => {
+                    self.wait_queued(request, waiter, give_up).await?
+                }
+                Step::Next(Stage::Competing(head, now)) => self.compete(head, now, give_up, patient).await?,
+                Step::GrantedShort(guard, extension) => Step::Granted(guard.extended_by(extension).await?),
+                Step::Granted(guard) => {
+                    self.count(&guard, begun);
+                    return Ok(Some(guard));
+                }
+                Step::Held => {
+                    context.recorder.given_up.add_one();
+                    return Ok(None);
+                }
+                Step::Unanswered => {
+                    let wait = self.wait.unwrap_or_default();
+                    return Err(LockError::NoAnswer { name: self.entry.name.clone(), wait });
+                }
+            };
+            patient = true;
+        }
+    }
+
+    fn count(&self, guard: &Guard<B>, begun: Instant) {
+        self.entry.counters.acquisitions.add_one();
+        self.entry.context.recorder.waits.add(guard.since().saturating_duration_since(begun));
     }
 
     fn may_wait(&self) -> bool {
@@ -124,16 +133,20 @@ impl<B: Backend> Acquisition<'_, B> {
         if self.fenced { request.fenced() } else { request }
     }
 
-    fn enter(&self, now: Instant) -> Result<Step<B>, LockError> {
+    fn enter(&self, now: Instant) -> Result<Step<'a, B>, LockError> {
         let (entry, request) = (self.entry, self.request());
         let (entered, actions) = entry.state.enter(&request, self.may_wait(), now);
         entry.carry_out(actions);
         Ok(match entered {
-            Entered::Reentered(grant, extension) => {
-                Step::Granted(self.guard(&request, grant, now), extension)
+            Entered::Head(ticket) => {
+                let mut head = Head::new(entry, ticket, request);
+                match head.ask_at_once(now)? {
+                    Some(grant) => Step::Granted(self.guard(&request, grant, now)),
+                    None => Step::Next(Stage::Competing(head, now)),
+                }
             }
-            Entered::Head(head) => Step::Next(Stage::Competing(request, head, now)),
-            Entered::Queued(ticket) => Step::Next(Stage::Queued(request, ticket)),
+            Entered::Queued(ticket) => Step::Next(Stage::Queued(request, Waiter::new(entry, ticket))),
+            Entered::Reentered(grant, extension) => self.granted(&request, grant, extension, now),
             Entered::Busy => Step::Held,
             Entered::Closed => return Err(entry.context.closed()),
         })
@@ -142,27 +155,25 @@ impl<B: Backend> Acquisition<'_, B> {
     async fn wait_queued(
         &self,
         request: Request,
-        ticket: Ticket,
+        waiter: Waiter<'a, B>,
         give_up: Option<Instant>,
-    ) -> Result<Step<B>, LockError> {
+    ) -> Result<Step<'a, B>, LockError> {
         let entry = self.entry;
-        let waiter = Waiter::new(entry, ticket);
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
             entry.carry_out(entry.state.verify_soon(entry.now()));
         }
-        let told = match give_up {
-            None => Some(waiter.await),
-            // A timer takes room, and seldom is there one.
-            Some(_) => Box::pin(until(entry.context.backend.runtime(), give_up, waiter)).await,
-        };
-        let Some(told) = told else {
-            return Ok(if entry.state.is_known_held() { Step::Held } else { Step::Unanswered });
-        };
+        match until(entry.context.backend.runtime(), give_up, waiter).await {
+            Some((told, now)) => self.told(&request, told, now),
+            None if entry.state.is_known_held() => Ok(Step::Held),
+            None => Ok(Step::Unanswered),
+        }
+    }
+
+    fn told(&self, request: &Request, told: Told, now: Instant) -> Result<Step<'a, B>, LockError> {
+        let entry = self.entry;
         Ok(match told {
-            Told::Granted(grant, extension) => {
-                Step::Granted(self.guard(&request, grant, entry.now()), extension)
-            }
-            Told::Head(head) => Step::Next(Stage::Competing(request, head, entry.now())),
+            Told::Granted(grant, extension) => self.granted(request, grant, extension, now),
+            Told::Head(ticket) => Step::Next(Stage::Competing(Head::new(entry, ticket, *request), now)),
             Told::Superseded => Step::Next(Stage::Entering),
             Told::Closed => return Err(entry.context.closed()),
         })
@@ -170,16 +181,16 @@ impl<B: Backend> Acquisition<'_, B> {
 
     async fn compete(
         &self,
-        request: Request,
-        head: HeadTicket,
+        head: Head<'a, B>,
         now: Instant,
         give_up: Option<Instant>,
-    ) -> Result<Step<B>, LockError> {
+        patient: bool,
+    ) -> Result<Step<'a, B>, LockError> {
+        let request = *head.request();
         // With no time to wait at all, the one question takes the round trip that it takes.
         let give_up = give_up.filter(|_| self.may_wait());
-        let competed = Head::new(self.entry, head, request).compete(now, self.may_wait(), give_up).await?;
-        Ok(match competed {
-            Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at), None),
+        Ok(match head.compete(now, self.may_wait(), patient, give_up).await? {
+            Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
             Competed::Superseded => {
                 self.entry.context.check()?;
                 Step::Next(Stage::Entering)
@@ -187,6 +198,20 @@ impl<B: Backend> Acquisition<'_, B> {
             Competed::Held => Step::Held,
             Competed::Unanswered => Step::Unanswered,
         })
+    }
+
+    fn granted(
+        &self,
+        request: &Request,
+        grant: Grant,
+        extension: Option<Extension>,
+        now: Instant,
+    ) -> Step<'a, B> {
+        let guard = self.guard(request, grant, now);
+        match extension {
+            None => Step::Granted(guard),
+            Some(extension) => Step::GrantedShort(guard, extension),
+        }
     }
 
     fn guard(&self, request: &Request, grant: Grant, now: Instant) -> Guard<B> {

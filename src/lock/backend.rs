@@ -7,6 +7,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
+use super::kind::LockKind;
 use super::name::{LockName, NameError};
 use super::owner::LeaseId;
 
@@ -20,7 +21,8 @@ pub enum AcquireOutcome {
     },
     /// Another id has the lock.
     Held {
-        /// How long its lease lasts if nobody renews it; [`Duration::MAX`] if it never ends.
+        /// When to ask again at the latest, if no message comes before: how long its lease lasts if nobody renews it, [`Duration::MAX`] if it
+        /// never ends; less if it is a lock whose release nobody may hear of.
         left: Duration,
     },
 }
@@ -66,6 +68,8 @@ pub enum Failure {
     Unreachable,
     /// There was no answer. The command may have run.
     Indeterminate,
+    /// The store answered: the name is held as another kind of lock. Nothing was changed.
+    OtherKind(LockKind),
 }
 
 /// Where the locks are kept: in this process's memory, on a server, in files.
@@ -102,6 +106,13 @@ pub trait Backend: Send + Sync + 'static {
     type Transport: Transport;
     /// Its clock, timers and background work.
     type Runtime: Runtime;
+
+    /// Whether each future is ready when it is polled for the first time, as with a store in memory.
+    ///
+    /// An acquisition of a lock that is free is one call then, without a future of its own, and a guard that is dropped gives its lock back
+    /// without an allocation. A future that is pending all the same is dropped, and the
+    /// command is given once more in the background.
+    const ANSWERS_AT_ONCE: bool = false;
 
     /// The channels that this process waits on, over the transport. All clients of one backend share it, so that a message wakes
     /// one waiter of the process, not one of each client.

@@ -30,6 +30,10 @@ use super::until::until;
 /// however many wait, and one watchdog. Make one per process and clone it; clones are cheap and share everything. After a fork, make
 /// another one: in the child every call of this one is an [error](LockError::Forked).
 ///
+/// A snapshot, of the process or of its machine, that is restored while the original goes on cannot tell that it is one: both have the
+/// same leases then, and believe in them until they end. Make clients after restoring, and where it must not happen, let what the lock
+/// protects check its [token](Lock::fenced).
+///
 /// # Examples
 ///
 /// ```

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use crate::lock_entry::{Request, Rules};
 use crate::runtime::Runtime;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +23,7 @@ pub(super) struct Context<B: Backend> {
     pub(super) recorder: Recorder,
     pub(super) alarm: Alarm,
     pub(super) releases: Releases,
-    client: u128,
+    client: Uuid,
     id: String,
     label: Option<Arc<str>>,
     /// Of owners and of leases.
@@ -32,7 +34,7 @@ pub(super) struct Context<B: Backend> {
 
 impl<B: Backend> Context<B> {
     pub(super) fn new(backend: B, rules: Rules, label: Option<Arc<str>>) -> Self {
-        let client = uuid::Uuid::new_v4();
+        let client = Uuid::new_v4();
         let alarm = Alarm::new(backend.runtime().now());
         Self {
             backend,
@@ -40,7 +42,7 @@ impl<B: Backend> Context<B> {
             recorder: Recorder::default(),
             alarm,
             releases: Releases::default(),
-            client: client.as_u128(),
+            client,
             id: client.to_string(),
             label,
             next_number: AtomicU64::new(1),
@@ -49,7 +51,7 @@ impl<B: Backend> Context<B> {
         }
     }
 
-    pub(super) fn client(&self) -> u128 {
+    pub(super) fn client(&self) -> Uuid {
         self.client
     }
 
@@ -118,7 +120,10 @@ impl<B: Backend> Context<B> {
         if self.backend.runtime().has_ended() {
             return LockError::RuntimeEnded;
         }
-        LockError::Backend { failure: self.failure(&error), source: Box::new(error) }
+        match self.failure(&error) {
+            Failure::OtherKind(found) => LockError::OtherKind { found, source: Box::new(error) },
+            failure => LockError::Backend { failure, source: Box::new(error) },
+        }
     }
 
     pub(super) fn failure(&self, error: &B::Error) -> Failure {

@@ -52,23 +52,8 @@ impl<B: Backend> Entry<B> {
     }
 
     /// Does what an event has left to be done, and then wakes whom it concerns.
-    pub(super) fn carry_out(self: &Arc<Self>, mut actions: Actions) {
-        if let Some(give_back) = actions.give_back.take() {
-            self.release_in_background(give_back, false);
-        }
-        if let Some(roll_back) = actions.roll_back.take() {
-            self.release_in_background(roll_back, true);
-        }
-        if let Some(_reason) = actions.lost {
-            self.context.recorder.leases_lost.add_one();
-            event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
-            self.context.releases.tell();
-        }
-        if actions.call
-            && let Some(subscription) = self.context.backend.registry().join(&self.channel)
-        {
-            subscription.latch().release_all();
-        }
+    #[inline]
+    pub(super) fn carry_out(self: &Arc<Self>, actions: Actions) {
         if let Some(at) = actions.look_at {
             self.context.alarm.ring(at);
         }
@@ -77,62 +62,108 @@ impl<B: Backend> Entry<B> {
             self.counters.hand_offs.add_one();
             self.context.recorder.hand_offs_local.add_one();
         }
-        if actions.superseded > 0 {
-            self.context.recorder.superseded.add(actions.superseded as usize);
+        if !actions.is_usual() {
+            self.carry_out_more(actions);
         }
+    }
+
+    /// Apart, so that it costs the others nothing.
+    #[cold]
+    fn carry_out_more(self: &Arc<Self>, actions: Actions) {
+        if let Some(give_back) = actions.give_back() {
+            self.release_in_background(give_back, false);
+        }
+        if let Some(roll_back) = actions.roll_back() {
+            self.release_in_background(roll_back, true);
+        }
+        if let Some(_reason) = actions.lost() {
+            self.context.recorder.leases_lost.add_one();
+            event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
+            self.context.releases.tell();
+        }
+        if actions.calls()
+            && let Some(subscription) = self.context.backend.registry().join(&self.channel)
+        {
+            subscription.latch().release_all();
+        }
+        self.context.recorder.superseded.add(actions.superseded() as usize);
     }
 
     // === Releasing ===
 
-    /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in the background.
+    /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in the background. False if the
+    /// store did not know the lease.
     pub(super) async fn release(
         self: &Arc<Self>,
         give_back: GiveBack,
         now: Instant,
     ) -> Result<bool, LockError> {
-        let (context, id) = (&self.context, self.context.lease_id(give_back.number));
+        let id = self.context.lease_id(give_back.number);
         let mut repeat = OnDrop(Some(|| self.release_in_background(give_back, false)));
-        let mut release = pin!(context.backend.release(&self.name, &id));
-        let (mut appointed, mut was_pending) = (false, false);
-        let outcome = std::future::poll_fn(|task| {
-            let polled = release.as_mut().poll(task);
-            // On its way. Whoever waits by now is not to depend on the caller's polling.
-            if !std::mem::replace(&mut appointed, true) {
-                self.carry_out(self.state.returned(0, now));
-                if polled.is_pending() {
-                    was_pending = true;
-                    self.await_release(give_back, now);
-                }
+        let mut release = pin!(self.context.backend.release(&self.name, &id));
+        let polled = {
+            // It is on its way then. Whoever waits by now is not to depend on the caller's polling, nor on a waker that does not panic.
+            let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
+            first_poll(release.as_mut())
+        };
+        let (outcome, repeated) = match polled {
+            Poll::Ready(outcome) => (outcome, false),
+            Poll::Pending => {
+                self.await_release(give_back, now);
+                (release.await, !self.release_answered(give_back))
             }
-            polled
-        })
-        .await;
-        let repeated = was_pending && !self.release_answered(give_back);
-        match outcome {
-            Ok(outcome) => {
-                repeat.0 = None;
-                context.releases.succeeded();
-                if context.is_shut_down() {
-                    context.releases.tell();
-                }
-                if let ReleaseOutcome::Released { heard: heard @ 1.. } = outcome {
-                    self.state.heard_by(heard, self.now());
-                }
-                // What was repeated meanwhile may have freed it.
-                let had_it = repeated || matches!(outcome, ReleaseOutcome::Released { .. });
-                if had_it {
-                    event!(DEBUG, lock = self.name.as_str(), "released");
-                } else {
-                    context.recorder.leases_lost.add_one();
-                    event!(WARN, lock = self.name.as_str(), reason = %LossReason::Gone, "lost");
-                }
-                Ok(had_it)
-            }
+        };
+        if outcome.is_ok() {
+            repeat.0 = None;
+        }
+        self.released(outcome, repeated)
+    }
+
+    /// Sends a release that nobody waits for.
+    pub(super) fn release_unawaited(self: &Arc<Self>, give_back: GiveBack, now: Instant) {
+        let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
+        if !self.release_at_once(give_back) {
+            self.release_in_background(give_back, false);
+        }
+    }
+
+    /// Releases a lease if the store answers at once. False if that is to be repeated.
+    fn release_at_once(&self, give_back: GiveBack) -> bool {
+        if !B::ANSWERS_AT_ONCE {
+            return false;
+        }
+        let id = self.context.lease_id(give_back.number);
+        match first_poll(pin!(self.context.backend.release(&self.name, &id))) {
+            Poll::Ready(outcome) => self.released(outcome, false).is_ok(),
+            Poll::Pending => false,
+        }
+    }
+
+    /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was released by a repetition.
+    fn released(&self, outcome: Result<ReleaseOutcome, B::Error>, repeated: bool) -> Result<bool, LockError> {
+        let context = &self.context;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
             Err(error) => {
                 self.release_failed(&error);
-                Err(context.failed(error))
+                return Err(context.failed(error));
             }
+        };
+        context.releases.succeeded();
+        if context.is_shut_down() {
+            context.releases.tell();
         }
+        if let ReleaseOutcome::Released { heard: heard @ 1.. } = outcome {
+            self.state.heard_by(heard, self.now());
+        }
+        let had_it = repeated || matches!(outcome, ReleaseOutcome::Released { .. });
+        if had_it {
+            event!(DEBUG, lock = self.name.as_str(), "released");
+        } else {
+            context.recorder.leases_lost.add_one();
+            event!(WARN, lock = self.name.as_str(), reason = %LossReason::Gone, "lost");
+        }
+        Ok(had_it)
     }
 
     /// A caller waits for this release, and may leave it unpolled.
@@ -197,7 +228,7 @@ impl<B: Backend> Entry<B> {
         self.context.releases.begin(give_back.number, &self.name);
         let ends = ReleaseEnds { entry: Arc::clone(self), give_back, appoints: give_back.appoints };
         let mut release = Box::pin(span::here(ends.send(rolls_back)));
-        if Pin::new(&mut release).poll(&mut TaskContext::from_waker(Waker::noop())).is_pending() {
+        if first_poll(release.as_mut()).is_pending() {
             self.context.backend.runtime().spawn(release);
         }
     }
@@ -360,7 +391,7 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
 }
 
 /// What one poll of `future` comes to, with nobody to be woken for it: it is to be polled again.
-pub(super) async fn first_poll<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    std::future::poll_fn(|_| Poll::Ready(future.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))))
-        .await
+#[inline]
+pub(super) fn first_poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut TaskContext::from_waker(Waker::noop()))
 }

@@ -8,6 +8,7 @@ use crate::lock_entry::LossReason;
 use crate::transport::SubscribeError;
 
 use super::backend::Failure;
+use super::kind::LockKind;
 use super::lease::LeaseError;
 use super::name::LockName;
 use super::owner::Owner;
@@ -57,6 +58,14 @@ pub enum LockError {
     Backend {
         /// What that says about the command.
         failure: Failure,
+        /// The backend's own error.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The name is held as another kind of lock, and nothing was changed. That is not waited for: its release wakes nobody here. Give each
+    /// kind of lock names of its own.
+    OtherKind {
+        /// The kind that it is held as.
+        found: LockKind,
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
     },
@@ -111,6 +120,11 @@ impl LockError {
         matches!(self, Self::ShutDown | Self::RuntimeEnded | Self::Forked)
     }
 
+    /// Whether the name is held as another kind of lock, by this crate or another: names are mixed up.
+    pub fn is_other_kind(&self) -> bool {
+        matches!(self, Self::OtherKind { .. })
+    }
+
     /// Whether the same call may succeed later, with nothing changed.
     pub fn is_retryable(&self) -> bool {
         self.is_unreachable() || self.is_indeterminate()
@@ -136,7 +150,12 @@ impl fmt::Display for LockError {
                 Failure::Refused => "the lock's backend refused",
                 Failure::Unreachable => "the lock's backend cannot be reached; try again later",
                 Failure::Indeterminate => "the lock's backend did not answer; try again later",
+                Failure::OtherKind(_) => "the lock's name is held as another kind of lock",
             }),
+            Self::OtherKind { found, .. } => write!(
+                f,
+                "the lock's name is held as another kind of lock, a {found}; give each kind names of its own"
+            ),
             Self::NoAnswer { name, wait } => write!(
                 f,
                 "the store did not say within {wait:?} whether lock {name:?} is held; wait longer, or try again later"
@@ -157,7 +176,7 @@ impl Error for LockError {
         match self {
             Self::Lease(error) => error.source(),
             Self::Subscribe(error) => error.source(),
-            Self::Backend { source, .. } => Some(&**source),
+            Self::Backend { source, .. } | Self::OtherKind { source, .. } => Some(&**source),
             Self::NotHeld { .. }
             | Self::Lost { .. }
             | Self::NoAnswer { .. }

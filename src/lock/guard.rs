@@ -263,9 +263,7 @@ impl<B: Backend> Drop for Guard<B> {
         }
         let now = self.entry.now();
         if let Left::Return(give_back) = self.leave(now) {
-            let returned = || self.entry.carry_out(self.entry.state.returned(0, now));
-            self.entry.release_in_background(give_back, false);
-            returned();
+            self.entry.release_unawaited(give_back, now);
         }
     }
 }

@@ -127,8 +127,8 @@ impl<B: Backend> Lock<B> {
     ///
     /// [`LockError::Backend`] if an attempt fails; a wait that has begun goes on through a lost connection, until the lease
     /// it waits for would be over or the connection is back, and then tries again. [`LockError::Subscribe`] if the lock's
-    /// messages cannot be had. [`LockError::ShutDown`], [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the
-    /// client cannot be used any more.
+    /// messages cannot be had. [`LockError::OtherKind`] if the name is held as another kind of lock. [`LockError::ShutDown`],
+    /// [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the client cannot be used any more.
     pub async fn lock(&self) -> Result<Guard<B>, LockError> {
         self.lock_by(Lease::Watched).await
     }
@@ -175,10 +175,14 @@ impl<B: Backend> Lock<B> {
         self.acquire(lease.into(), Some(wait)).await
     }
 
-    async fn acquire(&self, lease: Lease, wait: Option<Duration>) -> Result<Option<Guard<B>>, LockError> {
+    fn acquire(
+        &self,
+        lease: Lease,
+        wait: Option<Duration>,
+    ) -> impl Future<Output = Result<Option<Guard<B>>, LockError>> {
         let acquisition =
             Acquisition { entry: &self.entry, owner: self.owner, lease, fenced: self.fenced, wait };
-        span::acquiring(self.name(), acquisition.run()).await
+        span::acquiring(self.name(), acquisition.run())
     }
 
     /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a guard has. If it was the owner's
@@ -214,14 +218,14 @@ impl<B: Backend> Lock<B> {
         }
     }
 
-    /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it.
+    /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it. Another kind of lock of that name is left alone.
     ///
     /// The holder is not asked. If it is of this client, its guard is told at once. Another client's learns of it when its lease is renewed or
     /// verified, at the latest when it lets go.
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another kind of lock.
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;

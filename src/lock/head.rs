@@ -18,8 +18,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::earliest::earliest;
 use crate::latch::Notification;
-use crate::lock_entry::{BACK_OFF, Grant, HeadTicket, Request, Verdict};
+use crate::lock_entry::{Attempt, BACK_OFF, Grant, HeadTicket, Request, Verdict};
 use crate::registry::Subscription;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
@@ -28,6 +29,7 @@ use crate::unless::unless;
 use super::backend::{AcquireOutcome, Backend, Failure};
 use super::entry::{Entry, first_poll};
 use super::error::LockError;
+use super::owner::LeaseId;
 use super::until::until;
 
 /// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
@@ -35,6 +37,9 @@ const ROUNDING: Duration = Duration::from_millis(1);
 
 /// How long to wait for a subscription before the store is asked without it.
 const UNCONFIRMED: Duration = Duration::from_secs(1);
+
+/// How long to wait before a store that did not answer is asked again, unless its messages are back before.
+const STORE_IS_GONE: Duration = Duration::from_millis(500);
 
 /// What a competition came to.
 pub(super) enum Competed {
@@ -50,11 +55,10 @@ pub(super) enum Competed {
 
 /// What one question to the store came to.
 enum Asked {
-    Granted(Grant, Instant),
+    Over(Competed),
     Held(Duration),
     /// The lease was over before its reply was read: to be asked again.
     TooLate,
-    Superseded,
 }
 
 /// A queue head. Dropped before it has the lock, gives up what it may have at the store, and lets the next waiter take its place.
@@ -79,72 +83,89 @@ impl<'a, B: Backend> Head<'a, B> {
         Self { entry, ticket, request, done: false }
     }
 
-    /// Competes from `now` on until it has the lock, or until `give_up`; without `may_wait` asks once.
+    pub(super) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to [compete](Self::compete).
+    pub(super) fn ask_at_once(&mut self, now: Instant) -> Result<Option<Grant>, LockError> {
+        if !B::ANSWERS_AT_ONCE || !self.ticket.goes_first() {
+            return Ok(None);
+        }
+        let Some(question) = self.question(now) else { return Ok(None) };
+        let Poll::Ready(outcome) = first_poll(pin!(question.put(self.entry))) else { return Ok(None) };
+        Ok(match self.answered(&question, outcome, now)? {
+            Asked::Over(Competed::Granted(grant, _)) => Some(grant),
+            Asked::Over(_) | Asked::Held(_) | Asked::TooLate => None,
+        })
+    }
+
+    /// Competes from `now` on until it has the lock, or until `give_up`; without `may_wait` asks once. `patient`: a store that is gone
+    /// is waited for from the first question on, and not only once it has answered one.
     pub(super) async fn compete(
         mut self,
         now: Instant,
         may_wait: bool,
+        patient: bool,
         give_up: Option<Instant>,
     ) -> Result<Competed, LockError> {
-        let registry = self.entry.context.backend.registry();
-        let mut left = None;
+        let (entry, ticket) = (self.entry, self.ticket);
+        let (mut left, mut unanswered) = (None, None);
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
         let subscribes_first = may_wait
-            && (!self.ticket.back_off().is_zero() || registry.transport().stands(&self.entry.channel));
+            && (!ticket.goes_first() || entry.context.backend.registry().transport().stands(&entry.channel));
         if !subscribes_first {
-            match self.ask_first(now, give_up).await? {
-                None => return Ok(Competed::Unanswered),
-                Some(Asked::Granted(grant, at)) => return Ok(Competed::Granted(grant, at)),
-                Some(Asked::Superseded) => return Ok(Competed::Superseded),
-                Some(Asked::Held(_)) if !may_wait => return Ok(Competed::Held),
-                Some(Asked::Held(held)) => left = Some(held),
-                Some(Asked::TooLate) => {}
+            let Some(question) = self.question(now) else { return Ok(self.superseded()) };
+            let mut answer = pin!(question.put(entry));
+            // Most are answered at once, or with nobody else about. What waits for the others takes no room here.
+            let asked = match first_poll(answer.as_mut()) {
+                // An answer that took no waiting took no time.
+                Poll::Ready(outcome) => self.answered(&question, outcome, now),
+                Poll::Pending => {
+                    let answer = as_head(entry, &ticket, answer);
+                    match Box::pin(until(entry.context.backend.runtime(), give_up, answer)).await {
+                        None => return Ok(Competed::Unanswered),
+                        Some(None) => return Ok(self.superseded()),
+                        Some(Some(outcome)) => self.answered(&question, outcome, entry.now()),
+                    }
+                }
+            };
+            match asked {
+                Ok(Asked::Over(competed)) => return Ok(competed),
+                Ok(Asked::Held(_)) if !may_wait => return Ok(Competed::Held),
+                Ok(Asked::Held(held)) => left = Some(held),
+                Ok(Asked::TooLate) => {}
+                Err(error) if may_wait && patient && may_pass(&error) => unanswered = Some(error),
+                Err(error) => return Err(error),
             }
         }
         // Seldom, and so it takes no room in the futures of the others.
-        Box::pin(self.wait(left, give_up)).await
+        Box::pin(self.wait(left, unanswered, patient, give_up)).await
     }
 
-    /// The first question. Most are answered at once, or with nobody else about.
-    async fn ask_first(
-        &mut self,
-        now: Instant,
+    /// `left`: how long the other lease lasts, if the store has said so; `unanswered`: why it has not.
+    async fn wait(
+        mut self,
+        left: Option<Duration>,
+        unanswered: Option<LockError>,
+        patient: bool,
         give_up: Option<Instant>,
-    ) -> Result<Option<Asked>, LockError> {
-        let (entry, ticket) = (self.entry, self.ticket);
-        let mut ask = pin!(self.ask(now));
-        if let Poll::Ready(asked) = first_poll(ask.as_mut()).await {
-            return asked.map(Some);
-        }
-        // The question stays where it is; what waits for it takes no room here.
-        let asked = as_head(entry, &ticket, ask);
-        match Box::pin(until(entry.context.backend.runtime(), give_up, asked)).await {
-            None => Ok(None),
-            Some(None) => Ok(Some(Asked::Superseded)),
-            Some(Some(asked)) => asked.map(Some),
-        }
-    }
-
-    async fn wait(mut self, left: Option<Duration>, give_up: Option<Instant>) -> Result<Competed, LockError> {
+    ) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
             let subscription = entry.context.backend.registry().subscribe(&entry.channel);
-            self.wait_subscribed(&subscription, left, give_up).await
+            self.wait_subscribed(&subscription, left, unanswered, patient, give_up).await
         })
         .await;
-        match competed {
-            Some(competed) => competed,
-            None => {
-                self.done = true;
-                Ok(Competed::Superseded)
-            }
-        }
+        competed.unwrap_or_else(|| Ok(self.superseded()))
     }
 
     async fn wait_subscribed(
         &mut self,
         subscription: &Subscription<B::Transport>,
         mut left: Option<Duration>,
+        mut unanswered: Option<LockError>,
+        patient: bool,
         give_up: Option<Instant>,
     ) -> Result<Competed, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
@@ -159,7 +180,7 @@ impl<'a, B: Backend> Head<'a, B> {
         if let Some(confirmed) = until(runtime, limit, subscription.subscribed()).await {
             confirmed.map_err(LockError::Subscribe)?;
         }
-        let mut steps = (self.ticket.back_off().as_nanos() / BACK_OFF.as_nanos()) as u32;
+        let mut steps = self.ticket.steps();
         // What was told to the queue head before this one is answered by our first question.
         while let Some(told_before) = entry.state.latch().try_wait() {
             told_before.consume();
@@ -183,26 +204,36 @@ impl<'a, B: Backend> Head<'a, B> {
                 return Err(LockError::ShutDown);
             }
             if let Some(competed) = in_time(over(left)) {
-                return Ok(competed);
+                return unanswered.map_or(Ok(competed), Err);
             }
             // What was told while we were not there is answered by this question, our own release's message included.
             notified = notified.or_else(|| subscription.latch().try_wait());
             let unconfirmed = !subscription.is_ready();
             let Some(asked) = until(runtime, give_up, self.ask(runtime.now())).await else {
-                return Ok(over(left));
+                return unanswered.map_or(Ok(over(left)), Err);
             };
-            match asked? {
-                Asked::Granted(grant, at) => {
-                    if let Some(notified) = notified {
+            let asked = match asked {
+                // The store may be back before the lease of the other holder is over, or the caller's limit.
+                Err(error) if may_pass(&error) && (patient || left.is_some()) => {
+                    unanswered = Some(error).filter(|_| left.is_none());
+                    let limit = self.look_again(STORE_IS_GONE, give_up);
+                    notified = until(runtime, limit, self.sleep(subscription, unconfirmed)).await.flatten();
+                    continue;
+                }
+                asked => asked?,
+            };
+            unanswered = None;
+            match asked {
+                Asked::Over(competed) => {
+                    if let (Competed::Granted(..), Some(notified)) = (&competed, notified) {
                         notified.consume();
                         entry.counters.wakes_useful.add_one();
                     }
-                    if left.is_some() {
+                    if let (Competed::Granted(..), Some(_)) = (&competed, left) {
                         context.recorder.hand_offs_remote.add_one();
                     }
-                    return Ok(Competed::Granted(grant, at));
+                    return Ok(competed);
                 }
-                Asked::Superseded => return Ok(Competed::Superseded),
                 Asked::TooLate => {}
                 Asked::Held(held) => {
                     if let Some(notified) = notified.take() {
@@ -251,24 +282,28 @@ impl<'a, B: Backend> Head<'a, B> {
 
     /// Asks the store once, at `sent`.
     async fn ask(&mut self, sent: Instant) -> Result<Asked, LockError> {
-        let (entry, context) = (self.entry, &self.entry.context);
+        let Some(question) = self.question(sent) else { return Ok(Asked::Over(self.superseded())) };
+        let outcome = question.put(self.entry).await;
+        self.answered(&question, outcome, self.entry.now())
+    }
+
+    /// What to ask the store at `sent`. `None` if it is the queue head no more.
+    fn question(&self, sent: Instant) -> Option<Question> {
+        let context = &self.entry.context;
         let lease = context.lease_of(&self.request);
-        let fresh = context.number();
-        let Some(attempt) = entry.state.attempt(&self.ticket, fresh, &self.request, sent, lease) else {
-            return Ok(self.superseded());
-        };
-        let id = context.lease_id(attempt.number());
-        let outcome = {
-            let mut asks = pin!(context.backend.try_acquire(&entry.name, &id, lease, attempt.tokens()));
-            let mut polls = 0;
-            let outcome = poll_fn(|task| {
-                polls += 1;
-                asks.as_mut().poll(task)
-            })
-            .await;
-            (outcome, polls)
-        };
-        let last_token = match outcome.0 {
+        let attempt = self.entry.state.attempt(&self.ticket, context.number(), &self.request, sent, lease)?;
+        Some(Question { id: context.lease_id(attempt.number()), attempt, lease, sent })
+    }
+
+    /// The store has answered, at `now`.
+    fn answered(
+        &mut self,
+        question: &Question,
+        outcome: Result<AcquireOutcome, B::Error>,
+        now: Instant,
+    ) -> Result<Asked, LockError> {
+        let (entry, context) = (self.entry, &self.entry.context);
+        let last_token = match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => last_token,
             Ok(AcquireOutcome::Held { left }) => {
                 event!(TRACE, lock = entry.name.as_str(), ?left, "held by another");
@@ -282,25 +317,45 @@ impl<'a, B: Backend> Head<'a, B> {
                 return Err(context.failed(error));
             }
         };
-        // An answer that took no waiting took no time.
-        let now = if outcome.1 == 1 { sent } else { entry.now() };
+        let Question { attempt, lease, sent, .. } = *question;
         let (verdict, actions) =
             entry.state.acquired(&self.ticket, &self.request, attempt, last_token, sent, lease, now);
-        if !matches!(verdict, Verdict::TooLate) {
-            self.done = true;
-        }
+        self.done = !matches!(verdict, Verdict::TooLate);
         entry.carry_out(actions);
         Ok(match verdict {
-            Verdict::Granted(grant) => Asked::Granted(grant, now),
+            Verdict::Granted(grant) => Asked::Over(Competed::Granted(grant, now)),
             Verdict::TooLate => Asked::TooLate,
-            Verdict::Superseded => Asked::Superseded,
+            Verdict::Superseded => Asked::Over(Competed::Superseded),
         })
     }
 
-    fn superseded(&mut self) -> Asked {
+    /// Another waiter is the queue head.
+    fn superseded(&mut self) -> Competed {
         self.done = true;
-        Asked::Superseded
+        Competed::Superseded
     }
+}
+
+/// One question to the store.
+struct Question {
+    id: LeaseId,
+    attempt: Attempt,
+    lease: Duration,
+    sent: Instant,
+}
+
+impl Question {
+    fn put<B: Backend>(
+        &self,
+        entry: &Entry<B>,
+    ) -> impl Future<Output = Result<AcquireOutcome, B::Error>> + Send {
+        entry.context.backend.try_acquire(&entry.name, &self.id, self.lease, self.attempt.tokens())
+    }
+}
+
+/// Whether a store may answer later what it does not answer now.
+fn may_pass(error: &LockError) -> bool {
+    matches!(error, LockError::Backend { failure: Failure::Unreachable | Failure::Indeterminate, .. })
 }
 
 /// Polls `future` as the queue head's: what wakes it passes through the entry, which knows then since when it could go on. `None` if
@@ -317,11 +372,4 @@ async fn as_head<B: Backend, F: Future>(
         Poll::Pending => future.as_mut().poll(&mut Context::from_waker(&waker)).map(Some),
     })
     .await
-}
-
-fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
 }

@@ -78,7 +78,10 @@ impl Recording {
         // The number of digits that it has, in binary.
         let bucket = (u64::BITS - micros.leading_zeros()) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].add_one();
-        self.micros.add(usize::try_from(micros).unwrap_or(usize::MAX));
+        // Most waits are too short to add anything.
+        if micros > 0 {
+            self.micros.add(usize::try_from(micros).unwrap_or(usize::MAX));
+        }
     }
 
     pub(super) fn snapshot(&self) -> Histogram {

@@ -118,7 +118,7 @@ async fn renew<B: Backend>(context: &Context<B>, batch: Batch<B>, lease: Option<
                 let (counts, actions) = entry.state.renewed(*renewal, held, sent, now);
                 if counts && held {
                     event!(TRACE, lock = entry.name.as_str(), "renewed");
-                } else if held && actions.lost.is_some() {
+                } else if held && actions.lost().is_some() {
                     context.recorder.renewals_late.add_one();
                 }
                 entry.carry_out(actions);

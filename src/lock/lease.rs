@@ -19,8 +19,9 @@ impl Lease {
     /// The shortest lease: what stores count in.
     pub const MIN: Duration = Duration::from_millis(1);
 
-    /// The longest lease: what an i64 of milliseconds can hold.
-    pub const MAX: Duration = Duration::from_millis(i64::MAX as u64);
+    /// The longest lease: half of what an i64 of milliseconds can hold, 146 million years. A store adds its clock to it, and Redis' scripts
+    /// count in floating point, which rounds up.
+    pub const MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
 
     /// Checks a lease that is to go to a store that counts milliseconds.
     pub(crate) fn check(lease: Duration) -> Result<Duration, LeaseError> {
@@ -56,7 +57,7 @@ impl fmt::Display for LeaseError {
             Self::TooShort => {
                 "the lease is shorter than a millisecond; give at least 1 ms, or Lease::Watched to hold without a limit"
             }
-            Self::TooLong => "the lease does not fit into 63 bits of milliseconds; use Lease::Watched to hold without a limit",
+            Self::TooLong => "the lease is longer than Lease::MAX; use Lease::Watched to hold without a limit",
         })
     }
 }

@@ -55,6 +55,11 @@ impl LockName {
         Ok(Self { text: Arc::from(name), hash: HASH_KEY.hash_one(name) })
     }
 
+    #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "for maps that are told the hash"))]
+    pub(crate) fn hash_value(&self) -> u64 {
+        self.hash
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.text

@@ -52,6 +52,9 @@ impl LockOptions {
     /// in. So the first release after this time gives the lease back to the store, and this client competes again behind the others. With
     /// more, a crowd in one process costs the store less; with less, the other processes wait less long. Zero gives each release to the
     /// store.
+    ///
+    /// If no other process listened then, the next lease may stay for twice as long, and so on up to eight times: that is how long the first
+    /// one that comes may have to wait. From then on it is this time again.
     #[must_use]
     pub fn tenure(mut self, tenure: Duration) -> Self {
         self.tenure = tenure;

@@ -15,16 +15,16 @@ use uuid::Uuid;
 /// The store does not know owners: it leases a lock to a client, and the client passes it on. See [`LeaseId`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
-    client: u128,
+    client: Uuid,
     number: u64,
 }
 
 impl Owner {
-    pub(super) fn new(client: u128, number: u64) -> Self {
+    pub(super) fn new(client: Uuid, number: u64) -> Self {
         Self { client, number }
     }
 
-    pub(super) fn client(&self) -> u128 {
+    pub(super) fn client(&self) -> Uuid {
         self.client
     }
 
@@ -35,7 +35,7 @@ impl Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", Uuid::from_u128(self.client), self.number)
+        write!(f, "{}:{}", self.client, self.number)
     }
 }
 
@@ -63,19 +63,19 @@ impl fmt::Debug for Owner {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LeaseId {
-    client: u128,
+    client: Uuid,
     number: u64,
     label: Option<Arc<str>>,
 }
 
 impl LeaseId {
-    pub(super) fn new(client: u128, number: u64, label: Option<Arc<str>>) -> Self {
+    pub(super) fn new(client: Uuid, number: u64, label: Option<Arc<str>>) -> Self {
         Self { client, number, label }
     }
 
     /// The uuid of the client that has the lease, as [`LockClient::id`](crate::LockClient::id) says it.
     pub fn client_id(&self) -> String {
-        Uuid::from_u128(self.client).to_string()
+        self.client.to_string()
     }
 
     /// The lease's number.
@@ -92,7 +92,7 @@ impl LeaseId {
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut uuid = Uuid::encode_buffer();
-        f.write_str(Uuid::from_u128(self.client).hyphenated().encode_lower(&mut uuid))?;
+        f.write_str(self.client.hyphenated().encode_lower(&mut uuid))?;
         write!(f, ":{}", self.number)?;
         match &self.label {
             Some(label) => write!(f, ":{label}"),
@@ -113,7 +113,7 @@ impl FromStr for LeaseId {
     fn from_str(text: &str) -> Result<Self, LeaseIdError> {
         let mut parts = text.splitn(3, ':');
         let mut next = || parts.next().ok_or(LeaseIdError(()));
-        let client = Uuid::try_parse(next()?).map_err(|_| LeaseIdError(()))?.as_u128();
+        let client = Uuid::try_parse(next()?).map_err(|_| LeaseIdError(()))?;
         let number = next()?.parse().map_err(|_| LeaseIdError(()))?;
         Ok(Self { client, number, label: parts.next().map(Arc::from) })
     }

@@ -3,13 +3,14 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use crate::lock_entry::{Ticket, Told};
 
 use super::backend::Backend;
 use super::entry::Entry;
 
-/// Waits until it is told something. Dropped before, leaves the queue, or passes on what it was told and has not heard.
+/// Waits until it is told something, and says when that was. Dropped before, leaves the queue, or passes on what it was told and has not heard.
 pub(super) struct Waiter<'a, B: Backend> {
     entry: &'a Arc<Entry<B>>,
     /// `None` once it was told something.
@@ -24,12 +25,13 @@ impl<'a, B: Backend> Waiter<'a, B> {
 }
 
 impl<B: Backend> Future for Waiter<'_, B> {
-    type Output = Told;
+    type Output = (Told, Instant);
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Told> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let (entry, ticket) = (this.entry, this.ticket.as_ref().expect("polled after its end"));
-        let now = || entry.now();
+        let mut told_at = None;
+        let now = || *told_at.insert(entry.now());
         let (told, actions) = match std::mem::replace(&mut this.polled, true) {
             false => entry.state.poll_first(ticket, context.waker().clone(), now),
             true => entry.state.poll(ticket, context, now),
@@ -38,7 +40,7 @@ impl<B: Backend> Future for Waiter<'_, B> {
             this.ticket = None;
         }
         entry.carry_out(actions);
-        told.map_or(Poll::Pending, Poll::Ready)
+        told.zip(told_at).map_or(Poll::Pending, Poll::Ready)
     }
 }
 

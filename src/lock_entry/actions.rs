@@ -8,30 +8,33 @@ use super::wakes;
 
 /// What an event of a [`LockEntry`](super::LockEntry) leaves to be done by its client. Dropping it wakes the waiters that the event concerns, so
 /// carry out the rest before.
+///
+/// Small, as every event returns one: what most events do not have is apart.
 #[derive(Debug, Default)]
 #[must_use = "the store may have to be told"]
 #[non_exhaustive]
 pub struct Actions {
-    /// To be woken. The first one is apart, as there is seldom more than one, and a release must not allocate.
-    pub(super) waker: Option<Waker>,
-    pub(super) wakers: Vec<Waker>,
+    /// To be woken.
+    waker: Option<Waker>,
     /// To be dropped.
-    pub(super) dropped: Option<Waker>,
-    /// A lease that is to be released in the background, until the store has answered or the lease is over.
-    pub give_back: Option<GiveBack>,
-    /// The same, after an attempt that may still be on its way to the store. The release must not take effect before it does.
-    pub roll_back: Option<GiveBack>,
-    /// A hold was lost that somebody has a grant of.
-    pub lost: Option<LossReason>,
-    /// A queue head was superseded: call all who sleep for this name, wherever else than on the entry's latch they do. A notification that
-    /// came to the superseded one would stay with it.
-    pub call: bool,
-    /// When to call [`tick`](super::LockEntry::tick) at the latest.
+    dropped: Option<Waker>,
+    /// When to call [`tick`](super::LockEntry::tick) at the latest. What was said before holds as well, and is not said again.
     pub look_at: Option<Instant>,
     /// How many hand-offs in memory this was.
     pub handed_off: u32,
-    /// How many waiters were superseded.
-    pub superseded: u32,
+    more: Option<Box<More>>,
+}
+
+/// What few events have: these have to do with the store, or allocate for other reasons.
+#[derive(Debug, Default)]
+pub(super) struct More {
+    /// To be woken, beside the first one.
+    wakers: Vec<Waker>,
+    pub(super) give_back: Option<GiveBack>,
+    pub(super) roll_back: Option<GiveBack>,
+    pub(super) lost: Option<LossReason>,
+    pub(super) call: bool,
+    pub(super) superseded: u32,
 }
 
 /// A lease that the store is to have back.
@@ -47,11 +50,47 @@ pub struct GiveBack {
 }
 
 impl Actions {
+    /// A lease that is to be released in the background, until the store has answered or the lease is over.
+    pub fn give_back(&self) -> Option<GiveBack> {
+        self.more.as_ref()?.give_back
+    }
+
+    /// The same, after an attempt that may still be on its way to the store. The release must not take effect before it does.
+    pub fn roll_back(&self) -> Option<GiveBack> {
+        self.more.as_ref()?.roll_back
+    }
+
+    /// A hold was lost that somebody has a grant of.
+    pub fn lost(&self) -> Option<LossReason> {
+        self.more.as_ref()?.lost
+    }
+
+    /// A queue head was superseded: call all who sleep for this name, wherever else than on the entry's latch they do. A notification that
+    /// came to the superseded one would stay with it.
+    pub fn calls(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.call)
+    }
+
+    /// How many waiters were superseded.
+    pub fn superseded(&self) -> u32 {
+        self.more.as_ref().map_or(0, |more| more.superseded)
+    }
+
+    /// Whether there is nothing to be done but to look and to wake.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn is_usual(&self) -> bool {
+        self.more.is_none()
+    }
+
+    pub(super) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
         match (waker, &self.waker) {
             (None, _) => {}
             (waker, None) => self.waker = waker,
-            (Some(waker), Some(_)) => self.wakers.push(waker),
+            (Some(waker), Some(_)) => self.more().wakers.push(waker),
         }
     }
 
@@ -61,25 +100,19 @@ impl Actions {
             (None, _) => {}
             (waker, None) => self.dropped = waker,
             // To be woken in vain costs a poll.
-            (Some(waker), Some(_)) => self.wakers.push(waker),
+            (Some(waker), Some(_)) => self.more().wakers.push(waker),
         }
-    }
-
-    pub(super) fn look_by(&mut self, at: Option<Instant>) {
-        self.look_at = match (self.look_at, at) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
     }
 }
 
 impl Drop for Actions {
+    #[inline]
     fn drop(&mut self) {
         if let Some(waker) = self.waker.take() {
             wakes::wake(waker);
         }
-        for waker in self.wakers.drain(..) {
-            wakes::wake(waker);
+        if let Some(more) = &mut self.more {
+            more.wakers.drain(..).for_each(wakes::wake);
         }
     }
 }

@@ -23,6 +23,17 @@ pub struct HeadTicket {
 }
 
 impl HeadTicket {
+    /// Whether it is to ask at once.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn goes_first(&self) -> bool {
+        self.steps == 0
+    }
+
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn steps(&self) -> u32 {
+        self.steps
+    }
+
     /// How long to let other processes go first: this one had the lock last.
     pub fn back_off(&self) -> Duration {
         BACK_OFF * self.steps

@@ -50,13 +50,17 @@ pub use self::upkeep::Renewal;
 
 /// The longest back-off, in steps.
 const MAX_STEPS: u32 = 8;
+/// While no other process hears of its end, a tenure grows to so many times what it is by the rules: a newcomer waits for that once, which is
+/// less than a round of a crowd.
+const MAX_GROWTH: u32 = 8;
 /// A queue head that had the lock last waits for so long per step, so that other processes ask before it.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
 /// By what a [`LockEntry`](super::LockEntry) decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How long a lease may stay in this process while somebody waits in another one.
+    /// How long a lease may stay in this process while somebody waits in another one. If nobody elsewhere heard of its return, the next one
+    /// may stay for twice as long, up to eight times.
     pub tenure: Duration,
     /// The lease of requests without one of their own. The client renews it.
     pub renewed_lease: Duration,
@@ -80,6 +84,8 @@ impl Default for Rules {
 #[derive(Debug)]
 pub(super) struct Ownership {
     rules: Rules,
+    /// A third of the lease that is renewed. To divide each time costs as much as the rest of an event.
+    third: Duration,
     phase: Phase,
     queue: Queue,
     last_serial: u64,
@@ -87,10 +93,14 @@ pub(super) struct Ownership {
     last_token: u64,
     /// A competition found the lock held by another process, and none since was won at the first try.
     contended: bool,
+    /// That of the next lease.
+    tenure: Duration,
     /// Until then other processes go first.
     others_first_until: Option<Instant>,
     /// Holds that were lost while somebody had a guard.
     losses: Vec<Loss>,
+    /// When the client was told to [look](Self::tick).
+    next_look_said: Option<Instant>,
     closed: bool,
 }
 
@@ -99,7 +109,8 @@ enum Phase {
     Free,
     Competing(Head),
     Held(Hold, Lease),
-    Returning,
+    /// With whether the tenure was used up.
+    Returning(bool),
 }
 
 #[derive(Debug)]
@@ -124,8 +135,8 @@ struct Hold {
 #[derive(Debug)]
 struct Lease {
     number: u64,
-    /// When it was asked for: the tenure counts from here.
-    since: Instant,
+    /// From then on it goes back to the store when it is left. Counted from when it was asked for.
+    tenure_ends: Option<Instant>,
     /// Counted from before the command was sent, so never later than the store's own. `None`: never.
     deadline: Option<Instant>,
     /// Tokens that are left, from the first to the last.
@@ -164,6 +175,22 @@ impl Lease {
 }
 
 impl Hold {
+    /// Of nobody yet.
+    fn none(now: Instant) -> Self {
+        Self {
+            serial: 0,
+            owner: 0,
+            count: 0,
+            guards: 0,
+            unclaimed: 0,
+            watched: 0,
+            renewed: false,
+            token: None,
+            limit: None,
+            granted: now,
+        }
+    }
+
     /// Why it is over at `now`.
     fn loss(&self, lease: &Lease, now: Instant) -> Option<LossReason> {
         let limit = self.limit.filter(|limit| lease.deadline.is_none_or(|deadline| *limit <= deadline));
@@ -180,6 +207,8 @@ impl Hold {
 impl Ownership {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
+            third: rules.renewed_lease / 3,
+            tenure: rules.tenure,
             rules,
             phase: Phase::Free,
             queue: Queue::default(),
@@ -188,6 +217,7 @@ impl Ownership {
             contended: false,
             others_first_until: None,
             losses: Vec::new(),
+            next_look_said: None,
             closed: false,
         }
     }

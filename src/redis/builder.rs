@@ -1,30 +1,68 @@
 //! [`RedisBuilder`]: a connection that is not as usual.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use ::redis::{Client, ConnectionInfo, ProtocolVersion};
-
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 
-#[cfg(feature = "cluster")]
-use super::cluster::{Cluster, ShardedMessages};
-use super::commands::Commands;
-use super::error::Error;
-use super::reconnects::Reconnects;
-use super::replicas::Wait;
-use super::route::Route;
+use super::backend::{Redis, Replicas};
+use super::connection::{
+    Common, Credentials, CredentialsCallback, Error, Introduction, Timing, TokioRuntime,
+};
+use super::late::LateAttempts;
+use super::pubsub::RedisTransport;
 use super::scripts::Scripts;
-#[cfg(feature = "sentinel")]
-use super::sentinel::Sentinels;
-use super::server::Server;
-use super::subscriptions::Source;
-use super::timeouts::Timeouts;
-use super::tokio_runtime::TokioRuntime;
-use super::transport::RedisTransport;
-use super::{Redis, keys, url};
+#[cfg(feature = "cluster")]
+use super::topology::cluster::ShardedMessages;
+use super::topology::{self, Options, Router};
+
+impl Redis {
+    /// Connects to the server at `url`:
+    ///
+    /// | URL | is |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/database]` | TCP |
+    /// | `rediss://[user:password@]host[:port][/database]` | TLS over TCP, with the feature `tls` |
+    /// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a Cluster, by some of its nodes, with the feature `cluster` |
+    /// | `rediss-cluster://…` | the same over TLS; certificates must be for the hosts as the Cluster announces them |
+    /// | `unix:///path[?db=database&user=user&pass=password]`, or `redis+unix://` | a socket of this machine |
+    /// | `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the master that these Sentinels watch under that name, with the feature `sentinel` |
+    /// | `rediss+sentinel://…` | the same over TLS, to the Sentinels and to the master, with the feature `tls` as well |
+    ///
+    /// User and password are the server's. What the Sentinels themselves want, if anything, is said by
+    /// `?sentinel_username=user&sentinel_password=password` at the end; their port, if not given, is 26379.
+    ///
+    /// Characters that mean something in a URL are written as `%` and two hexadecimal digits. Neither an error nor any `Debug`
+    /// ever shows a password.
+    ///
+    /// With TLS, the server's certificate must be for the host and signed by somebody whom the system trusts, or whom
+    /// [`RedisBuilder::root_certificate`] names. If the process has not
+    /// chosen its cryptography for rustls by then, it is ring.
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] of kind [`Url`](ErrorKind::Url) if the URL cannot be used, [`TlsNotBuiltIn`](ErrorKind::TlsNotBuiltIn) if it
+    /// asks for TLS without the feature, [`ClusterNotBuiltIn`](ErrorKind::ClusterNotBuiltIn) the same for a Cluster,
+    /// [`NotACluster`](ErrorKind::NotACluster) if that is none, or [`Connection`](ErrorKind::Connection) if nobody answers there,
+    /// or somebody who refuses the password, the database or TLS. With Sentinels, [`SentinelNotBuiltIn`](ErrorKind::SentinelNotBuiltIn) without
+    /// the feature, [`NoSentinel`](ErrorKind::NoSentinel) if none of them can be asked, [`UnknownMaster`](ErrorKind::UnknownMaster) if
+    /// none knows the name, and [`NotMaster`](ErrorKind::NotMaster) if the server that they name is none.
+    ///
+    /// # Panics
+    ///
+    /// When called outside of a tokio runtime whose timers and I/O are on.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// To connect with other time limits, another certificate, or without a runtime.
+    pub fn builder() -> RedisBuilder {
+        RedisBuilder::default()
+    }
+}
 
 /// How to connect, where [`Redis::connect`] does not suit; made by [`Redis::builder`].
 ///
@@ -41,34 +79,100 @@ use super::{Redis, keys, url};
 #[derive(Clone, Default)]
 #[must_use = "nothing is connected yet"]
 pub struct RedisBuilder {
-    timeouts: Timeouts,
-    wait: Option<Wait>,
-    #[cfg(feature = "cluster")]
-    sharded_messages: ShardedMessages,
-    #[cfg(feature = "tls")]
-    root_certificate: Option<Vec<u8>>,
+    timing: Timing,
+    introduction: Introduction,
+    credentials: (Option<String>, Option<String>),
+    replicas: Option<Replicas>,
+    topology: Options,
+    publishes_both: bool,
 }
 
 impl RedisBuilder {
     /// How long to wait for a connection, the server's greeting included; 1 s by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.connect = timeout;
+        self.timing.connect = timeout;
         self
     }
 
-    /// How long to wait for a reply; 3 s by default, as in Redisson. A connection that kept us waiting longer is given up and
-    /// made again, and whether the command ran is [unknown](super::ErrorKind::Unknown).
-    ///
-    /// In a Cluster this is also the limit for a command whose slot moves, or whose node is gone, to find the one that serves it.
+    /// How long a command may take; 3 s by default, as in Redisson. Within this limit it is sent again where it was not served or not
+    /// answered: over a new connection after a third of it (half a second at least, one at most), to another node of a Cluster, to the next
+    /// master. Then it fails, and if it was sent, whether it ran is [unknown](super::ErrorKind::Unknown).
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.response = timeout;
+        self.timing.response = timeout;
+        self
+    }
+
+    /// How often a connection over which nothing comes is asked whether it stands; once a second by default, more or less. It is given up
+    /// if there is no answer within four fifths of this time.
+    pub fn heartbeat(mut self, interval: Duration) -> Self {
+        self.timing.heartbeat = interval;
+        self
+    }
+
+    /// After how long a silence the operating system probes a connection (TCP keepalive); 15 s by default.
+    pub fn keepalive(mut self, after: Duration) -> Self {
+        self.timing.keepalive = after;
+        self
+    }
+
+    /// The user, in place of the URL's.
+    pub fn username(mut self, username: impl Into<String>) -> Self {
+        self.credentials.0 = Some(username.into());
+        self
+    }
+
+    /// The password, in place of the URL's. Nothing in it needs to be escaped.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.credentials.1 = Some(password.into());
+        self
+    }
+
+    /// Asked for user and password each time that a server (not a Sentinel) is connected to, in place of the URL's: for tokens that expire.
+    /// If it fails, or takes too long, so does connecting, which is tried again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use latchwork::redis::{Credentials, Redis};
+    ///
+    /// async fn token() -> Result<String, std::io::Error> {
+    ///     // … asked of whoever issues it, or read from where it was put …
+    /// #   Ok(String::new())
+    /// }
+    /// let redis = Redis::builder()
+    ///     .credentials(|| async { Ok(Credentials::new("locks", token().await?)) })
+    ///     .connect("rediss://cache.example.com")
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn credentials<F>(mut self, callback: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send + 'static,
+    {
+        self.introduction.credentials = Some(CredentialsCallback::new(callback));
+        self
+    }
+
+    /// What the connections are called in `CLIENT LIST` (`CLIENT SETNAME`); by default nothing. A name has no spaces.
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.introduction.name = Some(name.into());
+        self
+    }
+
+    /// Where a server is to be dialled that announces itself under this host and port: for Clusters and Sentinels behind a NAT or in
+    /// containers. An address that is not to be changed is returned as it is; those of the URL may come, too.
+    ///
+    /// Certificates must be for the host that is returned.
+    pub fn map_addresses(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
+        self.introduction.address_map = Some(Arc::new(map));
         self
     }
 
     /// How long a channel stays subscribed to after the last waiter has left; 1 s by default. Where a lock goes to and fro between
     /// processes, a waiter that comes back meanwhile costs the server one command instead of three.
     pub fn linger(mut self, linger: Duration) -> Self {
-        self.timeouts.linger = linger;
+        self.timing.linger = linger;
         self
     }
 
@@ -93,14 +197,23 @@ impl RedisBuilder {
     #[track_caller]
     pub fn wait_for_replicas(mut self, replicas: usize, timeout: Duration) -> Self {
         assert!(replicas > 0, "wait for one replica at least");
-        self.wait = Some(Wait { replicas, timeout });
+        self.replicas = Some(Replicas { count: replicas, timeout });
         self
     }
 
     /// Which kind of messages tells who waits in a Cluster; [`Auto`](ShardedMessages::Auto) by default.
     #[cfg(feature = "cluster")]
     pub fn sharded_messages(mut self, sharded: ShardedMessages) -> Self {
-        self.sharded_messages = sharded;
+        self.topology.sharded_messages = sharded;
+        self
+    }
+
+    /// Publishes each message in both kinds, sharded and plain, whichever of them this client hears itself. For a fleet that is moved
+    /// from the one to the other: first all publish both, then all [listen](Self::sharded_messages) to the other kind, then nobody publishes
+    /// both any more.
+    #[cfg(feature = "cluster")]
+    pub fn publish_both_kinds(mut self, both: bool) -> Self {
+        self.publishes_both = both;
         self
     }
 
@@ -108,7 +221,14 @@ impl RedisBuilder {
     /// one after the other.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.root_certificate = Some(pem.into());
+        self.introduction.tls.root_certificate = Some(pem.into());
+        self
+    }
+
+    /// The client's own certificate and its key, in PEM, for a server that asks for one.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.introduction.tls.client_certificate = Some((certificate.into(), key.into()));
         self
     }
 
@@ -116,8 +236,8 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`Redis::connect`], and an [`Error`] of kind [`Certificate`](super::ErrorKind::Certificate) if the root
-    /// certificate cannot be read.
+    /// Those of [`Redis::connect`], and an [`Error`] of kind [`Certificate`](super::ErrorKind::Certificate) if a certificate
+    /// or key cannot be read.
     ///
     /// # Panics
     ///
@@ -147,100 +267,23 @@ impl RedisBuilder {
         outcome.recv().unwrap_or_else(|_| Err(Error::runtime_ended()))
     }
 
-    async fn connect_on(self, runtime: TokioRuntime, url: &str) -> Result<Redis, Error> {
-        let _nodes = url::cluster(url, cfg!(feature = "cluster"))?;
-        #[cfg(feature = "cluster")]
-        if let Some(nodes) = _nodes {
-            return self.connect_cluster(runtime, &nodes).await;
-        }
-        let server = self.server(url, &runtime)?;
-        let commands = |timeouts| Commands::new(server.clone(), timeouts, runtime.clone());
-        let acquisitions = self.wait.map(|wait| {
-            let response = self.timeouts.response + wait.timeout;
-            (commands(Timeouts { response, ..self.timeouts }), wait)
-        });
-        let commands = commands(self.timeouts);
-        commands.connect().await?;
-        let reconnects = server.reconnects().clone();
-        let transport = RedisTransport::start(Source::Server(Box::new(server)), self.timeouts, &runtime);
-        let redis = redis(Route::Server(commands), keys::PUBLISH, transport, runtime, reconnects);
-        Ok(Redis { acquisitions, ..redis })
+    async fn connect_on(mut self, runtime: TokioRuntime, url: &str) -> Result<Redis, Error> {
+        self.introduction.instead = self.credentials;
+        self.topology.own_connections = self.replicas.is_some();
+        let common = Arc::new(Common::new(self.timing, runtime));
+        let topology = topology::connect(url, self.introduction, self.topology, &common).await?;
+        let own = |replicas| (Router::new(topology.with_own_connections(), Arc::clone(&common)), replicas);
+        let acquisitions = self.replicas.map(own);
+        let registry = Registry::new(RedisTransport::start(Arc::clone(&topology), &common));
+        let router = Router::new(topology, Arc::clone(&common));
+        let (scripts, late) = (Arc::new(Scripts::new()), Arc::new(LateAttempts::default()));
+        let publishes_both = self.publishes_both;
+        Ok(Redis { router, acquisitions, scripts, registry, common, late, publishes_both })
     }
-
-    fn server(&self, url: &str, _runtime: &TokioRuntime) -> Result<Server, Error> {
-        if !url::names_sentinels(url, cfg!(feature = "sentinel"))? {
-            return Ok(Server::new(self.client(url::parse(url, cfg!(feature = "tls"))?)?));
-        }
-        #[cfg(not(feature = "sentinel"))]
-        unreachable!("refused above");
-        #[cfg(feature = "sentinel")]
-        {
-            let url = super::sentinel::url::parse(url, cfg!(feature = "tls"))?;
-            let sentinels = url.sentinels.into_iter().map(|sentinel| self.client(sentinel));
-            let sentinels = sentinels.collect::<Result<_, Error>>()?;
-            let server = self.client(url.server)?;
-            let patience = self.timeouts.connect;
-            Ok(Server::found_by(Sentinels::new(&url.master, sentinels, server, patience, _runtime)))
-        }
-    }
-
-    #[cfg(feature = "cluster")]
-    async fn connect_cluster(self, runtime: TokioRuntime, urls: &[String]) -> Result<Redis, Error> {
-        if self.wait.is_some() {
-            return Err(Error::no_wait_in_a_cluster());
-        }
-        let parse = |url: &String| url::parse(url, cfg!(feature = "tls"));
-        let seeds = urls.iter().map(parse).collect::<Result<_, _>>()?;
-        let (timeouts, sharded) = (self.timeouts, self.sharded_messages);
-        let cluster = Cluster::connect(self, runtime.clone(), seeds).await?;
-        let sharded = match sharded {
-            ShardedMessages::Auto => cluster.has_sharded_messages().await?,
-            ShardedMessages::On => true,
-            ShardedMessages::Off => false,
-        };
-        let nodes = Arc::clone(cluster.nodes());
-        let reconnects = nodes.reconnects().clone();
-        let (publish, transport) = if sharded {
-            (keys::SPUBLISH, RedisTransport::start_sharded(nodes, timeouts, &runtime))
-        } else {
-            (keys::PUBLISH, RedisTransport::start(Source::Cluster(nodes), timeouts, &runtime))
-        };
-        Ok(redis(Route::Cluster(cluster), publish, transport, runtime, reconnects))
-    }
-
-    #[cfg(feature = "cluster")]
-    pub(super) fn timeouts(&self) -> Timeouts {
-        self.timeouts
-    }
-
-    pub(super) fn client(&self, info: ConnectionInfo) -> Result<Client, Error> {
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info.set_tcp_settings(tcp).set_redis_settings(resp3);
-        #[cfg(feature = "tls")]
-        {
-            super::tls::provide_cryptography(&info);
-            if let Some(pem) = &self.root_certificate {
-                return super::tls::client_that_trusts(pem, info);
-            }
-        }
-        Client::open(info).map_err(Error::unusable_url)
-    }
-}
-
-fn redis(
-    route: Route,
-    publish: &'static str,
-    transport: RedisTransport,
-    runtime: TokioRuntime,
-    reconnects: Reconnects,
-) -> Redis {
-    let (commands, scripts, registry) = (Arc::new(route), Arc::new(Scripts::new()), Registry::new(transport));
-    Redis { commands, acquisitions: None, publish, scripts, registry, runtime, reconnects }
 }
 
 impl fmt::Debug for RedisBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisBuilder").field("timeouts", &self.timeouts).finish_non_exhaustive()
+        f.debug_struct("RedisBuilder").field("timing", &self.timing).finish_non_exhaustive()
     }
 }

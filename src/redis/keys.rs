@@ -1,15 +1,9 @@
-//! Every key, channel and message that goes to the server, in one place: the list to write an ACL from.
+//! Every key, channel and message that goes to the server, in one place.
 
 /// Redisson's `LockPubSub.UNLOCK_MESSAGE`.
 pub(super) const UNLOCK_MESSAGE: &str = "0";
 /// Redisson's `LockPubSub.READ_UNLOCK_MESSAGE`.
 pub(super) const READ_UNLOCK_MESSAGE: &str = "1";
-
-/// The command that notifies.
-pub(super) const PUBLISH: &str = "publish";
-/// The one that notifies in a Cluster, where the sharded kind of messages can be had.
-#[cfg(feature = "cluster")]
-pub(super) const SPUBLISH: &str = "spublish";
 
 /// The channel of a lock.
 pub(super) fn channel(name: &str) -> String {

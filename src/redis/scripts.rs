@@ -1,6 +1,10 @@
 //! The Lua scripts, one file each, and how they are called.
 
+mod reply;
+
 use ::redis::Cmd;
+
+pub(super) use self::reply::Reply;
 
 pub(super) struct Scripts {
     pub(super) acquire: Script,

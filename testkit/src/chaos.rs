@@ -13,7 +13,7 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use self::link::Link;
 use self::state::{Shared, State};
@@ -170,6 +170,12 @@ impl ChaosProxy {
         });
     }
 
+    /// When each client came so far, those included that found no server.
+    #[must_use]
+    pub fn arrivals(&self) -> Vec<Instant> {
+        self.shared.lock().arrivals.clone()
+    }
+
     /// Forgets which commands came so far: [`count`](Self::count) begins anew, and [`link_of`](Self::link_of) knows of no link by
     /// what came over it before. Otherwise a proxy keeps them all, as long as it lives.
     pub fn forget(&self) {
@@ -177,6 +183,12 @@ impl ChaosProxy {
     }
 
     // === Faults ===
+
+    /// Leads new links to the server on another port of 127.0.0.1, as a virtual address or a name does that is given to another server.
+    /// The links there are stay as they are.
+    pub fn lead_to(&self, server_port: u16) {
+        self.shared.change(|state| state.elsewhere = Some(server_port));
+    }
 
     /// Cuts every link there is. New ones can be made.
     pub fn cut(&self, how: Cut) {
@@ -250,11 +262,17 @@ fn accept(listener: &TcpListener, server_port: u16, shared: &Arc<Shared>) {
     let mut pumps = Vec::new();
     for client in listener.incoming() {
         let Ok(client) = client else { continue };
-        if shared.lock().closed {
+        let (closed, elsewhere) = shared.change(|state| {
+            state.arrivals.push(Instant::now());
+            (state.closed, state.elsewhere)
+        });
+        if closed {
             break;
         }
         // A server that is down: the client's connection ends as soon as it was made.
-        let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server_port)) else { continue };
+        let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, elsewhere.unwrap_or(server_port))) else {
+            continue;
+        };
         // No link is worth less than a test that says why.
         pumps.extend(pump::start(client, server, shared).expect("cannot make a link"));
     }

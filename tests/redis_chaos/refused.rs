@@ -71,9 +71,10 @@ async fn by_a_replica() {
 async fn by_a_master_that_became_a_replica_under_a_holder() {
     let day = Day::begin();
     let client = day.client().await;
-    let guard = client.get_lock(NAME).unwrap().lock_with_lease(Duration::from_secs(1)).await.unwrap();
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     let () = day.run("REPLICAOF 127.0.0.1 1").await;
     assert_refused(&guard.unlock().await.unwrap_err(), "connect to its master", "read only replica");
+    // It is released once there is a master again.
     let () = day.run("REPLICAOF NO ONE").await;
     day.end(&[&client]).await;
 }
@@ -96,8 +97,8 @@ async fn by_a_server_that_is_loading() {
     let client = day.client().await;
     let () = day.run("DEBUG POPULATE 20000 fill").await;
     let () = day.run("CONFIG SET loading-process-events-interval-bytes 1024").await;
-    // Microseconds to a key, so that it takes some seconds.
-    let () = day.run("CONFIG SET key-load-delay 100").await;
+    // Microseconds to a key, so that it takes longer than a command may.
+    let () = day.run("CONFIG SET key-load-delay 1000").await;
     let mut raw = day.connection().await;
     raw.set_response_timeout(Duration::from_secs(60));
     let loading = tokio::spawn(async move { cmd("DEBUG").arg("RELOAD").exec_async(&mut raw).await });

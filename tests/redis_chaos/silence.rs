@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use latchwork::{Lease, LockError, LossReason};
-use latchwork_testkit::Way;
+use latchwork_testkit::{Afterwards, Way};
 
 use crate::day::{Day, NAME, assert_unknown, eventually, soon, until_renewed};
 
@@ -141,5 +141,53 @@ async fn waiter_looks_again_once_the_heartbeat_has_noticed() {
     let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
     guard.unlock().await.unwrap();
     day.proxy.heal();
+    day.end(&[&client]).await;
+}
+
+/// Releases of leases of an hour, through six seconds and more in which nothing is answered: an unlock, a dropped guard, and an attempt whose
+/// limit comes while its command is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_are_repeated_until_the_silence_is_over() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let day = Day::begin();
+    let client = day.client().await;
+    let [dropped, unlocked, tried] =
+        ["dropped", "unlocked", "tried"].map(|name| client.get_lock(name).unwrap());
+    let guards = [&dropped, &unlocked].map(|lock| lock.lock_with_lease(HOUR));
+    let [first, second] = guards;
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    let begun = Instant::now();
+    // What is sent arrives, and is not answered: so it is not known.
+    day.proxy.silence(Way::ToClient);
+    let tries = tried.try_lock_for(Duration::from_millis(100), HOUR).await;
+    assert!(matches!(tries, Err(LockError::NoAnswer { .. })), "{tries:?}");
+    day.proxy.silence(Way::ToServer);
+    drop(first);
+    let ended = soon("the end of an unlock", second.unlock()).await;
+    assert_unknown(&ended.unwrap_err());
+    let long = Duration::from_secs(6);
+    eventually("six seconds of silence", async || begun.elapsed() >= long).await;
+    let metrics = client.metrics();
+    assert!(metrics.releases_failed >= 2 && metrics.releases_pending == 3, "{metrics:?}");
+    day.proxy.heal();
+    eventually("the end of the releases", async || client.metrics().releases_pending == 0).await;
+    day.end(&[&client]).await;
+}
+
+/// The lock becomes free before messages come, and nobody else tells of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscription_that_is_confirmed_late_wakes_who_waits_unconfirmed() {
+    let day = Day::begin();
+    let client = day.client().await;
+    day.somebody_holds_it().await;
+    // Each is given up after most of a second, and made again over another link.
+    for _ in 0..5 {
+        day.proxy.lose_reply("SUBSCRIBE", Afterwards::Silence);
+    }
+    // After a second it has asked once more, without messages.
+    let waiter = day.waiter(&client).await;
+    let () = day.run(&format!("DEL {NAME}")).await;
+    let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
+    guard.unlock().await.unwrap();
     day.end(&[&client]).await;
 }

@@ -3,6 +3,7 @@
 
 mod ci;
 mod features;
+mod interop;
 mod loom;
 mod msrv;
 mod quickstart;
@@ -44,6 +45,10 @@ enum Task {
     ///
     /// Each part also seeds faults that it must find. Installs valgrind and gungraun-runner if they are missed.
     Verify(verify::Options),
+    /// Run our lock beside the real Redisson, newest 3.x and 4.x, over one server; then a fleet of both, and the pace of both
+    ///
+    /// Needs a JDK (17 or newer) and Maven, and ends with 2 where they are missing.
+    Interop(interop::Options),
     /// Check that no dependency declares a newer Rust than we do
     Msrv,
     /// Lint the library with each of its features alone
@@ -66,7 +71,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<interop::Missing>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -78,6 +83,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Test(harness) => test::run(&workspace, &mut steps, &harness.args),
         Task::Loom(harness) => loom::run(&workspace, &mut steps, &harness.args),
         Task::Verify(options) => verify::run(&workspace, &mut steps, options),
+        Task::Interop(options) => interop::run(&workspace, &mut steps, options),
         Task::Msrv => msrv::check(&workspace, &mut steps),
         Task::Features => features::check(&workspace, &mut steps),
         Task::Quickstart => quickstart::run(&workspace, &mut steps),

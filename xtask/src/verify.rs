@@ -15,7 +15,9 @@ mod suspension;
 use anyhow::Result;
 use clap::ValueEnum;
 
+pub(crate) use self::canary::must_fail;
 pub(crate) use self::model::quick as quick_model;
+use crate::interop;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
@@ -57,6 +59,8 @@ enum Part {
     Tsan,
     /// Processes that compete for locks over a Redis server, on bad days, with a judgement of their history
     LongRun,
+    /// This crate's lock beside the real Redisson; left out where there is no JDK or no Maven, unless it is named
+    Interop,
     /// Each ordering of the semaphore one step weaker under the loom models, which must fail
     Mutants,
     /// Instructions of the hot paths against limits, by valgrind
@@ -73,9 +77,21 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
         Part::Asan => sanitizers::address(workspace, steps, options),
         Part::Tsan => sanitizers::thread(workspace, steps, options),
         Part::LongRun => long_run::run(workspace, steps, options),
+        Part::Interop => beside_redisson(workspace, steps, options),
         Part::Mutants => mutants::run(workspace, steps),
         Part::Instructions => instructions::run(workspace, steps),
     });
     eprintln!("\n{steps}");
     result
+}
+
+fn beside_redisson(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    let checked = interop::run(workspace, steps, &interop::Options::default());
+    match checked.and_then(|()| interop::canaries(workspace, steps)) {
+        Err(error) if options.parts.is_empty() && error.is::<interop::Missing>() => {
+            eprintln!("\ninterop is left out: {error}");
+            Ok(())
+        }
+        result => result,
+    }
 }

@@ -31,7 +31,7 @@ pub struct Board {
     entered: AtomicU64,
     /// The same number by a load and a store: right only if nobody was inside beside somebody else.
     counted: AtomicU64,
-    handed_over: AtomicU64,
+    handed_off: AtomicU64,
     last_process: AtomicU64,
     remote: AtomicU64,
     /// When somebody got in last, or began to wait when nobody did.
@@ -43,7 +43,7 @@ pub struct Board {
 /// What who gets in finds.
 #[derive(Debug)]
 pub struct Entry {
-    /// Nanoseconds since the one before began to let go, if it waited for somebody to hand over to.
+    /// Nanoseconds since the one before began to let go, if it waited for somebody to hand off to.
     pub after: Option<u64>,
 }
 
@@ -90,8 +90,8 @@ impl Board {
         if Duration::from_nanos(gap) > STALL {
             self.stalls.fetch_add(1, SeqCst);
         }
-        let handed_over = self.handed_over.swap(0, SeqCst);
-        Entry { after: (handed_over != 0).then(|| now.saturating_sub(handed_over)) }
+        let handed_off = self.handed_off.swap(0, SeqCst);
+        Entry { after: (handed_off != 0).then(|| now.saturating_sub(handed_off)) }
     }
 
     /// Somebody is about to let go.
@@ -100,9 +100,9 @@ impl Board {
     }
 
     /// Somebody is about to let go, to one who waits.
-    pub fn hand_over(&self) {
+    pub fn hand_off(&self) {
         self.leave();
-        self.handed_over.store(clock::now(), SeqCst);
+        self.handed_off.store(clock::now(), SeqCst);
     }
 
     /// How often somebody got in.

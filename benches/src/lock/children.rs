@@ -51,6 +51,8 @@ struct Assignment {
 pub struct Outcome {
     /// What the tasks went through.
     pub taken: Taken,
+    /// How often each process got the lock.
+    pub by_process: Vec<u64>,
     /// What they left on the board.
     pub board: SharedBoard,
     /// What the server was sent, if it was counted.
@@ -100,14 +102,16 @@ impl Run<'_> {
         let monitor = self.counted.then(|| server.monitor());
         board.begin(self.time);
         children.iter_mut().for_each(Process::go);
+        let reports: Vec<Taken> = children.iter_mut().map(Process::report).collect();
+        let by_process = reports.iter().map(|taken| taken.entered).collect();
         let mut taken = Taken::default();
-        children.iter_mut().for_each(|child| taken.add(child.report()));
+        reports.into_iter().for_each(|child| taken.add(child));
         let sent = monitor.map(|monitor| monitor.end(server));
 
         children.into_iter().for_each(Process::end);
         board.assert_right(taken.entered);
         server.assert_empty(self.client);
-        Outcome { taken, board, sent }
+        Outcome { taken, by_process, board, sent }
     }
 }
 

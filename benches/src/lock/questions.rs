@@ -2,8 +2,10 @@
 
 mod commands;
 mod convoy;
-mod hand_over;
+mod crowd;
+mod hand_off;
 mod inside;
+mod reentry;
 mod uncontended;
 mod watched;
 
@@ -22,12 +24,14 @@ pub struct Question {
 }
 
 /// All of them.
-pub const QUESTIONS: [Question; 6] = [
+pub const QUESTIONS: [Question; 8] = [
     Question { name: commands::NAME, ask: commands::ask },
     Question { name: uncontended::NAME, ask: uncontended::ask },
-    Question { name: hand_over::NAME, ask: hand_over::ask },
+    Question { name: hand_off::NAME, ask: hand_off::ask },
     Question { name: convoy::NAME, ask: convoy::ask },
     Question { name: inside::NAME, ask: inside::ask },
+    Question { name: reentry::NAME, ask: reentry::ask },
+    Question { name: crowd::NAME, ask: crowd::ask },
     Question { name: watched::NAME, ask: watched::ask },
 ];
 

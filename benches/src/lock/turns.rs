@@ -23,8 +23,10 @@ pub struct Turns {
 pub struct Taken {
     /// How often it got the lock.
     pub entered: u64,
-    /// Nanoseconds from before the one before let go, each time it was handed over.
+    /// Nanoseconds from before the one before let go, each time it was handed off.
     pub nanos: Vec<u64>,
+    /// The longest wait of a crowd, in nanoseconds.
+    pub longest: u64,
 }
 
 impl Taken {
@@ -32,6 +34,7 @@ impl Taken {
     pub fn add(&mut self, mut other: Taken) {
         self.entered += other.entered;
         self.nanos.append(&mut other.nanos);
+        self.longest = self.longest.max(other.longest);
     }
 }
 
@@ -58,7 +61,7 @@ pub async fn take<C: Client>(client: &C, board: &Board, process: u64, turns: &Tu
         }
         sleep(Duration::from_micros(fastrand::u64(turns.hold.clone()))).await;
         let entered = board.entered();
-        board.hand_over();
+        board.hand_off();
         client.unlock(guard).await;
         // Coming back at once would be a race with who was handed it.
         while board.entered() == entered {

@@ -9,7 +9,7 @@ use super::super::actions::{Actions, GiveBack};
 use super::super::outcome::{Attempt, Verdict};
 use super::super::queue::{Place, Slot};
 use super::super::request::Request;
-use super::{Lease, Ownership, Phase};
+use super::{Hold, Lease, Ownership, Phase};
 
 /// Tokens that are reserved at once if others wait: they are granted without a command.
 const TOKENS: u64 = 256;
@@ -148,7 +148,7 @@ impl Ownership {
         {
             let since = *head.woken.get_or_insert(now);
             actions.wake(head.waker.take());
-            actions.look_by(since.checked_add(limit));
+            self.look_by(since.checked_add(limit), now, actions);
         }
     }
 
@@ -196,7 +196,8 @@ impl Ownership {
         if deadline.is_some_and(|deadline| deadline <= now) && !fault!(GrantedAfterDeadline) {
             // A number is not used again once it was given back.
             (head.number, head.at_store) = (None, None);
-            actions.roll_back = Some(GiveBack { number: attempt.number, until: deadline, appoints: false });
+            actions.more().roll_back =
+                Some(GiveBack { number: attempt.number, until: deadline, appoints: false });
             return Verdict::TooLate;
         }
         let won_at_once = head.offered && head.tries == 1;
@@ -210,10 +211,13 @@ impl Ownership {
         if won_at_once {
             self.contended = false;
         }
-        let since = inherited.map_or(sent, |before| before.since);
+        let tenure_ends = match inherited {
+            Some(before) => before.tenure_ends,
+            None => sent.checked_add(self.tenure),
+        };
         let lease = Lease {
             number: attempt.number,
-            since,
+            tenure_ends,
             deadline,
             tokens,
             confirmed: sent,
@@ -222,7 +226,8 @@ impl Ownership {
             not_before: None,
             verify: false,
         };
-        let grant = self.hold(request, lease, now);
+        self.phase = Phase::Held(Hold::none(now), lease);
+        let grant = self.begin_hold(request, now);
         self.admit_same_owner(now, actions);
         self.look_behind(now, actions);
         Verdict::Granted(grant)
@@ -234,6 +239,7 @@ impl Ownership {
         // So what it inherited is gone.
         (head.at_store, head.inherited, head.refused) = (None, None, true);
         self.contended = true;
+        self.tenure = self.rules.tenure;
     }
 
     /// The last attempt did not run.
@@ -246,7 +252,9 @@ impl Ownership {
     /// The queue head gives up, by an error, its limit, or a drop.
     pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Instant, actions: &mut Actions) {
         let Some(head) = self.head(serial) else { return };
-        actions.roll_back = head.to_roll_back();
+        if let Some(roll_back) = head.to_roll_back() {
+            actions.more().roll_back = Some(roll_back);
+        }
         let waker = head.take_waker();
         actions.drop_later(waker);
         self.appoint(None, 0, now, actions);
@@ -255,10 +263,12 @@ impl Ownership {
     /// The queue head was not polled in time: another waiter takes its place.
     pub(super) fn supersede_head(&mut self, now: Instant, actions: &mut Actions) {
         let Phase::Competing(head) = &mut self.phase else { return };
-        actions.roll_back = head.to_roll_back();
-        actions.superseded += 1;
+        if let Some(roll_back) = head.to_roll_back() {
+            actions.more().roll_back = Some(roll_back);
+        }
+        actions.more().superseded += 1;
         // It may be asleep where a notification would stay with it.
-        actions.call = true;
+        actions.more().call = true;
         let (slot, waker) = (head.slot, head.take_waker());
         actions.wake(waker);
         if let Some(slot) = slot {

@@ -8,7 +8,7 @@ use super::super::actions::{Actions, GiveBack};
 use super::super::outcome::Left;
 use super::super::queue::Place;
 use super::super::request::{Grant, LossReason, Request};
-use super::{BACK_OFF, Hold, Lease, Loss, MAX_STEPS, Ownership, Phase};
+use super::{BACK_OFF, Hold, Lease, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase};
 
 impl Ownership {
     // === Leaving ===
@@ -69,25 +69,29 @@ impl Ownership {
 
     /// The hold is over. Who comes next, and how.
     pub(super) fn pass_on(&mut self, now: Instant, actions: &mut Actions) -> Left {
-        let Phase::Held(_, lease) = std::mem::replace(&mut self.phase, Phase::Returning) else {
-            unreachable!("only a hold can be passed on")
-        };
+        let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let give_back = |appoints| GiveBack { number: lease.number, until: lease.deadline, appoints };
-        let Some(next) = self.queue.first() else { return Left::Return(give_back(false)) };
-        let used_up = now.saturating_duration_since(lease.since) >= self.rules.tenure;
+        let Some(next) = self.queue.first() else {
+            let left = Left::Return(give_back(false));
+            self.phase = Phase::Returning(false);
+            return left;
+        };
+        let used_up = lease.tenure_ends.is_some_and(|ends| ends <= now);
         // It could lengthen a lease that is to end when its request says so.
         let unsafe_renewal = lease.renewing && next.lease.is_some();
         if used_up || unsafe_renewal {
-            actions.give_back = Some(give_back(true));
+            actions.more().give_back = Some(give_back(true));
+            self.phase = Phase::Returning(used_up);
             return Left::Passed;
         }
-        let left = lease.left(now);
         // Neither so short that it may end at once, nor longer than the process is to keep others out if it dies.
-        let fits = left > self.rules.renewed_lease / 3 && left <= self.rules.renewed_lease;
+        let lasts_beyond =
+            |time| now.checked_add(time).is_some_and(|at| lease.deadline.is_none_or(|ends| ends > at));
+        let fits = lasts_beyond(self.third) && !lasts_beyond(self.rules.renewed_lease);
         let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
         if next.lease.is_none() && fits && has_token {
-            self.grant_next(lease, now, actions);
-        } else {
+            self.grant_next(now, actions);
+        } else if let Phase::Held(_, lease) = std::mem::replace(&mut self.phase, Phase::Free) {
             self.appoint(Some(lease), 0, now, actions);
         }
         Left::Passed
@@ -96,28 +100,28 @@ impl Ownership {
     /// As [`pass_on`](Self::pass_on), with nobody there to send a release.
     pub(super) fn pass_on_in_background(&mut self, now: Instant, actions: &mut Actions) {
         if let Left::Return(give_back) = self.pass_on(now, actions) {
-            actions.give_back = Some(give_back);
+            actions.more().give_back = Some(give_back);
             self.phase = Phase::Free;
         }
     }
 
     /// The oldest waiter has the lock, by the lease in hand.
-    pub(super) fn grant_next(&mut self, lease: Lease, now: Instant, actions: &mut Actions) {
+    fn grant_next(&mut self, now: Instant, actions: &mut Actions) {
         let slot = self.queue.pop().expect("the caller has looked");
         let request = self.queue.request(slot);
-        let grant = self.hold(&request, lease, now);
+        let grant = self.begin_hold(&request, now);
         if let Phase::Held(hold, _) = &mut self.phase {
-            (hold.unclaimed, hold.guards) = (1, 0);
-            hold.watched = 0;
+            (hold.unclaimed, hold.guards, hold.watched) = (1, 0, 0);
         }
         actions.handed_off += 1;
         actions.wake(self.queue.place_at(slot, Place::Granted(grant, None, now)));
         self.admit_same_owner(now, actions);
-        actions.look_by(now.checked_add(self.rules.unpolled_limit));
+        self.look_by(now.checked_add(self.rules.unpolled_limit), now, actions);
     }
 
     /// A new hold by the lease in hand, with one guard.
-    pub(super) fn hold(&mut self, request: &Request, mut lease: Lease, now: Instant) -> Grant {
+    pub(super) fn begin_hold(&mut self, request: &Request, now: Instant) -> Grant {
+        let Phase::Held(hold, lease) = &mut self.phase else { unreachable!("a hold is by a lease in hand") };
         self.last_serial += 1;
         let token = request.fenced.then(|| {
             let token =
@@ -128,11 +132,10 @@ impl Ownership {
         });
         let watched = request.lease.is_none();
         let limit = self.rules.max_hold.filter(|_| watched).and_then(|limit| now.checked_add(limit));
-        let (serial, owner) = (self.last_serial, request.owner);
         let ends = lease.deadline.filter(|_| !watched);
-        let hold = Hold {
-            serial,
-            owner,
+        *hold = Hold {
+            serial: self.last_serial,
+            owner: request.owner,
             count: 1,
             guards: 1,
             unclaimed: 0,
@@ -142,8 +145,7 @@ impl Ownership {
             limit,
             granted: now,
         };
-        self.phase = Phase::Held(hold, lease);
-        Grant { serial, watched, token, ends }
+        Grant { serial: hold.serial, watched, token, ends }
     }
 
     /// All other waiters of the owner that has it now get in as well: it may wait for all of them.
@@ -175,12 +177,18 @@ impl Ownership {
         };
         let serial = self.compete(inherited, Some(slot), steps, now);
         actions.wake(self.queue.place_at(slot, Place::Appointed(serial)));
-        actions.look_by(now.checked_add(self.rules.unpolled_limit));
+        self.look_by(now.checked_add(self.rules.unpolled_limit), now, actions);
     }
 
     /// A release was answered, or is at least under way: so many others have heard of it.
     pub(in crate::lock_entry) fn returned(&mut self, heard: usize, now: Instant, actions: &mut Actions) {
-        if matches!(self.phase, Phase::Returning) || fault!(NoPhaseCheck) {
+        if let Phase::Returning(true) = self.phase {
+            // A store that does not know who heard of it says that nobody did: then what was found at it counts.
+            let alone = heard == 0 && !self.contended;
+            let most = self.rules.tenure.saturating_mul(if alone { MAX_GROWTH } else { 1 });
+            self.tenure = self.tenure.saturating_mul(2).min(most);
+        }
+        if matches!(self.phase, Phase::Returning(_)) || fault!(NoPhaseCheck) {
             let steps = self.steps_for(heard);
             self.appoint(None, steps, now, actions);
         }
@@ -189,6 +197,9 @@ impl Ownership {
     /// The release of a lease that nobody waited for here was answered.
     pub(in crate::lock_entry) fn heard_by(&mut self, heard: usize, now: Instant) {
         let steps = self.steps_for(heard);
+        if heard > 0 {
+            self.tenure = self.rules.tenure;
+        }
         // Otherwise a lone process would wait for as long as another one's subscription lingers.
         if self.contended && steps > 0 {
             self.others_first_until = now.checked_add(BACK_OFF * steps);
@@ -247,7 +258,7 @@ impl Ownership {
     ) {
         if guards > 0 {
             self.losses.push(Loss { serial, reason, guards });
-            actions.lost = Some(reason);
+            actions.more().lost = Some(reason);
         }
     }
 
@@ -274,6 +285,6 @@ impl Ownership {
         if let Phase::Competing(head) = &mut self.phase {
             actions.wake(head.take_waker());
         }
-        actions.call = true;
+        actions.more().call = true;
     }
 }

@@ -56,7 +56,7 @@ impl Ownership {
         match &self.phase {
             Phase::Free => false,
             Phase::Competing(head) => head.was_refused() || head.inherits(),
-            Phase::Held(..) | Phase::Returning => true,
+            Phase::Held(..) | Phase::Returning(_) => true,
         }
     }
 
@@ -69,7 +69,7 @@ impl Ownership {
             Phase::Free => "Free",
             Phase::Competing(_) => "Competing",
             Phase::Held(..) => "Held",
-            Phase::Returning => "Returning",
+            Phase::Returning(_) => "Returning",
         }
     }
 
@@ -88,7 +88,7 @@ impl Ownership {
         match &self.phase {
             Phase::Held(_, lease) => lease.number == number,
             Phase::Competing(head) => head.knows_lease(number),
-            Phase::Free | Phase::Returning => false,
+            Phase::Free | Phase::Returning(_) => false,
         }
     }
 }

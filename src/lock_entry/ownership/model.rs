@@ -139,8 +139,8 @@ impl World {
         events
     }
 
-    fn carry_out(&mut self, mut actions: Actions) {
-        for (give_back, appoints) in [(actions.give_back.take(), true), (actions.roll_back.take(), false)] {
+    fn carry_out(&mut self, actions: Actions) {
+        for (give_back, appoints) in [(actions.give_back(), true), (actions.roll_back(), false)] {
             if let Some(give_back) = give_back {
                 self.store.releases.push((give_back.number, appoints && give_back.appoints));
             }

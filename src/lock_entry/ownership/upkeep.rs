@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::earliest::earliest;
+
 use super::super::actions::Actions;
 use super::super::queue::Place;
 use super::super::request::LossReason;
@@ -32,7 +34,8 @@ impl Ownership {
         }
         self.supersede_grants(now, actions);
         let renewal = self.renewal(now);
-        actions.look_by(self.next_look(now));
+        self.next_look_said = None;
+        self.look_behind(now, actions);
         renewal
     }
 
@@ -43,7 +46,7 @@ impl Ownership {
             && let Some(slot) = self.queue.granted_before(before)
         {
             let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
-            actions.superseded += 1;
+            actions.more().superseded += 1;
             actions.wake(self.queue.place_at(slot, Place::Superseded));
             self.drop_grant(grant.serial, now, actions);
         }
@@ -53,7 +56,7 @@ impl Ownership {
     fn next_look(&self, now: Instant) -> Option<Instant> {
         let limit = self.rules.unpolled_limit;
         match &self.phase {
-            Phase::Free | Phase::Returning => None,
+            Phase::Free | Phase::Returning(_) => None,
             Phase::Competing(head) => head.woken().and_then(|woken| woken.checked_add(limit)),
             Phase::Held(hold, lease) => {
                 let unclaimed = match hold.unclaimed {
@@ -63,7 +66,7 @@ impl Ownership {
                 // Whoever waits for the loss has a timer of its own.
                 let ends = lease.deadline.filter(|_| !self.queue.is_empty() || hold.guards == 0);
                 let due = self.renewal_due().map(|due| due.max(now));
-                [hold.limit, ends, unclaimed, due].into_iter().flatten().min()
+                earliest(earliest(hold.limit, ends), earliest(unclaimed, due))
             }
         }
     }
@@ -74,17 +77,16 @@ impl Ownership {
         if lease.renewing {
             return None;
         }
-        let third = self.rules.renewed_lease / 3;
         let renew = lease.deadline.filter(|_| hold.watched > 0).map(|deadline| {
             // If less is left than that, at once.
-            deadline.checked_sub(third * 2).unwrap_or(lease.confirmed)
+            deadline.checked_sub(self.third + self.third).unwrap_or(lease.confirmed)
         });
         let verify = match (self.queue.is_empty(), lease.verify) {
             (true, _) => None,
             (false, true) => Some(lease.confirmed),
             (false, false) => lease.confirmed.checked_add(VERIFY),
         };
-        let due = [renew, verify].into_iter().flatten().min()?;
+        let due = earliest(renew, verify)?;
         Some(lease.not_before.map_or(due, |not_before| due.max(not_before)))
     }
 
@@ -118,7 +120,7 @@ impl Ownership {
         }
         lease.renewing = false;
         lease.confirm(sent, renewal.lease);
-        actions.look_by(self.next_look(now));
+        self.look_behind(now, actions);
         true
     }
 
@@ -136,7 +138,7 @@ impl Ownership {
         {
             lease.renewing = false;
             lease.not_before = now.checked_add(soon);
-            actions.look_by(self.next_look(now));
+            self.look_behind(now, actions);
         }
     }
 
@@ -144,7 +146,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn verify_soon(&mut self, now: Instant, actions: &mut Actions) {
         if let Phase::Held(_, lease) = &mut self.phase {
             lease.verify = true;
-            actions.look_by(Some(now));
+            self.look_by(Some(now), now, actions);
         }
     }
 
@@ -169,13 +171,22 @@ impl Ownership {
             // An older block is below it.
             lease.tokens = (1, 0);
         }
-        actions.look_by(self.next_look(now));
+        self.look_behind(now, actions);
         true
     }
 
     /// Something has changed that may be due earlier than the next look.
     pub(super) fn look_behind(&mut self, now: Instant, actions: &mut Actions) {
-        actions.look_by(self.next_look(now));
+        self.look_by(self.next_look(now), now, actions);
+    }
+
+    /// There is to be a look at `at`. What was said before holds until its time has come, and is not said again: each is an alarm to be set.
+    pub(super) fn look_by(&mut self, at: Option<Instant>, now: Instant, actions: &mut Actions) {
+        let Some(at) = at else { return };
+        if self.next_look_said.is_none_or(|said| at < said || said <= now) {
+            self.next_look_said = Some(at);
+            actions.look_at = Some(at);
+        }
     }
 }
 

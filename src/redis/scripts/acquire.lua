@@ -1,11 +1,33 @@
 -- Leases the lock to the id for exactly so long, if it is free or leased to it already.
 -- KEYS: 1 the lock, 2 if tokens are wanted, their counter.
 -- ARGV: 1 lease in ms, 2 id, 3 how many tokens, 4 message, 5 the publishing command, 6 the lock's channel (no key, see release.lua).
--- Returns nil when leased, or the last of the tokens in an array of one. Otherwise how many ms the other lease lasts (-1: without end).
-local ours = redis.call('hexists', KEYS[1], ARGV[2]) == 1
+-- Returns nil when leased, or the last of the tokens in an array of one. Otherwise, if another has it, in how many ms to ask again at the
+-- latest (-1: the lease has no end), or the text of its `mode` if it is another kind of lock.
+local ours = redis.call('hget', KEYS[1], ARGV[2])
 local left = redis.call('pttl', KEYS[1])
 if not ours and left ~= -2 then
+    local mode = redis.call('hget', KEYS[1], 'mode')
+    if mode and mode ~= 'lock' then
+        return mode
+    end
+    -- Without a mode it is a lock of Redisson's. Its fair and spin locks tell nobody of ours that they are free, and look the same as the others.
+    if not mode and (left < 0 or left > 1000) then
+        return 1000
+    end
     return left
+end
+-- What the server refuses, it must refuse before the first write: what is written stays, and without PEXPIRE for ever.
+local may = redis.acl_check_cmd
+if not may then
+    -- Before 7.0 it cannot be asked. On a key that is not there PEXPIRE does nothing but fail. (It is a write; a server without memory, which
+    -- stops a script at its first write only, would let the next one pass. So it is not what is done where it can be asked.)
+    if not ours then
+        redis.call('pexpire', KEYS[1], ARGV[1])
+    end
+elseif not may('pexpire', KEYS[1], ARGV[1]) then
+    return redis.error_reply('NOPERM the user has no permissions to run pexpire on the lock')
+elseif KEYS[2] and not (may('hset', KEYS[1], 'mode', 'lock') and may('get', KEYS[2])) then
+    return redis.error_reply('NOPERM the user has no permissions to run hset on the lock and get on the counter of its tokens')
 end
 if ours and (left < 0 or left > tonumber(ARGV[1])) then
     -- Others wait for the lease to end, and it ends earlier from now on. First, for the reason given in release.lua.
@@ -17,6 +39,7 @@ if KEYS[2] then
     redis.call('incrby', KEYS[2], ARGV[3])
     token = { redis.call('get', KEYS[2]) }
 end
-redis.call('hset', KEYS[1], ARGV[2], '1')
+-- The mode keeps Redisson's read and write locks out, which take a hash without it for free. It is no owner.
+redis.call('hset', KEYS[1], 'mode', 'lock', ARGV[2], '1')
 redis.call('pexpire', KEYS[1], ARGV[1])
 return token

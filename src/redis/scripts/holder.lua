@@ -1,16 +1,17 @@
 -- Who has the lock.
 -- KEYS: the lock.
--- Returns nil if it is free, otherwise how many ms the lease lasts (-1: without end), and the fields of the lock, if it is one.
+-- Returns nil if it is free, otherwise how many ms the lease lasts (-1: without end), and the fields of the lock, if it is a plain one.
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
     return false
 end
 -- A key that is no hash is held by somebody, too: nothing can be leased there.
-local fields = redis.pcall('hkeys', KEYS[1])
-if fields.err then
-    if not string.find(fields.err, 'WRONGTYPE', 1, true) then
-        return fields
-    end
-    fields = {}
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if type(mode) == 'table' then
+    return string.find(mode.err, 'WRONGTYPE', 1, true) and { left, {} } or mode
 end
-return { left, fields }
+-- A writer's field, of another kind of lock, would pass for the id of a lease with a label.
+if mode and mode ~= 'lock' then
+    return { left, {} }
+end
+return { left, redis.call('hkeys', KEYS[1]) }

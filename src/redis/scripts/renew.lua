@@ -10,8 +10,8 @@ for i, lock in ipairs(KEYS) do
         return held
     end
     if held == 1 then
-        local left = redis.call('pttl', lock)
-        if left >= 0 and left < lease then
+        -- Also if it has no end (-1): somebody has taken that away.
+        if redis.call('pttl', lock) < lease then
             redis.call('pexpire', lock, ARGV[1])
         end
         renewed[i] = 1

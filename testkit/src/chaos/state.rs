@@ -28,6 +28,10 @@ pub(super) struct State {
     pub(super) chop: bool,
     /// Which replies are to be lost, in this order.
     pub(super) losses: VecDeque<(Vec<u8>, Afterwards)>,
+    /// When each client came.
+    pub(super) arrivals: Vec<Instant>,
+    /// Where new links lead, if not to the first server.
+    pub(super) elsewhere: Option<u16>,
     /// The proxy is going.
     pub(super) closed: bool,
 }

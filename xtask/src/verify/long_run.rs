@@ -10,13 +10,15 @@ use crate::steps::Steps;
 use crate::workspace::Workspace;
 
 /// Which of the store's broken twins, for how many seconds, and what is to be said of it.
-const TWINS: [(&str, u32, &str); 6] = [
+const TWINS: [(&str, u32, &str); 8] = [
     ("takes-what-is-held", 3, "two holders of lock"),
     ("renews-nothing", 8, "two holders of lock"),
     ("listens-elsewhere", 6, "was free for"),
     ("keeps-what-is-released", 6, "was free for"),
     ("acquires-in-name", 6, "a lock that it did not have"),
     ("tokens-fall", 3, "do not rise"),
+    ("keeps-the-lease", 8, "was kept waiting for"),
+    ("waits-for-who-is-not-polled", 8, "was free for"),
 ];
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::super::board::Board;
 use super::super::children::{Part, Run};
 use super::super::clients::Client;
+use super::super::clock;
 use super::super::figure::{Answer, Figure, Goal};
 use super::super::monitor::Sent;
 use super::super::server::Server;
@@ -18,7 +19,7 @@ use crate::each_client;
 
 pub(super) const NAME: &str = "convoy";
 
-const PROCESSES: u64 = 4;
+pub(super) const PROCESSES: u64 = 4;
 /// Of one client in one round.
 const TIME: Duration = Duration::from_millis(1500);
 
@@ -29,7 +30,7 @@ pub struct Convoy {
     pub tasks: u64,
     /// Microseconds that each holds the lock. Tokio's timers count milliseconds, so it is one, more or less.
     pub hold: u64,
-    /// Microseconds that it does without it, at random from this range.
+    /// Microseconds that it does without it, at random from this range; comes again at once if it is empty.
     pub think: Range<u64>,
 }
 
@@ -40,9 +41,13 @@ impl Convoy {
     pub async fn walk<C: Client>(&self, client: &C, board: &Board, process: u64) -> Taken {
         let mut taken = Taken::default();
         while !board.is_over() {
-            sleep(Duration::from_micros(fastrand::u64(self.think.clone()))).await;
+            if !self.think.is_empty() {
+                sleep(Duration::from_micros(fastrand::u64(self.think.clone()))).await;
+            }
             board.arrive();
+            let begun = clock::now();
             let guard = client.lock().await;
+            taken.longest = taken.longest.max(clock::now() - begun);
             board.enter(process);
             taken.entered += 1;
             sleep(Duration::from_micros(self.hold)).await;
@@ -72,10 +77,10 @@ pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
         let values = rows.iter().map(|row| (row.client, of(row))).collect();
         answer.figures.push(Figure { question: NAME, what, digits, goal, values });
     };
-    push("commands of a hand-over", 1, Some(Goal::AtMost(5.0)), |row| {
+    push("commands of a hand-off", 1, Some(Goal::AtMost(5.0)), |row| {
         row.sent.0.total() as f64 / row.sent.1 as f64
     });
-    push("hand-overs a second", 0, None, |row| row.entered as f64 / row.seconds);
+    push("hand-offs a second", 0, None, |row| row.entered as f64 / row.seconds);
     push("largest gap, ms", 1, None, |row| row.largest_gap.as_secs_f64() * 1e3);
     push("stalls, gaps > 100 ms", 0, Some(Goal::AtMost(0.0)), |row| row.stalls as f64);
     answer

@@ -8,6 +8,7 @@ mod patience;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod turns;
 
 use std::fmt;
 
@@ -38,6 +39,8 @@ pub(crate) struct Verdict {
     /// Holds whose lock was taken from them meanwhile, by the stage.
     pub(crate) excused: u64,
     pub(crate) patience: Patience,
+    /// How long one of a crowd waited at the most.
+    pub(crate) longest_turn: u64,
 }
 
 /// Looks for everything that must not be.
@@ -48,7 +51,8 @@ pub(crate) fn check(history: &History) -> Verdict {
     tokens::check(&story, &mut violations);
     losses::check(&story, &mut violations);
     let patience = patience::check(&story, &mut violations);
+    let longest_turn = turns::check(&story, &mut violations);
     leftovers::check(&story, history, &mut violations);
     violations.sort_by_key(|violation: &Violation| violation.at);
-    Verdict { story, violations, excused, patience }
+    Verdict { story, violations, excused, patience, longest_turn }
 }

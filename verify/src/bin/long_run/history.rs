@@ -11,6 +11,8 @@ use crate::clock::now;
 
 /// The locks that all compete for. Those with greater numbers are some task's own.
 pub(crate) const NAMES: u32 = 16;
+/// The lock before which some of each process crowd, so that no queue is ever empty.
+pub(crate) const CROWDED: u32 = 100;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,6 +71,8 @@ pub(crate) struct Wish {
     /// By an owner that was there before, and is used again.
     pub(crate) explicit: bool,
     pub(crate) fenced: bool,
+    /// It is polled once, and then left alone for a while.
+    pub(crate) unpolled: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -19,12 +19,12 @@ use crate::history::{Event, History, Journal, Kind, Life, read};
 use crate::probe;
 use crate::task::lock_name;
 use crate::twin::Twin;
-use crate::worker::{END, LEASE, QUIET};
+use crate::worker::{END, LONG_LEASE, QUIET};
 
 pub(crate) const WORKERS: usize = 4;
 
 /// More than a worker gives its tasks to end.
-const TO_END: Duration = Duration::from_secs(40);
+const TO_END: Duration = Duration::from_secs(50);
 
 pub(crate) struct Stage {
     pub(crate) server: RedisServer,
@@ -207,7 +207,7 @@ impl Stage {
 
     /// What was forgotten lasts for a lease.
     fn look_at_server(&self) {
-        let deadline = Instant::now() + LEASE + Duration::from_secs(1);
+        let deadline = Instant::now() + LONG_LEASE + Duration::from_secs(1);
         loop {
             let keys: Vec<String> = self.run(&["KEYS", "*"]).expect("the server is up");
             // But for the counters of tokens, which are to stay.

@@ -272,6 +272,7 @@ impl Attempt {
     /// How long it waited, and is to be served.
     pub(crate) fn waited(&self) -> Option<(u64, u64)> {
         let until = self.acquired.or(self.without.map(|(at, _)| at)).unwrap_or(self.cut_short);
-        (self.wish.wait != Some(0)).then_some((self.wanted, until))
+        // Who is not polled is not to be served.
+        (self.wish.wait != Some(0) && !self.wish.unpolled).then_some((self.wanted, until))
     }
 }

@@ -2,8 +2,10 @@
 //! are; and tells the journal.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -11,9 +13,9 @@ use latchwork::{Lease, Lock, LockClient, LockError, LossReason};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::{nanos, now, seconds};
-use crate::history::{By, Event, Journal, NAMES, Outcome, Why, Wish, Without};
+use crate::history::{By, CROWDED, Event, Journal, NAMES, Outcome, Why, Wish, Without};
 use crate::twin::Twinned;
-use crate::worker::LEASE;
+use crate::worker::{LEASE, LONG_LEASE};
 
 type Guard = latchwork::Guard<Twinned>;
 
@@ -91,6 +93,33 @@ impl Shared {
         }
     }
 
+    /// One of a crowd: comes again at once.
+    pub(crate) async fn crowd(self: Arc<Self>, place: Arc<Place>, mut rng: Rng) {
+        let lock = self.client.get_lock(&lock_name(CROWDED)).expect("it is a name").fenced();
+        // Ordering: Relaxed; nothing else is told by it.
+        while !self.ending.load(Ordering::Relaxed) {
+            let wish = Wish {
+                wait: None,
+                lease: nanos(LEASE),
+                watched: true,
+                explicit: false,
+                fenced: true,
+                unpolled: false,
+            };
+            match self.take(CROWDED, &lock, wish, &place, &mut rng).await {
+                Some(held) => {
+                    self.hold(&held, millis(&mut rng, 0, 4)).await;
+                    // Not forgotten: all would wait for the lease.
+                    let by = if rng.bool() { By::Unlock } else { By::Drop };
+                    self.let_go(held, by).await;
+                }
+                // An error comes at once.
+                None => sleep(millis(&mut rng, 5, 20)).await,
+            }
+            place.leave();
+        }
+    }
+
     /// Holds inside of holds of one owner, given back in any order. Says whether the outcome of any of that is unknown.
     async fn enter_again(
         &self,
@@ -131,6 +160,7 @@ impl Shared {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let lease = if wish.watched { Lease::Watched } else { Lease::For(Duration::from_nanos(wish.lease)) };
         let wait = wish.wait.map(Duration::from_nanos);
+        let unpolled = wish.unpolled;
         place.at(format!("acquisition {id} of lock {name}: {wish:?}"));
         self.journal.tell(Event::Wants { id, name, wish });
         let wants = async {
@@ -142,7 +172,18 @@ impl Shared {
         };
         let drop_after = if rng.u8(..100) < 8 { millis(rng, 0, 200) } else { Duration::MAX };
         // Boxed, and dropped here: before the line that says so.
-        let came = timeout(drop_after, Box::pin(wants)).await;
+        let came = {
+            let mut wants = Box::pin(wants);
+            match poll_fn(|task| Poll::Ready(wants.as_mut().poll(task))).await {
+                Poll::Ready(came) => Ok(came),
+                Poll::Pending => {
+                    if unpolled {
+                        sleep(millis(rng, 0, 3000)).await;
+                    }
+                    timeout(drop_after, wants).await
+                }
+            }
+        };
         let without = match came {
             Ok(Ok(Some(guard))) => {
                 self.acquired(id, &guard);
@@ -245,8 +286,13 @@ fn wish(name: u32, out_of_line: bool, rng: &mut Rng) -> Wish {
         _ => Some(nanos(millis(rng, 10, 1500))),
     };
     let watched = rng.u8(..100) < 65;
-    let lease = if watched { LEASE } else { millis(rng, 80, 1500) };
-    Wish { wait, lease: nanos(lease), watched, explicit: false, fenced: is_fenced(name) }
+    let lease = match rng.u8(..100) {
+        _ if watched => LEASE,
+        0 => LONG_LEASE,
+        _ => millis(rng, 80, 1500),
+    };
+    let unpolled = rng.u8(..100) < 3;
+    Wish { wait, lease: nanos(lease), watched, explicit: false, fenced: is_fenced(name), unpolled }
 }
 
 /// Mostly short, and now and then longer than any lease.

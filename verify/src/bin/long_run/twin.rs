@@ -23,6 +23,10 @@ pub(crate) enum Twin {
     AcquiresInName,
     /// Tokens are made up, and do not rise.
     TokensFall,
+    /// Not the store's, but the client's: its tenure does not end.
+    KeepsTheLease,
+    /// Nor this one: who is not polled keeps its turn.
+    WaitsForWhoIsNotPolled,
 }
 
 /// The Redis backend, sound or broken.

@@ -20,13 +20,19 @@ use crate::twin::{Twin, Twinned};
 
 /// The watched lease: short, so that many end.
 pub(crate) const LEASE: Duration = Duration::from_millis(2400);
+/// Of the caller's own, now and then: a release that is lost is noticed by it.
+pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
+/// As short as the lease is, beside what users have.
+const UNPOLLED_LIMIT: Duration = Duration::from_millis(150);
 const TASKS: usize = 32;
+/// How many more crowd before one lock.
+const CROWD: usize = 4;
 /// How many of them have a lock of their own.
 const REGULARS: usize = 4;
 /// For a reply.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// What the tasks may take to end when nothing is wrong any more; a wait for a dead process's lease, and all in line behind it.
-const TO_END: Duration = Duration::from_secs(20);
+const TO_END: Duration = Duration::from_secs(30);
 /// How often it looks whether it stands still, and what counts as that.
 const PULSE: Duration = Duration::from_millis(50);
 const STALL: Duration = Duration::from_millis(150);
@@ -82,7 +88,12 @@ fn obey(end: Arc<Notify>) {
 
 async fn work(orders: &Orders, journal: &Arc<Journal>, end: &Notify) {
     let redis = connect(&orders.url).await;
-    let options = LockOptions::default().watchdog_timeout(LEASE);
+    let options = LockOptions::default().watchdog_timeout(LEASE).unpolled_limit(UNPOLLED_LIMIT);
+    let options = match orders.twin {
+        Some(Twin::KeepsTheLease) => options.tenure(Duration::from_secs(3600)),
+        Some(Twin::WaitsForWhoIsNotPolled) => options.unpolled_limit(Duration::from_secs(3600)),
+        _ => options,
+    };
     let client =
         LockClient::with_options(Twinned::new(redis, orders.twin), &options).expect("it can be a lease");
     let ending = Arc::new(AtomicBool::new(false));
@@ -90,8 +101,12 @@ async fn work(orders: &Orders, journal: &Arc<Journal>, end: &Notify) {
     let mut tasks = JoinSet::new();
     let mut rng = fastrand::Rng::with_seed(orders.seed);
     let shared = Arc::new(Shared::new(client.clone(), Arc::clone(journal), Arc::clone(&ending)));
-    let places: Vec<Arc<Place>> = (0..TASKS).map(|_| Arc::default()).collect();
+    let places: Vec<Arc<Place>> = (0..TASKS + CROWD).map(|_| Arc::default()).collect();
     for (task, place) in places.iter().enumerate() {
+        if task >= TASKS {
+            tasks.spawn(Arc::clone(&shared).crowd(Arc::clone(place), rng.fork()));
+            continue;
+        }
         let own = (task < REGULARS).then(|| NAMES + (orders.worker * REGULARS + task) as u32);
         tasks.spawn(Arc::clone(&shared).play(own, Arc::clone(place), rng.fork()));
     }

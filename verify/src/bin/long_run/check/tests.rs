@@ -1,7 +1,7 @@
 //! Histories that are made up, sound ones and such as must not be. Times are milliseconds.
 
 use super::check;
-use crate::history::{By, Event, History, Kind, Life, Outcome, Record, Why, Wish, Without};
+use crate::history::{By, CROWDED, Event, History, Kind, Life, Outcome, Record, Why, Wish, Without};
 
 const MS: u64 = 1_000_000;
 const LEASE: u64 = 2400;
@@ -37,8 +37,13 @@ impl Tale {
     }
 
     fn wants(&mut self, at: u64, worker: usize, id: u64) -> &mut Self {
-        let wish = Wish { wait: None, lease: LEASE * MS, watched: true, explicit: false, fenced: false };
-        self.tell(at, worker, Event::Wants { id, name: 0, wish })
+        self.wants_of(at, worker, id, 0)
+    }
+
+    fn wants_of(&mut self, at: u64, worker: usize, id: u64, name: u32) -> &mut Self {
+        let (watched, explicit, fenced, unpolled) = (true, false, false, false);
+        let wish = Wish { wait: None, lease: LEASE * MS, watched, explicit, fenced, unpolled };
+        self.tell(at, worker, Event::Wants { id, name, wish })
     }
 
     /// With a guard that is asked at once.
@@ -317,4 +322,29 @@ fn leftovers_are_found() {
 fn who_is_stuck_is_found() {
     let mut tale = Tale::new();
     tale.tell(1, 0, Event::Stuck { what: "acquisition 7".to_owned() }).is_wrong("acquisition 7");
+}
+
+// === Turns ===
+
+/// One process has the crowded lock turn after turn, while another one waits for three seconds; and at `trouble` the server stands still.
+fn one_process_has_all_turns(trouble: u64) -> Tale {
+    let mut tale = Tale::new();
+    tale.wants_of(1000, 1, 1, CROWDED);
+    for turn in 0..50 {
+        let (id, at) = (turn + 1, 1000 + turn * 60);
+        tale.wants_of(at, 0, id, CROWDED).has(at + 5, 0, id).gives(at + 50, 0, id, Outcome::Free);
+    }
+    tale.has(4000, 1, 1).gives(4010, 1, 1, Outcome::Free);
+    tale.fault(trouble, trouble, Kind::ServerPaused, None);
+    tale
+}
+
+#[test]
+fn process_that_has_no_turn_in_a_crowd_is_found() {
+    one_process_has_all_turns(15_000).is_wrong("was kept waiting for 3.000 s");
+}
+
+#[test]
+fn faults_excuse_a_long_wait_in_a_crowd() {
+    one_process_has_all_turns(2000).is_sound();
 }

@@ -1,0 +1,386 @@
+//! [`Redis`], a [`Backend`]: what is asked of a lock, as scripts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
+use futures_util::stream::{self, StreamExt};
+
+use crate::lock::{
+    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, NameError, ReleaseOutcome,
+};
+use crate::registry::Registry;
+use crate::runtime::Runtime;
+use crate::transport::Transport;
+
+use super::connection::{Common, Error, ErrorKind, Request, TokioRuntime};
+use super::keys;
+use super::late::LateAttempts;
+use super::pubsub::RedisTransport;
+use super::scripts::{Reply, Script, Scripts};
+use super::topology::{Apart, Messages, Router, Sent};
+
+/// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
+const RENEWALS_PER_COMMAND: usize = 100;
+/// How many such commands are under way at a time.
+const RENEWING_COMMANDS: usize = 64;
+
+/// A renewal that only asks whether a lease is there has no lease to be in time for.
+const SHORTEST_RENEWAL: Duration = Duration::from_millis(500);
+
+/// How long an attempt that comes late may keep others out.
+const UNDO_AFTER: Duration = Duration::from_secs(1);
+
+/// How many replicas must have what was just written, and how long they may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replicas {
+    pub(super) count: usize,
+    pub(super) timeout: Duration,
+}
+
+impl Replicas {
+    fn wait(self) -> Cmd {
+        let mut wait = cmd("WAIT");
+        // Zero would be for ever.
+        wait.arg(self.count).arg(self.timeout.as_millis().max(1) as u64);
+        wait
+    }
+
+    /// Whether enough of them have it.
+    fn check(self, router: &Router, had: Result<usize, RedisError>) -> Result<(), Error> {
+        let (had, why) = match had {
+            Ok(had) if had >= self.count => return Ok(()),
+            Ok(had) => (had, None),
+            Err(error) => (0, Some(error)),
+        };
+        Err(Error::not_replicated(&router.address(), had, self.count, why))
+    }
+}
+
+/// Locks kept on a Redis server (6.0 or newer).
+///
+/// Clones share their connections. These live on the tokio runtime in which [`connect`](Self::connect) was called, and end
+/// when it does; what waits for them can be polled anywhere. [`RedisBuilder::blocking_connect`] brings a runtime.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use latchwork::{LockClient, redis::Redis};
+///
+/// let client = LockClient::new(Redis::connect("redis://127.0.0.1:6379").await?);
+/// let guard = client.get_lock("orders:42")?.lock().await?;
+/// // … no other process is here …
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Redis {
+    pub(super) router: Router,
+    /// For acquisitions, if replicas are to be waited for.
+    pub(super) acquisitions: Option<(Router, Replicas)>,
+    pub(super) scripts: Arc<Scripts>,
+    pub(super) registry: Registry<RedisTransport>,
+    pub(super) common: Arc<Common>,
+    pub(super) late: Arc<LateAttempts>,
+    /// Messages go out in both kinds.
+    pub(super) publishes_both: bool,
+}
+
+impl Backend for Redis {
+    type Error = Error;
+    type Transport = RedisTransport;
+    type Runtime = TokioRuntime;
+
+    fn registry(&self) -> &Registry<RedisTransport> {
+        &self.registry
+    }
+
+    fn runtime(&self) -> &TokioRuntime {
+        &self.common.runtime
+    }
+
+    fn channel(&self, name: &LockName) -> String {
+        keys::channel(name.as_str())
+    }
+
+    fn reconnects(&self) -> u64 {
+        self.common.reconnects()
+    }
+
+    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
+        self.router.topology().check_name(name)
+    }
+
+    fn renewal_group(&self, name: &LockName) -> u64 {
+        self.router.topology().node(name.as_str()).map_or(u64::MAX, |node| node.number)
+    }
+
+    fn failure(&self, error: &Error) -> Failure {
+        match error.kind() {
+            ErrorKind::Unknown | ErrorKind::NotReplicated => Failure::Indeterminate,
+            ErrorKind::OtherKind(found) => Failure::OtherKind(found),
+            _ if error.may_pass() => Failure::Unreachable,
+            _ => Failure::Refused,
+        }
+    }
+
+    async fn try_acquire(
+        &self,
+        name: &LockName,
+        id: &LeaseId,
+        lease: Duration,
+        tokens: u64,
+    ) -> Result<AcquireOutcome, Error> {
+        let attempt = self.late.attempt(id);
+        let (id, count, channel) = (id.to_string(), tokens.to_string(), self.channel(name));
+        let args = [&*millis(lease), &*id, &*count, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
+        let token = (tokens > 0).then(|| keys::token(name.as_str()));
+        let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
+        let keys = &keys[..1 + usize::from(tokens > 0)];
+        let reply = match &self.acquisitions {
+            None => {
+                let in_full = || self.scripts.acquire.eval(keys, &args);
+                let request = self.request(&self.scripts.acquire, keys, &args, &in_full);
+                let (reply, sent) = self.router.send(request).await?;
+                attempt.answered(sent);
+                reply
+            }
+            // Seldom wanted, and so it takes no room in the futures of the others.
+            Some((router, replicas)) => {
+                Box::pin(async {
+                    let in_full = || self.scripts.acquire.eval(keys, &args);
+                    let request = Request {
+                        followed_by: Some(replicas.wait()),
+                        takes: replicas.timeout,
+                        limit: self.common.timing.response + replicas.timeout,
+                        ..self.request(&self.scripts.acquire, keys, &args, &in_full)
+                    };
+                    let ((reply, had), sent): ((Option<Reply>, _), _) = router.send(request).await?;
+                    attempt.answered(sent);
+                    // Who has not got the lock has nothing that replicas could have.
+                    if !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_))) {
+                        replicas.check(router, had)?;
+                    }
+                    Ok::<_, Error>(reply)
+                })
+                .await?
+            }
+        };
+        Ok(match reply {
+            None => AcquireOutcome::Acquired { last_token: 0 },
+            Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
+            Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
+            Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
+        })
+    }
+
+    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+        self.free(&self.router, name, id).await
+    }
+
+    async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+        // Over the connection of the attempt, so that it cannot come before it.
+        let router = self.acquisitions.as_ref().map_or(&self.router, |(router, _)| router);
+        self.free(router, name, id).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
+        let channel = self.channel(name);
+        let (keys, args) = ([name.as_str()], [keys::UNLOCK_MESSAGE, self.publish(), &channel]);
+        let in_full = || self.scripts.force_release.eval(&keys, &args);
+        let request = self.request(&self.scripts.force_release, &keys, &args, &in_full);
+        // Not again: somebody else may have it by then.
+        match self.send_and_tell(&self.router, Request { again: false, ..request }, &channel).await?.0 {
+            Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
+            Reply::Number(freed) => Ok(freed == 1),
+            Reply::Token(_) => Ok(true),
+        }
+    }
+
+    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
+        let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (index, key) in leases.iter().enumerate() {
+            by_slot.entry(self.router.topology().slot(key.name.as_str())).or_default().push(index);
+        }
+        let commands: Vec<Vec<usize>> = by_slot
+            .values()
+            .flat_map(|indices| indices.chunks(RENEWALS_PER_COMMAND).map(<[usize]>::to_vec))
+            .collect();
+        // The first that fails ends it for all: they are asked for together because they are with the same node.
+        let mut answers = stream::iter(commands)
+            .map(|indices| async move {
+                let renewed = self.renew_some(leases, &indices, lease).await?;
+                Ok::<_, Error>((indices, renewed))
+            })
+            .buffer_unordered(RENEWING_COMMANDS);
+        let mut renewed = vec![false; leases.len()];
+        while let Some(answer) = answers.next().await {
+            let (indices, answer) = answer?;
+            for (index, held) in indices.iter().zip(answer) {
+                renewed[*index] = held;
+            }
+        }
+        Ok(renewed)
+    }
+
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
+        let keys = [name.as_str()];
+        let in_full = || self.scripts.holder.eval(&keys, &[]);
+        let request = self.request(&self.scripts.holder, &keys, &[], &in_full);
+        let (found, _): (Option<(i64, Vec<String>)>, Sent) = self.router.send(request).await?;
+        Ok(found.map(|(left, fields)| Holder {
+            // Besides there is `mode`, which is no id.
+            id: fields.iter().find_map(|field| field.parse().ok()),
+            left: duration(left),
+        }))
+    }
+}
+
+impl Redis {
+    fn request<'a>(
+        &self,
+        script: &Script,
+        keys: &[&'a str],
+        args: &[&str],
+        in_full: &'a (dyn Fn() -> Cmd + Sync),
+    ) -> Request<'a> {
+        let request = Request::plain(script.evalsha(keys, args), self.common.timing.response);
+        Request { key: keys[0], in_full: Some(in_full), ..request }
+    }
+
+    /// The command by which scripts tell who waits.
+    fn publish(&self) -> &'static str {
+        self.router.topology().messages().publish()
+    }
+
+    /// Frees the lock if `id` has it.
+    async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+        let outcome = self.free_once(router, name, id).await?;
+        if let Some(until) = self.late.may_come(id, &self.common) {
+            let (this, router, name, id) = (self.clone(), router.clone(), name.clone(), id.clone());
+            self.common.runtime.spawn(async move { this.undo(router, name, id, until).await });
+        }
+        Ok(outcome)
+    }
+
+    /// Releases by this id again and again: an attempt by it may come late.
+    async fn undo(&self, router: Router, name: LockName, id: LeaseId, until: Instant) {
+        let runtime = &self.common.runtime;
+        while runtime.now() < until && !runtime.has_ended() {
+            runtime.sleep_until(runtime.now() + UNDO_AFTER).await;
+            // If that fails, the next one may not.
+            if let Ok(ReleaseOutcome::Released { .. }) = self.free_once(&router, &name, &id).await {
+                event!(WARN, lock = name.as_str(), "an attempt that came late was undone");
+            }
+        }
+    }
+
+    async fn free_once(
+        &self,
+        router: &Router,
+        name: &LockName,
+        id: &LeaseId,
+    ) -> Result<ReleaseOutcome, Error> {
+        let (id, channel) = (id.to_string(), self.channel(name));
+        let keys = [name.as_str()];
+        let args = [&*id, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
+        let in_full = || self.scripts.release.eval(&keys, &args);
+        let request = self.request(&self.scripts.release, &keys, &args, &in_full);
+        let (heard, sent): (i64, Sent) = self.send_and_tell(router, request, &channel).await?;
+        Ok(match usize::try_from(heard) {
+            Ok(heard) => {
+                let ours = usize::from(self.registry.transport().stands(&channel));
+                ReleaseOutcome::Released { heard: heard.saturating_sub(ours) }
+            }
+            // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
+            Err(_) if sent == Sent::Again => ReleaseOutcome::Released { heard: 0 },
+            Err(_) => ReleaseOutcome::NotHeld,
+        })
+    }
+
+    /// Sends what may free a lock; with a message of the other kind behind it, if both are to be published.
+    async fn send_and_tell<T: FromRedisValue + Send>(
+        &self,
+        router: &Router,
+        request: Request<'_>,
+        channel: &str,
+    ) -> Result<(T, Sent), Error> {
+        if !self.publishes_both {
+            return router.send(request).await;
+        }
+        let other = match router.topology().messages() {
+            Messages::Plain => Messages::Sharded,
+            Messages::Sharded => Messages::Plain,
+        };
+        let mut publish = cmd(other.publish());
+        publish.arg(channel).arg(keys::UNLOCK_MESSAGE);
+        let request = Request { followed_by: Some(publish), ..request };
+        let ((reply, _), sent): ((T, Value), Sent) = router.send(request).await?;
+        Ok((reply, sent))
+    }
+
+    /// The leases at `indices`, all of one slot.
+    async fn renew_some(
+        &self,
+        leases: &[LeaseKey],
+        indices: &[usize],
+        lease: Duration,
+    ) -> Result<Vec<bool>, Error> {
+        // While their slot moves, some are with one node and some with the other, which can last. Then each goes by itself.
+        match self.renew_together(leases, indices, lease, indices.len() == 1).await {
+            Ok(renewed) => return Ok(renewed),
+            Err(Apart::Failed(error)) => return Err(error),
+            Err(Apart::Keys) => {}
+        }
+        let mut renewed = Vec::with_capacity(indices.len());
+        for index in indices {
+            match self.renew_together(leases, std::slice::from_ref(index), lease, true).await {
+                Ok(one) => renewed.extend(one),
+                Err(Apart::Failed(error)) => return Err(error),
+                Err(Apart::Keys) => unreachable!("one key is with one node"),
+            }
+        }
+        Ok(renewed)
+    }
+
+    async fn renew_together(
+        &self,
+        leases: &[LeaseKey],
+        indices: &[usize],
+        lease: Duration,
+        patient: bool,
+    ) -> Result<Vec<bool>, Apart> {
+        let keys: Vec<&str> = indices.iter().map(|index| leases[*index].name.as_str()).collect();
+        let ids: Vec<String> = indices.iter().map(|index| leases[*index].id.to_string()).collect();
+        let millis = millis(lease);
+        let args: Vec<&str> = std::iter::once(&*millis).chain(ids.iter().map(|id| &**id)).collect();
+        let in_full = || self.scripts.renew.eval(&keys, &args);
+        let request = self.request(&self.scripts.renew, &keys, &args, &in_full);
+        // A reply that is lost leaves time to ask once more, over another connection.
+        let limit = (lease / 3).max(SHORTEST_RENEWAL);
+        Ok(self.router.send_together(Request { limit, patient, ..request }).await?.0)
+    }
+}
+
+/// A lease as Redis takes it: rounded up, as it must not end there before it does here. `Lease::check` has seen to it that it is at
+/// least 1 and fits.
+fn millis(lease: Duration) -> String {
+    lease.as_nanos().div_ceil(1_000_000).to_string()
+}
+
+/// A PTTL reply: milliseconds, or −1 for a key without an end.
+fn duration(pttl: i64) -> Duration {
+    u64::try_from(pttl).map_or(Duration::MAX, Duration::from_millis)
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis")
+            .field("topology", self.router.topology())
+            .field("registry", &self.registry)
+            .finish()
+    }
+}

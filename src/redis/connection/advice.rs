@@ -1,0 +1,95 @@
+//! What a server's refusal means, and what to do about it.
+
+use ::redis::{Arg, Cmd, ErrorKind as Kind, RedisError};
+
+/// By the first word of the reply.
+const BY_CODE: &[(&str, &str)] = &[
+    ("READONLY", "it is a replica, which takes no writes; connect to its master"),
+    ("MASTERDOWN", "it is a replica that has lost its master; connect to the master"),
+    ("LOADING", "it is still loading its data; try again in a moment"),
+    ("OOM", "it has no memory left; raise its maxmemory, or let it evict keys that are not locks"),
+    ("NOPERM", NO_PERMISSION),
+    ("NOAUTH", "it wants a password; write it into the URL"),
+    ("WRONGPASS", "the user or the password in the URL is wrong"),
+    ("WRONGTYPE", "what is kept under the lock's name is not a lock; use another name, or delete the key"),
+    ("MISCONF", "it cannot save its data and takes no writes until it can; see its log"),
+    ("NOREPLICAS", "it has too few replicas to take writes; see its min-replicas-to-write"),
+    ("BUSY", "a script has kept it busy for too long; end that one with SCRIPT KILL"),
+    ("MOVED", "it is a node of a Cluster that does not serve this key; write redis-cluster:// into the URL"),
+    ("TRYAGAIN", "the slot of these keys is moving to another node; try again in a moment"),
+    ("CROSSSLOT", "it is a node of a Cluster, and the keys lie in different slots of it"),
+    ("CLUSTERDOWN", "it is a node of a Cluster that is down"),
+];
+
+/// By what the reply says, where its first word is only `ERR`. Inside of a script refusals have other words than outside, and they
+/// differ between versions.
+const BY_PHRASE: &[(&str, &str)] = &[
+    ("unknown command", UNKNOWN_COMMAND),
+    ("Unknown Redis command", UNKNOWN_COMMAND),
+    ("The user executing the script can't", NO_PERMISSION),
+    ("ACL failure in script", NO_PERMISSION),
+    ("Invalid command passed to redis.acl_check_cmd", UNKNOWN_COMMAND),
+];
+
+const NO_PERMISSION: &str =
+    "the user has no permission; let an ACL rule allow the command, the key and the channel";
+const UNKNOWN_COMMAND: &str =
+    "it does not know a command that locks need; it was renamed, or the server is too old";
+
+pub(crate) fn advice(error: &RedisError) -> Option<&'static str> {
+    if error.kind() == Kind::RESP3NotSupported {
+        return Some(UNKNOWN_COMMAND);
+    }
+    let detail = error.detail().unwrap_or_default();
+    let code = error.code().unwrap_or_default();
+    let by_code = BY_CODE.iter().find(|(word, _)| *word == code);
+    let by_phrase = || BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase));
+    let by_word = || BY_CODE.iter().find(|(word, _)| said_in_script(error, word));
+    by_code.or_else(by_phrase).or_else(by_word).map(|(_, advice)| *advice)
+}
+
+/// Whether a script met the error that begins with `word`: before 7.0 the word stands in the middle of the reply.
+pub(crate) fn said_in_script(error: &RedisError, word: &str) -> bool {
+    error.detail().is_some_and(|detail| detail.split(' ').any(|said| said.trim_start_matches('-') == word))
+}
+
+/// A command's name and the first of its keys. A refusal does not say which key it means.
+pub(crate) fn quote(command: &Cmd) -> String {
+    let mut words = command.args_iter().map(|arg| match arg {
+        Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
+        _ => String::new(),
+    });
+    let name = words.next().unwrap_or_default();
+    let script = name.starts_with("EVAL");
+    let keys: usize = if script { words.nth(1).and_then(|keys| keys.parse().ok()).unwrap_or(0) } else { 1 };
+    match words.next() {
+        Some(key) if keys > 0 => {
+            let others = if keys > 1 { format!(" and {} more", keys - 1) } else { String::new() };
+            format!("{name} on {key:?}{others}")
+        }
+        _ => name,
+    }
+}
+
+/// Which command inside of a script the user may not run. The server says only in which line of the script that is.
+pub(super) fn denied_in_script(command: &Cmd, error: &RedisError) -> Option<String> {
+    if advice(error) != Some(NO_PERMISSION) {
+        return None;
+    }
+    let words: Vec<_> = command.args_iter().collect();
+    let word = |at: usize| match words.get(at) {
+        Some(Arg::Simple(word)) => std::str::from_utf8(word).ok(),
+        _ => None,
+    };
+    let text = word(1).filter(|_| word(0) == Some("EVAL"))?;
+    let line = error.detail()?.split_once("user_script:")?.1.trim_start();
+    let digits = line.split(|next: char| !next.is_ascii_digit()).next()?;
+    let line = text.lines().nth(digits.parse::<usize>().ok()?.checked_sub(1)?)?;
+    let called = line.split_once("redis.call(").or_else(|| line.split_once("redis.pcall("))?.1;
+    if let Some(argument) = called.strip_prefix("ARGV[") {
+        let number: usize = argument.split_once(']')?.0.parse().ok()?;
+        let keys: usize = word(2)?.parse().ok()?;
+        return word(2 + keys + number).map(str::to_uppercase);
+    }
+    Some(called.split('\'').nth(1)?.to_uppercase())
+}

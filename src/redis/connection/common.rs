@@ -1,0 +1,73 @@
+//! [`Common`]: what all connections of one client share.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use ::redis::RedisError;
+
+use crate::runtime::Runtime;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::runtime::TokioRuntime;
+use super::timing::Timing;
+
+/// For how long after a connection was given up, and could not be ended, commands that were sent over it are reckoned with.
+const LATE: Duration = Duration::from_secs(120);
+
+/// What all connections of one client share.
+pub(crate) struct Common {
+    pub(crate) timing: Timing,
+    pub(crate) runtime: TokioRuntime,
+    reconnects: AtomicU64,
+    /// Until when something may come late over a connection that could not be ended.
+    late_until: Mutex<Option<Instant>>,
+    /// That connections cannot be ended was said.
+    told: AtomicBool,
+}
+
+impl Common {
+    pub(crate) fn new(timing: Timing, runtime: TokioRuntime) -> Self {
+        let (reconnects, late_until, told) = (AtomicU64::new(0), Mutex::new(None), AtomicBool::new(false));
+        Self { timing, runtime, reconnects, late_until, told }
+    }
+
+    /// How often a connection was made in the place of one that had stood.
+    pub(crate) fn reconnects(&self) -> u64 {
+        // Ordering: Relaxed, a figure to look at; nothing is read through it.
+        self.reconnects.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn reconnected(&self) {
+        // Ordering: Relaxed, as above.
+        self.reconnects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The server refuses to end a connection that was given up.
+    pub(super) fn cannot_end(&self, _refusal: &RedisError) {
+        *self.late_until.lock() = self.runtime.now().checked_add(LATE);
+        // Ordering: Relaxed, it only keeps the same from being said twice.
+        if !self.told.swap(true, Ordering::Relaxed) {
+            event!(
+                WARN,
+                error = _refusal as &dyn std::error::Error,
+                "CLIENT KILL is refused, so commands that come late over a lost connection are undone instead"
+            );
+        }
+    }
+
+    /// Until when something may come late over a connection that could not be ended; `None` if nothing may.
+    pub(crate) fn late_until(&self) -> Option<Instant> {
+        let mut late_until = self.late_until.lock();
+        if late_until.is_some_and(|until| until <= self.runtime.now()) {
+            *late_until = None;
+        }
+        *late_until
+    }
+}
+
+impl fmt::Debug for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Common").field("timing", &self.timing).finish_non_exhaustive()
+    }
+}

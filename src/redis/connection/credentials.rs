@@ -1,0 +1,67 @@
+//! [`Credentials`]: user and password apart from the URL.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use ::redis::ConnectionInfo;
+
+use super::server::Boxed;
+
+/// A user and a password, as a [callback](super::RedisBuilder::credentials) gives them for each new connection.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    username: Option<String>,
+    password: String,
+}
+
+impl Credentials {
+    /// For this user.
+    pub fn new(username: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { username: Some(username.into()), password: password.into() }
+    }
+
+    /// For the user that is meant if none is named.
+    pub fn password(password: impl Into<String>) -> Self {
+        Self { username: None, password: password.into() }
+    }
+
+    /// `info`, with these.
+    pub(crate) fn into_info(self, info: ConnectionInfo) -> ConnectionInfo {
+        let redis = info.redis_settings().clone().set_password(self.password);
+        let redis = match self.username {
+            Some(username) => redis.set_username(username),
+            None => redis,
+        };
+        info.set_redis_settings(redis)
+    }
+}
+
+/// Shows no password.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+/// Why a callback has none.
+pub(crate) type NoCredentials = Box<dyn Error + Send + Sync>;
+
+/// Asked for each new connection.
+#[derive(Clone)]
+pub(crate) struct CredentialsCallback(
+    Arc<dyn Fn() -> Boxed<'static, Result<Credentials, NoCredentials>> + Send + Sync>,
+);
+
+impl CredentialsCallback {
+    pub(crate) fn new<F>(callback: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, NoCredentials>> + Send + 'static,
+    {
+        Self(Arc::new(move || Box::pin(callback())))
+    }
+
+    pub(crate) async fn ask(&self) -> Result<Credentials, NoCredentials> {
+        (self.0)().await
+    }
+}

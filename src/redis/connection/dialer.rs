@@ -1,0 +1,124 @@
+//! [`Dialer`]: makes a connection and introduces itself.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::io::tcp::socket2::TcpKeepalive;
+use ::redis::{
+    AsyncConnectionConfig, ConnectionInfo, ErrorKind as Kind, ProtocolVersion, PushInfo, RedisError,
+};
+
+use super::address::Address;
+use super::credentials::CredentialsCallback;
+use super::error::Error;
+use super::server::Push;
+use super::timing::Timing;
+use super::tls::Tls;
+
+/// Where a server that others announce is to be dialled instead.
+pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
+
+/// How to introduce oneself to a server.
+#[derive(Clone, Default)]
+pub(crate) struct Introduction {
+    /// User and password in place of the URL's.
+    pub(crate) instead: (Option<String>, Option<String>),
+    pub(crate) credentials: Option<CredentialsCallback>,
+    pub(crate) name: Option<String>,
+    pub(crate) tls: Tls,
+    pub(crate) address_map: Option<AddressMap>,
+}
+
+/// Makes connections: to the server that its URL names, or to another one that is to be reached in the same way.
+pub(crate) struct Dialer {
+    info: ConnectionInfo,
+    introduction: Introduction,
+    timing: Timing,
+}
+
+impl Dialer {
+    /// An error if there can be no such connection.
+    pub(crate) fn new(
+        info: ConnectionInfo,
+        introduction: Introduction,
+        timing: Timing,
+    ) -> Result<Self, Error> {
+        let keepalive = TcpKeepalive::new().with_time(timing.keepalive).with_interval(timing.keepalive / 3);
+        let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
+        let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        redis = redis.set_lib_name("latchwork", env!("CARGO_PKG_VERSION"));
+        if let Some(username) = &introduction.instead.0 {
+            redis = redis.set_username(username);
+        }
+        if let Some(password) = &introduction.instead.1 {
+            redis = redis.set_password(password);
+        }
+        let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
+        introduction.tls.client(info.clone())?;
+        Ok(Self { info, introduction, timing })
+    }
+
+    /// Of the server that the URL names.
+    pub(crate) fn address(&self) -> Arc<str> {
+        self.info.addr().to_string().into()
+    }
+
+    /// To `at`, or to the server that the URL names.
+    pub(crate) async fn dial(
+        &self,
+        at: Option<&Address>,
+        push: Push,
+    ) -> Result<MultiplexedConnection, Error> {
+        let mut info = match at {
+            Some(at) => self.mapped(at).into_info(&self.info),
+            None => self.info.clone(),
+        };
+        let address = info.addr().to_string();
+        if let Some(callback) = &self.introduction.credentials {
+            let asked = tokio::time::timeout(self.timing.connect, callback.ask()).await;
+            let asked = asked.unwrap_or_else(|_| Err("it did not answer in time".into()));
+            info = asked.map_err(|error| Error::credentials(&address, &*error))?.into_info(info);
+        }
+        let password = info.redis_settings().password().map(str::to_owned);
+        let failed = |error| Error::connection(&address, error, password.as_deref());
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.timing.connect))
+            .set_response_timeout(Some(self.timing.connect))
+            // Whoever has been polled once has sent its command. With a bound, those that are kept and not polled would take up
+            // all places in the queue before the connection, and nobody else would get through.
+            .set_pipeline_buffer_size(tokio::sync::Semaphore::MAX_PERMITS)
+            .set_push_sender(move |info: PushInfo| -> Result<(), ()> {
+                push(info);
+                Ok(())
+            });
+        let client = self.introduction.tls.client(info)?;
+        // The redis crate's own limit does not cover the look-up of the name.
+        let dialled = client.get_multiplexed_async_connection_with_config(&config);
+        let dialled = tokio::time::timeout(self.timing.connect, dialled).await;
+        let timed_out = || Err(RedisError::from((Kind::Io, "it did not answer in time")));
+        let mut connection = dialled.unwrap_or_else(|_| timed_out()).map_err(failed)?;
+        if let Some(name) = &self.introduction.name {
+            let mut command = ::redis::cmd("CLIENT");
+            let named = command.arg("SETNAME").arg(name).exec_async(&mut connection).await;
+            named.map_err(|error| Error::greeting(&address, "CLIENT SETNAME", error))?;
+        }
+        Ok(connection)
+    }
+
+    fn mapped(&self, at: &Address) -> Address {
+        match &self.introduction.address_map {
+            Some(map) => {
+                let (host, port) = map(&at.host, at.port);
+                Address { host, port }
+            }
+            None => at.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialer").field("address", &self.address()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,268 @@
+//! [`Error`]: what went wrong between here and the server.
+
+use std::fmt;
+
+use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
+
+use crate::lock::{LockKind, LockName};
+
+use super::advice::{self, denied_in_script, quote, said_in_script};
+
+/// What went wrong between here and the server.
+///
+/// Its text says what to do about it, and never holds the URL or a password. The server's own words are the
+/// [`source`](std::error::Error::source).
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    /// What was being done, with whom, and what to do about it.
+    context: String,
+    source: Option<RedisError>,
+}
+
+/// What an [`Error`] means for the command that met it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The URL cannot be used. Nothing was sent.
+    Url,
+    /// The URL asks for TLS (`rediss://`), and this build was made without the feature `tls`. Nothing was sent.
+    TlsNotBuiltIn,
+    /// The URL asks for Sentinel (`redis+sentinel://`), and this build was made without the feature `sentinel`. Nothing was sent.
+    SentinelNotBuiltIn,
+    /// A certificate or key cannot be read. Nothing was sent.
+    Certificate,
+    /// No Sentinel could be asked where the master is. The command did not run.
+    NoSentinel,
+    /// The Sentinels know no master of that name. The command did not run.
+    UnknownMaster,
+    /// What the Sentinels call the master is none, as happens for a moment during a failover. The command did not run.
+    NotMaster,
+    /// The URL names a Cluster (`redis-cluster://`), and this build was made without the feature `cluster`. Nothing was sent.
+    ClusterNotBuiltIn,
+    /// The URL names a Cluster, and the server is none.
+    NotACluster,
+    /// There was no connection to send the command on. It did not run.
+    Connection,
+    /// The server refused the command. It did not run.
+    Refused,
+    /// The name is held as another kind of lock. Nothing was changed.
+    OtherKind(LockKind),
+    /// The connection broke, or the reply did not come in time. The command may have run or not.
+    Unknown,
+    /// The lock was taken, but fewer replicas confirmed it in time than
+    /// [`wait_for_replicas`](super::RedisBuilder::wait_for_replicas) asks for. It is being given back.
+    NotReplicated,
+}
+
+impl Error {
+    /// `what`: what is wrong with the URL, without any part of it.
+    pub(crate) fn url(what: &str) -> Self {
+        let context = format!(
+            "the Redis URL cannot be used: {what}; write redis://[user:password@]host[:port][/database], \
+             redis-cluster://[user:password@]host[:port][,host[:port]…] or \
+             unix:///path[?db=database&user=user&pass=password], with special characters as % and two hexadecimal digits"
+        );
+        Self::new(ErrorKind::Url, context, None)
+    }
+
+    /// The redis crate could not use a URL that parses.
+    pub(crate) fn unusable_url(error: RedisError) -> Self {
+        // A detail repeats a part of the URL, whatever that is.
+        let source = error.detail().is_none().then_some(error);
+        Self { source, ..Self::url("host, port or database are missing or wrong") }
+    }
+
+    /// `what`: what the URL asks for. `feature`: what this build would need.
+    pub(crate) fn not_built_in(kind: ErrorKind, what: &str, feature: &str) -> Self {
+        let context = format!(
+            "the Redis URL {what}, for which this build was not made; turn on latchwork's feature `{feature}`"
+        );
+        Self::new(kind, context, None)
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn certificate(which: &str, error: Option<RedisError>) -> Self {
+        Self::new(ErrorKind::Certificate, format!("{which} cannot be read; it must be in PEM"), error)
+    }
+
+    pub(crate) fn no_thread(error: std::io::Error) -> Self {
+        let context = "cannot start the thread for the connections to Redis".into();
+        Self::new(ErrorKind::Connection, context, Some(error.into()))
+    }
+
+    /// The credentials callback has failed.
+    pub(crate) fn credentials(address: &str, error: &(dyn std::error::Error + 'static)) -> Self {
+        let context =
+            format!("cannot connect to Redis at {address}: the credentials callback failed: {error}");
+        Self::new(ErrorKind::Connection, context, None)
+    }
+
+    /// The server refused `command`, without which a connection cannot be used.
+    pub(crate) fn greeting(address: &str, command: &str, error: RedisError) -> Self {
+        let what_to_do = Self::advice(&error).unwrap_or("its reply says why");
+        let context =
+            format!("cannot connect to Redis at {address}, which does not answer {command}: {what_to_do}");
+        Self::new(ErrorKind::Connection, context, Some(error))
+    }
+
+    pub(crate) fn connection(address: &str, error: RedisError, password: Option<&str>) -> Self {
+        let what_to_do = Self::advice(&error).map(|advice| format!(": {advice}")).unwrap_or_default();
+        // A server that does not know the greeting quotes it, and the password is in there.
+        let tells = password.is_some_and(|password| format!("{error} {error:?}").contains(password));
+        Self {
+            kind: ErrorKind::Connection,
+            context: format!("cannot connect to Redis at {address}{what_to_do}"),
+            source: (!tells).then_some(error),
+        }
+    }
+
+    /// `why`: why the replicas could not be waited for, if they could not.
+    pub(crate) fn not_replicated(address: &str, had: usize, wanted: usize, why: Option<RedisError>) -> Self {
+        let replicas = |count| if count == 1 { "replica" } else { "replicas" };
+        let context = match &why {
+            None => format!(
+                "only {had} of {wanted} {} had the lock in time, so it is given back; see whether the {} of Redis at \
+                 {address} follow it, or allow them more time",
+                replicas(wanted),
+                replicas(2),
+            ),
+            Some(error) => format!(
+                "Redis at {address} refused WAIT, so the lock is given back: {}",
+                Self::advice(error).unwrap_or("its reply says why")
+            ),
+        };
+        Self::new(ErrorKind::NotReplicated, context, why)
+    }
+
+    pub(crate) fn no_owner(slot: u16) -> Self {
+        let context = format!("no node of the Cluster has slot {slot}, in which the lock would lie");
+        Self::new(ErrorKind::Connection, context, None)
+    }
+
+    /// The runtime that the connections live on has ended.
+    pub(crate) fn runtime_ended() -> Self {
+        let context = "the tokio runtime that the connections to Redis lived on has ended".into();
+        Self::new(ErrorKind::Connection, context, None)
+    }
+
+    /// What `command` met. `script`: the same with the text of its script, if it has one.
+    pub(crate) fn command(address: &str, command: &Cmd, script: Option<&Cmd>, error: RedisError) -> Self {
+        let (kind, context) = match Meaning::of(&error) {
+            Meaning::Lost => (
+                ErrorKind::Unknown,
+                format!("no reply from Redis at {address}, so the command may have run or not"),
+            ),
+            _ => {
+                let denied = script.and_then(|script| denied_in_script(script, &error));
+                let refused = match denied {
+                    Some(denied) => format!("{denied} in {}", quote(command)),
+                    None => quote(command),
+                };
+                let what_to_do = Self::advice(&error).unwrap_or("its reply says why");
+                (ErrorKind::Refused, format!("Redis at {address} refused {refused}: {what_to_do}"))
+            }
+        };
+        Self::new(kind, context, Some(error))
+    }
+
+    /// What to do about a server's refusal.
+    pub(crate) fn advice(error: &RedisError) -> Option<&'static str> {
+        advice::advice(error)
+    }
+
+    pub(crate) fn new(kind: ErrorKind, context: String, source: Option<RedisError>) -> Self {
+        Self { kind, context, source }
+    }
+
+    /// Whether the same may go well in a while, with nothing changed by hand.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self.kind {
+            ErrorKind::Connection | ErrorKind::NoSentinel | ErrorKind::NotMaster => true,
+            ErrorKind::Refused => {
+                self.source.as_ref().is_some_and(|error| Meaning::of(error) == Meaning::NotServing)
+            }
+            _ => false,
+        }
+    }
+
+    /// `mode`: what the lock says of itself.
+    pub(crate) fn other_kind(name: &LockName, mode: &str) -> Self {
+        let found = kind(mode);
+        let context = format!("{name:?} is held as a {found} (its mode is {mode:?})");
+        Self::new(ErrorKind::OtherKind(found), context, None)
+    }
+
+    /// What this means for the command that met it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+/// What an error of the redis crate means for the command that met it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The connection broke, or the reply did not come, or was another one's. The command may have run.
+    Lost,
+    /// The server serves nobody just now: it is a replica, is loading its data, or has lost its Cluster. The command did not run.
+    NotServing,
+    /// Of several keys, not all are with the same node of a Cluster. The command did not run.
+    Apart,
+    /// Another node has the key. The command did not run.
+    Elsewhere,
+    /// The server refused, and will do so again. It did not run the command, or stopped the script before its first write.
+    Refused,
+}
+
+impl Meaning {
+    pub(crate) fn of(error: &RedisError) -> Self {
+        const NOT_SERVING: [&str; 4] = ["READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN"];
+        match error.kind() {
+            Kind::Server(kind) => match kind {
+                ServerErrorKind::ReadOnly
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::BusyLoading
+                | ServerErrorKind::ClusterDown => Self::NotServing,
+                ServerErrorKind::TryAgain => Self::Apart,
+                ServerErrorKind::Moved | ServerErrorKind::Ask => Self::Elsewhere,
+                _ if NOT_SERVING.iter().any(|word| said_in_script(error, word)) => Self::NotServing,
+                _ => Self::Refused,
+            },
+            Kind::Extension if NOT_SERVING.iter().any(|word| said_in_script(error, word)) => Self::NotServing,
+            Kind::Extension | Kind::AuthenticationFailed => Self::Refused,
+            _ => Self::Lost,
+        }
+    }
+}
+
+/// Whether what was met is the end of the connection.
+pub(crate) fn is_broken(error: &RedisError) -> bool {
+    Meaning::of(error) == Meaning::Lost
+}
+
+/// A reply that belongs to another command.
+pub(crate) fn out_of_step() -> RedisError {
+    RedisError::from((Kind::UnexpectedReturnType, "a reply to another command"))
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+/// What a lock is that says so in its field `mode`. Redisson's plain and fair locks have none.
+fn kind(mode: &str) -> LockKind {
+    match mode {
+        "lock" => LockKind::Plain,
+        "fair" => LockKind::Fair,
+        "read" | "write" => LockKind::ReadWrite,
+        _ => LockKind::Unknown,
+    }
+}

@@ -1,0 +1,83 @@
+//! [`Request`]: a command, and what may be done to have it answered.
+
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Cmd, RedisError, RedisResult, Value, pipe};
+
+use super::timing::Timing;
+
+/// A command, and what may be done to have it answered.
+pub(crate) struct Request<'a> {
+    /// Says which node of a Cluster it goes to.
+    pub(crate) key: &'a str,
+    pub(crate) command: Cmd,
+    /// The same with the text of its script, for a server that does not know it.
+    pub(crate) in_full: Option<&'a (dyn Fn() -> Cmd + Sync)>,
+    /// Sent right behind it, in one piece; the reply is then an array of both replies.
+    pub(crate) followed_by: Option<Cmd>,
+    /// How long it may take in all.
+    pub(crate) limit: Duration,
+    /// How much longer than usual one sending takes.
+    pub(crate) takes: Duration,
+    /// Whether it is sent again if its reply is lost: it means the same when it runs twice.
+    pub(crate) again: bool,
+    /// Whether to wait for keys that are with two nodes just now.
+    pub(crate) patient: bool,
+}
+
+impl<'a> Request<'a> {
+    /// A command without a script, and without a key unless one is set.
+    pub(crate) fn plain(command: Cmd, limit: Duration) -> Self {
+        Self {
+            key: "",
+            command,
+            in_full: None,
+            followed_by: None,
+            limit,
+            takes: Duration::ZERO,
+            again: true,
+            patient: true,
+        }
+    }
+
+    /// How long one sending waits for its reply.
+    pub(super) fn patience(&self) -> Duration {
+        Timing::patience(self.limit) + self.takes
+    }
+
+    /// `asking`: to a node of a Cluster that is just taking the key's slot over, and serves it only to who asks.
+    pub(super) async fn query(
+        &self,
+        command: &Cmd,
+        asking: bool,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<Value> {
+        if !asking && self.followed_by.is_none() {
+            return command.query_async(connection).await;
+        }
+        let mut pipeline = pipe();
+        // In one piece, as others use the connection, too: the permission is for the very next command.
+        if asking {
+            pipeline.cmd("ASKING").ignore();
+        }
+        pipeline.add_command(command.clone());
+        if let Some(next) = &self.followed_by {
+            pipeline.add_command(next.clone());
+        }
+        let mut replies: Vec<Value> = pipeline.ignore_errors().query_async(connection).await?;
+        if replies.is_empty() {
+            return Err(super::error::out_of_step());
+        }
+        let first = match replies.swap_remove(0) {
+            Value::ServerError(error) => return Err(RedisError::from(error)),
+            reply => reply,
+        };
+        if self.followed_by.is_none() {
+            return Ok(first);
+        }
+        replies.truncate(1);
+        replies.insert(0, first);
+        Ok(Value::Array(replies))
+    }
+}

@@ -1,0 +1,53 @@
+//! [`Timing`]: how long the connections wait, and how often they ask.
+
+use std::time::Duration;
+
+/// The shortest and the longest time that one sending of a command is given, within its limit.
+const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
+
+/// How long the connections wait, and how often they ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// For a connection, the greeting included.
+    pub(crate) connect: Duration,
+    /// For a command, from the first sending to the reply.
+    pub(crate) response: Duration,
+    /// For somebody to want a channel again before it is unsubscribed from.
+    pub(crate) linger: Duration,
+    /// Between two heartbeats of a connection over which nothing comes.
+    pub(crate) heartbeat: Duration,
+    /// For how long nothing comes before the system probes the connection.
+    pub(crate) keepalive: Duration,
+}
+
+impl Default for Timing {
+    /// A second to connect, and three for a reply, as in Redisson. A second to linger: whoever comes back to a contended lock comes back
+    /// sooner.
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(1),
+            response: Duration::from_secs(3),
+            linger: Duration::from_secs(1),
+            heartbeat: Duration::from_secs(1),
+            keepalive: Duration::from_secs(15),
+        }
+    }
+}
+
+impl Timing {
+    /// How long a heartbeat's reply may take.
+    pub(crate) fn heartbeat_limit(&self) -> Duration {
+        self.heartbeat * 4 / 5
+    }
+
+    /// Over how long a time those who lost a silent server come back to it. There is time left then for a command that waits for that.
+    pub(crate) fn spread(&self) -> Duration {
+        (self.heartbeat / 2).min(self.response / 6)
+    }
+
+    /// How long one sending of a command that has `limit` in all waits for its reply. Then the connection is taken for dead, and there
+    /// is time left for another.
+    pub(crate) fn patience(limit: Duration) -> Duration {
+        (limit / 3).clamp(PATIENCE.0, PATIENCE.1).min(limit)
+    }
+}

@@ -1,0 +1,73 @@
+//! [`Tls`]: what TLS needs besides the redis crate. All that the feature `tls` changes in the connections is here.
+
+/// Whether this build has it.
+pub(crate) const BUILT_IN: bool = cfg!(feature = "tls");
+
+/// Whom to trust, and how to prove who one is.
+#[derive(Clone, Default)]
+pub(crate) struct Tls {
+    /// In PEM: instead of the system's certificates.
+    #[cfg(feature = "tls")]
+    pub(crate) root_certificate: Option<Vec<u8>>,
+    /// Certificate and key, in PEM.
+    #[cfg(feature = "tls")]
+    pub(crate) client_certificate: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+#[cfg(not(feature = "tls"))]
+impl Tls {
+    pub(crate) fn client(
+        &self,
+        info: ::redis::ConnectionInfo,
+    ) -> Result<::redis::Client, super::error::Error> {
+        ::redis::Client::open(info).map_err(super::error::Error::unusable_url)
+    }
+}
+
+#[cfg(feature = "tls")]
+mod built_in {
+    use ::redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertificates};
+    use rustls::crypto::{CryptoProvider, ring};
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+    use super::super::error::Error;
+    use super::Tls;
+
+    impl Tls {
+        pub(crate) fn client(&self, info: ConnectionInfo) -> Result<Client, Error> {
+            let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+            // The redis crate takes the process's, and would panic if nobody had chosen any and another crate had built in a second kind.
+            if is_tls && CryptoProvider::get_default().is_none() {
+                // Refused if another thread was faster, and then there is one.
+                let _ = ring::default_provider().install_default();
+            }
+            if self.root_certificate.is_none() && self.client_certificate.is_none() {
+                return Client::open(info).map_err(Error::unusable_url);
+            }
+            if !is_tls {
+                return Err(Error::url("a certificate needs a rediss:// one"));
+            }
+            // The redis crate takes a text without a certificate for an empty list, and then trusts nobody.
+            let root_cert = self.root_certificate.clone();
+            if root_cert.as_deref().is_some_and(|pem| !has_certificate(pem)) {
+                return Err(Error::certificate("the root certificate", None));
+            }
+            let client_tls = match &self.client_certificate {
+                Some((certificate, key)) => {
+                    if !has_certificate(certificate) || PrivateKeyDer::from_pem_slice(key).is_err() {
+                        return Err(Error::certificate("the client's certificate or its key", None));
+                    }
+                    Some(ClientTlsConfig { client_cert: certificate.clone(), client_key: key.clone() })
+                }
+                None => None,
+            };
+            Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
+                .map_err(|error| Error::certificate("a certificate", Some(error)))
+        }
+    }
+
+    fn has_certificate(pem: &[u8]) -> bool {
+        CertificateDer::pem_slice_iter(pem).next().is_some_and(|first| first.is_ok())
+    }
+}

@@ -1,0 +1,58 @@
+//! [`LateAttempts`]: attempts that may still come to the server when nobody waits for them any more.
+//!
+//! An attempt that comes after its own release takes the lock for nobody, until its lease ends. That can happen to one that was sent over a
+//! connection that was given up, if the server refuses to end that connection. (A release that comes late finds nothing, as no id is used
+//! again; a renewal as well.) Its id says whose it is, so it is undone: the release is sent again and again, as long as it may come.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use crate::lock::LeaseId;
+use crate::sync::Mutex;
+
+use super::connection::Common;
+use super::topology::Sent;
+
+/// More than these are not remembered.
+const MOST: usize = 10_000;
+
+/// Ids of attempts that were sent more than once, or were not answered.
+#[derive(Debug, Default)]
+pub(super) struct LateAttempts(Mutex<HashSet<LeaseId>>);
+
+/// An attempt under way. One that is dropped unanswered may come late.
+pub(super) struct Attempt<'a> {
+    all: &'a LateAttempts,
+    id: &'a LeaseId,
+    unanswered: bool,
+}
+
+impl LateAttempts {
+    pub(super) fn attempt<'a>(&'a self, id: &'a LeaseId) -> Attempt<'a> {
+        Attempt { all: self, id, unanswered: true }
+    }
+
+    /// Until when an attempt by this id may come, now that its lease is given back.
+    pub(super) fn may_come(&self, id: &LeaseId, common: &Common) -> Option<Instant> {
+        if self.0.lock().remove(id) { common.late_until() } else { None }
+    }
+}
+
+impl Attempt<'_> {
+    pub(super) fn answered(mut self, sent: Sent) {
+        self.unanswered = sent == Sent::Again;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.unanswered {
+            let mut ids = self.all.0.lock();
+            // Those whose lease was never given back.
+            if ids.len() == MOST {
+                ids.clear();
+            }
+            ids.insert(self.id.clone());
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Channels: which are desired, who has confirmed them, and how long they linger.
+//!
+//! ```text
+//! Transport::subscribe ─► Desired ─► supervisor: which node has the channel? ─► that node's subscriber ─► SUBSCRIBE
+//!                            ▲                     ▲                              │
+//!                            └── confirmed, refused, messages ────────────────────┤
+//!                                                  └── taken from us, node is gone ┘
+//! ```
+
+mod desired;
+mod subscriber;
+mod supervisor;
+mod transport;
+
+pub use self::transport::RedisTransport;

@@ -1,0 +1,130 @@
+//! [`Desired`]: the channels that somebody wants, or wanted a moment ago, and where their messages go.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::sync::Mutex;
+use crate::transport::Inbox;
+
+/// The channels that somebody wants, or wanted a moment ago, and where their messages go.
+///
+/// A channel that nobody wants any more lingers for a while: where a lock goes to and fro, its waiter is back soon, and need neither
+/// subscribe again nor ask twice.
+#[derive(Default)]
+pub(super) struct Desired(Mutex<Channels>);
+
+#[derive(Default)]
+struct Channels {
+    by_name: HashMap<Arc<str>, Want>,
+    /// Somebody is looking after those that linger.
+    swept: bool,
+}
+
+struct Want {
+    /// Of who wants it, or wanted it last: then what is delivered there concerns nobody.
+    inbox: Inbox,
+    /// Its messages arrive, as far as is known.
+    stands: bool,
+    /// Since when nobody wants it.
+    left: Option<Instant>,
+}
+
+/// What is to be done about a channel that was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// It was never had, or is not had any more: see to it at once.
+    Gone,
+    /// It lingers, and is [looked after](Desired::take_left).
+    Lingers,
+    /// The same, and nobody looks after it yet.
+    LingersFirst,
+}
+
+impl Desired {
+    /// True if it stands already, and `inbox` has been told so.
+    pub(super) fn add(&self, channel: &Arc<str>, inbox: Inbox) -> bool {
+        let stands = match self.0.lock().by_name.entry(Arc::clone(channel)) {
+            Entry::Occupied(lingers) => {
+                let want = lingers.into_mut();
+                (want.inbox, want.left) = (inbox.clone(), None);
+                want.stands
+            }
+            Entry::Vacant(new) => {
+                new.insert(Want { inbox: inbox.clone(), stands: false, left: None });
+                false
+            }
+        };
+        if stands {
+            inbox.ready();
+        }
+        stands
+    }
+
+    pub(super) fn leave(&self, channel: &str) -> Left {
+        let mut channels = self.0.lock();
+        match channels.by_name.get_mut(channel) {
+            Some(want) if want.stands => want.left = Some(Instant::now()),
+            _ => {
+                channels.by_name.remove(channel);
+                return Left::Gone;
+            }
+        }
+        if std::mem::replace(&mut channels.swept, true) { Left::Lingers } else { Left::LingersFirst }
+    }
+
+    /// Takes those out that have lingered for longer than `linger`, and says whether others still do: then it is to be called again.
+    pub(super) fn take_left(&self, linger: Duration) -> (Vec<Arc<str>>, bool) {
+        let now = Instant::now();
+        let mut channels = self.0.lock();
+        let is_over = |want: &mut Want| want.left.is_some_and(|left| now.duration_since(left) >= linger);
+        let over = channels.by_name.extract_if(|_, want| is_over(want)).map(|(channel, _)| channel).collect();
+        channels.swept = channels.by_name.values().any(|want| want.left.is_some());
+        (over, channels.swept)
+    }
+
+    pub(super) fn contains(&self, channel: &str) -> bool {
+        self.0.lock().by_name.contains_key(channel)
+    }
+
+    pub(super) fn stands(&self, channel: &str) -> bool {
+        self.0.lock().by_name.get(channel).is_some_and(|want| want.stands)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().by_name.len()
+    }
+
+    /// Where its messages go. Cloned out, because delivering wakes tasks, and a waker is foreign code.
+    pub(super) fn inbox(&self, channel: &str) -> Option<Inbox> {
+        self.0.lock().by_name.get(channel).map(|want| want.inbox.clone())
+    }
+
+    /// Its messages arrive from now on. `lost_some`: not all did before.
+    pub(super) fn confirm(&self, channel: &str, lost_some: bool) {
+        let inbox = self.0.lock().by_name.get_mut(channel).map(|want| {
+            want.stands = true;
+            want.inbox.clone()
+        });
+        match inbox {
+            Some(inbox) if lost_some => inbox.resubscribed(),
+            Some(inbox) => inbox.ready(),
+            None => {}
+        }
+    }
+
+    /// The server refuses it. The inbox is to be told.
+    pub(super) fn refuse(&self, channel: &str) -> Option<Inbox> {
+        self.0.lock().by_name.remove(channel).map(|want| want.inbox)
+    }
+
+    /// Its messages do not arrive any more.
+    pub(super) fn falls(&self, channel: &str) {
+        if let Some(want) = self.0.lock().by_name.get_mut(channel) {
+            want.stands = false;
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! A subscriber: keeps the subscriptions at one node, over a connection of its own.
+//!
+//! When a slot moves, its old master ends the subscriptions without being asked. The redis crate then takes that notice for the reply
+//! of whatever command is under way, and is out of step from there on. So each channel is subscribed to by a command of its own, each
+//! reply is looked at, and a connection that is out of step is given up for a new one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ::redis::{
+    ErrorKind as Kind, FromRedisValue, Msg, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind,
+    Value,
+};
+use tokio::sync::mpsc;
+
+use crate::transport::{Message, SubscribeError};
+
+use super::super::connection::{Common, Connection, Error, Live, Meaning, Push, out_of_step};
+use super::super::keys::{READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
+use super::super::topology::{Messages, Node};
+use super::desired::Desired;
+
+/// Channels that are subscribed to in one piece, so that they do not hold up the server.
+const CHUNK: usize = 500;
+
+/// What a subscriber is to do about a channel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    Subscribe,
+    /// As `Subscribe`, after messages may have been lost.
+    Resubscribe,
+    Unsubscribe,
+}
+
+/// What a subscriber has to tell.
+pub(super) enum News {
+    /// The node does not have this channel's slot, or not any more.
+    Gone { node: u64, channel: Arc<str> },
+    /// Its connection broke. It makes another.
+    Down { node: u64 },
+}
+
+/// What comes unasked, besides messages.
+enum Notice {
+    /// The node has ended a subscription.
+    Ended(String),
+}
+
+pub(super) struct Subscriber {
+    node: Arc<Node>,
+    connection: Connection,
+    desired: Arc<Desired>,
+    commands: Commands,
+    /// What is to be subscribed to; and whether messages may have been lost since it was last.
+    ours: HashMap<Arc<str>, bool>,
+    /// What is subscribed to over the connection that there is.
+    subscribed: HashSet<Arc<str>>,
+    /// There was a connection before.
+    stood: bool,
+    orders: mpsc::UnboundedReceiver<(Arc<str>, Wish)>,
+    notices: mpsc::UnboundedReceiver<Notice>,
+    tell: mpsc::UnboundedSender<News>,
+}
+
+/// The commands for one kind of messages.
+struct Commands {
+    subscribe: (&'static str, PushKind),
+    unsubscribe: (&'static str, PushKind),
+}
+
+impl Commands {
+    fn of(messages: Messages) -> Self {
+        match messages {
+            Messages::Plain => Self {
+                subscribe: ("SUBSCRIBE", PushKind::Subscribe),
+                unsubscribe: ("UNSUBSCRIBE", PushKind::Unsubscribe),
+            },
+            Messages::Sharded => Self {
+                subscribe: ("SSUBSCRIBE", PushKind::SSubscribe),
+                unsubscribe: ("SUNSUBSCRIBE", PushKind::SUnsubscribe),
+            },
+        }
+    }
+}
+
+impl Subscriber {
+    pub(super) fn new(
+        node: Arc<Node>,
+        messages: Messages,
+        common: &Arc<Common>,
+        desired: &Arc<Desired>,
+        orders: mpsc::UnboundedReceiver<(Arc<str>, Wish)>,
+        tell: mpsc::UnboundedSender<News>,
+    ) -> Self {
+        let (notice, notices) = mpsc::unbounded_channel();
+        let push: Push = Arc::new({
+            let desired = Arc::clone(desired);
+            move |push: PushInfo| match push.kind {
+                PushKind::SUnsubscribe => {
+                    // Fails only when the subscriber has ended.
+                    let _ = channel_of(&push.data).map(|channel| notice.send(Notice::Ended(channel)));
+                }
+                _ => dispatch(&desired, push),
+            }
+        });
+        let connection = Connection::hearing(Arc::clone(&node.listening), common, push);
+        let (commands, desired) = (Commands::of(messages), Arc::clone(desired));
+        let (ours, subscribed) = (HashMap::new(), HashSet::new());
+        Self { node, connection, desired, commands, ours, subscribed, stood: false, orders, notices, tell }
+    }
+
+    /// Keeps the subscriptions as ordered, through every loss of the connection, until there is nobody to give orders.
+    pub(super) async fn run(mut self) {
+        loop {
+            let dialled = {
+                let live = self.connection.live();
+                tokio::pin!(live);
+                loop {
+                    tokio::select! {
+                        live = &mut live => break live,
+                        order = self.orders.recv() => match order {
+                            Some((channel, wish)) => _ = note(&mut self.ours, channel, wish),
+                            None => return,
+                        },
+                    }
+                }
+            };
+            // The connection waits before it dials again.
+            let Ok(live) = dialled else { continue };
+            // Those of the connection before.
+            while self.notices.try_recv().is_ok() {}
+            self.subscribed.clear();
+            if self.serve(&live).await.is_ok() {
+                return;
+            }
+            self.connection.give_up(&live);
+            for (channel, lost_some) in &mut self.ours {
+                *lost_some |= self.subscribed.contains(channel);
+                self.desired.falls(channel);
+            }
+            if self.tell.send(News::Down { node: self.node.number }).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Until the connection is of no use, which is the error; or until there is nobody to give orders.
+    async fn serve(&mut self, live: &Live) -> RedisResult<()> {
+        let all = self.ours.keys().cloned().collect();
+        self.subscribe(live, all).await?;
+        if std::mem::replace(&mut self.stood, true) {
+            event!(DEBUG, channels = self.subscribed.len(), "subscriptions are back");
+        }
+        let connection = self.connection.clone();
+        let ended = connection.ended(live);
+        tokio::pin!(ended);
+        loop {
+            tokio::select! {
+                // In this order: notices of what we have ended ourselves are there by now, and must not meet what is begun anew.
+                biased;
+                notice = self.notices.recv() => {
+                    if let Some(Notice::Ended(channel)) = notice {
+                        self.was_taken(&channel);
+                    }
+                }
+                () = &mut ended => return Err(out_of_step()),
+                order = self.orders.recv() => match order {
+                    Some(first) => self.obey(live, first).await?,
+                    None => return Ok(()),
+                },
+            }
+        }
+    }
+
+    /// The node has ended the subscription. If we have asked for that, it is no longer among ours.
+    fn was_taken(&mut self, channel: &str) {
+        if let Some(channel) = self.subscribed.take(channel) {
+            self.gone(channel);
+        }
+    }
+
+    fn gone(&mut self, channel: Arc<str>) {
+        self.ours.remove(&channel);
+        let _ = self.tell.send(News::Gone { node: self.node.number, channel });
+    }
+
+    /// Many orders that come together cost one round trip. Of several for one channel the last counts.
+    async fn obey(&mut self, live: &Live, first: (Arc<str>, Wish)) -> RedisResult<()> {
+        let mut changed = HashSet::new();
+        let mut next = Some(first);
+        while let Some((channel, wish)) = next {
+            changed.insert(note(&mut self.ours, channel, wish));
+            next = self.orders.try_recv().ok();
+        }
+        let (wanted, unwanted): (Vec<_>, Vec<_>) =
+            changed.into_iter().partition(|channel| self.ours.contains_key(channel));
+        let unwanted: Vec<_> =
+            unwanted.into_iter().filter(|channel| self.subscribed.remove(channel)).collect();
+        for chunk in unwanted.chunks(CHUNK) {
+            // One that was refused is not ours any more, as was wanted.
+            self.send(live, &self.commands.unsubscribe, chunk).await?;
+        }
+        self.subscribe(live, wanted).await
+    }
+
+    /// Subscribes to those that are not subscribed to yet, and confirms all.
+    async fn subscribe(&mut self, live: &Live, wanted: Vec<Arc<str>>) -> RedisResult<()> {
+        let new: Vec<_> =
+            wanted.iter().filter(|channel| !self.subscribed.contains(*channel)).cloned().collect();
+        for chunk in new.chunks(CHUNK) {
+            let replies = self.send(live, &self.commands.subscribe, chunk).await?;
+            for (channel, reply) in chunk.iter().zip(replies) {
+                match reply {
+                    Ok(()) => drop(self.subscribed.insert(Arc::clone(channel))),
+                    Err(error) => self.not_subscribed(channel, error)?,
+                }
+            }
+        }
+        for channel in wanted.iter().filter(|channel| self.subscribed.contains(*channel)) {
+            let lost_some = self.ours.get_mut(channel).is_some_and(std::mem::take);
+            self.desired.confirm(channel, lost_some);
+        }
+        Ok(())
+    }
+
+    /// An error if the whole connection is no good.
+    fn not_subscribed(&mut self, channel: &Arc<str>, error: RedisError) -> RedisResult<()> {
+        match Meaning::of(&error) {
+            Meaning::Elsewhere if error.kind() == Kind::Server(ServerErrorKind::Moved) => {
+                self.gone(Arc::clone(channel));
+            }
+            Meaning::NotServing | Meaning::Lost => return Err(error),
+            _ => {
+                self.ours.remove(channel);
+                if let Some(inbox) = self.desired.refuse(channel) {
+                    let mut command = ::redis::cmd(self.commands.subscribe.0);
+                    let address = self.connection.server().address();
+                    let error = Error::command(&address, command.arg(&**channel), None, error);
+                    inbox.failed(SubscribeError::new(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One command for each channel, as each is answered for itself; in one piece. An error if replies are not those to them.
+    async fn send(
+        &self,
+        live: &Live,
+        (name, confirms): &(&'static str, PushKind),
+        channels: &[Arc<str>],
+    ) -> RedisResult<Vec<RedisResult<()>>> {
+        let mut commands = ::redis::pipe();
+        commands.ignore_errors();
+        for channel in channels {
+            commands.cmd(name).arg(&**channel);
+        }
+        let replies: Vec<Value> = commands.query_async(&mut live.inner.clone()).await?;
+        let confirmed = |channel: &Arc<str>, reply| match reply {
+            Value::ServerError(error) => Ok(Err(error.into())),
+            Value::Push { kind, data }
+                if kind == *confirms && channel_of(&data).as_deref() == Some(&**channel) =>
+            {
+                Ok(Ok(()))
+            }
+            _ => Err(out_of_step()),
+        };
+        channels.iter().zip(replies).map(|(channel, reply)| confirmed(channel, reply)).collect()
+    }
+}
+
+/// Writes down what is wanted of a channel.
+fn note(ours: &mut HashMap<Arc<str>, bool>, channel: Arc<str>, wish: Wish) -> Arc<str> {
+    match wish {
+        Wish::Unsubscribe => _ = ours.remove(&channel),
+        _ => *ours.entry(Arc::clone(&channel)).or_default() |= wish == Wish::Resubscribe,
+    }
+    channel
+}
+
+/// The channel that a notice is about.
+fn channel_of(data: &[Value]) -> Option<String> {
+    String::from_redis_value_ref(data.first()?).ok()
+}
+
+/// Hands a message to the inbox of its channel. Runs on the connection's task.
+fn dispatch(desired: &Desired, push: PushInfo) {
+    if !matches!(push.kind, PushKind::Message | PushKind::SMessage) {
+        return;
+    }
+    let Some(message) = Msg::from_push_info(push) else { return };
+    let unlock = match message.get_payload_bytes() {
+        payload if payload == UNLOCK_MESSAGE.as_bytes() => Message::Unlock,
+        payload if payload == READ_UNLOCK_MESSAGE.as_bytes() => Message::ReadUnlock,
+        // Not of the lock's: somebody else uses the channel.
+        _ => return,
+    };
+    if let Some(inbox) = desired.inbox(message.get_channel_name()) {
+        inbox.deliver(unlock);
+    }
+}

@@ -1,0 +1,193 @@
+//! The supervisor: brings each channel that is desired to the subscriber of the node that it comes from, and after that node when it moves.
+//!
+//! While a slot of a Cluster moves, a lock that has moved already is released at the new master, and whoever waits is subscribed at the
+//! old one. It is called once the move is over.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::super::connection::{BackOff, Common};
+use super::super::topology::{Messages, Node, Topology};
+use super::desired::Desired;
+use super::subscriber::{News, Subscriber, Wish};
+
+/// Between two looks for the node of a channel that nobody has.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Keeps the subscriptions as `desired`, until the transport is dropped.
+pub(super) async fn supervise(
+    topology: Arc<dyn Topology>,
+    common: Arc<Common>,
+    desired: Arc<Desired>,
+    mut changes: mpsc::UnboundedReceiver<Arc<str>>,
+) {
+    let (tell, mut news) = mpsc::unbounded_channel();
+    let mut look_around = interval(common.timing.heartbeat);
+    look_around.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut supervisor = Supervisor {
+        topology,
+        common,
+        desired,
+        tell,
+        subscribers: HashMap::new(),
+        placed: HashMap::new(),
+        astray: HashSet::new(),
+        next_try: Instant::now(),
+        back_off: BackOff::new(BACK_OFF.0, BACK_OFF.1),
+    };
+    supervisor.begin();
+    loop {
+        tokio::select! {
+            change = changes.recv() => match change {
+                Some(channel) => supervisor.bring_into_line(channel),
+                // With the orders to them the subscribers end, too.
+                None => return,
+            },
+            // There is always somebody who could tell: the supervisor itself.
+            Some(news) = news.recv() => supervisor.hear(news),
+            () = sleep_until(supervisor.next_try), if !supervisor.astray.is_empty() => supervisor.place_astray(),
+            _ = look_around.tick() => supervisor.compare(),
+        }
+    }
+}
+
+struct Supervisor {
+    topology: Arc<dyn Topology>,
+    common: Arc<Common>,
+    desired: Arc<Desired>,
+    tell: mpsc::UnboundedSender<News>,
+    /// By the node's number: where their orders go.
+    subscribers: HashMap<u64, mpsc::UnboundedSender<(Arc<str>, Wish)>>,
+    /// Which node each channel is subscribed to at.
+    placed: HashMap<Arc<str>, u64>,
+    /// Channels that were taken from us, and that no node has been found for yet.
+    astray: HashSet<Arc<str>>,
+    /// When to look for one, if there are any.
+    next_try: Instant,
+    back_off: BackOff,
+}
+
+impl Supervisor {
+    /// Plain messages all come from one place, so the first waiter need not wait for the connection.
+    fn begin(&mut self) {
+        if self.topology.messages() == Messages::Plain
+            && let Some(node) = self.topology.source("")
+        {
+            self.subscribe_at(node);
+        }
+    }
+
+    fn bring_into_line(&mut self, channel: Arc<str>) {
+        let wanted = self.desired.contains(&channel);
+        match self.placed.get(&channel).copied() {
+            // Again if it is there already: who wants it now may be another than who did before.
+            Some(node) if wanted => self.order(node, channel, Wish::Subscribe),
+            Some(node) => {
+                self.placed.remove(&channel);
+                self.order(node, channel, Wish::Unsubscribe);
+            }
+            None if !wanted => {
+                self.astray.remove(&channel);
+            }
+            None if self.astray.contains(&channel) => {}
+            None => self.place(channel, Wish::Subscribe),
+        }
+    }
+
+    fn place(&mut self, channel: Arc<str>, wish: Wish) {
+        let Some(node) = self.topology.source(&channel) else {
+            self.lose(channel);
+            return;
+        };
+        let number = node.number;
+        self.subscribe_at(node);
+        self.placed.insert(Arc::clone(&channel), number);
+        self.order(number, channel, wish);
+    }
+
+    /// Sees to it that the node has a subscriber.
+    fn subscribe_at(&mut self, node: Arc<Node>) {
+        self.subscribers.entry(node.number).or_insert_with(|| {
+            let (orders, to_do) = mpsc::unbounded_channel();
+            let messages = self.topology.messages();
+            let subscriber =
+                Subscriber::new(node, messages, &self.common, &self.desired, to_do, self.tell.clone());
+            tokio::spawn(subscriber.run());
+            orders
+        });
+    }
+
+    fn order(&self, node: u64, channel: Arc<str>, wish: Wish) {
+        if let Some(subscriber) = self.subscribers.get(&node) {
+            // It ends only when we do.
+            let _ = subscriber.send((channel, wish));
+        }
+    }
+
+    /// The channel is nowhere now.
+    fn lose(&mut self, channel: Arc<str>) {
+        self.desired.falls(&channel);
+        if self.astray.is_empty() {
+            self.next_try = Instant::now() + self.back_off.next();
+            self.topology.look_soon();
+        }
+        self.astray.insert(channel);
+    }
+
+    fn place_astray(&mut self) {
+        for channel in std::mem::take(&mut self.astray) {
+            if self.desired.contains(&channel) {
+                self.place(channel, Wish::Resubscribe);
+            }
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Gone { node, channel } => {
+                if self.placed.get(&channel).is_some_and(|at| *at == node) {
+                    self.placed.remove(&channel);
+                    self.lose(channel);
+                }
+            }
+            // Its slots may be another's soon.
+            News::Down { node } => {
+                self.topology.look_soon();
+                self.retire(&HashSet::from([node]));
+            }
+        }
+    }
+
+    /// Follows channels of which commands have learned since that they are elsewhere.
+    fn compare(&mut self) {
+        let elsewhere = |channel: &Arc<str>, at: &u64| {
+            self.topology.source(channel).is_some_and(|node| node.number != *at)
+        };
+        let moved: Vec<_> = self.placed.extract_if(|channel, at| elsewhere(channel, at)).collect();
+        let mut left = HashSet::new();
+        for (channel, node) in moved {
+            self.order(node, Arc::clone(&channel), Wish::Unsubscribe);
+            self.lose(channel);
+            left.insert(node);
+        }
+        if !left.is_empty() {
+            self.retire(&left);
+        }
+        if self.astray.is_empty() {
+            self.back_off.reset();
+        }
+    }
+
+    /// Those of `nodes` that no channel comes from any more need no subscriber, if channels come from other nodes as well.
+    fn retire(&mut self, nodes: &HashSet<u64>) {
+        if self.topology.messages() == Messages::Plain {
+            return;
+        }
+        let used: HashSet<u64> = self.placed.values().copied().collect();
+        self.subscribers.retain(|node, _| !nodes.contains(node) || used.contains(node));
+    }
+}

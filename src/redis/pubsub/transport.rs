@@ -1,0 +1,88 @@
+//! [`RedisTransport`]: channels as they should be, and the request to bring the server into line.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::runtime::Runtime;
+use crate::transport::{Inbox, Transport};
+
+use super::super::connection::Common;
+use super::super::topology::Topology;
+use super::desired::{Desired, Left};
+use super::supervisor::supervise;
+
+/// Redis's publish/subscribe, over a connection to each node that messages come from, made again whenever it breaks.
+///
+/// Messages published while there is no connection are lost; every inbox is told once the subscription is back.
+pub struct RedisTransport {
+    desired: Arc<Desired>,
+    /// Names a channel whose state may differ from what is desired. What is to be done about it is looked up when the
+    /// request is served, so old requests cannot undo newer ones.
+    changed: mpsc::UnboundedSender<Arc<str>>,
+    linger: Duration,
+    runtime: Handle,
+}
+
+impl RedisTransport {
+    pub(crate) fn start(topology: Arc<dyn Topology>, common: &Arc<Common>) -> Self {
+        let (changed, changes) = mpsc::unbounded_channel();
+        let desired = Arc::new(Desired::default());
+        common.runtime.spawn(supervise(topology, Arc::clone(common), Arc::clone(&desired), changes));
+        Self { desired, changed, linger: common.timing.linger, runtime: common.runtime.handle.clone() }
+    }
+
+    fn change(&self, channel: &Arc<str>) {
+        // Fails only when the runtime has ended. Then no message will come, and waiting goes by the timer.
+        let _ = self.changed.send(Arc::clone(channel));
+    }
+}
+
+impl Transport for RedisTransport {
+    fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+        if !self.desired.add(channel, inbox) {
+            self.change(channel);
+        }
+    }
+
+    fn unsubscribe(&self, channel: &Arc<str>) {
+        match self.desired.leave(channel) {
+            Left::Gone => self.change(channel),
+            Left::Lingers => {}
+            Left::LingersFirst => {
+                let (desired, changed) = (Arc::clone(&self.desired), self.changed.downgrade());
+                self.runtime.spawn(sweep(desired, changed, self.linger));
+            }
+        }
+    }
+
+    fn stands(&self, channel: &str) -> bool {
+        self.desired.stands(channel)
+    }
+}
+
+/// Gives up what has lingered for long enough, until nothing lingers.
+async fn sweep(desired: Arc<Desired>, changed: mpsc::WeakUnboundedSender<Arc<str>>, linger: Duration) {
+    loop {
+        let (over, more) = desired.take_left(linger);
+        // Without the transport all subscriptions end.
+        let Some(changed) = changed.upgrade() else { return };
+        over.into_iter().for_each(|channel| _ = changed.send(channel));
+        drop(changed);
+        if !more {
+            return;
+        }
+        // Not at the very end of each: looking takes time in proportion to all channels.
+        sleep(linger / 2).await;
+    }
+}
+
+impl fmt::Debug for RedisTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisTransport").field("channels", &self.desired.len()).finish_non_exhaustive()
+    }
+}

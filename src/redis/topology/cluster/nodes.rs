@@ -1,0 +1,239 @@
+//! [`Nodes`]: who has which slot, as far as is known here, and how to learn it anew.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use ::redis::{Cmd, RedisError, Value, cmd};
+use tokio::task::JoinSet;
+
+use crate::runtime::Runtime;
+use crate::sync::Mutex;
+
+use super::super::super::connection::{
+    Address, Common, Connection, Dialer, Error, ErrorKind, Failure, Request, Server,
+};
+use super::super::contract::Node;
+use super::super::single::Fixed;
+use super::layout::{self, Shard};
+use super::listening::Listening;
+use super::slot::SLOTS;
+
+/// A node that has not said within this part of the response limit who has which slot is not waited for alone: the next one is asked as
+/// well.
+const STAGGER: u32 = 30;
+/// A node is waited for at most for this part of the response limit.
+const LOOK: u32 = 3;
+
+/// Who has which slot, as far as is known here. A node that we are wrong about says so, and a dead one shows.
+pub(super) struct Nodes {
+    dialer: Arc<Dialer>,
+    common: Arc<Common>,
+    /// Where to begin, and where to ask when nobody else answers.
+    seeds: Vec<Address>,
+    map: Mutex<Map>,
+    /// Held by who looks; the others wait for what he finds.
+    looking: tokio::sync::Mutex<()>,
+    /// Ourselves, for looks in the background.
+    this: Weak<Self>,
+}
+
+struct Map {
+    known: HashMap<Address, Arc<Node>>,
+    /// By slot.
+    owners: Vec<Option<Arc<Node>>>,
+    /// Counts the nodes that there ever were.
+    numbers: u64,
+    /// Counts the looks that have ended.
+    looks: usize,
+    /// Says with whom the next one begins: a node that is cut off from the others answers, too, and does not know better.
+    turn: usize,
+}
+
+impl Nodes {
+    /// Knows nothing but `seeds`, of which there is at least one.
+    pub(super) fn new(dialer: Arc<Dialer>, common: Arc<Common>, seeds: Vec<Address>) -> Arc<Self> {
+        let owners = vec![None; usize::from(SLOTS)];
+        let map = Mutex::new(Map { known: HashMap::new(), owners, numbers: 0, looks: 0, turn: 0 });
+        let looking = tokio::sync::Mutex::default();
+        Arc::new_cyclic(|this| Self { dialer, common, seeds, map, looking, this: Weak::clone(this) })
+    }
+
+    /// The node at `address`, which need not be known yet.
+    fn node(&self, map: &mut Map, address: Address) -> Arc<Node> {
+        match map.known.entry(address) {
+            Entry::Occupied(known) => Arc::clone(known.get()),
+            Entry::Vacant(new) => {
+                let server = Arc::new(Fixed::new(Arc::clone(&self.dialer), Some(new.key().clone())));
+                let commands = Connection::new(Arc::clone(&server) as Arc<dyn Server>, &self.common);
+                let listening = Arc::new(Listening::at(server));
+                map.numbers += 1;
+                Arc::clone(new.insert(Arc::new(Node { number: map.numbers, commands, listening })))
+            }
+        }
+    }
+
+    /// The node that has the slot.
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        self.map.lock().owners[usize::from(slot)].clone()
+    }
+
+    /// The node at `address`, which is just taking a slot over.
+    pub(super) fn at(&self, address: Address) -> Arc<Node> {
+        self.node(&mut self.map.lock(), address)
+    }
+
+    /// A node has said that another one, at `address`, has the slot.
+    pub(super) fn moved(&self, slot: u16, address: Address) -> Arc<Node> {
+        let mut map = self.map.lock();
+        let node = self.node(&mut map, address);
+        map.owners[usize::from(slot)] = Some(Arc::clone(&node));
+        node
+    }
+
+    /// All that may know something: `first`, then who is known, then the seeds.
+    pub(super) fn candidates(&self, first: Option<Arc<Node>>) -> Vec<Arc<Node>> {
+        let mut map = self.map.lock();
+        let mut known: Vec<_> = map.known.values().cloned().collect();
+        known.sort_unstable_by_key(|node| node.number);
+        if !known.is_empty() {
+            let begin = map.turn % known.len();
+            known.rotate_left(begin);
+        }
+        map.turn = map.turn.wrapping_add(1);
+        let seeds: Vec<_> = self.seeds.iter().map(|seed| self.node(&mut map, seed.clone())).collect();
+        let mut candidates: Vec<_> = first.into_iter().chain(known).chain(seeds).collect();
+        let mut seen = Vec::new();
+        candidates.retain(|node| {
+            !seen.contains(&node.number) && {
+                seen.push(node.number);
+                true
+            }
+        });
+        candidates
+    }
+
+    /// Learns anew who has which slot, from `first` if possible. The caller may go away meanwhile.
+    pub(super) async fn refresh(&self, first: Option<Arc<Node>>) -> Result<(), Error> {
+        let Some(this) = self.this.upgrade() else { return Ok(()) };
+        let looked = self.common.runtime.handle.spawn(async move {
+            let looks = this.map.lock().looks;
+            let _turn = this.looking.lock().await;
+            // What another has learned while we waited for our turn does for us.
+            if this.map.lock().looks != looks {
+                return Ok(());
+            }
+            let looked = this.look(first).await;
+            this.map.lock().looks += 1;
+            looked
+        });
+        looked.await.unwrap_or_else(|_| Err(Error::runtime_ended()))
+    }
+
+    /// As [`refresh`](Self::refresh), while the caller goes on.
+    pub(super) fn refresh_soon(&self, first: Option<Arc<Node>>) {
+        let Some(this) = self.this.upgrade() else { return };
+        self.common.runtime.spawn(async move {
+            // Nobody needs it yet, and who will need it looks for itself.
+            let _ = this.refresh(first).await;
+        });
+    }
+
+    /// Asks one after the other, without waiting long for any, until one has answered.
+    async fn look(&self, first: Option<Arc<Node>>) -> Result<(), Error> {
+        let candidates = self.candidates(first);
+        let mut candidates = candidates.into_iter();
+        let mut asked = JoinSet::new();
+        let mut failure: Option<Error> = None;
+        loop {
+            let next = candidates.next();
+            let last = next.is_none();
+            if let Some(node) = next {
+                let limit = self.common.timing.response / LOOK;
+                let give_up = self.common.runtime.now() + limit;
+                asked.spawn(async move { ask(&node, Request::plain(question(), limit), give_up).await });
+            } else if asked.is_empty() {
+                return Err(failure.unwrap_or_else(Error::no_node));
+            }
+            let answer = tokio::select! {
+                answer = asked.join_next() => answer,
+                () = tokio::time::sleep(self.common.timing.response / STAGGER), if !last => None,
+            };
+            match answer {
+                Some(Ok(Ok(shards))) => {
+                    self.learn(shards);
+                    return Ok(());
+                }
+                Some(Ok(Err(error))) => {
+                    event!(
+                        DEBUG,
+                        error = &error as &dyn std::error::Error,
+                        "a node does not say who has which slot"
+                    );
+                    // One that refuses us says more than one that is not there.
+                    if failure.as_ref().is_none_or(|known| known.kind() == ErrorKind::Connection) {
+                        failure = Some(error);
+                    }
+                }
+                Some(Err(_)) | None => {}
+            }
+        }
+    }
+
+    fn learn(&self, shards: Vec<Shard>) {
+        let gone = {
+            let mut map = self.map.lock();
+            let mut old = std::mem::take(&mut map.known);
+            let mut owners = vec![None; usize::from(SLOTS)];
+            for shard in shards {
+                for address in shard.master.iter().chain(&shard.replicas) {
+                    if let Some(known) = old.remove(address) {
+                        map.known.insert(address.clone(), known);
+                    }
+                }
+                let master = shard.master.map(|address| self.node(&mut map, address));
+                shard.replicas.into_iter().for_each(|address| _ = self.node(&mut map, address));
+                for slot in shard.slots.filter(|slot| *slot < SLOTS) {
+                    owners[usize::from(slot)].clone_from(&master);
+                }
+            }
+            (old, std::mem::replace(&mut map.owners, owners))
+        };
+        // Closes their connections; after the mutex is free again.
+        drop(gone);
+    }
+}
+
+fn question() -> Cmd {
+    let mut question = cmd("CLUSTER");
+    question.arg("SLOTS");
+    question
+}
+
+async fn ask(node: &Node, request: Request<'_>, give_up: Instant) -> Result<Vec<Shard>, Error> {
+    let asked = node.commands.server().address();
+    let reply = node.commands.send(&request, false, give_up).await.and_then(|reply: Value| {
+        let known_as = Address::parse(&asked).unwrap_or(Address { host: String::new(), port: 0 });
+        layout::read(reply, &known_as).map_err(|error| Failure::Met(error.into()))
+    });
+    match reply {
+        Ok(shards) if shards.is_empty() => Err(Error::no_slots(&asked)),
+        Ok(shards) => Ok(shards),
+        Err(Failure::NotSent(error)) => Err(error),
+        Err(Failure::Met(error)) if is_disabled(&error) => Err(Error::not_a_cluster(&asked, error)),
+        Err(Failure::Met(error)) => Err(Error::command(&asked, &request.command, None, error)),
+    }
+}
+
+fn is_disabled(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains("cluster support disabled"))
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<String> = self.map.lock().known.keys().map(ToString::to_string).collect();
+        f.debug_struct("Nodes").field("known", &known).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,206 @@
+//! [`Router`]: sends a command to where its key is, and tries again for as long as that makes sense and there is time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::redis::{FromRedisValue, Value};
+
+use crate::runtime::Runtime;
+
+use super::super::connection::{BackOff, Common, Error, Failure, Meaning, Request};
+use super::contract::{Hop, Topology};
+
+/// How long to wait before a command that did not run is tried again.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+/// Redirects that are followed at once. Nodes that do not agree send us to and fro.
+const REDIRECTS: u32 = 4;
+
+/// How often a command went out before its reply came. If it went out again, it may have run more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Once,
+    Again,
+}
+
+/// Why a command of several keys was given up.
+pub(crate) enum Apart {
+    /// Not all of its keys are with the same node, and it was not to wait for that. It did not run.
+    Keys,
+    Failed(Error),
+}
+
+/// Sends commands over a topology.
+#[derive(Clone, Debug)]
+pub(crate) struct Router {
+    topology: Arc<dyn Topology>,
+    common: Arc<Common>,
+}
+
+impl Router {
+    pub(crate) fn new(topology: Arc<dyn Topology>, common: Arc<Common>) -> Self {
+        Self { topology, common }
+    }
+
+    pub(crate) fn topology(&self) -> &Arc<dyn Topology> {
+        &self.topology
+    }
+
+    /// For errors that concern no single key.
+    pub(crate) fn address(&self) -> Arc<str> {
+        self.topology.node("").map_or_else(Arc::default, |node| node.commands.server().address())
+    }
+
+    /// Sends a command until it is answered, was refused for good, or its limit is over.
+    pub(crate) async fn send<T: FromRedisValue>(&self, request: Request<'_>) -> Result<(T, Sent), Error> {
+        match self.send_together(request).await {
+            Ok(reply) => Ok(reply),
+            Err(Apart::Failed(error)) => Err(error),
+            Err(Apart::Keys) => unreachable!("a patient request waits for its keys"),
+        }
+    }
+
+    /// As [`send`](Self::send), for several keys, which may be with two nodes.
+    pub(crate) async fn send_together<T: FromRedisValue>(
+        &self,
+        request: Request<'_>,
+    ) -> Result<(T, Sent), Apart> {
+        let give_up = self.common.runtime.now() + request.limit;
+        let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
+        let failure = match &hop {
+            Some(hop) => match hop.node.commands.send(&request, false, give_up).await {
+                Ok(reply) => return self.read(&request, hop, reply, Sent::Once).map_err(Apart::Failed),
+                Err(failure) => Some(failure),
+            },
+            None => None,
+        };
+        // Seldom, and so it takes no room in the futures of the others.
+        Box::pin(self.persist(request, hop, failure, give_up)).await
+    }
+
+    fn read<T: FromRedisValue>(
+        &self,
+        request: &Request<'_>,
+        hop: &Hop,
+        reply: Value,
+        sent: Sent,
+    ) -> Result<(T, Sent), Error> {
+        let reply = T::from_redis_value(reply).map(|reply| (reply, sent));
+        reply.map_err(|error| error_of(hop, request, error.into()))
+    }
+
+    /// What becomes of a command that was not answered at once.
+    async fn persist<T: FromRedisValue>(
+        &self,
+        request: Request<'_>,
+        mut hop: Option<Hop>,
+        mut failure: Option<Failure>,
+        give_up: Instant,
+    ) -> Result<(T, Sent), Apart> {
+        let (mut back_off, mut redirects) = (BackOff::new(BACK_OFF.0, BACK_OFF.1), 0);
+        // What was met when a reply was lost: whatever comes after it, the command may have run.
+        let mut lost: Option<Error> = None;
+        // What a server said that could not serve it.
+        let mut refusal: Option<Error> = None;
+        loop {
+            let next = match (&hop, failure.take()) {
+                (Some(hop), Some(failure)) => self.next(&request, hop, failure),
+                _ => Next::Wait(Error::no_owner(self.topology.slot(request.key)), true),
+            };
+            let (error, named, at_once) = match next {
+                Next::Failed(error) => return Err(Apart::Failed(lost.unwrap_or(error))),
+                Next::Apart(_) if !request.patient => return Err(Apart::Keys),
+                Next::Apart(error) => (error, None, false),
+                Next::Again(error) => {
+                    self.topology.look_soon();
+                    (lost.get_or_insert(error).clone(), None, true)
+                }
+                Next::Hop(next, error) => {
+                    redirects += 1;
+                    (error, Some(next), true)
+                }
+                Next::Wait(error, did_answer) => {
+                    let tried = refusal.is_some() || lost.is_some();
+                    // Where nothing else can be found, there is no point in waiting for it.
+                    if !did_answer && !tried && !self.topology.may_recover(&error) {
+                        return Err(Apart::Failed(error));
+                    }
+                    if did_answer {
+                        refusal.get_or_insert(error.clone());
+                    }
+                    // If nobody answers, what became of the command is still the better thing to tell.
+                    let _ = self.until(give_up, self.topology.look_again()).await;
+                    (error, None, false)
+                }
+            };
+            let pause = if at_once && redirects <= REDIRECTS { Duration::ZERO } else { back_off.next() };
+            let again_at = self.common.runtime.now() + pause;
+            if again_at >= give_up {
+                return Err(Apart::Failed(lost.or(refusal).unwrap_or(error)));
+            }
+            if pause > Duration::ZERO {
+                self.common.runtime.sleep_until(again_at).await;
+            }
+            let owner = || self.topology.node(request.key).map(|node| Hop { node, asking: false });
+            hop = named.or_else(owner);
+            let Some(to) = &hop else { continue };
+            match to.node.commands.send(&request, to.asking, give_up).await {
+                Ok(reply) => {
+                    let sent = if lost.is_some() { Sent::Again } else { Sent::Once };
+                    return self.read(&request, to, reply, sent).map_err(Apart::Failed);
+                }
+                Err(met) => failure = Some(met),
+            }
+        }
+    }
+
+    /// What is to be done about a failure.
+    fn next(&self, request: &Request<'_>, hop: &Hop, failure: Failure) -> Next {
+        let met = match failure {
+            Failure::NotSent(error) => return Next::Wait(error, false),
+            Failure::Met(met) => met,
+        };
+        let (meaning, redirect) = (Meaning::of(&met), self.topology.redirect(&hop.node, request.key, &met));
+        let error = error_of(hop, request, met);
+        match (meaning, redirect) {
+            (Meaning::Lost, _) if request.again => Next::Again(error),
+            (Meaning::NotServing, _) => Next::Wait(error, true),
+            (Meaning::Apart, _) => Next::Apart(error),
+            (Meaning::Elsewhere, Some(Ok(next))) => Next::Hop(next, error),
+            (Meaning::Elsewhere, Some(Err(error))) => Next::Failed(error),
+            (Meaning::Lost, _) => {
+                // If the node is dead, the next command should not be sent there.
+                self.topology.look_soon();
+                Next::Failed(error)
+            }
+            (Meaning::Elsewhere | Meaning::Refused, _) => Next::Failed(error),
+        }
+    }
+
+    /// `None` if `future` has not ended by then.
+    async fn until<F: Future>(&self, deadline: Instant, future: F) -> Option<F::Output> {
+        let over = self.common.runtime.sleep_until(deadline);
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = over => None,
+        }
+    }
+}
+
+/// What is to be done about a failure. But for `Again` and `Failed` the command did not run.
+enum Next {
+    /// It goes there.
+    Hop(Hop, Error),
+    /// It may run a second time.
+    Again(Error),
+    /// Somebody will be able to run it, in a while. Whether a server said so.
+    Wait(Error, bool),
+    /// Of several keys, not all are with the same node.
+    Apart(Error),
+    Failed(Error),
+}
+
+fn error_of(hop: &Hop, request: &Request<'_>, error: ::redis::RedisError) -> Error {
+    let script = request.in_full.map(|in_full| in_full());
+    Error::command(&hop.node.commands.server().address(), &request.command, script.as_ref(), error)
+}

@@ -1,0 +1,108 @@
+//! [`Sentinels`]: who is asked where the master is, and followed when it changes.
+//!
+//! ```text
+//! connect: ask the Sentinels in turn ─► connect there ─► ROLE says master ─► it is known, and the connection stands
+//! follow:  subscribe to one ─► `+switch-master`, or its answer once a second ─► it is known
+//! ```
+//!
+//! What is known is one address, which all connections watch. Each stands for as long as that is the address it was made to.
+
+mod error;
+mod follow;
+mod shared;
+mod url;
+
+use std::sync::Arc;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{ErrorKind as Kind, RedisResult, ServerErrorKind};
+use tokio::task::JoinSet;
+
+use super::super::connection::{
+    Boxed, Common, Dialer, Error, Introduction, Push, Server, Standing, TLS_IS_BUILT_IN,
+};
+use super::contract::Topology;
+use super::single::Single;
+
+use self::shared::{Shared, is_master, role};
+
+/// To the master that `url` names.
+pub(super) async fn connect(
+    url: &str,
+    introduction: Introduction,
+    common: &Arc<Common>,
+) -> Result<Arc<dyn Topology>, Error> {
+    let url = url::parse(url, TLS_IS_BUILT_IN)?;
+    // User, password and name are the server's.
+    let to_sentinels =
+        Introduction { instead: (None, None), credentials: None, name: None, ..introduction.clone() };
+    let sentinel = |info| Dialer::new(info, to_sentinels.clone(), common.timing);
+    let sentinels = url.sentinels.into_iter().map(sentinel).collect::<Result<_, Error>>()?;
+    let server = Dialer::new(url.server, introduction, common.timing)?;
+    let shared = Shared::new(url.master.into(), sentinels, server);
+    Single::connect_to(Arc::new(Sentinels::new(shared, common)), common).await
+}
+
+/// The Sentinels of one master, for as long as somebody wants to connect to it.
+struct Sentinels {
+    shared: Arc<Shared>,
+    /// Ends with this.
+    _follower: JoinSet<()>,
+}
+
+impl Sentinels {
+    fn new(shared: Shared, common: &Arc<Common>) -> Self {
+        let (shared, mut follower) = (Arc::new(shared), JoinSet::new());
+        follower.spawn_on(follow::follow(Arc::clone(&shared), common.timing), &common.runtime.handle);
+        Self { shared, _follower: follower }
+    }
+}
+
+impl Server for Sentinels {
+    /// Where the master is, or else what it is called.
+    fn address(&self) -> Arc<str> {
+        let known = self.shared.known.borrow().clone();
+        known.unwrap_or_else(|| Arc::clone(&self.shared.name))
+    }
+
+    /// To the master, if what the Sentinels call so says that it is one.
+    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, Standing), Error>> {
+        Box::pin(async move {
+            loop {
+                let before = self.shared.known.borrow().clone();
+                let (address, connection) = self.shared.find(&push).await?;
+                // Whoever was told otherwise meanwhile was told later than we asked.
+                self.shared.learn(&address, |known| *known == before);
+                let mut known = self.shared.known.subscribe();
+                if *known.borrow_and_update() == Some(address) {
+                    return Ok((connection, Standing::until_moved(known)));
+                }
+            }
+        })
+    }
+
+    /// A master that was made a replica still answers a PING.
+    fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>> {
+        Box::pin(async move {
+            if is_master(&role(connection).await?) {
+                return Ok(());
+            }
+            Err((Kind::Server(ServerErrorKind::ReadOnly), "it is not the master any more").into())
+        })
+    }
+
+    fn doubt(&self, standing: &Standing) {
+        if !standing.has_ended() {
+            self.shared.known.send_replace(None);
+        }
+    }
+
+    /// Ends when the master is known to be elsewhere from now on.
+    fn moved(&self) -> Standing {
+        Standing::until_moved(self.shared.known.subscribe())
+    }
+
+    fn may_move(&self, error: &Error) -> bool {
+        error.may_pass()
+    }
+}

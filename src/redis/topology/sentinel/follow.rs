@@ -1,0 +1,129 @@
+//! The follower: told by a Sentinel when the master changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Msg, PushInfo, PushKind};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::super::super::connection::{BackOff, Error, Push, Timing, random_part};
+use super::shared::{Shared, address};
+
+/// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new host and port.
+const SWITCHED: &str = "+switch-master";
+/// Between two tries to follow somebody.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Follows one Sentinel, and when it is gone another, for ever.
+pub(super) async fn follow(shared: Arc<Shared>, timing: Timing) {
+    let mut back_off = BackOff::new(BACK_OFF.0, BACK_OFF.1);
+    loop {
+        for sentinel in shared.in_turn() {
+            let Ok(mut line) = Line::connect(&shared, sentinel).await else { continue };
+            let Err(_error) = line.listen(timing, &mut back_off).await else { break };
+            event!(
+                WARN,
+                sentinel = &*shared.sentinels[sentinel].address(),
+                error = &_error as &dyn std::error::Error,
+                "Sentinel lost"
+            );
+            sleep(back_off.next()).await;
+        }
+        sleep(back_off.next()).await;
+    }
+}
+
+/// A subscription to one Sentinel.
+struct Line {
+    shared: Arc<Shared>,
+    sentinel: usize,
+    connection: MultiplexedConnection,
+    broken: Arc<Notify>,
+}
+
+impl Line {
+    async fn connect(shared: &Arc<Shared>, sentinel: usize) -> Result<Self, Error> {
+        let broken = Arc::new(Notify::new());
+        let push: Push = Arc::new({
+            let (broken, shared) = (Arc::clone(&broken), Arc::clone(shared));
+            move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    // Kept if nobody listens right now.
+                    broken.notify_one();
+                } else {
+                    told(&shared, push);
+                }
+            }
+        });
+        let dialer = &shared.sentinels[sentinel];
+        let mut connection = dialer.dial(None, push).await?;
+        let subscribed = connection.subscribe(SWITCHED).await;
+        subscribed.map_err(|error| Error::greeting(&dialer.address(), "SUBSCRIBE", error))?;
+        Ok(Self { shared: Arc::clone(shared), sentinel, connection, broken })
+    }
+
+    /// Until the Sentinel does not answer, or does not know the master; or until another one is preferred, which is no error. It is
+    /// asked again and again: it may have been told what we were not, and the link may be cut in silence.
+    async fn listen(&mut self, timing: Timing, back_off: &mut BackOff) -> Result<(), Error> {
+        let (shared, dialer) = (&self.shared, &self.shared.sentinels[self.sentinel]);
+        let mut pause = Duration::ZERO;
+        loop {
+            tokio::select! {
+                () = self.broken.notified() => return Err(Error::connection_lost(&dialer.address())),
+                () = sleep(pause) => {}
+            }
+            // One that has just been followed is preferred once it has said something.
+            if pause > Duration::ZERO && shared.in_turn().next() != Some(self.sentinel) {
+                return Ok(());
+            }
+            // As when connecting: what comes by message while the answer is on its way is newer.
+            let before = shared.known.borrow().clone();
+            let said = shared.ask_over(&mut self.connection).await;
+            match said.map_err(|error| Error::greeting(&dialer.address(), "SENTINEL", error))? {
+                Some((host, port)) => shared.learn(&address(&host, port), |known| *known == before),
+                None => return Err(Error::unknown_master(&shared.name)),
+            }
+            if pause > Duration::ZERO {
+                // It stands and answers. Not before: one that can be connected to and knows nothing is no reason to hurry.
+                back_off.reset();
+            } else {
+                shared.prefer(self.sentinel);
+            }
+            pause = timing.heartbeat * 3 / 4 + random_part(timing.heartbeat / 2);
+        }
+    }
+}
+
+/// Runs on the connection's task.
+fn told(shared: &Shared, push: PushInfo) {
+    let Some(message) = Msg::from_push_info(push) else { return };
+    let Ok(text) = message.get_payload::<String>() else { return };
+    if let Some((host, port)) = switched(&text, &shared.name) {
+        shared.learn(&address(host, port), |_| true);
+    }
+}
+
+/// Where the master `name` is from now on, if the message is about that one.
+fn switched<'a>(message: &'a str, name: &str) -> Option<(&'a str, u16)> {
+    let mut words = message.strip_prefix(name)?.strip_prefix(' ')?.split(' ').skip(2);
+    Some((words.next()?, words.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::switched;
+
+    #[test]
+    fn message_is_read() {
+        let told = "mymaster 10.0.0.1 6379 10.0.0.2 6380";
+        assert_eq!(switched(told, "mymaster"), Some(("10.0.0.2", 6380)));
+        for other in ["my", "master", "mymaster2", ""] {
+            assert_eq!(switched(told, other), None, "{other}");
+        }
+        for cut in ["", "mymaster", "mymaster 10.0.0.1 6379", "mymaster 10.0.0.1 6379 10.0.0.2 x"] {
+            assert_eq!(switched(cut, "mymaster"), None, "{cut}");
+        }
+    }
+}

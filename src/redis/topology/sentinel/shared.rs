@@ -1,0 +1,137 @@
+//! Who is asked where the master is, and what is known.
+
+use std::sync::Arc;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{FromRedisValue, RedisError, RedisResult, Value, cmd};
+use tokio::sync::watch;
+
+use crate::sync::Mutex;
+
+use super::super::super::connection::{Address, Dialer, Error, Known, Push};
+
+/// What the follower shares with those who connect to the master.
+pub(super) struct Shared {
+    /// What they call the master.
+    pub(super) name: Arc<str>,
+    pub(super) sentinels: Vec<Dialer>,
+    /// Which of them is asked first: the last one who was right.
+    first: Mutex<usize>,
+    /// For the master, but for its address.
+    server: Dialer,
+    /// Where the master is. `None`: it is not where it was said to be.
+    pub(super) known: watch::Sender<Known>,
+}
+
+/// What a Sentinel says.
+pub(super) type Said = Option<(String, u16)>;
+
+impl Shared {
+    pub(super) fn new(name: Arc<str>, sentinels: Vec<Dialer>, server: Dialer) -> Self {
+        Self { name, sentinels, first: Mutex::new(0), server, known: watch::Sender::new(None) }
+    }
+
+    /// Asks one Sentinel after the other, until one names a server that says it is the master.
+    pub(super) async fn find(&self, push: &Push) -> Result<(Arc<str>, MultiplexedConnection), Error> {
+        let (mut refused, mut unknown, mut unasked) = (Vec::<(Said, Error)>::new(), false, None);
+        for sentinel in self.in_turn() {
+            let said = match self.ask(sentinel).await {
+                Ok(said) => said,
+                Err(error) => {
+                    unasked.get_or_insert(error);
+                    continue;
+                }
+            };
+            let Some((host, port)) = &said else {
+                unknown = true;
+                continue;
+            };
+            if refused.iter().any(|(other, _)| *other == said) {
+                continue;
+            }
+            match self.connect_to_master(host, *port, push).await {
+                Ok(connection) => {
+                    self.prefer(sentinel);
+                    return Ok((address(host, *port), connection));
+                }
+                Err(error) => refused.push((said, error)),
+            }
+        }
+        Err(match (refused.into_iter().next(), unasked) {
+            (Some((_, error)), _) => error,
+            (None, Some(error)) if !unknown => Error::no_sentinel(&self.addresses(), error),
+            (None, _) => Error::unknown_master(&self.name),
+        })
+    }
+
+    /// The Sentinels, beginning with the last one who was right.
+    pub(super) fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, count) = (*self.first.lock(), self.sentinels.len());
+        (0..count).map(move |turn| (first + turn) % count)
+    }
+
+    pub(super) fn prefer(&self, sentinel: usize) {
+        *self.first.lock() = sentinel;
+    }
+
+    /// Asks one Sentinel where the master is.
+    async fn ask(&self, sentinel: usize) -> Result<Said, Error> {
+        let sentinel = &self.sentinels[sentinel];
+        let mut connection = sentinel.dial(None, Arc::new(|_| {})).await?;
+        let said = self.ask_over(&mut connection).await;
+        said.map_err(|error| Error::greeting(&sentinel.address(), "SENTINEL", error))
+    }
+
+    pub(super) async fn ask_over(&self, connection: &mut MultiplexedConnection) -> RedisResult<Said> {
+        let mut question = cmd("SENTINEL");
+        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
+        question.query_async(connection).await
+    }
+
+    async fn connect_to_master(
+        &self,
+        host: &str,
+        port: u16,
+        push: &Push,
+    ) -> Result<MultiplexedConnection, Error> {
+        let at = Address { host: host.to_owned(), port };
+        let address = at.to_string();
+        let mut connection = self.server.dial(Some(&at), Arc::clone(push)).await?;
+        let role = role(&mut connection).await.map_err(|error| Error::greeting(&address, "ROLE", error))?;
+        if is_master(&role) { Ok(connection) } else { Err(Error::not_master(&self.name, &address, &role)) }
+    }
+
+    /// The master is at `address`, if that is newer than what is known by now.
+    pub(super) fn learn(&self, address: &Arc<str>, is_newer: impl FnOnce(&Known) -> bool) {
+        let learnt = self.known.send_if_modified(|known| {
+            let news = known.as_ref() != Some(address) && is_newer(known);
+            if news {
+                *known = Some(Arc::clone(address));
+            }
+            news
+        });
+        if learnt {
+            event!(INFO, master = &*self.name, server = &**address, "master found");
+        }
+    }
+
+    fn addresses(&self) -> String {
+        self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+pub(super) fn address(host: &str, port: u16) -> Arc<str> {
+    format!("{host}:{port}").into()
+}
+
+/// What the server says it is: `master`, `slave` or `sentinel`.
+pub(super) async fn role(connection: &mut MultiplexedConnection) -> Result<String, RedisError> {
+    // What stands behind the role differs from one to the other.
+    let reply: Vec<Value> = cmd("ROLE").query_async(connection).await?;
+    let role = reply.into_iter().next().unwrap_or(Value::Nil);
+    Ok(String::from_redis_value(role)?)
+}
+
+pub(super) fn is_master(role: &str) -> bool {
+    role == "master"
+}

@@ -1,0 +1,167 @@
+//! What a URL says about Sentinels.
+
+use ::redis::{ConnectionInfo, IntoConnectionInfo, parse_redis_url};
+
+use super::super::super::connection::{Error, ErrorKind};
+
+/// Where Sentinels listen if nothing else is said.
+const PORT: u16 = 26379;
+
+/// What a `redis+sentinel://` URL says.
+pub(super) struct SentinelUrl {
+    /// What the Sentinels call the master.
+    pub(super) master: String,
+    pub(super) sentinels: Vec<ConnectionInfo>,
+    /// For the master, but for its address.
+    pub(super) server: ConnectionInfo,
+}
+
+/// Reads `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database][?options]`, which no parser of URLs would:
+/// several hosts. `tls`: whether this build has it.
+///
+/// As with other URLs, what a password would make that was not escaped is refused.
+pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
+    let wrong = Error::sentinel_url;
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is none"))?;
+    let with_tls = match scheme.to_ascii_lowercase().as_str() {
+        "redis+sentinel" | "valkey+sentinel" => false,
+        "rediss+sentinel" | "valkeys+sentinel" => true,
+        _ => return Err(wrong("its scheme is neither redis+sentinel nor rediss+sentinel")),
+    };
+    if with_tls && !tls {
+        return Err(Error::not_built_in(ErrorKind::TlsNotBuiltIn, "asks for TLS", "tls"));
+    }
+    if url.contains('#') {
+        return Err(wrong("a # in it must be written as %23"));
+    }
+    let (rest, options) = rest.split_once('?').map_or((rest, None), |(rest, options)| (rest, Some(options)));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if path.contains('@') || options.is_some_and(|options| options.contains('@')) {
+        return Err(wrong("a / or ? in the password must be written as %2F or %3F, and an @ as %40"));
+    }
+    let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+    let (master, database) = path.split_once('/').unwrap_or((path, ""));
+
+    let plain = if with_tls { "rediss" } else { "redis" };
+    let hosts: Vec<&str> = hosts.split(',').collect();
+    if hosts.iter().any(|host| host.is_empty()) {
+        return Err(wrong("it names no Sentinel, or ends its list of them with a comma"));
+    }
+    if master.is_empty() {
+        return Err(wrong("it does not name the master that the Sentinels watch"));
+    }
+    // The Sentinels themselves take no other.
+    if !master.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte)) {
+        return Err(wrong("the name of a master has only letters, digits, dots, dashes and underscores"));
+    }
+    let (username, password) = credentials(options)?;
+    let sentinels = hosts.iter().map(|host| {
+        let url = parse_redis_url(&format!("{plain}://{host}"));
+        let url = url.filter(|url| url.path().is_empty() && url.username().is_empty());
+        let mut url = url.ok_or_else(|| wrong("the host or port of a Sentinel cannot be read"))?;
+        if url.port().is_none() && url.set_port(Some(PORT)).is_err() {
+            return Err(wrong("the host of a Sentinel is missing"));
+        }
+        let info = url.into_connection_info().map_err(|_| wrong("the host of a Sentinel is missing"))?;
+        let mut settings = info.redis_settings().clone();
+        if let Some(username) = &username {
+            settings = settings.set_username(username);
+        }
+        if let Some(password) = &password {
+            settings = settings.set_password(password);
+        }
+        Ok(info.set_redis_settings(settings))
+    });
+    let sentinels = sentinels.collect::<Result<_, Error>>()?;
+
+    let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+    let server = parse_redis_url(&format!("{plain}://{user}{}/{database}", hosts[0]));
+    let server = server.and_then(|url| url.into_connection_info().ok());
+    let server = server.ok_or_else(|| wrong("user, password or database cannot be read"))?;
+    Ok(SentinelUrl { master: master.to_owned(), sentinels, server })
+}
+
+/// User and password for the Sentinels themselves.
+fn credentials(options: Option<&str>) -> Result<(Option<String>, Option<String>), Error> {
+    let (mut username, mut password) = (None, None);
+    let Some(options) = options else { return Ok((username, password)) };
+    let url = parse_redis_url(&format!("unix:/?{options}"))
+        .ok_or_else(|| Error::sentinel_url("what stands behind its ? cannot be read"))?;
+    for (option, value) in url.query_pairs() {
+        match &*option {
+            "sentinel_username" => username = Some(value.into_owned()),
+            "sentinel_password" => password = Some(value.into_owned()),
+            _ => {
+                return Err(Error::sentinel_url(
+                    "it has an option besides sentinel_username and sentinel_password",
+                ));
+            }
+        }
+    }
+    Ok((username, password))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ErrorKind, parse};
+
+    #[test]
+    fn every_part_is_read() {
+        let url = "redis+sentinel://user:p%40ss%23@one,[::1]:7000,10.0.0.1:7001/my-master.1/3\
+                   ?sentinel_username=watch&sentinel_password=s%26p%2Bx";
+        let parsed = parse(url, false).unwrap();
+        assert_eq!(parsed.master, "my-master.1");
+        let sentinels: Vec<String> = parsed.sentinels.iter().map(|it| it.addr().to_string()).collect();
+        assert_eq!(sentinels, ["one:26379", "::1:7000", "10.0.0.1:7001"]);
+        for sentinel in &parsed.sentinels {
+            let settings = sentinel.redis_settings();
+            assert_eq!((settings.username(), settings.password()), (Some("watch"), Some("s&p+x")));
+            assert_eq!(settings.db(), 0);
+        }
+        let server = parsed.server.redis_settings();
+        assert_eq!((server.username(), server.password(), server.db()), (Some("user"), Some("p@ss#"), 3));
+    }
+
+    #[test]
+    fn parts_that_are_left_out_are_none() {
+        let parsed = parse("Redis+Sentinel://one/mymaster", false).unwrap();
+        let (server, sentinel) = (parsed.server.redis_settings(), parsed.sentinels[0].redis_settings());
+        assert_eq!((server.username(), server.password(), server.db()), (None, None, 0));
+        assert_eq!((sentinel.username(), sentinel.password()), (None, None));
+        assert_eq!(parsed.master, "mymaster");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_silence() {
+        for (url, says) in [
+            ("redis+sentinel:///mymaster?sentinel_password=hunter2", "names no Sentinel"),
+            ("redis+sentinel://:hunter2@/mymaster", "names no Sentinel"),
+            ("redis+sentinel://:hunter2@one,/mymaster", "names no Sentinel"),
+            ("redis+sentinel://:hunter2@one", "does not name the master"),
+            ("redis+sentinel://:hunter2@one/", "does not name the master"),
+            ("redis+sentinel://:hunter2@one//3", "does not name the master"),
+            ("redis+sentinel://:hunter2@one/my%20master", "only letters"),
+            ("redis+sentinel://:hunter2@one:port/mymaster", "host or port"),
+            ("redis+sentinel://:hunter2@one/mymaster/x", "database"),
+            ("redis+sentinel://:hunter2@one/mymaster/3/4", "database"),
+            ("redis+sentinel://one/mymaster?password=hunter2", "an option besides"),
+            ("redis-sentinel://:hunter2@one/mymaster", "scheme"),
+            // The rest of a password that was not escaped.
+            ("redis+sentinel://user:1/hunter2@one/mymaster", "%2F"),
+            ("redis+sentinel://user:1?hunter2@one/mymaster", "%3F"),
+            ("redis+sentinel://user:1#hunter2@one/mymaster", "%23"),
+        ] {
+            let Err(error) = parse(url, true) else { panic!("{url} is accepted") };
+            assert_eq!(error.kind(), ErrorKind::Url, "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+            assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn tls_that_is_not_built_in_is_named() {
+        let Err(error) = parse("rediss+sentinel://:hunter2@one/mymaster", false) else { panic!("accepted") };
+        assert_eq!(error.kind(), ErrorKind::TlsNotBuiltIn);
+        assert!(parse("redis+sentinel://:hunter2@one/mymaster", false).is_ok());
+    }
+}

@@ -1,0 +1,122 @@
+//! Which server a URL names, and what must not be wrong with it.
+
+use ::redis::{ConnectionInfo, IntoConnectionInfo, parse_redis_url};
+
+use super::super::connection::{Error, ErrorKind, TLS_IS_BUILT_IN};
+
+/// What a URL names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Names {
+    Server,
+    Sentinels,
+    Cluster,
+}
+
+impl Names {
+    /// By its scheme. Sentinels are recognized in another's spelling, too.
+    pub(super) fn of(url: &str) -> Self {
+        match url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()) {
+            Some(scheme) if scheme.contains("sentinel") => Self::Sentinels,
+            Some(scheme) if matches!(&*scheme, "redis-cluster" | "rediss-cluster") => Self::Cluster,
+            _ => Self::Server,
+        }
+    }
+
+    #[cfg_attr(all(feature = "sentinel", feature = "cluster"), allow(dead_code))]
+    pub(super) fn not_built_in(self) -> Error {
+        match self {
+            Self::Server => unreachable!("a server can always be connected to"),
+            Self::Sentinels => {
+                Error::not_built_in(ErrorKind::SentinelNotBuiltIn, "names Sentinels", "sentinel")
+            }
+            Self::Cluster => Error::not_built_in(ErrorKind::ClusterNotBuiltIn, "names a Cluster", "cluster"),
+        }
+    }
+}
+
+/// What `url` says, in the redis crate's terms.
+pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
+    parse_if(url, TLS_IS_BUILT_IN)
+}
+
+/// As [`parse`]. `tls`: whether this build has it.
+///
+/// A password in which a special character was not escaped can still make a URL, with the rest of the password as its port,
+/// database or fragment; then it would be sent to a stranger, or shown as an address. So what cannot be meant is refused.
+fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
+    let url =
+        parse_redis_url(url).ok_or_else(|| Error::url("it is none, or neither redis, rediss nor unix"))?;
+    if url.fragment().is_some() {
+        return Err(Error::url("a # in it must be written as %23"));
+    }
+    if url.scheme().ends_with("unix") {
+        // The redis crate would leave them out in silence.
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Error::url("that of a unix socket has ?user=…&pass=… instead of user:password@"));
+        }
+    } else if url.query().is_some_and(|query| query.contains('@')) {
+        return Err(Error::url("a ? in the password must be written as %3F"));
+    }
+    if matches!(url.scheme(), "rediss" | "valkeys") && !tls {
+        return Err(Error::not_built_in(ErrorKind::TlsNotBuiltIn, "asks for TLS", "tls"));
+    }
+    url.into_connection_info().map_err(Error::unusable_url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ErrorKind, Names, parse_if as parse};
+
+    #[test]
+    fn sentinels_and_clusters_are_named_by_the_scheme_alone() {
+        for url in ["redis+sentinel://a/b", "REDISS+SENTINEL://a/b", "redis-sentinel://a", "sentinel://a"] {
+            assert_eq!(Names::of(url), Names::Sentinels, "{url}");
+        }
+        for url in ["redis-cluster://a", "rediss-cluster://a:7000,b"] {
+            assert_eq!(Names::of(url), Names::Cluster, "{url}");
+        }
+        for url in ["redis://sentinel", "redis://:sentinel://@host", "sentinel", "redis://redis-cluster", ""]
+        {
+            assert_eq!(Names::of(url), Names::Server, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_built_in_is_named() {
+        for (names, kind, feature) in [
+            (Names::Sentinels, ErrorKind::SentinelNotBuiltIn, "feature `sentinel`"),
+            (Names::Cluster, ErrorKind::ClusterNotBuiltIn, "feature `cluster`"),
+        ] {
+            let error = names.not_built_in();
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(feature), "{error}");
+        }
+    }
+
+    #[test]
+    fn tls_that_is_not_built_in_is_named() {
+        for url in ["rediss://:hunter2@localhost", "valkeys://:hunter2@localhost"] {
+            let error = parse(url, false).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TlsNotBuiltIn);
+            assert!(error.to_string().contains("feature `tls`"), "{error}");
+            assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        }
+        assert!(parse("redis://localhost", false).is_ok());
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let info = parse("redis://user:p%40ss%23@example.com:7000/3", false).unwrap();
+        assert_eq!(info.addr().to_string(), "example.com:7000");
+        let redis = info.redis_settings();
+        assert_eq!((redis.username(), redis.password(), redis.db()), (Some("user"), Some("p@ss#"), 3));
+
+        let info = parse("unix:///run/redis.sock?db=3&user=user&pass=p%40ss%23", false).unwrap();
+        assert_eq!(info.addr().to_string(), "/run/redis.sock");
+        let redis = info.redis_settings();
+        assert_eq!((redis.username(), redis.password(), redis.db()), (Some("user"), Some("p@ss#"), 3));
+
+        assert_eq!(parse("redis://[::1]", false).unwrap().addr().to_string(), "::1:6379");
+        assert_eq!(parse("redis+unix:///a", false).unwrap().addr().to_string(), "/a");
+    }
+}

@@ -1,0 +1,56 @@
+//! `LockEntry` by its events, with a clock of the test's own.
+
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork::lock_entry::{Entered, Left, LockEntry, Request, Rules, Told, Verdict};
+
+/// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how many elsewhere hear of its
+/// return. Before the first one another process has the lock, if it was `refused`.
+fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128; LEASES] {
+    const TURN: Duration = Duration::from_millis(1);
+    let (entry, lease, mut now) = (LockEntry::new(Rules::default()), Duration::from_secs(30), Instant::now());
+    let mut request = Request::new(0);
+    let (Entered::Head(mut head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
+    let mut number = 1;
+    if refused {
+        let _asked = entry.attempt(&head, number, &request, now, lease);
+        entry.refused(&head);
+    }
+    heard.map(|heard| {
+        let since = now;
+        number += 1;
+        let attempt = entry.attempt(&head, number, &request, now, lease).unwrap();
+        let (verdict, _) = entry.acquired(&head, &request, attempt, 0, now, lease, now);
+        let Verdict::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
+        loop {
+            request = Request::new(request.owner() + 1);
+            let (Entered::Queued(ticket), _) = entry.enter(&request, true, now) else { panic!("it is held") };
+            now += TURN;
+            let (left, actions) = entry.leave(&grant, now);
+            assert_eq!(left, Left::Passed);
+            if actions.give_back().is_some() {
+                drop(entry.returned(heard, now));
+            }
+            match entry.poll(&ticket, &Context::from_waker(Waker::noop()), || now).0 {
+                Some(Told::Granted(next, None)) => grant = next,
+                Some(Told::Head(next)) => {
+                    head = next;
+                    return (now - since).as_millis();
+                }
+                told => panic!("{told:?}"),
+            }
+        }
+    })
+}
+
+#[test]
+fn lease_stays_longer_as_long_as_nobody_elsewhere_hears_of_its_return() {
+    assert_eq!(tenures(false, [0, 0, 0, 0, 1, 0, 1, 1]), [30, 60, 120, 240, 240, 30, 60, 30]);
+}
+
+/// A store may not know who hears of it.
+#[test]
+fn lease_does_not_stay_longer_beside_another_process_that_had_the_lock() {
+    assert_eq!(tenures(true, [0, 0, 0]), [30, 30, 30]);
+}

@@ -1,0 +1,412 @@
+//! What a client does when its server, or the way to it, is gone for a while: it comes back, with patience and without a storm.
+//!
+//! Options and timings are the default ones, so that what is true here is true for users.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::{Guard, Lease, LockClient, LockError};
+use latchwork_testkit::{ChaosProxy, RedisServer, SentinelSet, Way};
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Far less than the lease of half a minute that a lost message would wait for.
+const SOON: Duration = Duration::from_secs(12);
+/// What one command may take.
+const LIMIT: Duration = Duration::from_secs(3);
+const NAME: &str = "calm";
+
+async fn connection(port: u16) -> MultiplexedConnection {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
+}
+
+/// Runs a command: words with spaces between.
+async fn run<T: FromRedisValue>(server: &RedisServer, command: &str) -> T {
+    let mut words = command.split(' ');
+    let mut cmd = redis::cmd(words.next().unwrap());
+    words.for_each(|word| _ = cmd.arg(word));
+    cmd.query_async(&mut connection(server.port()).await).await.unwrap()
+}
+
+async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+}
+
+async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
+    soon(what, async {
+        while !ask().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+async fn client(url: &str) -> LockClient<Redis> {
+    LockClient::new(Redis::connect(url).await.unwrap())
+}
+
+/// A task that waits for the lock, subscribed on `server`.
+async fn waiter(
+    client: &LockClient<Redis>,
+    server: &RedisServer,
+) -> JoinHandle<Result<Guard<Redis>, LockError>> {
+    let lock = client.get_lock(NAME).unwrap();
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    until_subscribed(server).await;
+    waiter
+}
+
+async fn until_subscribed(server: &RedisServer) {
+    let channel = format!("PUBSUB NUMSUB redisson_lock__channel:{{{NAME}}}");
+    eventually("the subscription", async || run::<(String, usize)>(server, &channel).await.1 == 1).await;
+}
+
+async fn somebody_holds_it(server: &RedisServer) {
+    let () = run(server, &format!("HSET {NAME} somebody:1 1")).await;
+    let () = run(server, &format!("PEXPIRE {NAME} 600000")).await;
+}
+
+#[track_caller]
+fn cause(error: &LockError) -> &Error {
+    error.source().and_then(|source| source.downcast_ref()).unwrap_or_else(|| panic!("{error:?}"))
+}
+
+/// The greatest number of instants within any `window`.
+fn most_within(window: Duration, times: &[Instant]) -> usize {
+    let until = |from: Instant| times.iter().filter(|time| (from..from + window).contains(time)).count();
+    times.iter().map(|from| until(*from)).max().unwrap_or(0)
+}
+
+// === The server that answers serves nobody ===
+
+/// The way leads to another server by now, and the one there was is a replica. Nothing breaks by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn address_that_leads_to_the_new_master_is_followed() {
+    let (former, new) = (RedisServer::start(), RedisServer::start());
+    let proxy = ChaosProxy::start(former.port());
+    let (ours, waits) = (client(&proxy.url()).await, client(&proxy.url()).await);
+    ours.get_lock("before").unwrap().lock().await.unwrap().unlock().await.unwrap();
+    somebody_holds_it(&former).await;
+    somebody_holds_it(&new).await;
+    let waiter = waiter(&waits, &former).await;
+
+    let () = run(&former, &format!("REPLICAOF 127.0.0.1 {}", new.port())).await;
+    proxy.lead_to(new.port());
+    let begun = Instant::now();
+    let guard = soon("the lock", ours.get_lock("after").unwrap().lock()).await.unwrap();
+    assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
+    assert_eq!(run::<usize>(&new, "EXISTS after").await, 1);
+    guard.unlock().await.unwrap();
+    // Who asks moves its subscriptions as well.
+    assert!(waits.get_lock("waits too").unwrap().lock().await.is_ok());
+    until_subscribed(&new).await;
+    assert!(ours.get_lock(NAME).unwrap().force_unlock().await.unwrap());
+    soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_that_becomes_the_master_within_the_limit_costs_no_error() {
+    for stale in ["yes", "no"] {
+        let server = RedisServer::start();
+        let client = client(&server.url()).await;
+        let lock = client.get_lock(NAME).unwrap();
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let () = run(&server, &format!("CONFIG SET replica-serve-stale-data {stale}")).await;
+        let () = run(&server, "REPLICAOF 127.0.0.1 1").await;
+        let asks = tokio::spawn(async move { lock.lock().await.map(drop) });
+        sleep(Duration::from_secs(1)).await;
+        let () = run(&server, "REPLICAOF NO ONE").await;
+        soon("the lock", asks).await.unwrap().unwrap();
+    }
+}
+
+/// And is told in the end, if it does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_is_dialled_calmly_and_told_after_the_limit() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let () = run(&server, "REPLICAOF 127.0.0.1 1").await;
+    let before = proxy.arrivals().len();
+    let error = soon("the error", client.get_lock(NAME).unwrap().lock()).await.unwrap_err();
+    assert_eq!(cause(&error).kind(), ErrorKind::Refused, "{error:?}");
+    assert!(error.is_unreachable() && error.is_retryable(), "{error:?}");
+    // Both connections, each a few times.
+    let dialled = proxy.arrivals().len() - before;
+    assert!((1..30).contains(&dialled), "{dialled} connections");
+}
+
+// === The link is dead and nobody says so ===
+
+/// The link of commands, as a NAT leaves it that has forgotten it.
+fn forget(proxy: &ChaosProxy) {
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_that_meets_a_forgotten_link_goes_over_another_within_its_limit() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let lock = client.get_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    forget(&proxy);
+    let begun = Instant::now();
+    let guard = soon("the lock", lock.lock()).await.unwrap();
+    assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
+    forget(&proxy);
+    let begun = Instant::now();
+    guard.unlock().await.unwrap();
+    assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
+    assert_eq!(run::<usize>(&server, "DBSIZE").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_link_that_was_forgotten_is_noticed_before_it_is_needed() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let lock = client.get_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    forget(&proxy);
+    // Nobody asks for anything for as long as three heartbeats take.
+    sleep(Duration::from_secs(4)).await;
+    let begun = Instant::now();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    assert!(begun.elapsed() < LIMIT / 3, "{:?}", begun.elapsed());
+}
+
+/// The system probes all connections to the server: timer 2 of /proc/net/tcp.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_have_tcp_keepalive() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    let to_server = format!(":{:04X}", server.port());
+    eventually("keepalive on both", async || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let ours = sockets.lines().filter(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            // remote address; established; timer
+            fields.len() > 5
+                && fields[2].ends_with(&to_server)
+                && fields[3] == "01"
+                && fields[5].starts_with("02:")
+        });
+        ours.count() == 2
+    })
+    .await;
+}
+
+// === No storms ===
+
+async fn connections_made(server: &RedisServer) -> usize {
+    let stats: String = run(server, "INFO stats").await;
+    let made = stats.split_once("total_connections_received:").unwrap().1;
+    made.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn user_who_may_not_ping_is_told_so() {
+    let server = RedisServer::start();
+    let () = run(&server, "ACL SETUSER mute on >secret ~* &* +@all -ping").await;
+    let before = connections_made(&server).await;
+    let error = Redis::connect(&server.url().replace("redis://", "redis://mute:secret@")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
+    assert!(error.to_string().contains("PING") && error.to_string().contains("permission"), "{error}");
+    // One of them is the question.
+    assert!(connections_made(&server).await <= before + 3);
+}
+
+#[tokio::test]
+async fn user_who_may_not_ping_any_more_keeps_the_connections() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let lock = client.get_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let () = run(&server, "ACL SETUSER default -ping").await;
+    let before = connections_made(&server).await;
+    sleep(Duration::from_secs(4)).await;
+    let made = connections_made(&server).await - before;
+    assert!(made <= 3, "{made} connections in four seconds");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+}
+
+/// It lets everybody in, and cuts every connection before that has proved itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_cuts_each_connection_is_dialled_calmly() {
+    let server = RedisServer::start();
+    let proxy = Arc::new(ChaosProxy::start(server.port()));
+    let _client = client(&proxy.url()).await;
+    let cuts = tokio::task::spawn_blocking({
+        let proxy = Arc::clone(&proxy);
+        move || {
+            let until = Instant::now() + Duration::from_secs(6);
+            while Instant::now() < until {
+                proxy.cut(latchwork_testkit::Cut::Close);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    });
+    cuts.await.unwrap();
+    let last = Instant::now() - Duration::from_secs(3);
+    let late = proxy.arrivals().into_iter().filter(|at| *at > last).count();
+    assert!(late <= 15, "{late} connections in the last three seconds");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_forgot_the_master_are_asked_calmly() {
+    let set = SentinelSet::start();
+    let _client = client(&set.url()).await;
+    for sentinel in &set.sentinels {
+        let () = run(sentinel, &format!("SENTINEL REMOVE {}", SentinelSet::NAME)).await;
+    }
+    sleep(Duration::from_secs(3)).await;
+    let made = async || {
+        let mut all = 0;
+        for sentinel in &set.sentinels {
+            all += connections_made(sentinel).await;
+        }
+        all
+    };
+    let before = made().await;
+    sleep(Duration::from_secs(3)).await;
+    // Three are the question's.
+    let made = made().await - before - set.sentinels.len();
+    assert!(made <= 12, "{made} connections in three seconds");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stall_of_the_server_does_not_bring_all_clients_back_at_once() {
+    const CLIENTS: usize = 40;
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = client(&proxy.url()).await;
+        client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+        clients.push(client);
+    }
+    // All of them at the same point of their heartbeats, as after a stall before this one.
+    sleep(Duration::from_secs(2)).await;
+    server.pause();
+    let begun = Instant::now();
+    let waits: Vec<_> = clients
+        .iter()
+        .map(|client| {
+            let lock = client.get_lock(NAME).unwrap();
+            tokio::spawn(async move { lock.try_lock_for(SOON, Lease::Watched).await.map(drop) })
+        })
+        .collect();
+    sleep(Duration::from_millis(2500)).await;
+    server.resume();
+    for waits in waits {
+        soon("the lock", waits).await.unwrap().unwrap();
+    }
+    let back: Vec<Instant> = proxy.arrivals().into_iter().filter(|at| *at > begun).collect();
+    let most = most_within(Duration::from_millis(100), &back);
+    // Each has two connections, and all have lost both.
+    assert!(most <= CLIENTS * 2 / 3, "{most} of {} connections within 100 ms", back.len());
+}
+
+// === Outages longer than a command may take ===
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_that_waits_outlasts_an_outage() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    somebody_holds_it(&server).await;
+    let waiter = waiter(&client, &server).await;
+    // It waits behind the first one, in this process.
+    let behind = tokio::spawn({
+        let lock = client.get_lock(NAME).unwrap();
+        async move { lock.lock().await }
+    });
+    server.kill_9();
+    sleep(LIMIT + Duration::from_secs(2)).await;
+    server.restart();
+    soon("the lock", waiter).await.unwrap().unwrap().unlock().await.unwrap();
+    soon("the next one", behind).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// The server is up again before that, and silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_that_waits_outlasts_a_silence() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    somebody_holds_it(&server).await;
+    let waiter = waiter(&client, &server).await;
+    server.pause();
+    sleep(LIMIT * 2).await;
+    server.resume();
+    let () = run(&server, &format!("DEL {NAME}")).await;
+    soon("the lock", waiter).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn try_lock_for_uses_its_whole_wait() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let lock = client.get_lock(NAME).unwrap();
+    server.kill_9();
+    let begins = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.try_lock_for(SOON, Lease::Watched).await }
+    });
+    sleep(LIMIT + Duration::from_secs(1)).await;
+    server.restart();
+    let guard = soon("the lock", begins).await.unwrap().unwrap().expect("it is free");
+    guard.unlock().await.unwrap();
+
+    server.kill_9();
+    let wait = Duration::from_secs(4);
+    let begun = Instant::now();
+    let error = lock.try_lock_for(wait, Lease::Watched).await.unwrap_err();
+    assert!((wait..wait + LIMIT / 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert!(error.is_unreachable(), "{error:?}");
+}
+
+/// The Sentinels take longer to replace the master than a command may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_lock_outlasts_a_failover() {
+    let mut set = SentinelSet::start();
+    let client = client(&set.url()).await;
+    somebody_holds_it(&set.servers[0]).await;
+    let waiter = waiter(&client, &set.servers[0]).await;
+    eventually("replication", async || run::<usize>(&set.servers[1], &format!("EXISTS {NAME}")).await == 1)
+        .await;
+    for (sentinel, after) in set.sentinels.iter().zip([5000, 5800, 6600]) {
+        let slower = format!("SENTINEL SET {} down-after-milliseconds {after}", SentinelSet::NAME);
+        let () = run(sentinel, &slower).await;
+    }
+    set.servers[0].kill_9();
+    set.wait_for_master(1);
+    let () = run(&set.servers[1], &format!("DEL {NAME}")).await;
+    let () = run(&set.servers[1], &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    timeout(Duration::from_secs(32), waiter).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// Two thirds of the default lease: longer than a command, and than a renewal may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_are_tried_until_the_lease_is_over() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    let begun = Instant::now();
+    proxy.silence(Way::ToServer);
+    proxy.silence(Way::ToClient);
+    sleep(Duration::from_secs(25)).await;
+    proxy.heal();
+    sleep(Duration::from_secs(32).saturating_sub(begun.elapsed())).await;
+    assert!(guard.is_held(), "{:?}", guard.lost().await);
+    guard.unlock().await.unwrap();
+}

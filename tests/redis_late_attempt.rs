@@ -1,0 +1,137 @@
+//! Commands that come when nobody waits for them any more, at a server that does not let its clients end connections: managed ones do
+//! not, nor does an ACL with `-@dangerous`.
+
+use std::time::Duration;
+
+use latchwork::redis::Redis;
+use latchwork::{Lease, LockClient};
+use latchwork_testkit::{ChaosProxy, RedisServer, Way};
+use redis::FromRedisValue;
+use tokio::time::{sleep, timeout};
+
+const SOON: Duration = Duration::from_secs(10);
+const NAME: &str = "late";
+
+async fn run<T: FromRedisValue>(server: &RedisServer, command: &str) -> T {
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut words = command.split(' ');
+    let mut cmd = redis::cmd(words.next().unwrap());
+    words.for_each(|word| _ = cmd.arg(word));
+    cmd.query_async(&mut client.get_multiplexed_async_connection().await.unwrap()).await.unwrap()
+}
+
+async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
+    let asking = async {
+        while !ask().await {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(SOON, asking).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
+}
+
+async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient<Redis>) {
+    let server = RedisServer::start();
+    let () = run(&server, &format!("ACL SETUSER user on >secret ~* &* +@all {rules}")).await;
+    let proxy = ChaosProxy::start(server.port());
+    let client = LockClient::new(
+        Redis::connect(&proxy.url().replace("redis://", "redis://user:secret@")).await.unwrap(),
+    );
+    // So that the server knows the scripts.
+    client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    (server, proxy, client)
+}
+
+async fn calls(server: &RedisServer, command: &str) -> usize {
+    let stats: String = run(server, "INFO commandstats").await;
+    let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
+    calls.split(',').next().unwrap().parse().unwrap()
+}
+
+async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str) {
+    let (server, proxy, client) = start(rules).await;
+    let lock = client.get_lock(NAME).unwrap();
+    let taken = calls(&server, "hset").await;
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    let begins = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
+    assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
+    proxy.wait_until_held_back("EVALSHA");
+    // It is rolled back over another link.
+    eventually("the rollback", async || client.metrics().releases_pending == 0).await;
+    assert_eq!(calls(&server, "hset").await, taken);
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
+    let begun = std::time::Instant::now();
+    eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
+        .await;
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client|kill").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_that_comes_late_is_undone_without_dangerous_commands() {
+    attempt_that_comes_late_takes_the_lock_for_nobody("-@dangerous").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+    let (server, proxy, client) = start("-client|kill").await;
+    let lock = client.get_lock(NAME).unwrap();
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    // Over another link.
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let taken = calls(&server, "hset").await;
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
+    eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
+        .await;
+    // Nothing is undone that is somebody's.
+    let guard = lock.lock().await.unwrap();
+    sleep(Duration::from_millis(2500)).await;
+    guard.ensure_held().await.unwrap();
+    guard.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_that_comes_late_frees_nothing_where_no_connection_can_be_ended() {
+    let (server, proxy, client) = start("-client|kill").await;
+    let me = client.owner();
+    let lock = client.get_lock(NAME).unwrap().owned_by(&me);
+    let first = lock.lock().await.unwrap();
+    let freed = calls(&server, "publish").await;
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    first.unlock().await.unwrap();
+    eventually("the release over another link", async || calls(&server, "publish").await == freed + 1).await;
+    let second = lock.lock().await.unwrap();
+    let evaluated = calls(&server, "evalsha").await;
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "evalsha").await > evaluated).await;
+    assert!(lock.is_held_by(&me).await.unwrap(), "its guard believes in it, and the lock is free for others");
+    second.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_comes_no_more_where_the_connection_can_be_ended() {
+    let (server, proxy, client) = start("").await;
+    let lock = client.get_lock(NAME).unwrap();
+    let taken = calls(&server, "hset").await;
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    let begins = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
+    assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
+    eventually("the rollback", async || client.metrics().releases_pending == 0).await;
+    proxy.heal();
+    link.wait_for_end();
+    assert_eq!(calls(&server, "hset").await, taken);
+    assert!(!lock.is_locked().await.unwrap());
+}

@@ -1,0 +1,341 @@
+//! What the two sides have to show to each other: each scene with two roles, a holder and another who wants the lock.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::checks::{Checked, Checks, guarded};
+use crate::player::{AT_ALL, Asked, Player, SOON, Side};
+use crate::stage::{Stage, WATCHDOG};
+
+/// For what is not to be answered: long enough to ask the server many times.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+/// A player of a side, with a kind of lock.
+#[derive(Clone, Copy)]
+struct Role {
+    side: Side,
+    kind: &'static str,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.side, self.kind)
+    }
+}
+
+const OURS: Role = Role { side: Side::Ours, kind: "plain" };
+
+fn redisson(kind: &'static str) -> Role {
+    Role { side: Side::Redisson, kind }
+}
+
+/// Ours holds, then Redisson does.
+fn both(kinds: &[&'static str]) -> Vec<(Role, Role)> {
+    kinds.iter().flat_map(|kind| [(OURS, redisson(kind)), (redisson(kind), OURS)]).collect()
+}
+
+/// Redisson holds, ours comes.
+fn theirs(kinds: &[&'static str]) -> Vec<(Role, Role)> {
+    kinds.iter().map(|kind| (redisson(kind), OURS)).collect()
+}
+
+/// Ours holds, Redisson comes.
+fn to_them(kinds: &[&'static str]) -> Vec<(Role, Role)> {
+    kinds.iter().map(|kind| (OURS, redisson(kind))).collect()
+}
+
+/// One scene with its roles cast.
+struct Act<'a> {
+    stage: &'a Stage,
+    holder: Role,
+    other: Role,
+    name: String,
+}
+
+type Scene = fn(&Act<'_>) -> Checked;
+
+/// What it shows, between holder and other; the scene; and who plays.
+type Cast = (&'static str, Scene, Vec<(Role, Role)>);
+
+fn scenes() -> Vec<Cast> {
+    let fenced = Role { kind: "fenced", ..OURS };
+    vec![
+        ("keeps out", keeps_out, both(&["plain", "fenced", "fair", "spin"])),
+        ("keeps out, and is not freed by,", keeps_other_kind_out, to_them(&["read", "write"])),
+        ("is another kind for", is_other_kind, theirs(&["read", "write"])),
+        ("leaves nothing that counts for", leaves_nothing, theirs(&["plain", "read", "write"])),
+        ("hands over to", hands_over, both(&["plain", "fenced"])),
+        ("is found free by", hands_over, [theirs(&["fair", "spin"]), to_them(&["spin"])].concat()),
+        ("shows its lease to", shows_its_lease, both(&["plain"])),
+        ("ends with its lease for", lease_ends, both(&["plain", "spin"])),
+        ("outlasts the wait of", outlasts_wait, both(&["plain", "fair"])),
+        ("is entered again before", is_entered_again, both(&["plain", "fair"])),
+        ("is forced free by", is_forced_free, both(&["plain"])),
+        (
+            "rises its tokens with",
+            tokens_rise,
+            vec![(fenced, redisson("fenced")), (redisson("fenced"), fenced)],
+        ),
+    ]
+}
+
+/// As [`scenes`], of those that wait for leases as they are by default. They are played beside the others.
+fn slow_scenes() -> Vec<Cast> {
+    vec![
+        ("is renewed before", is_renewed, both(&["plain"])),
+        ("dies, and in time leaves its lock to", dies, both(&["plain"])),
+    ]
+}
+
+pub(crate) fn play(stage: &Stage, checks: &mut Checks) {
+    let acts = |scenes: Vec<Cast>, checks: &Checks| {
+        let mut acts = Vec::new();
+        for (shows, scene, roles) in scenes {
+            for (holder, other) in roles {
+                let what = format!("{holder} {shows} {other}");
+                let name = what.replace(|it: char| !it.is_ascii_alphanumeric(), "-");
+                if checks.wants(&what) {
+                    acts.push((what, scene, Act { stage, holder, other, name }));
+                }
+            }
+        }
+        acts
+    };
+    let (slow, quick) = (acts(slow_scenes(), checks), acts(scenes(), checks));
+    std::thread::scope(|scope| {
+        let slow: Vec<_> = slow
+            .into_iter()
+            .map(|(what, scene, act)| (what, scope.spawn(move || guarded(|| scene(&act)))))
+            .collect();
+        for (what, scene, act) in quick {
+            checks.note(&what, guarded(|| scene(&act)));
+        }
+        for (what, running) in slow {
+            checks.note(&what, running.join().expect("panics are caught in there"));
+        }
+    });
+    let what = "nothing is left on the server";
+    if checks.wants(what) {
+        checks.note(what, guarded(|| stage.server.is_clean()));
+    }
+}
+
+impl Act<'_> {
+    /// Tells a thread of a player: a verb, and what comes after kind and name.
+    fn tell<'a>(&self, player: &'a Player, thread: &str, role: Role, said: &str) -> Asked<'a> {
+        let (verb, rest) = said.split_once(' ').unwrap_or((said, ""));
+        let line = format!("{verb} {} {} {rest}", role.kind, self.name);
+        player.begin(&format!("{}-{thread}", self.name), line.trim_end())
+    }
+
+    fn holder(&self, said: &str) -> Asked<'_> {
+        self.tell(self.stage.player(self.holder.side, 0), "holder", self.holder, said)
+    }
+
+    fn other(&self, said: &str) -> Asked<'_> {
+        self.tell(self.stage.player(self.other.side, 1), "other", self.other, said)
+    }
+
+    /// Another thread of the other's process.
+    fn third(&self, said: &str) -> Asked<'_> {
+        self.tell(self.stage.player(self.other.side, 1), "third", self.other, said)
+    }
+
+    /// Until a waiter is told what is published, and for a while longer.
+    fn until_waiting(&self, asked: &Asked<'_>) -> Checked {
+        if self.other.kind != "spin" {
+            let channel = format!("redisson_lock__channel:{{{}}}", self.name);
+            self.stage.server.until("a subscription", |server| {
+                server.run::<(String, usize)>(&["PUBSUB", "NUMSUB", &channel]).1 > 0
+            })?;
+        }
+        match asked.within(A_WHILE)? {
+            None => Ok(()),
+            Some(answer) => Err(format!("the other did not wait: {answer}")),
+        }
+    }
+
+    fn left(&self) -> i64 {
+        self.stage.server.left(&self.name)
+    }
+}
+
+fn expect(is_so: bool, otherwise: impl FnOnce() -> String) -> Checked {
+    if is_so { Ok(()) } else { Err(otherwise()) }
+}
+
+fn number(asked: &Asked<'_>) -> Checked<i64> {
+    let answer = asked.answer(SOON)?;
+    answer.parse().map_err(|_| format!("not a number: {answer}"))
+}
+
+// === The scenes ===
+
+fn keeps_out(act: &Act<'_>) -> Checked {
+    act.holder("lock -1").is(AT_ALL, "got")?;
+    act.other("try 0 -1").is(AT_ALL, "held")?;
+    act.other("try 300 -1").is(AT_ALL, "held")?;
+    act.other("unlock").is(AT_ALL, "not-held")?;
+    act.other("locked").is(AT_ALL, "true")?;
+    act.other("holds").is(AT_ALL, "0")?;
+    act.holder("holds").is(AT_ALL, "1")?;
+    act.holder("unlock").is(AT_ALL, "done")?;
+    act.holder("locked").is(AT_ALL, "false")?;
+    act.other("try 0 -1").is(AT_ALL, "got")?;
+    act.other("unlock").is(AT_ALL, "done")
+}
+
+fn keeps_other_kind_out(act: &Act<'_>) -> Checked {
+    act.holder("lock -1").is(AT_ALL, "got")?;
+    act.other("try 0 -1").is(AT_ALL, "held")?;
+    act.other("try 300 -1").is(AT_ALL, "held")?;
+    act.other("try 300 5000").is(AT_ALL, "held")?;
+    act.other("force").is(AT_ALL, "free")?;
+    act.holder("holds").is(AT_ALL, "1")?;
+    act.holder("unlock").is(AT_ALL, "done")?;
+    act.other("try 0 -1").is(AT_ALL, "got")?;
+    act.other("unlock").is(AT_ALL, "done")
+}
+
+fn is_other_kind(act: &Act<'_>) -> Checked {
+    act.holder("lock -1").is(AT_ALL, "got")?;
+    act.other("lock -1").is(SOON, "other-kind")?;
+    act.other("try 0 -1").is(SOON, "other-kind")?;
+    act.other("try 60000 5000").is(SOON, "other-kind")?;
+    act.other("force").is(SOON, "other-kind")?;
+    act.other("locked").is(SOON, "true")?;
+    act.holder("holds").is(AT_ALL, "1")?;
+    act.holder("unlock").is(AT_ALL, "done")?;
+    act.other("lock -1").is(SOON, "got")?;
+    act.other("unlock").is(AT_ALL, "done")
+}
+
+/// The keys that Redisson leaves to their time to live: for each unlock in some versions, for a forced one of a read lock in all.
+fn leaves_nothing(act: &Act<'_>) -> Checked {
+    for ends in ["unlock", "force"] {
+        act.holder("lock -1").is(AT_ALL, "got")?;
+        act.holder(ends).is(AT_ALL, if ends == "force" { "freed" } else { "done" })?;
+        act.other("locked").is(AT_ALL, "false")?;
+        act.other("force").is(AT_ALL, "free")?;
+        act.other("try 0 -1").is(AT_ALL, "got")?;
+        act.other("holds").is(AT_ALL, "1")?;
+        act.other("unlock").is(AT_ALL, "done")?;
+        act.other("locked").is(AT_ALL, "false")?;
+    }
+    Ok(())
+}
+
+fn hands_over(act: &Act<'_>) -> Checked {
+    for _ in 0..3 {
+        act.holder("lock -1").is(AT_ALL, "got")?;
+        let waits = act.other("lock -1");
+        act.until_waiting(&waits)?;
+        act.holder("unlock").is(AT_ALL, "done")?;
+        waits.is(SOON, "got")?;
+        act.other("unlock").is(AT_ALL, "done")?;
+    }
+    Ok(())
+}
+
+fn shows_its_lease(act: &Act<'_>) -> Checked {
+    act.holder("lock -1").is(AT_ALL, "got")?;
+    let (left, watchdog) = (number(&act.other("left"))?, WATCHDOG.as_millis() as i64);
+    expect((watchdog - 5000..=watchdog).contains(&left), || format!("{left} ms left of a watched lease"))?;
+    act.holder("unlock").is(AT_ALL, "done")?;
+    act.holder("lock 8000").is(AT_ALL, "got")?;
+    let left = number(&act.other("left"))?;
+    expect((3000..=8000).contains(&left), || format!("{left} ms left of 8000"))?;
+    act.holder("unlock").is(AT_ALL, "done")?;
+    act.other("left").is(AT_ALL, "-2")
+}
+
+fn lease_ends(act: &Act<'_>) -> Checked {
+    let before = Instant::now();
+    act.holder("lock 1500").is(AT_ALL, "got")?;
+    let waits = act.other("lock -1");
+    waits.is(Duration::from_millis(1500) + SOON, "got")?;
+    let waited = before.elapsed();
+    expect(waited >= Duration::from_millis(1500), || format!("it ended after {waited:?}, and not 1.5 s"))?;
+    act.holder("unlock").is(AT_ALL, "not-held")?;
+    act.other("unlock").is(AT_ALL, "done")
+}
+
+fn outlasts_wait(act: &Act<'_>) -> Checked {
+    act.holder("lock -1").is(AT_ALL, "got")?;
+    let before = Instant::now();
+    act.other("try 700 -1").is(Duration::from_millis(700) + SOON, "held")?;
+    let waited = before.elapsed();
+    expect(waited >= Duration::from_millis(700), || format!("it waited {waited:?}, and not 0.7 s"))?;
+    act.holder("unlock").is(AT_ALL, "done")
+}
+
+fn is_entered_again(act: &Act<'_>) -> Checked {
+    for _ in 0..2 {
+        act.holder("lock -1").is(SOON, "got")?;
+    }
+    act.holder("holds").is(AT_ALL, "2")?;
+    act.holder("unlock").is(AT_ALL, "done")?;
+    act.other("try 0 -1").is(AT_ALL, "held")?;
+    act.holder("unlock").is(AT_ALL, "done")?;
+    act.other("try 0 -1").is(AT_ALL, "got")?;
+    act.holder("unlock").is(AT_ALL, "not-held")?;
+    act.other("unlock").is(AT_ALL, "done")
+}
+
+fn is_forced_free(act: &Act<'_>) -> Checked {
+    act.holder("lock -1").is(AT_ALL, "got")?;
+    let waits = act.third("lock -1");
+    act.until_waiting(&waits)?;
+    act.other("force").is(AT_ALL, "freed")?;
+    waits.is(SOON, "got")?;
+    act.holder("unlock").is(AT_ALL, "not-held")?;
+    act.third("unlock").is(AT_ALL, "done")?;
+    act.other("force").is(AT_ALL, "free")
+}
+
+fn tokens_rise(act: &Act<'_>) -> Checked {
+    let mut last = 0;
+    let mut take = |asked: Asked<'_>| -> Checked {
+        let answer = asked.answer(AT_ALL)?;
+        let token: Option<u64> = answer.strip_prefix("got ").and_then(|token| token.parse().ok());
+        let before = std::mem::replace(&mut last, token.unwrap_or(0));
+        expect(token > Some(before), || format!("{answer} after {before}"))
+    };
+    for _ in 0..3 {
+        take(act.holder("lock -1"))?;
+        act.other("try 0 -1").is(AT_ALL, "held")?;
+        act.holder("unlock").is(AT_ALL, "done")?;
+        take(act.other("lock -1"))?;
+        act.other("unlock").is(AT_ALL, "done")?;
+    }
+    Ok(())
+}
+
+fn is_renewed(act: &Act<'_>) -> Checked {
+    act.holder("lock -1").is(AT_ALL, "got")?;
+    let mut lowest = act.left();
+    act.stage.server.until("a renewal", |_| {
+        let left = act.left();
+        lowest = lowest.min(left);
+        left > lowest + 1000
+    })?;
+    expect(lowest > 0, || "the lease was over before it was renewed".to_owned())?;
+    act.other("try 0 -1").is(AT_ALL, "held")?;
+    act.holder("unlock").is(AT_ALL, "done")?;
+    act.other("try 0 -1").is(AT_ALL, "got")?;
+    act.other("unlock").is(AT_ALL, "done")
+}
+
+fn dies(act: &Act<'_>) -> Checked {
+    let victim = act.stage.victim(act.holder.side);
+    act.tell(&victim, "victim", act.holder, "lock -1").is(AT_ALL, "got")?;
+    let waits = act.other("lock -1");
+    act.until_waiting(&waits)?;
+    victim.kill_9();
+    let (left, killed) = (act.left(), Instant::now());
+    let left = Duration::from_millis(left.try_into().map_err(|_| format!("no lease is left, but {left}"))?);
+    waits.is(left + SOON, "got").map_err(|error| format!("{error}; {} ms are left", act.left()))?;
+    let waited = killed.elapsed() + Duration::from_millis(20);
+    expect(waited >= left, || format!("the lock was there after {waited:?}, and had {left:?} left"))?;
+    act.other("unlock").is(AT_ALL, "done")
+}

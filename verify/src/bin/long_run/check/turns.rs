@@ -1,0 +1,37 @@
+//! Where no queue is ever empty, every process has its turn.
+
+use std::time::Duration;
+
+use super::Violation;
+use crate::clock::{nanos, seconds};
+use crate::history::CROWDED;
+use crate::spans::Spans;
+use crate::story::Story;
+use crate::worker::LEASE;
+
+/// Some three times what is promised, which is five tenures of 30 ms for each of the four processes: on a machine that has other things to
+/// do as well, and where connections are killed meanwhile.
+const LIMIT: u64 = nanos(Duration::from_secs(2));
+
+/// The longest wait that no fault is to blame for.
+pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> u64 {
+    // The lock may be with any of them, so what goes wrong with one keeps all waiting; and what it leaves at the store, for a lease.
+    let troubles = Spans::union(story.troubles.iter().map(|trouble| {
+        let left = if trouble.kind.strands_commands() { nanos(LEASE) } else { 0 };
+        (trouble.from, trouble.to + trouble.kind.recovery() + left)
+    }));
+    let mut longest = 0;
+    for attempt in story.attempts.iter().filter(|attempt| attempt.name == CROWDED) {
+        let waited = Spans::union(attempt.waited()).without(&troubles).total();
+        longest = longest.max(waited);
+        if waited > LIMIT {
+            let what = format!(
+                "{} was kept waiting for {:.3} s before lock {CROWDED}, and no fault is to blame",
+                attempt.tag(),
+                seconds(waited),
+            );
+            violations.push(Violation { at: attempt.wanted, what });
+        }
+    }
+    longest
+}

@@ -1,0 +1,117 @@
+//! `cargo xtask interop`: this crate's lock beside the real Redisson, of each generation, over one server.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use xshell::{Cmd, Shell, cmd};
+
+use crate::redis_server;
+use crate::steps::Steps;
+use crate::verify::must_fail;
+use crate::workspace::Workspace;
+
+/// The profiles of `interop/pom.xml`: the newest Redisson of each generation.
+const PROFILES: [&str; 2] = ["redisson-3", "redisson-4"];
+/// A twin of ours that is broken, the checks that must fail with it, and what they say.
+const TWINS: [(&str, &str, &str); 2] = [
+    ("no-mode", "is not freed by", "got, and not held"),
+    ("counts-unlocked", "fleet", "two were in at once"),
+];
+const OLDEST_JDK: u32 = 17;
+const SECONDS: u64 = 20;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only the checks with this in their name
+    #[arg(long, default_value = "")]
+    only: String,
+    /// For how long the fleet counts, with each version of Redisson
+    #[arg(long, default_value_t = SECONDS)]
+    seconds: u64,
+    /// Repeats the fleet's faults
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { only: String::new(), seconds: SECONDS, seed: None }
+    }
+}
+
+/// What this task needs and does not install.
+#[derive(Debug)]
+pub(crate) struct Missing(&'static str);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redisson cannot be run: {}", self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// # Errors
+///
+/// [`Missing`] if there is no JDK or no Maven.
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    let shell = &workspace.shell;
+    look_for_tools(shell)?;
+    steps.run("Redis server", || redis_server::ensure(shell))?;
+    let mut args = Vec::new();
+    for profile in PROFILES {
+        let target = target(workspace, profile);
+        args.extend([String::from("--redisson"), target.display().to_string()]);
+        steps.run(profile, || {
+            let classpath = target.join("classpath");
+            let goals = ["compile", "dependency:build-classpath"];
+            cmd!(shell, "mvn --quiet --batch-mode --file interop/pom.xml --activate-profiles {profile}")
+                .arg(format!("-Dinterop.target={}", target.display()))
+                .arg(format!("-Dmdep.outputFile={}", classpath.display()))
+                .args(goals)
+                .run()?;
+            Ok(())
+        })?;
+    }
+    let Options { only, seconds, seed } = options;
+    args.extend([String::from("--seconds"), seconds.to_string(), String::from("--only"), only.clone()]);
+    args.extend(seed.map(|seed| format!("--seed={seed}")));
+    steps.run("interop", || Ok(command(workspace).args(args).run()?))
+}
+
+/// Runs that must fail, with what [`run`] has built.
+pub(crate) fn canaries(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    steps.run("interop canaries", || {
+        TWINS.iter().try_for_each(|(twin, only, expected)| {
+            let target = target(workspace, PROFILES[0]);
+            let args = ["--twin", twin, "--only", only, "--seconds", "5", "--redisson"];
+            must_fail(command(workspace).args(args).arg(target), twin, expected)
+        })
+    })
+}
+
+/// Optimised, because it measures, too.
+fn command(workspace: &Workspace) -> Cmd<'_> {
+    let Workspace { shell, cargo, .. } = workspace;
+    cmd!(shell, "{cargo} run --quiet --release --package verify --bin interop --")
+}
+
+/// Where the Java side is built.
+fn target(workspace: &Workspace, profile: &str) -> PathBuf {
+    workspace.target_dir().join("interop").join(profile)
+}
+
+fn look_for_tools(shell: &Shell) -> Result<()> {
+    let version = |program: &str| cmd!(shell, "{program} --version").quiet().ignore_stderr().read().ok();
+    // `javac 17.0.15`
+    let javac = version("javac").unwrap_or_default();
+    let major = javac.split([' ', '.']).nth(1).and_then(|major| major.parse().ok()).unwrap_or(0);
+    if major < OLDEST_JDK || version("java").is_none() {
+        return Err(Missing("install a JDK, 17 or newer").into());
+    }
+    if version("mvn").is_none() {
+        return Err(Missing("install Maven (`mvn`)").into());
+    }
+    Ok(())
+}
