@@ -1,4 +1,4 @@
-//! What the page of `AsyncSemaphore` guarantees while wakers run and while other threads do; each failed with the engine before this one.
+//! What the page of `AsyncSemaphore` guarantees while wakers run and while other threads do. Most failed with the first engine.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

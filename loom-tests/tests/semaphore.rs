@@ -709,6 +709,46 @@ model! {
     fails_without_the_look: NoLook, "deadlock";
 }
 
+/// Tells, and notifies a latch that has a notification pending already, so nothing is added; while another thread takes that one. Either it
+/// has been told, or one is pending afterwards.
+fn notification_that_adds_nothing(latch: Latch) {
+    let shared = Arc::new((latch, loom::sync::atomic::AtomicBool::new(false)));
+    let taker = {
+        let shared = Arc::clone(&shared);
+        start(move || {
+            shared.0.try_wait().expect("pending").consume();
+            // Ordering: Relaxed, so that only the notification orders it.
+            shared.1.load(loom::sync::atomic::Ordering::Relaxed)
+        })
+    };
+    // Ordering: as above.
+    shared.1.swap(true, loom::sync::atomic::Ordering::Relaxed);
+    shared.0.release(1);
+    let was_told = taker.join().unwrap();
+    assert!(was_told || shared.0.pending() == 1, "a notification was lost");
+}
+
+model! {
+    /// A notification adds nothing, as one is pending; another thread takes that one: it sees what was done before both, or one is pending still.
+    notification_that_adds_nothing_orders_memory {
+        let latch = Latch::new();
+        latch.release(1);
+        notification_that_adds_nothing(latch);
+    }
+}
+
+model! {
+    /// The same where the queue is in use.
+    notification_that_adds_nothing_orders_memory_in_used_queue {
+        let latch = Latch::new();
+        let mut earlier = Box::pin(latch.wait());
+        assert!(!is_ready(&mut earlier));
+        latch.release(1);
+        drop(earlier);
+        notification_that_adds_nothing(latch);
+    }
+}
+
 model! {
     /// The same by a pending notification.
     pending_notification_orders_plain_memory {
