@@ -29,9 +29,9 @@ pub(crate) fn address(workspace: &Workspace, steps: &mut Steps, options: &Option
     let seconds = options.stress_seconds();
     steps.run("stress under asan", || Ok(stress::command(ADDRESS, workspace, &seconds)?.run()?))?;
     steps.run("stress under asan canaries", || {
-        for fault in ["FreedUnderWalkers", "HintOutlivesNode", "SweptUnderOwner"] {
-            must_find(stress::command(ADDRESS, workspace, "30")?.arg("quitters"), fault, use_after_free)?;
-        }
+        // Here nodes are used again: the other two lead to another waiter's node, and not to freed memory.
+        let fault = "FreedUnderWalkers";
+        must_find(stress::command(ADDRESS, workspace, "30")?.arg("quitters"), fault, use_after_free)?;
         let leaked = "LeakSanitizer: detected memory leaks";
         must_find(stress::command(ADDRESS, workspace, "3")?, "NeverFreed", leaked)
     })
