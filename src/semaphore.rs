@@ -90,7 +90,7 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// * The effect of its own call, as if that had not been made, until another call that finds too few permits free for the first waiter, or
 ///   that counts what is free, comes by and finishes it.
 /// * The wake-ups of up to 32 waiters that it has granted their permits; whoever polls these finds them ready.
-/// * The memory of waiters that leave this semaphore, some 60 bytes each, and that of no other semaphore.
+/// * The memory of waiters that leave this semaphore, at most 56 bytes each, and that of no other semaphore.
 ///
 /// The checks behind these entries: `cargo xtask verify suspension` stops the compiled code before each access to what threads share, one
 /// thread or two, for ever; counts the steps of all others, and explains what they were answered and who sleeps by an order of the

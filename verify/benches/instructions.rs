@@ -42,7 +42,7 @@ struct Bench {
     waker: Waker,
 }
 
-/// A semaphore that somebody has waited for, so that the row, and this thread's part in the epoch scheme, are there.
+/// A semaphore that somebody has waited for, so that this thread has a record, and keeps room for waiters.
 fn bench(permits: usize) -> Bench {
     let bench = Bench { semaphore: AsyncSemaphore::new(permits), waker: Waker::from(Arc::new(Counted)) };
     let all = bench.semaphore.try_acquire_weight(permits).unwrap();

@@ -15,6 +15,7 @@ pub enum Kind {
     AcquireOne,
     PassBy,
     TryAcquire,
+    TryOne,
     ChangeWaker,
     Cancel,
     Release,
@@ -46,8 +47,8 @@ pub struct Mix {
     pub kinds: &'static [&'static [(Kind, u32)]],
 }
 
-/// Cells to a segment of the row, which is what the last mix wants to fill and to leave.
-const CELLS: usize = if cfg!(latchwork_shuttle) { 2 } else { 32 };
+/// So many that leave are worth a sweep of the queue, or many.
+const MANY: usize = if cfg!(latchwork_shuttle) { 2 } else { 32 };
 
 /// Each asks the questions of several loom models at once, with more threads and more steps.
 pub const MIXES: &[Mix] = &[
@@ -123,12 +124,12 @@ pub const MIXES: &[Mix] = &[
         ],
     },
     Mix {
-        // Several segments die at once, from the front, the middle and the end.
+        // Nodes are taken out all the time, at the front, in the middle and at the end.
         name: "many_give_up",
         threads: 3,
-        steps: 6 * CELLS,
+        steps: 6 * MANY,
         permits: 0..=0,
-        early: 0..=CELLS,
+        early: 0..=MANY,
         gave_up: 3,
         kinds: &[
             &[(Add, 2), (AcquireOne, 2), (Release, 1), (Look, 2)],

@@ -57,6 +57,7 @@ impl Step {
             Kind::AcquireOne => Self::Acquire(1),
             Kind::PassBy => Self::PassBy(rng.usize(1..=3)),
             Kind::TryAcquire => Self::TryAcquire(rng.usize(1..=2)),
+            Kind::TryOne => Self::TryAcquire(1),
             Kind::ChangeWaker => Self::ChangeWaker(rng.usize(..PICKS)),
             Kind::Cancel => Self::Cancel(rng.usize(..PICKS)),
             Kind::Release => Self::Release(rng.usize(..PICKS)),

@@ -14,6 +14,7 @@ use shuttle::future::block_on;
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, Scheduler, UrwRandomScheduler};
 use shuttle::{Config, Runner, thread};
+use verify::timed::{Part, Timed};
 use verify::{MIXES, Round, seeded};
 
 /// How many schedules of either kind each model runs under.
@@ -58,6 +59,27 @@ fn round(mix: &str) {
     let threads: Vec<_> = hands.into_iter().map(play).collect();
     let hands = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     if let Err(wrong) = round.count(hands) {
+        panic!("{wrong}");
+    }
+}
+
+/// A round of which each call is timed.
+fn histories() {
+    let mut rng = Rng::with_seed(shuttle::rand::thread_rng().next_u64());
+    let (timed, parts) = Timed::new(&mut rng);
+    // std's, which is no step of the model.
+    let clock = Arc::new(std::sync::atomic::AtomicU64::new(1));
+    let play = |mut part: Part| {
+        let clock = Arc::clone(&clock);
+        thread::spawn(move || {
+            // Ordering: Relaxed, on one real thread.
+            part.play(&|| clock.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+            fault::end_thread();
+            part
+        })
+    };
+    let threads: Vec<_> = parts.into_iter().map(play).collect();
+    if let Err(wrong) = timed.judge(threads.into_iter().map(|thread| thread.join().unwrap()).collect()) {
         panic!("{wrong}");
     }
 }
@@ -161,6 +183,14 @@ model! {
 model! {
     // Its mutants need AddressSanitizer; `cargo xtask verify asan` runs them.
     many_give_up, round("many_give_up");
+}
+
+model! {
+    histories, histories();
+    fails_without_the_look: NoLook, "no order";
+    fails_if_tries_do_not_settle: TryWithoutSettle, "no order";
+    fails_if_the_credit_is_read_first: CreditReadBeforeEnd, "no order";
+    fails_if_what_is_free_is_read_once: FreeReadOnce, "no order";
 }
 
 model! {

@@ -41,7 +41,7 @@ impl Build {
             command = command
                 // With a target named, build scripts and macros are built without the sanitizer.
                 .args(["--target", &host(workspace)?])
-                // Sanitizers are unstable. Also lets crossbeam's build scripts see that there is one.
+                // Sanitizers are unstable.
                 .env("RUSTC_BOOTSTRAP", "1")
                 // Lines in the reports.
                 .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");

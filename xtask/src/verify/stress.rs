@@ -12,12 +12,14 @@ use crate::workspace::Workspace;
 const BUILD: Build = Build { cfg: "latchwork_faults", sanitizer: None, target_dir: "stress" };
 
 /// One for each thing that is looked at in the end: which fault, the part in which nothing else is found of it, and what that says.
-const CANARIES: [(&str, &str, &str); 6] = [
+const CANARIES: [(&str, &str, &str); 8] = [
     ("NoLook", "release_vs_acquire", "asleep"),
-    ("GrantedNotWoken", "release_vs_acquire", "its waker was not called"),
+    ("GrantedNotWoken", "release_vs_acquire", "waker"),
     ("GrantDiesWithWaiter", "acquire_cancel_release", "permits are free"),
     ("OnlyFreeReduced", "set_capacity", "permits are free"),
     ("DeficitDiesWithWaiter", "set_capacity", "permits are free"),
+    ("TryWithoutSettle", "histories", "no order of the calls"),
+    ("OnlyFreeReduced", "histories", "no order of the calls"),
     ("WakerOutlivesWait", "acquire_cancel_release", "copies of wakers were left behind"),
 ];
 

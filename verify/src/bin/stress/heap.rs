@@ -7,12 +7,12 @@ mod counting;
 use latchwork::AsyncSemaphore;
 use verify::Bell;
 
-/// What the epoch scheme may hold back; and nothing to what is lost if a piece of each round is.
+/// What threads may keep for later waiters; and nothing to what is lost if a piece of each round is.
 pub(crate) const SLACK: isize = 128 * 1024;
 
 /// Bytes in use once all has been freed that was retired. No other thread is there.
 pub(crate) fn settled() -> isize {
-    // Each wait pins, and now and then a pin frees what others have retired.
+    // Records and what this thread keeps are made once.
     let semaphore = AsyncSemaphore::new(0);
     let bell = Bell::new();
     for _ in 0..100_000 {

@@ -4,10 +4,8 @@
 //! not understand, and which would order what is to meet.
 
 mod heap;
-mod patience;
 mod quitters;
 mod rounds;
-mod start;
 mod turns;
 
 use std::process::exit;
@@ -15,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use fastrand::Rng;
-use verify::{MIXES, seeded};
+use verify::{MIXES, seeded, timed};
 
 /// Stresses latchwork's semaphore with real threads
 #[derive(Debug, Parser)]
@@ -107,6 +105,7 @@ fn parts(seed: u64) -> Vec<Part> {
         parts.push(part("turns", threads, Box::new(move |_| turns::batch(threads))));
         parts.push(part("quitters", threads, Box::new(move |_| quitters::batch(threads))));
     }
+    parts.push(part("histories", timed::THREADS, Box::new(|rng| timed::batch(256, rng))));
     parts
 }
 

@@ -1,4 +1,4 @@
-//! Crowds that come and give up, without a pause, while permits go by: segments die and are freed all the time, under threads
+//! Crowds that come and give up, without a pause, while permits go by: nodes are taken out and freed all the time, under threads
 //! that walk over them.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::thread;
 use latchwork::AsyncSemaphore;
 use verify::Bell;
 
-/// Waiters of one crowd: more than a segment has cells.
+/// Waiters of one crowd: more than are worth a sweep.
 const CROWD: usize = 48;
 const CROWDS: usize = 100;
 

@@ -6,7 +6,7 @@ use std::thread;
 use fastrand::Rng;
 use verify::{Hand, Mix, Round};
 
-use crate::start::Start;
+use verify::Start;
 
 /// Steps in all the rounds that are made beforehand, and counted afterwards.
 const STEPS: usize = 4096;

@@ -8,7 +8,7 @@ use std::thread;
 use latchwork::AsyncSemaphore;
 use verify::Bell;
 
-use crate::patience::spin_until;
+use verify::spin_until;
 
 const TURNS: u64 = 512;
 

@@ -15,7 +15,7 @@ use crate::stage::{Schedule, Stage, Victim};
 const WAITERS: isize = 200;
 
 /// What each of them may hold back: its node, and its place in a list of those that have left, which may have room for as many again.
-const HELD_BACK: isize = 40 + 2 * 16;
+const HELD_BACK: isize = 40 + 2 * 8;
 
 /// Bytes that do not grow with their number.
 const SLACK: isize = 4096;

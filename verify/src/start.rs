@@ -6,13 +6,14 @@ use crate::patience::spin_until;
 
 /// std's barrier wakes its threads one after the other: on it, the published lost wake-up is not found in a million rounds.
 #[derive(Debug)]
-pub(crate) struct Start {
+pub struct Start {
     threads: usize,
     arrived: AtomicUsize,
 }
 
 impl Start {
-    pub(crate) fn new(threads: usize) -> Self {
+    /// For so many threads.
+    pub fn new(threads: usize) -> Self {
         Self { threads, arrived: AtomicUsize::new(0) }
     }
 
@@ -21,7 +22,7 @@ impl Start {
     /// # Errors
     ///
     /// If one does not come.
-    pub(crate) fn line_up(&self, round: usize) -> Result<(), String> {
+    pub fn line_up(&self, round: usize) -> Result<(), String> {
         // Ordering: Relaxed, here and below: what the threads do before and after is not to be ordered by the way they start.
         self.arrived.fetch_add(1, Ordering::Relaxed);
         // Ordering: as above.

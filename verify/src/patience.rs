@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// # Errors
 ///
 /// If it never is.
-pub(crate) fn spin_until(done: impl Fn() -> bool) -> Result<(), String> {
+pub fn spin_until(done: impl Fn() -> bool) -> Result<(), String> {
     let mut until = None;
     for spins in 1_u32.. {
         if done() {
