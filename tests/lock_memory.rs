@@ -23,6 +23,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 
 fn main() {
     uncontended_pair_allocates_nothing();
+    dropped_guard_allocates_nothing();
     hand_off_allocates_nothing();
     reentry_allocates_nothing();
     names_that_nobody_uses_keep_nothing();
@@ -35,6 +36,13 @@ fn orders(client: &LockClient<Local>) -> Lock<Local> {
 fn uncontended_pair_allocates_nothing() {
     let lock = orders(&LockClient::local());
     let pair = || ready(ready(lock.lock()).unwrap().unlock()).unwrap();
+    pair();
+    assert_allocates_nothing(pair);
+}
+
+fn dropped_guard_allocates_nothing() {
+    let lock = orders(&LockClient::local());
+    let pair = || drop(ready(lock.lock()).unwrap());
     pair();
     assert_allocates_nothing(pair);
 }

@@ -108,6 +108,8 @@ faults! {
     HandOffDiesWithWaiter,
     /// The last waiter leaves with the lease that it was to go on with.
     LeaseDiesWithLastWaiter,
+    /// A look is said to be due once, and not again when its time has passed.
+    LookSaidOnce,
 }
 
 /// No model checker sees this; one fault to a process, set before there is a second thread.

@@ -293,6 +293,7 @@ impl World {
     }
 
     fn check(&self) {
+        assert!(self.engine.is_look_told(self.now), "nobody looks when something is due");
         let mut believed = None;
         for stage in &self.stages {
             let Stage::Holding(grant) = stage else { continue };
@@ -510,4 +511,6 @@ mutants! {
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
     mutant_whose_lease_dies_with_the_last_waiter_is_killed: LeaseDiesWithLastWaiter,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
+    mutant_that_says_once_when_to_look_is_killed: LookSaidOnce,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "nobody looks when something is due";
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::earliest::earliest;
+use crate::fault::fault;
 
 use super::super::actions::Actions;
 use super::super::queue::Place;
@@ -34,7 +35,9 @@ impl Ownership {
         }
         self.supersede_grants(now, actions);
         let renewal = self.renewal(now);
-        self.next_look_said = None;
+        if !fault!(LookSaidOnce) {
+            self.next_look_said = None;
+        }
         self.look_behind(now, actions);
         renewal
     }
@@ -180,10 +183,17 @@ impl Ownership {
         self.look_by(self.next_look(now), now, actions);
     }
 
+    /// Whether the client knows when to look next.
+    #[cfg(test)]
+    pub(super) fn is_look_told(&self, now: Instant) -> bool {
+        let is_told = |at| self.next_look_said.is_some_and(|said| now < said && said <= at);
+        self.next_look(now).is_none_or(|at| at <= now || is_told(at))
+    }
+
     /// There is to be a look at `at`. What was said before holds until its time has come, and is not said again: each is an alarm to be set.
     pub(super) fn look_by(&mut self, at: Option<Instant>, now: Instant, actions: &mut Actions) {
         let Some(at) = at else { return };
-        if self.next_look_said.is_none_or(|said| at < said || said <= now) {
+        if self.next_look_said.is_none_or(|said| at < said || said <= now && !fault!(LookSaidOnce)) {
             self.next_look_said = Some(at);
             actions.look_at = Some(at);
         }

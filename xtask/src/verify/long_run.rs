@@ -15,7 +15,7 @@ const TWINS: [(&str, u32, &str); 8] = [
     ("renews-nothing", 8, "two holders of lock"),
     ("listens-elsewhere", 6, "was free for"),
     ("keeps-what-is-released", 6, "was free for"),
-    ("acquires-in-name", 6, "a lock that it did not have"),
+    ("acquires-in-name", 6, "nobody took it away"),
     ("tokens-fall", 3, "do not rise"),
     ("keeps-the-lease", 8, "was kept waiting for"),
     ("waits-for-who-is-not-polled", 8, "was free for"),
