@@ -49,9 +49,6 @@
 //! connection to any node; [`RedisBuilder::sharded_messages`] overrules that. A node that is slow or gone delays the renewals of
 //! its own locks only.
 //!
-//! Besides what locks need on one server, a user with an ACL needs the commands `CLUSTER SLOTS`, `CLUSTER INFO`, `ASKING` and
-//! `PUBSUB SHARDNUMSUB`, and `SPUBLISH` and `SSUBSCRIBE` where messages are sharded.
-//!
 //! All that belongs to a lock lies in one slot. A name whose first braces are empty (`{}`) would make that impossible, and
 //! [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving, two things wait for the end of the
 //! move: the first acquisition of a fenced lock, whose lock and counter would be with different nodes, and a sharded message.
@@ -66,6 +63,29 @@
 //! What was sent over a connection that is given up may still be on its way. A release that comes late finds nothing, as an id is not used
 //! again. An attempt that comes late would take the lock for nobody until its lease ends, so the next connection has the server end the one
 //! before it (`CLIENT KILL`), before anything else is sent. That takes a server of 6.2 or newer and a user who may do it.
+//!
+//! # Rights
+//!
+//! A user with exactly these rights passes the whole test suite for backends (for the locks that its key patterns allow), and an error names
+//! each that is missing. In `ACL SETUSER`'s words, for one server:
+//!
+//! ```text
+//! -@all +ping +evalsha +eval +subscribe +unsubscribe +publish
+//! +exists +hexists +hkeys +hset +pttl +pexpire +del +get +incrby
+//! ~orders:* ~redisson_lock_token:* &redisson_lock__channel:*
+//! ```
+//!
+//! `+get` and `+incrby` are for fenced locks only, as is the second key pattern. Besides, for
+//!
+//! | | |
+//! |---|---|
+//! | late commands' being cut off instead of undone | `+client\|info +client\|kill` |
+//! | a [name](RedisBuilder::client_name) | `+client\|setname` |
+//! | a database other than 0 | `+select` |
+//! | [replicas](RedisBuilder::wait_for_replicas) that are waited for | `+wait` |
+//! | Sentinel | `+role` at the servers; `+sentinel +subscribe` and the channel `+switch-master` at the Sentinels |
+//! | a Cluster | `+cluster\|slots +cluster\|info +asking +pubsub\|shardnumsub` |
+//! | sharded messages | `+spublish +ssubscribe +sunsubscribe` |
 //!
 //! # What is not guaranteed
 //!

@@ -347,7 +347,9 @@ async fn lock_that_waits_outlasts_a_silence() {
     server.pause();
     sleep(LIMIT * 2).await;
     server.resume();
+    until_subscribed(&server).await;
     let () = run(&server, &format!("DEL {NAME}")).await;
+    let () = run(&server, &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
     soon("the lock", waiter).await.unwrap().unwrap().unlock().await.unwrap();
 }
 

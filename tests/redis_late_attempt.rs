@@ -70,7 +70,7 @@ async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
-    attempt_that_comes_late_takes_the_lock_for_nobody("-client|kill").await;
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,7 +80,7 @@ async fn attempt_that_comes_late_is_undone_without_dangerous_commands() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
-    let (server, proxy, client) = start("-client|kill").await;
+    let (server, proxy, client) = start("-client +client|info").await;
     let lock = client.get_lock(NAME).unwrap();
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
@@ -101,7 +101,7 @@ async fn attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_that_comes_late_frees_nothing_where_no_connection_can_be_ended() {
-    let (server, proxy, client) = start("-client|kill").await;
+    let (server, proxy, client) = start("-client +client|info").await;
     let me = client.owner();
     let lock = client.get_lock(NAME).unwrap().owned_by(&me);
     let first = lock.lock().await.unwrap();

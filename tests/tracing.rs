@@ -155,13 +155,21 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
         let mut words = command.split(' ');
         redis::cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).exec(&mut raw).unwrap();
     };
-    run("ACL SETUSER courteous on >hunter2 ~* &* +@all -client|kill");
+    run("ACL SETUSER courteous on >hunter2 ~* &* +@all -client +client|info");
     let client = LockClient::new(Redis::builder().blocking_connect(&url("courteous")).unwrap());
     for _ in 0..3 {
         client.get_lock("courtesy").unwrap().lock().unwrap().unlock().unwrap();
         run("CLIENT KILL USER courteous");
     }
     client.get_lock("courtesy").unwrap().lock().unwrap().unlock().unwrap();
+    // Nor leave a channel: the messages go on coming, and somebody should know.
+    run("ACL SETUSER courteous -unsubscribe");
+    let theirs = client.get_lock("left").unwrap();
+    run("HSET left somebody:1 1");
+    assert!(theirs.try_lock_for(Duration::from_millis(50), Lease::Watched).unwrap().is_none());
+    let refused = record.wait_for("not unsubscribed", None);
+    assert_eq!((refused.level, &*refused.fields["channel"]), (Level::WARN, "redisson_lock__channel:{left}"));
+
     let seen = record.0.lock().unwrap();
     let told = seen.iter().filter(|seen| seen.fields["message"].starts_with("CLIENT KILL is refused"));
     assert_eq!(told.map(|seen| seen.level).collect::<Vec<_>>(), [Level::WARN]);

@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 
 /// The environment variable that names the server to run.
-pub const SERVER_VARIABLE: &str = "LATCHWORK_REDIS_SERVER";
+pub const SERVER_VARIABLE: &str = "REDIS_SERVER";
 
 /// Why there is no server to run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

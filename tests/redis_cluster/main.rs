@@ -1,5 +1,7 @@
 //! The Redis backend on Clusters of real servers.
 
+mod all_or_nothing;
+mod both_kinds;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod failover;

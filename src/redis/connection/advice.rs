@@ -71,21 +71,35 @@ pub(crate) fn quote(command: &Cmd) -> String {
     }
 }
 
-/// Which command inside of a script the user may not run. The server says only in which line of the script that is.
-pub(super) fn denied_in_script(command: &Cmd, error: &RedisError) -> Option<String> {
+/// Which command the user may not run. Inside of a script some servers say only in which line of it that is. `script`: the command with
+/// its text.
+pub(super) fn denied(script: Option<&Cmd>, error: &RedisError) -> Option<String> {
     if advice(error) != Some(NO_PERMISSION) {
         return None;
     }
+    let said = error.detail()?.split_once("to run the '").and_then(|(_, rest)| rest.split_once('\''));
+    if let Some((name, _)) = said {
+        return Some(name.replace('|', " ").to_uppercase());
+    }
+    denied_in_line(script?, error)
+}
+
+fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
     let words: Vec<_> = command.args_iter().collect();
     let word = |at: usize| match words.get(at) {
         Some(Arg::Simple(word)) => std::str::from_utf8(word).ok(),
         _ => None,
     };
     let text = word(1).filter(|_| word(0) == Some("EVAL"))?;
-    let line = error.detail()?.split_once("user_script:")?.1.trim_start();
-    let digits = line.split(|next: char| !next.is_ascii_digit()).next()?;
-    let line = text.lines().nth(digits.parse::<usize>().ok()?.checked_sub(1)?)?;
-    let called = line.split_once("redis.call(").or_else(|| line.split_once("redis.pcall("))?.1;
+    let called = match error.detail()?.split_once("user_script:") {
+        Some((_, at)) => {
+            let digits = at.trim_start().split(|next: char| !next.is_ascii_digit()).next()?;
+            let line = text.lines().nth(digits.parse::<usize>().ok()?.checked_sub(1)?)?;
+            line.split_once("redis.call(")?.1
+        }
+        // The script has caught it, and returned it.
+        None => text.split_once("redis.pcall(")?.1,
+    };
     if let Some(argument) = called.strip_prefix("ARGV[") {
         let number: usize = argument.split_once(']')?.0.parse().ok()?;
         let keys: usize = word(2)?.parse().ok()?;

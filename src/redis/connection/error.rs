@@ -6,7 +6,7 @@ use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
 use crate::lock::{LockKind, LockName};
 
-use super::advice::{self, denied_in_script, quote, said_in_script};
+use super::advice::{self, denied, quote, said_in_script};
 
 /// What went wrong between here and the server.
 ///
@@ -154,10 +154,9 @@ impl Error {
                 format!("no reply from Redis at {address}, so the command may have run or not"),
             ),
             _ => {
-                let denied = script.and_then(|script| denied_in_script(script, &error));
-                let refused = match denied {
-                    Some(denied) => format!("{denied} in {}", quote(command)),
-                    None => quote(command),
+                let refused = match (denied(script, &error), quote(command)) {
+                    (Some(denied), quoted) if !quoted.starts_with(&denied) => format!("{denied} in {quoted}"),
+                    (_, quoted) => quoted,
                 };
                 let what_to_do = Self::advice(&error).unwrap_or("its reply says why");
                 (ErrorKind::Refused, format!("Redis at {address} refused {refused}: {what_to_do}"))

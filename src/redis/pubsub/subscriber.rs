@@ -197,8 +197,18 @@ impl Subscriber {
         let unwanted: Vec<_> =
             unwanted.into_iter().filter(|channel| self.subscribed.remove(channel)).collect();
         for chunk in unwanted.chunks(CHUNK) {
-            // One that was refused is not ours any more, as was wanted.
-            self.send(live, &self.commands.unsubscribe, chunk).await?;
+            let replies = self.send(live, &self.commands.unsubscribe, chunk).await?;
+            // It is not ours any more, as was wanted; but its messages go on coming.
+            for (_channel, _error) in
+                chunk.iter().zip(replies).filter_map(|(at, reply)| Some((at, reply.err()?)))
+            {
+                event!(
+                    WARN,
+                    channel = &**_channel,
+                    error = &_error as &dyn std::error::Error,
+                    "not unsubscribed"
+                );
+            }
         }
         self.subscribe(live, wanted).await
     }
