@@ -12,7 +12,7 @@ pub fn pin(nth: usize) {
     let Some(core) = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).nth(nth) else { return };
     let mut only = CpuSet::new();
     only.set(core);
-    // Refused, the threads run where the system likes; the question that asks for this checks that they run at once.
+    // Refused, the threads run where the system likes; the scenario that asks for this checks that they run at once.
     let _ = sched_setaffinity(None, &only);
 }
 

@@ -1,4 +1,4 @@
-//! Criterion, set up the same way for every question.
+//! Criterion, set up the same way for every scenario.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub fn criterion() -> Criterion {
         .configure_from_args()
 }
 
-/// Asks one question: a group for each event, a row for each peer.
-pub fn ask(events: Vec<Event>) {
+/// Measures one scenario: a group for each event, a row for each peer.
+pub fn measure(events: Vec<Event>) {
     let mut criterion = criterion();
     for mut event in events {
         let mut group = criterion.benchmark_group(event.name);

@@ -1,4 +1,4 @@
-//! A question as a table has it: an event, and one row for each peer.
+//! A scenario as a table has it: an event, and one row for each peer.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::peers::Peer;
 /// Something that happens to a semaphore, and how long each peer takes over it.
 #[derive(Debug)]
 pub struct Event {
-    /// `question/event`.
+    /// `scenario/event`.
     pub name: &'static str,
     /// How many of the things that the figure is about one round holds: 1000 waiters in a burst, for example.
     pub per_round: u32,
@@ -16,7 +16,7 @@ pub struct Event {
     pub rows: Vec<Row>,
 }
 
-/// One peer's answer.
+/// One peer's measurement.
 pub struct Row {
     /// Who.
     pub peer: &'static str,

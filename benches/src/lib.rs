@@ -1,11 +1,11 @@
 //! What the benchmarks share: those of `latchwork::AsyncSemaphore`, and in [`lock`] those of the lock on Redis.
 //!
 //! * [`peers`]: the semaphores under comparison, behind one trait.
-//! * [`questions`]: the short questions, each written once, for criterion and for the `ratios` tool alike.
-//! * [`event`]: how a question and its rows look to those two.
+//! * [`scenarios`]: the short scenarios, each written once, for criterion and for the `ratios` tool alike.
+//! * [`event`]: how a scenario and its rows look to those two.
 //! * [`cores`], [`criterion`], [`mod@line`], [`wakers`]: tools.
 //!
-//! The long questions (`depth`, `tasks`, `release_tail`) stand in their bench files.
+//! The long scenarios (`depth`, `tasks`, `release_tail`) stand in their bench files.
 
 pub mod cores;
 pub mod criterion;
@@ -13,5 +13,5 @@ pub mod event;
 pub mod line;
 pub mod lock;
 pub mod peers;
-pub mod questions;
+pub mod scenarios;
 pub mod wakers;

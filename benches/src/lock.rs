@@ -1,7 +1,7 @@
 //! What the benchmark of the lock on Redis is made of; the program is `src/bin/lock.rs`.
 //!
 //! * [`clients`]: the locks under comparison, behind one trait.
-//! * [`questions`]: what is asked, one file each, and answered in [`Figure`]s.
+//! * [`scenarios`]: what is measured, one file each, as [`Figure`]s.
 //! * [`server`], [`monitor`]: the server they all meet on, and the count of what it is sent.
 //! * [`children`], [`board`], [`turns`]: processes that take turns, and what shows that they do.
 
@@ -11,13 +11,13 @@ pub mod clients;
 pub mod clock;
 pub mod figure;
 pub mod monitor;
-pub mod questions;
+pub mod scenarios;
 pub mod server;
 pub mod turns;
 
 pub use self::figure::Figure;
 
-/// A runtime on this thread, as the processes of most questions have it: two cores are shared by them and the server.
+/// A runtime on this thread, as the processes of most scenarios have it: two cores are shared by them and the server.
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

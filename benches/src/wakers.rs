@@ -1,4 +1,4 @@
-//! The wakers under the hand-polled questions.
+//! The wakers under the hand-polled scenarios.
 
 use std::pin::pin;
 use std::sync::Arc;

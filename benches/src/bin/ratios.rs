@@ -1,4 +1,4 @@
-//! The short questions in one table, in less than twenty seconds: the tool to optimise with.
+//! The short scenarios in one table, in less than twenty seconds: the tool to optimise with.
 //!
 //! Each row runs in many slices of a millisecond or two, and the peers take turns slice by slice, so that whatever else
 //! the machine does meets them all alike. The figure is the median slice: it stays where it is until half of them are
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use benches::event::{Event, Row};
 use benches::peers::{Latchwork, Peer, Raw, Tokio};
-use benches::questions;
+use benches::scenarios;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -30,12 +30,12 @@ fn main() {
     let wanted = |event: &Event| options.filter.as_deref().is_none_or(|filter| event.name.contains(filter));
     let start = Instant::now();
     let slice = Duration::from_micros(options.slice_micros);
-    let answers: Vec<Answer> = questions::short()
+    let measurements: Vec<Measurement> = scenarios::short()
         .into_iter()
         .filter(wanted)
-        .map(|mut event| answer(&mut event, options.slices.max(1), slice))
+        .map(|mut event| measurement(&mut event, options.slices.max(1), slice))
         .collect();
-    print(&answers);
+    print(&measurements);
     let seconds = start.elapsed().as_secs_f64();
     println!(
         "\nMedians of {} slices of {slice:?} for each row, taken in turns; {seconds:.1} s.",
@@ -44,7 +44,7 @@ fn main() {
 }
 
 /// Nanoseconds of each peer.
-struct Answer {
+struct Measurement {
     event: &'static str,
     nanos: Vec<(&'static str, Spread)>,
 }
@@ -56,7 +56,7 @@ struct Spread {
     quartiles: (f64, f64),
 }
 
-impl Answer {
+impl Measurement {
     fn of(&self, peer: &str) -> Option<Spread> {
         self.nanos.iter().find(|(name, _)| *name == peer).map(|(_, spread)| *spread)
     }
@@ -113,7 +113,7 @@ impl<'a> Slices<'a> {
     }
 }
 
-fn answer(event: &mut Event, slices: usize, slice: Duration) -> Answer {
+fn measurement(event: &mut Event, slices: usize, slice: Duration) -> Measurement {
     let mut peers: Vec<Slices<'_>> = event.rows.iter_mut().map(|row| Slices::new(row, slice)).collect();
     for turn in 0..slices {
         // There and back, so that nobody always comes after the same one.
@@ -125,7 +125,7 @@ fn answer(event: &mut Event, slices: usize, slice: Duration) -> Answer {
     }
     let told = peers.iter_mut().filter(|peer| peer.failures < MOST_FAILURES);
     let nanos = told.map(|peer| (peer.row.peer, spread(&mut peer.nanos))).collect();
-    Answer { event: event.name, nanos }
+    Measurement { event: event.name, nanos }
 }
 
 fn spread(taken: &mut [f64]) -> Spread {
@@ -134,9 +134,9 @@ fn spread(taken: &mut [f64]) -> Spread {
     Spread { median: at(2), quartiles: (at(1), at(3)) }
 }
 
-fn print(answers: &[Answer]) {
+fn print(measurements: &[Measurement]) {
     let mut peers: Vec<&str> = Vec::new();
-    for (peer, _) in answers.iter().flat_map(|answer| &answer.nanos) {
+    for (peer, _) in measurements.iter().flat_map(|measurement| &measurement.nanos) {
         if !peers.contains(peer) {
             peers.push(peer);
         }
@@ -145,19 +145,19 @@ fn print(answers: &[Answer]) {
     table.load_preset(presets::ASCII_MARKDOWN);
     let ends = ["ours/raw", "ours/tokio", "ours/fastest peer", "our quartiles"];
     table.set_header(["event, ns"].iter().chain(&peers).chain(&ends));
-    for answer in answers {
-        let ours = answer.of(Latchwork::NAME);
+    for measurement in measurements {
+        let ours = measurement.of(Latchwork::NAME);
         let ratio = |other: Option<f64>| match (ours, other) {
             (Some(ours), Some(other)) => format!("{:.2}", ours.median / other),
             _ => "-".to_owned(),
         };
-        let mut cells = vec![answer.event.to_owned()];
+        let mut cells = vec![measurement.event.to_owned()];
         for peer in &peers {
-            cells.push(answer.of(peer).map_or("-".to_owned(), |spread| format!("{:.1}", spread.median)));
+            cells.push(measurement.of(peer).map_or("-".to_owned(), |spread| format!("{:.1}", spread.median)));
         }
-        cells.push(ratio(answer.of(Raw::NAME).map(|spread| spread.median)));
-        cells.push(ratio(answer.of(Tokio::NAME).map(|spread| spread.median)));
-        cells.push(match (ours, answer.fastest_peer()) {
+        cells.push(ratio(measurement.of(Raw::NAME).map(|spread| spread.median)));
+        cells.push(ratio(measurement.of(Tokio::NAME).map(|spread| spread.median)));
+        cells.push(match (ours, measurement.fastest_peer()) {
             (Some(_), Some((peer, nanos))) => format!("{} {peer}", ratio(Some(nanos))),
             _ => "-".to_owned(),
         });

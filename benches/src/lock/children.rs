@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::board::SharedBoard;
 use super::clients::Client;
 use super::monitor::Sent;
-use super::questions::Convoy;
+use super::scenarios::Convoy;
 use super::server::Server;
 use super::turns::{self, Taken, Turns};
 use crate::each_client;

@@ -14,7 +14,7 @@ pub use self::raw::Raw;
 pub use self::rlock::Rlock;
 pub use self::rslock::Rslock;
 
-/// What all who have leases take: longer than any question.
+/// What all who have leases take: longer than any scenario.
 pub const LEASE: Duration = Duration::from_secs(30);
 
 /// How long whoever can be told so waits for a reply; as ours does.

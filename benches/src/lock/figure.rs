@@ -9,8 +9,8 @@ use super::clients::{Client, Latchwork, Raw};
 /// One number of each row.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// The question's name.
-    pub question: &'static str,
+    /// The scenario's name.
+    pub scenario: &'static str,
     /// What is said, and its unit.
     pub what: &'static str,
     /// How many digits behind the point are shown; [`Goal`]s are judged by what is shown.
@@ -34,9 +34,9 @@ pub enum Goal {
     RateOfRaw(f64),
 }
 
-/// What a question says.
+/// What a scenario says.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct Measurement {
     /// The rows of the table.
     pub figures: Vec<Figure>,
     /// What stands below it.
@@ -94,9 +94,9 @@ impl Figure {
     }
 }
 
-/// The table of several runs that were asked the same questions.
+/// The table of several runs of the same scenarios.
 #[derive(Debug)]
-pub struct Report<'a>(pub &'a [Answer]);
+pub struct Report<'a>(pub &'a [Measurement]);
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,11 +112,12 @@ impl fmt::Display for Report<'_> {
         let mut table = Table::new();
         table.load_preset(presets::ASCII_MARKDOWN);
         let ends = ["ours, least-greatest", "to reach", ""];
-        table.set_header(["question", "figure"].iter().chain(&rows).chain(&ends));
+        table.set_header(["scenario", "figure"].iter().chain(&rows).chain(&ends));
         for (at, figure) in first.figures.iter().enumerate() {
-            let runs: Vec<Figure> = self.0.iter().map(|answer| answer.figures[at].clone()).collect();
+            let runs: Vec<Figure> =
+                self.0.iter().map(|measurement| measurement.figures[at].clone()).collect();
             let (median, (least, greatest)) = Figure::median(&runs);
-            let mut cells = vec![figure.question.to_owned(), figure.what.to_owned()];
+            let mut cells = vec![figure.scenario.to_owned(), figure.what.to_owned()];
             cells.extend(
                 rows.iter().map(|row| median.of(row).map_or("-".to_owned(), |value| median.show(value))),
             );
@@ -142,7 +143,7 @@ mod tests {
 
     fn figure(goal: Goal, ours: f64) -> Figure {
         let values = vec![("latchwork", ours), ("raw", 90.0), ("slow", 300.0), ("quick", 200.0)];
-        Figure { question: "q", what: "w", digits: 1, goal: Some(goal), values }
+        Figure { scenario: "q", what: "w", digits: 1, goal: Some(goal), values }
     }
 
     fn reached(goal: Goal, ours: f64) -> bool {

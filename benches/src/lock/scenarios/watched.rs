@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::clients::{Client, Latchwork};
-use super::super::figure::{Answer, Figure, Goal};
+use super::super::figure::{Figure, Goal, Measurement};
 use super::super::runtime;
 use super::super::server::Server;
 
@@ -30,7 +30,7 @@ for i = 1, ARGV[1] - 1 do
 end
 return least";
 
-pub(super) fn ask(server: &mut Server, _rounds: usize) -> Answer {
+pub(super) fn measure(server: &mut Server, _rounds: usize) -> Measurement {
     let prefix = format!("{NAME}:");
     let mut seen = runtime().block_on(async {
         let began = Instant::now();
@@ -43,8 +43,8 @@ pub(super) fn ask(server: &mut Server, _rounds: usize) -> Answer {
     server.assert_empty(NAME);
     seen.rounds.sort_unstable();
     let commands = seen.rounds.last().copied().unwrap_or(u64::MAX);
-    let mut answer = Answer::default();
-    answer.notes.push(format!(
+    let mut measurement = Measurement::default();
+    measurement.notes.push(format!(
         "{NAME}: taken within {:.0} ms; commands of each round: {:?}; least of {} s left here {:.2} s",
         seen.took.as_secs_f64() * 1e3,
         seen.rounds,
@@ -53,13 +53,13 @@ pub(super) fn ask(server: &mut Server, _rounds: usize) -> Answer {
     ));
     let mut push = |what, digits, goal, value| {
         let values = vec![(Latchwork::NAME, value)];
-        answer.figures.push(Figure { question: NAME, what, digits, goal: Some(goal), values });
+        measurement.figures.push(Figure { scenario: NAME, what, digits, goal: Some(goal), values });
     };
     push("commands of the largest round", 0, Goal::AtMost(150.0), commands as f64);
     let left = seen.least_on_server as f64 / LEASE.as_millis() as f64;
     push("least of a lease that was left", 2, Goal::AtLeast(0.33), left);
     push("leases lost", 0, Goal::AtMost(0.0), seen.lost as f64);
-    answer
+    measurement
 }
 
 #[derive(Default)]

@@ -1,5 +1,5 @@
 //! What does it cost to wait for a permit, and to be given it?
 
 fn main() {
-    benches::criterion::ask(benches::questions::hand_over());
+    benches::criterion::measure(benches::scenarios::hand_over());
 }

@@ -15,12 +15,12 @@ fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(WORKERS).build().expect("a runtime can be made");
     let mut criterion = benches::criterion::criterion();
     for (tasks, permits) in [(64, 1), (64, 8), (1000, 10)] {
-        each_peer!(ask(&mut criterion, &runtime, tasks, permits));
+        each_peer!(measure(&mut criterion, &runtime, tasks, permits));
     }
     criterion.final_summary();
 }
 
-fn ask<P: Peer>(criterion: &mut Criterion, runtime: &Runtime, tasks: u64, permits: usize) {
+fn measure<P: Peer>(criterion: &mut Criterion, runtime: &Runtime, tasks: u64, permits: usize) {
     let mut group = criterion.benchmark_group(format!("tasks/{tasks}_on_{permits}"));
     group.sampling_mode(SamplingMode::Flat);
     group.bench_function(BenchmarkId::from_parameter(P::NAME), |bencher| {

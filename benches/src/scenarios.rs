@@ -1,4 +1,4 @@
-//! The short questions. Each one is a list of events with a row for each peer.
+//! The short scenarios. Each one is a list of events with a row for each peer.
 
 mod burst_1000;
 mod cancel_waiting;

@@ -1,5 +1,5 @@
 //! A permit is free and nobody waits: what does it cost to take it and to give it back?
 
 fn main() {
-    benches::criterion::ask(benches::questions::uncontended());
+    benches::criterion::measure(benches::scenarios::uncontended());
 }

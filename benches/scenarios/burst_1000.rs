@@ -1,5 +1,5 @@
 //! What does a waiter cost when a thousand wait at once?
 
 fn main() {
-    benches::criterion::ask(benches::questions::burst_1000());
+    benches::criterion::measure(benches::scenarios::burst_1000());
 }

@@ -1,5 +1,5 @@
 //! Two threads, permits to spare: what do they cost each other?
 
 fn main() {
-    benches::criterion::ask(benches::questions::threads());
+    benches::criterion::measure(benches::scenarios::threads());
 }

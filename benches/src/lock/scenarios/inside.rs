@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::super::board::Board;
 use super::super::clients::Client;
-use super::super::figure::{Answer, Figure, Goal};
+use super::super::figure::{Figure, Goal, Measurement};
 use super::super::runtime;
 use super::super::server::Server;
 use super::super::turns::{self, Taken, Turns};
@@ -32,8 +32,8 @@ const LINES: [(u64, &str, &str, Option<Goal>); 2] = [
     (8, "8 tasks: commands", "8 tasks: p50, us", Some(Goal::AtMost(0.1))),
 ];
 
-pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
-    let mut answer = Answer::default();
+pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
+    let mut measurement = Measurement::default();
     for (tasks, commands, p50, goal) in LINES {
         let mut rows = each_client!(row(server, tasks));
         for row in &mut rows {
@@ -41,17 +41,17 @@ pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
             let sent = monitor.end(server);
             row.commands = sent.total() as f64 / taken.entered as f64;
             let sent = sent.per(taken.entered);
-            answer.notes.push(format!("{NAME}, {tasks} tasks: {} sends {sent}", row.client));
+            measurement.notes.push(format!("{NAME}, {tasks} tasks: {} sends {sent}", row.client));
         }
         for round in 0..rounds {
             there_and_back(round, &mut rows, Row::time);
         }
         let values = rows.iter().map(|row| (row.client, row.commands)).collect();
-        answer.figures.push(Figure { question: NAME, what: commands, digits: 1, goal, values });
+        measurement.figures.push(Figure { scenario: NAME, what: commands, digits: 1, goal, values });
         let micros = |row: &Row| row.nanos.value_at_quantile(0.5) as f64 / 1e3;
         let values = rows.iter().map(|row| (row.client, micros(row))).collect();
-        answer.figures.push(Figure {
-            question: NAME,
+        measurement.figures.push(Figure {
+            scenario: NAME,
             what: p50,
             digits: 0,
             goal: Some(Goal::AtMost(10.0)),
@@ -59,7 +59,7 @@ pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
         });
     }
     server.assert_empty(NAME);
-    answer
+    measurement
 }
 
 struct Row {

@@ -13,13 +13,13 @@ use criterion::{BenchmarkId, Criterion};
 fn main() {
     let mut criterion = benches::criterion::criterion();
     for depth in [1, 1_000, 1_000_000] {
-        each_peer!(ask(&mut criterion, depth));
+        each_peer!(measure(&mut criterion, depth));
     }
     criterion.final_summary();
 }
 
-/// Both questions to one peer, at one depth. The line is built once, as it takes longer than the questions.
-fn ask<P: Queueing>(criterion: &mut Criterion, depth: usize) {
+/// Both scenarios to one peer, at one depth. The line is built once, as it takes longer than the scenarios.
+fn measure<P: Queueing>(criterion: &mut Criterion, depth: usize) {
     let semaphore = P::new(1);
     let waker = Counting::new();
     let mut queue = Queue::<P, _, _>::new(&semaphore, || semaphore.acquire(), &waker, depth);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::clients::{Client, Raw};
-use super::super::figure::{Answer, Figure, Goal};
+use super::super::figure::{Figure, Goal, Measurement};
 use super::super::runtime;
 use super::super::server::Server;
 use super::there_and_back;
@@ -20,18 +20,18 @@ const SLICES: usize = 100;
 const SLICE: Duration = Duration::from_millis(2);
 const WARM_UP: u64 = 100;
 
-pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
+pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     let two = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let goal = Some(Goal::RateOfRaw(0.9));
     let figures =
         [("lock + unlock, runtime of 1 thread, us", runtime(), goal), ("the same, of 2, us", two, None)].map(
             |(what, runtime, goal)| {
                 let values = times(&runtime, server, rounds * SLICES);
-                Figure { question: NAME, what, digits: 1, goal, values }
+                Figure { scenario: NAME, what, digits: 1, goal, values }
             },
         );
     server.assert_empty(NAME);
-    Answer { figures: figures.into(), notes: Vec::new() }
+    Measurement { figures: figures.into(), notes: Vec::new() }
 }
 
 /// The median slice of each row, in microseconds for one pair.

@@ -6,7 +6,7 @@ use latchwork::LockClient;
 use latchwork::redis::Redis;
 
 use super::super::clients::{Client, Latchwork};
-use super::super::figure::{Answer, Figure, Goal};
+use super::super::figure::{Figure, Goal, Measurement};
 use super::super::runtime;
 use super::super::server::Server;
 
@@ -14,7 +14,7 @@ pub(super) const NAME: &str = "reentry";
 
 const PAIRS: u32 = 10_000;
 
-pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
+pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     let runtime = runtime();
     let lock = runtime.block_on(async {
         let client = LockClient::new(Redis::connect(&server.url()).await.expect("a server"));
@@ -39,12 +39,12 @@ pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
     server.assert_empty(NAME);
     let figure = |what, digits, goal, value| {
         let values = vec![(Latchwork::NAME, value)];
-        Figure { question: NAME, what, digits, goal: Some(goal), values }
+        Figure { scenario: NAME, what, digits, goal: Some(goal), values }
     };
     let figures = vec![
         // A renewal may come in between.
         figure("commands of lock + unlock", 2, Goal::AtMost(0.0), sent),
         figure("the same: us", 2, Goal::AtMost(1.0), best),
     ];
-    Answer { figures, notes: Vec::new() }
+    Measurement { figures, notes: Vec::new() }
 }

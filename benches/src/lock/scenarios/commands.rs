@@ -1,7 +1,7 @@
 //! What is sent to take a lock that is free, and to give it back.
 
 use super::super::clients::{Client, Raw};
-use super::super::figure::{Answer, Figure, Goal};
+use super::super::figure::{Figure, Goal, Measurement};
 use super::super::runtime;
 use super::super::server::Server;
 use crate::each_client;
@@ -10,18 +10,24 @@ pub(super) const NAME: &str = "commands";
 
 const PAIRS: u64 = 100;
 
-pub(super) fn ask(server: &mut Server, _rounds: usize) -> Answer {
+pub(super) fn measure(server: &mut Server, _rounds: usize) -> Measurement {
     let mut rows = Vec::from(each_client!(row(server)));
     rows.push(row::<Raw>(server));
-    let mut answer = Answer::default();
+    let mut measurement = Measurement::default();
     let mut values = Vec::new();
     for (client, commands, sent) in rows {
-        answer.notes.push(format!("{NAME}: {client} sends {sent}"));
+        measurement.notes.push(format!("{NAME}: {client} sends {sent}"));
         values.push((client, commands));
     }
     let what = "commands of lock + unlock";
-    answer.figures.push(Figure { question: NAME, what, digits: 2, goal: Some(Goal::AtMost(2.0)), values });
-    answer
+    measurement.figures.push(Figure {
+        scenario: NAME,
+        what,
+        digits: 2,
+        goal: Some(Goal::AtMost(2.0)),
+        values,
+    });
+    measurement
 }
 
 fn row<C: Client>(server: &mut Server) -> (&'static str, f64, String) {

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::super::children::{Part, Run};
 use super::super::clients::Client;
-use super::super::figure::{Answer, Figure, Goal};
+use super::super::figure::{Figure, Goal, Measurement};
 use super::super::monitor::Sent;
 use super::super::server::Server;
 use super::super::turns::Turns;
@@ -23,16 +23,16 @@ const ASLEEP: u64 = 3_000;
 /// And how much longer at most.
 const LONGER: u64 = 10_000;
 
-pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
+pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     let mut rows = each_client!(row());
     rows.iter_mut().for_each(|row| row.count(server));
     for round in 0..rounds {
         there_and_back(round, &mut rows, |row| row.time(server));
     }
-    let mut answer = Answer::default();
+    let mut measurement = Measurement::default();
     for row in &rows {
         let (sent, entered) = &row.sent;
-        answer.notes.push(format!(
+        measurement.notes.push(format!(
             "{NAME}: {} sends {}; times of {} hand-offs",
             row.client,
             sent.per(*entered),
@@ -41,12 +41,12 @@ pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
     }
     let mut push = |what, digits, goal, of: fn(&Row) -> f64| {
         let values = rows.iter().map(|row| (row.client, of(row))).collect();
-        answer.figures.push(Figure { question: NAME, what, digits, goal, values });
+        measurement.figures.push(Figure { scenario: NAME, what, digits, goal, values });
     };
     push("p50, us", 0, Some(Goal::OfBestPeer(0.5)), |row| row.micros(0.5));
     push("p99, us", 0, None, |row| row.micros(0.99));
     push("commands", 1, Some(Goal::AtMost(3.0)), |row| row.sent.0.total() as f64 / row.sent.1 as f64);
-    answer
+    measurement
 }
 
 struct Row {

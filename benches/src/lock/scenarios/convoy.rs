@@ -10,7 +10,7 @@ use super::super::board::Board;
 use super::super::children::{Part, Run};
 use super::super::clients::Client;
 use super::super::clock;
-use super::super::figure::{Answer, Figure, Goal};
+use super::super::figure::{Figure, Goal, Measurement};
 use super::super::monitor::Sent;
 use super::super::server::Server;
 use super::super::turns::Taken;
@@ -58,24 +58,24 @@ impl Convoy {
     }
 }
 
-pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
+pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     let mut rows = each_client!(row());
     rows.iter_mut().for_each(|row| row.count(server));
     for round in 0..rounds {
         there_and_back(round, &mut rows, |row| row.time(server));
     }
-    let mut answer = Answer::default();
+    let mut measurement = Measurement::default();
     for row in &rows {
         let (sent, entered) = &row.sent;
         let remote = row.remote as f64 / row.entered as f64 * 100.0;
         let sent = sent.per(*entered);
-        answer
+        measurement
             .notes
             .push(format!("{NAME}: {} sends {sent}; {remote:.0} % go to another process", row.client));
     }
     let mut push = |what, digits, goal, of: fn(&Row) -> f64| {
         let values = rows.iter().map(|row| (row.client, of(row))).collect();
-        answer.figures.push(Figure { question: NAME, what, digits, goal, values });
+        measurement.figures.push(Figure { scenario: NAME, what, digits, goal, values });
     };
     push("commands of a hand-off", 1, Some(Goal::AtMost(5.0)), |row| {
         row.sent.0.total() as f64 / row.sent.1 as f64
@@ -83,7 +83,7 @@ pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
     push("hand-offs a second", 0, None, |row| row.entered as f64 / row.seconds);
     push("largest gap, ms", 1, None, |row| row.largest_gap.as_secs_f64() * 1e3);
     push("stalls, gaps > 100 ms", 0, Some(Goal::AtMost(0.0)), |row| row.stalls as f64);
-    answer
+    measurement
 }
 
 struct Row {

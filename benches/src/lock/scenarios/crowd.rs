@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::children::{Part, Run};
 use super::super::clients::Client;
-use super::super::figure::{Answer, Figure, Goal};
+use super::super::figure::{Figure, Goal, Measurement};
 use super::super::monitor::Sent;
 use super::super::server::Server;
 use super::convoy::{Convoy, PROCESSES};
@@ -21,22 +21,22 @@ const CROWD: Convoy = Convoy { tasks: 8, hold: 500, think: 0..0 };
 /// Five tenures of each process.
 const LONGEST_WAIT: f64 = 5.0 * 30.0 * PROCESSES as f64;
 
-pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
+pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     let mut rows = each_client!(row());
     rows.iter_mut().for_each(|row| row.count(server));
     for round in 0..rounds {
         there_and_back(round, &mut rows, |row| row.time(server));
     }
-    let mut answer = Answer::default();
+    let mut measurement = Measurement::default();
     for row in &rows {
         let (sent, entered) = &row.sent;
         let (sent, remote) = (sent.per(*entered), row.remote as f64 / row.entered as f64 * 100.0);
         let note = format!("{NAME}: {} sends {sent}; {remote:.1} % go to another process", row.client);
-        answer.notes.push(note);
+        measurement.notes.push(note);
     }
     let mut push = |what, digits, goal, of: fn(&Row) -> f64| {
         let values = rows.iter().map(|row| (row.client, of(row))).collect();
-        answer.figures.push(Figure { question: NAME, what, digits, goal, values });
+        measurement.figures.push(Figure { scenario: NAME, what, digits, goal, values });
     };
     push("commands of a hand-off", 1, Some(Goal::AtMost(0.5)), |row| {
         row.sent.0.total() as f64 / row.sent.1 as f64
@@ -44,7 +44,7 @@ pub(super) fn ask(server: &mut Server, rounds: usize) -> Answer {
     push("hand-offs a second", 0, None, |row| row.entered as f64 / row.seconds);
     push("longest wait, ms", 0, Some(Goal::AtMost(LONGEST_WAIT)), |row| row.longest.as_secs_f64() * 1e3);
     push("turns of the process served least, %", 0, Some(Goal::AtLeast(15.0)), |row| row.least * 100.0);
-    answer
+    measurement
 }
 
 struct Row {
