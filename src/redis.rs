@@ -20,11 +20,30 @@
 //! it the server refuses. (Servers before 7.0 cannot be asked what a user may do; there a counter may have been raised for nothing, which
 //! leaves a gap, and a server that is out of memory still leases locks.)
 //!
+//! # Where to look
+//!
+//! | room | is |
+//! |---|---|
+//! | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means |
+//! | `topology` → `single`, `sentinel`, `cluster` | which connection a key or a channel goes to; `router` sends a command until it is answered |
+//! | `pubsub` | which channels are desired, who has confirmed them, how long they linger |
+//! | `backend` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
+//!
+//! DESIGN.md has a picture of how a command travels.
+//!
 //! # Connections
 //!
-//! Two to a server, both RESP3, both made again when they break: one for commands, one for subscriptions and a heartbeat. A connection
+//! Two to a server, both RESP3, both dialled anew when they break: one for commands, one for subscriptions. A connection
 //! that has subscribed is in a class of its own on the server (it can be killed for reading too slowly), and renewals must
 //! not die with it.
+//!
+//! A connection over which nothing comes for a second is asked for a sign of life ([`RedisBuilder::heartbeat`]), and probed by the system
+//! ([`RedisBuilder::keepalive`]). One that is silent is given up. Dials wait for a random time, which grows up to a second with each that
+//! fails, and is short again only after a heartbeat was answered; after a silence, which meets all clients of a server, they are spread
+//! over half a second. Each dial looks the server's name up, and asks for the [credentials](RedisBuilder::credentials).
+//!
+//! A server that says that it is a replica (READONLY, MASTERDOWN) or loads its data (LOADING) is left: its name or address may lead to
+//! the master by now. The command, which did not run, is sent to whoever answers next, until its limit is over.
 //!
 //! # Sentinel
 //!
@@ -55,14 +74,18 @@
 //!
 //! # Lost replies
 //!
-//! A command whose connection breaks before its reply is sent once more over a new one. That costs nothing but the time, as
-//! each means the same when it runs twice. Only forcing a lock free is not sent again. A reply that does not come while the connection
-//! stands is an error after three seconds; an attempt to take the lock is rolled back then, and a release is repeated until it is answered
-//! or the lease is over.
+//! A command whose connection breaks, or is silent for a second, is sent again over a new one, until it has taken three seconds in all
+//! ([`RedisBuilder::response_timeout`]). That costs nothing but the time, as each means the same when it runs twice. Only forcing a lock
+//! free is not sent again. An attempt to take the lock that is not answered by then is rolled back, and a release is repeated until it is
+//! answered or the lease is over.
+//!
+//! That is the limit of a command. A lock that waits outlasts an outage however long it is, [`try_lock_for`](crate::Lock::try_lock_for) as
+//! long as it may wait, and a hold as long as its lease: renewals are tried until that is over.
 //!
 //! What was sent over a connection that is given up may still be on its way. A release that comes late finds nothing, as an id is not used
 //! again. An attempt that comes late would take the lock for nobody until its lease ends, so the next connection has the server end the one
-//! before it (`CLIENT KILL`), before anything else is sent. That takes a server of 6.2 or newer and a user who may do it.
+//! before it (`CLIENT KILL`), before anything else is sent. Where the server refuses that, or is older than 6.2, the attempt's id is
+//! released again each second for two minutes after its lease was given back: so it keeps others out for a second.
 //!
 //! # Rights
 //!
@@ -71,7 +94,7 @@
 //!
 //! ```text
 //! -@all +ping +evalsha +eval +subscribe +unsubscribe +publish
-//! +exists +hexists +hkeys +hset +pttl +pexpire +del +get +incrby
+//! +exists +hexists +hget +hkeys +hset +pttl +pexpire +del +get +incrby
 //! ~orders:* ~redisson_lock_token:* &redisson_lock__channel:*
 //! ```
 //!

@@ -50,8 +50,9 @@ async fn next(guard: Guard<Redis>, to: &LockClient<Redis>) -> Guard<Redis> {
 async fn who_comes_back_soon_costs_three_commands_a_hand_off() {
     const ROUNDS: usize = 20;
     let server = RedisServer::start();
-    let (url, linger) = (server.url(), Duration::from_secs(600));
-    let clients = [client(&url, linger).await, client(&url, linger).await];
+    // By default options: each comes back sooner than within the second that a channel lingers.
+    let by_default = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
+    let clients = [by_default().await, by_default().await];
     let mut guard = clients[0].get_lock(NAME).unwrap().lock().await.unwrap();
     let mut raw = connection(&server).await;
     for round in 1..=4 {

@@ -62,7 +62,7 @@ impl Replicas {
 /// Locks kept on a Redis server (6.0 or newer).
 ///
 /// Clones share their connections. These live on the tokio runtime in which [`connect`](Self::connect) was called, and end
-/// when it does; what waits for them can be polled anywhere. [`RedisBuilder::blocking_connect`] brings a runtime.
+/// when it does; what waits for them can be polled anywhere. [`RedisBuilder::blocking_connect`](super::RedisBuilder::blocking_connect) brings a runtime.
 ///
 /// # Examples
 ///

@@ -44,12 +44,12 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// An [`Error`] of kind [`Url`](ErrorKind::Url) if the URL cannot be used, [`TlsNotBuiltIn`](ErrorKind::TlsNotBuiltIn) if it
-    /// asks for TLS without the feature, [`ClusterNotBuiltIn`](ErrorKind::ClusterNotBuiltIn) the same for a Cluster,
-    /// [`NotACluster`](ErrorKind::NotACluster) if that is none, or [`Connection`](ErrorKind::Connection) if nobody answers there,
-    /// or somebody who refuses the password, the database or TLS. With Sentinels, [`SentinelNotBuiltIn`](ErrorKind::SentinelNotBuiltIn) without
-    /// the feature, [`NoSentinel`](ErrorKind::NoSentinel) if none of them can be asked, [`UnknownMaster`](ErrorKind::UnknownMaster) if
-    /// none knows the name, and [`NotMaster`](ErrorKind::NotMaster) if the server that they name is none.
+    /// An [`Error`] of kind [`Url`](super::ErrorKind::Url) if the URL cannot be used, [`TlsNotBuiltIn`](super::ErrorKind::TlsNotBuiltIn) if it
+    /// asks for TLS without the feature, [`ClusterNotBuiltIn`](super::ErrorKind::ClusterNotBuiltIn) the same for a Cluster,
+    /// [`NotACluster`](super::ErrorKind::NotACluster) if that is none, or [`Connection`](super::ErrorKind::Connection) if nobody answers there,
+    /// or somebody who refuses the password, the database or TLS. With Sentinels, [`SentinelNotBuiltIn`](super::ErrorKind::SentinelNotBuiltIn) without
+    /// the feature, [`NoSentinel`](super::ErrorKind::NoSentinel) if none of them can be asked, [`UnknownMaster`](super::ErrorKind::UnknownMaster) if
+    /// none knows the name, and [`NotMaster`](super::ErrorKind::NotMaster) if the server that they name is none.
     ///
     /// # Panics
     ///

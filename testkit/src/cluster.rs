@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::{Connection, FromRedisValue, RedisResult, cmd};
 
 use crate::port::free_port;
-use crate::{RedisServer, StartError};
+use crate::{RedisServer, StartError, is_older_than_7};
 
 const SLOTS: usize = 16_384;
 const MASTERS: usize = 3;
@@ -241,8 +241,11 @@ fn start_node(args: &[&str]) -> RedisServer {
             Err(error) => panic!("cannot find a free port on 127.0.0.1: {error}"),
         };
         // A node is given up soon, so that a failover can be waited for.
-        let mut all =
-            vec!["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "1000"];
+        let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        // Before, it is its first port and ten thousand.
+        if !is_older_than_7() {
+            all.extend(["--cluster-port", &*bus]);
+        }
         all.extend(["--repl-diskless-sync-delay", "0"]);
         all.extend(args);
         match RedisServer::try_start_with(&all) {
@@ -255,6 +258,9 @@ fn start_node(args: &[&str]) -> RedisServer {
 }
 
 fn bus_port(node: &RedisServer) -> u16 {
+    if is_older_than_7() {
+        return node.port() + 10_000;
+    }
     let mut connection = redis::Client::open(node.url())
         .and_then(|client| client.get_connection())
         .expect("a node that has just started answers");

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// The environment variable that names the server to run.
 pub const SERVER_VARIABLE: &str = "REDIS_SERVER";
@@ -19,6 +20,13 @@ pub enum NotFound {
     /// [`SERVER_VARIABLE`] chose something that cannot be run.
     #[error("{SERVER_VARIABLE} is set to {}, which is not a program that can be run", .0.display())]
     NotRunnable(PathBuf),
+}
+
+/// Whether the server to run is older than 7.0, and does not know the settings that came with that.
+#[must_use]
+pub fn is_older_than_7() -> bool {
+    let version = find_server().ok().and_then(|server| Command::new(server).arg("--version").output().ok());
+    version.is_some_and(|version| String::from_utf8_lossy(&version.stdout).contains("v=6."))
 }
 
 /// The server to run: the one [`SERVER_VARIABLE`] names, or else `redis-server` or `valkey-server` from `PATH`.

@@ -21,7 +21,7 @@ mod server;
 pub use chaos::{Afterwards, ChaosProxy, Cut, Link, Way};
 pub use cluster::RedisCluster;
 pub use error::StartError;
-pub use find::{NotFound, SERVER_VARIABLE, find_server};
+pub use find::{NotFound, SERVER_VARIABLE, find_server, is_older_than_7};
 pub use process::{pause, resume};
 pub use sentinel::SentinelSet;
 pub use server::RedisServer;

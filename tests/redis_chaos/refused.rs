@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{LockClient, LockError, LockOptions, LossReason};
-use latchwork_testkit::RedisServer;
+use latchwork_testkit::{RedisServer, is_older_than_7};
 use redis::cmd;
 
 use crate::day::{Day, NAME, cause, eventually, soon};
@@ -93,7 +93,10 @@ async fn by_a_server_without_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_a_server_that_is_loading() {
-    let day = Day::begin_with(&["--enable-debug-command", "yes"]);
+    let day = match is_older_than_7() {
+        true => Day::begin(),
+        false => Day::begin_with(&["--enable-debug-command", "yes"]),
+    };
     let client = day.client().await;
     let () = day.run("DEBUG POPULATE 20000 fill").await;
     let () = day.run("CONFIG SET loading-process-events-interval-bytes 1024").await;

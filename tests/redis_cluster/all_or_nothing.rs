@@ -45,7 +45,7 @@ impl<'a> Moving<'a> {
         let counter = format!("redisson_lock_token:{{{name}}}");
         let () = cluster.ask(FROM, &["SET", &counter, "7"]);
         if let Some(id) = held_by {
-            let () = cluster.ask(FROM, &["HSET", name, &id.to_string(), "1"]);
+            let () = cluster.ask(FROM, &["HSET", name, "mode", "lock", &id.to_string(), "1"]);
             let () = cluster.ask(FROM, &["PEXPIRE", name, "60000"]);
         }
         cluster.begin_to_move(slot, FROM, TO);
@@ -63,14 +63,14 @@ impl<'a> Moving<'a> {
         Self { cluster, name: LockName::new(name).unwrap(), slot }
     }
 
-    /// Ends the move, and tells who has the lock, for how long, and how far the counter is.
+    /// Ends the move, and returns the id that has the lock, its time to live, and the counter.
     fn end(self) -> (Vec<String>, i64, u64) {
         self.cluster.finish_to_move(self.slot, FROM, TO);
         let name = self.name.as_str();
         let fields: HashMap<String, String> = self.cluster.ask(TO, &["HGETALL", name]);
         let left = self.cluster.ask(TO, &["PTTL", name]);
         let counter = self.cluster.ask(TO, &["GET", &format!("redisson_lock_token:{{{name}}}")]);
-        (fields.into_keys().collect(), left, counter)
+        (fields.into_keys().filter(|field| field != "mode").collect(), left, counter)
     }
 }
 

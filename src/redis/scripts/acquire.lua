@@ -24,10 +24,14 @@ if not may then
     if not ours then
         redis.call('pexpire', KEYS[1], ARGV[1])
     end
-elseif not may('pexpire', KEYS[1], ARGV[1]) then
-    return redis.error_reply('NOPERM the user has no permissions to run pexpire on the lock')
-elseif KEYS[2] and not (may('hset', KEYS[1], 'mode', 'lock') and may('get', KEYS[2])) then
-    return redis.error_reply('NOPERM the user has no permissions to run hset on the lock and get on the counter of its tokens')
+else
+    local refused = not may('pexpire', KEYS[1], ARGV[1]) and 'pexpire'
+        or KEYS[2] and not may('hset', KEYS[1], 'mode', 'lock') and 'hset'
+        or KEYS[2] and not may('get', KEYS[2]) and 'get'
+    if refused then
+        -- In the server's words.
+        return redis.error_reply("NOPERM the user has no permissions to run the '" .. refused .. "' command")
+    end
 end
 if ours and (left < 0 or left > tonumber(ARGV[1])) then
     -- Others wait for the lease to end, and it ends earlier from now on. First, for the reason given in release.lua.
