@@ -104,12 +104,18 @@ impl RedisBuilder {
 
     /// How often a connection over which nothing comes is asked whether it stands; once a second by default, more or less. It is given up
     /// if there is no answer within four fifths of this time.
+    ///
+    /// # Panics
+    ///
+    /// If `interval` is zero.
+    #[track_caller]
     pub fn heartbeat(mut self, interval: Duration) -> Self {
+        assert!(!interval.is_zero(), "there must be some time between two heartbeats");
         self.timing.heartbeat = interval;
         self
     }
 
-    /// After how long a silence the operating system probes a connection (TCP keepalive); 15 s by default.
+    /// After how long a silence the operating system probes a connection (TCP keepalive), in whole seconds, one at least; 15 s by default.
     pub fn keepalive(mut self, after: Duration) -> Self {
         self.timing.keepalive = after;
         self

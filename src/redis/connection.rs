@@ -153,11 +153,11 @@ impl Connection {
     // === Being connected ===
 
     /// The connection, which is dialled first if there is none.
-    pub(crate) async fn live(&self) -> Result<Live, Error> {
+    pub(crate) async fn live(&self) -> Result<Arc<Live>, Error> {
         let seen = {
             let state = self.0.state.lock();
             match state.usable() {
-                Some(live) => return Ok(live.clone()),
+                Some(live) => return Ok(Arc::clone(live)),
                 None => state.dials,
             }
         };
@@ -167,7 +167,7 @@ impl Connection {
         dialled.await.unwrap_or_else(|_| Err(Error::runtime_ended()))
     }
 
-    async fn live_until(&self, give_up: Instant) -> Result<Live, Error> {
+    async fn live_until(&self, give_up: Instant) -> Result<Arc<Live>, Error> {
         tokio::select! {
             biased;
             live = self.live() => live,
@@ -192,7 +192,7 @@ impl Connection {
 }
 
 impl Shared {
-    fn usable(&self) -> Option<Live> {
+    fn usable(&self) -> Option<Arc<Live>> {
         self.state.lock().usable().cloned()
     }
 
@@ -202,8 +202,8 @@ impl Shared {
             // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
             // kept would let every later command wait as long.
             Meaning::Lost => self.drop_live(number, error.is_timeout()),
-            // Its name, or a virtual address, may lead elsewhere by now.
-            Meaning::NotServing => {
+            // Its name, or a virtual address, may lead elsewhere by now. A node whose Cluster is down is the right one, and stays.
+            Meaning::NotServing if error.code() != Some("CLUSTERDOWN") => {
                 self.server.doubt(standing);
                 self.drop_live(number, false);
             }
@@ -227,12 +227,12 @@ impl Shared {
     }
 
     /// `seen`: how many dials had been made when the caller came.
-    async fn dial_in_turn(self: Arc<Self>, seen: u64) -> Result<Live, Error> {
+    async fn dial_in_turn(self: Arc<Self>, seen: u64) -> Result<Arc<Live>, Error> {
         let _turn = self.dialling.lock().await;
         let not_before = {
             let state = self.state.lock();
             if let Some(live) = state.usable() {
-                return Ok(live.clone());
+                return Ok(Arc::clone(live));
             }
             // A dial that ended while we waited for our turn speaks for us too. Otherwise, of many callers that wait before a
             // server that is gone, the last would have to sit through the failures of all before it.
@@ -253,7 +253,8 @@ impl Shared {
         let (number, given_up) = self.state.lock().begin_dial();
         match self.dial(number, &given_up).await {
             Ok(live) => {
-                if self.state.lock().stands(live.clone()) {
+                let live = Arc::new(live);
+                if self.state.lock().stands(Arc::clone(&live)) {
                     self.common.reconnected();
                 }
                 event!(DEBUG, server = &*self.server.address(), "connected");
@@ -340,7 +341,8 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: Standing) {
         }
         if !live.was_used() {
             // Nothing of ours is kept alive by what waits for a reply.
-            let mut connection = live.inner;
+            let mut connection = live.inner.clone();
+            drop(live);
             let beat =
                 tokio::time::timeout(common.timing.heartbeat_limit(), server.heartbeat(&mut connection));
             let beat =

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::LossReason;
+use latchwork::redis::Redis;
+use latchwork::{LockClient, LockOptions, LossReason};
 use latchwork_testkit::Way;
 
 use crate::day::{Day, NAME, eventually, soon};
@@ -53,7 +54,10 @@ async fn waiter_outlives_its_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
     let mut day = Day::begin();
-    let client = day.client_with(Duration::from_secs(6)).await;
+    // No heartbeat is to be held back in the renewal's place.
+    let redis = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&day.proxy.url()).await.unwrap();
+    let options = LockOptions::default().watchdog_timeout(Duration::from_secs(6));
+    let client = LockClient::with_options(redis, &options).unwrap();
     let other = day.client().await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     day.commands().silence(Way::ToServer);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::io::tcp::socket2::TcpKeepalive;
@@ -44,7 +45,10 @@ impl Dialer {
         introduction: Introduction,
         timing: Timing,
     ) -> Result<Self, Error> {
-        let keepalive = TcpKeepalive::new().with_time(timing.keepalive).with_interval(timing.keepalive / 3);
+        // In whole seconds, and no system takes none.
+        let second = Duration::from_secs(1);
+        let (time, interval) = (timing.keepalive.max(second), (timing.keepalive / 3).max(second));
+        let keepalive = TcpKeepalive::new().with_time(time).with_interval(interval);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
         let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         redis = redis.set_lib_name("latchwork", env!("CARGO_PKG_VERSION"));

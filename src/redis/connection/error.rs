@@ -51,7 +51,7 @@ pub enum ErrorKind {
     /// The connection broke, or the reply did not come in time. The command may have run or not.
     Unknown,
     /// The lock was taken, but fewer replicas confirmed it in time than
-    /// [`wait_for_replicas`](crate::redis::RedisBuilder::wait_for_replicas) asks for. It is being given back.
+    /// [`wait_for_replicas`](super::super::RedisBuilder::wait_for_replicas) asks for. It is being given back.
     NotReplicated,
 }
 

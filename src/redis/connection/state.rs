@@ -18,14 +18,13 @@ use super::standing::Standing;
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// A connection that was made. A later one may have taken its place.
-#[derive(Clone)]
 pub(crate) struct Live {
     /// Tells it from those before and after it.
     pub(super) number: u64,
     pub(crate) inner: MultiplexedConnection,
     pub(super) standing: Standing,
     session: Option<Session>,
-    used: Arc<AtomicBool>,
+    used: AtomicBool,
 }
 
 impl Live {
@@ -35,7 +34,7 @@ impl Live {
         standing: Standing,
         session: Option<Session>,
     ) -> Self {
-        Self { number, inner, standing, session, used: Arc::default() }
+        Self { number, inner, standing, session, used: AtomicBool::new(false) }
     }
 
     /// A reply is as good as a heartbeat's.
@@ -55,7 +54,7 @@ impl Live {
 
 /// The connection there is, or why there is none.
 pub(super) struct State {
-    live: Option<Live>,
+    live: Option<Arc<Live>>,
     /// The number of the one that is live; 0: none is.
     current: watch::Sender<u64>,
     /// How many there were. Says which connection a failure was met on, so that a late one does not throw the next connection away; and
@@ -87,11 +86,11 @@ impl Default for State {
 }
 
 impl State {
-    pub(super) fn usable(&self) -> Option<&Live> {
+    pub(super) fn usable(&self) -> Option<&Arc<Live>> {
         self.live.as_ref().filter(|live| !live.standing.has_ended())
     }
 
-    pub(super) fn live(&self, number: u64) -> Option<Live> {
+    pub(super) fn live(&self, number: u64) -> Option<Arc<Live>> {
         self.live.as_ref().filter(|live| live.number == number).cloned()
     }
 
@@ -102,13 +101,13 @@ impl State {
     /// A number for the connection that is to be made, and those that the server is to end before.
     pub(super) fn begin_dial(&mut self) -> (u64, Vec<Option<Session>>) {
         // One that was not used any more, as its server has moved.
-        self.given_up.extend(self.live.take().map(|live| live.session));
+        self.given_up.extend(self.live.take().map(|live| live.session.clone()));
         self.dials += 1;
         (self.dials, std::mem::take(&mut self.given_up))
     }
 
     /// True if one stood before.
-    pub(super) fn stands(&mut self, live: Live) -> bool {
+    pub(super) fn stands(&mut self, live: Arc<Live>) -> bool {
         self.current.send_replace(live.number);
         (self.live, self.failure) = (Some(live), None);
         std::mem::replace(&mut self.stood, true)
@@ -126,7 +125,7 @@ impl State {
             return false;
         }
         // Before anybody can find that there is no connection, and dial.
-        self.given_up.extend(self.live.take().map(|live| live.session));
+        self.given_up.extend(self.live.take().map(|live| live.session.clone()));
         self.not_before = now.checked_add(self.back_off.next() + pause);
         self.current.send_replace(0);
         true
