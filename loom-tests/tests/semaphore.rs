@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use latchwork::{AsyncSemaphore, Latch, TryAcquireError};
+use latchwork::{AcquireOwned, AsyncSemaphore, Latch, TryAcquireError};
 use loom::future::block_on;
 use loom_tests::{is_ready, model, poll_once, spawn, start};
 
@@ -342,7 +342,7 @@ model! {
     }
 }
 
-/// A semaphore without permits whose queue is in use, as after an earlier wait that was granted; it has no waiter.
+/// A semaphore whose queue is in use, as after an earlier wait that was granted; it has no waiter. The next take without waiting ends that.
 fn with_queue_in_use(permits: usize) -> Arc<AsyncSemaphore> {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
     let mut earlier = semaphore.acquire();
@@ -400,6 +400,30 @@ model! {
         assert_eq!(semaphore.available_permits(), 0);
     }
     fails_if_tries_do_not_settle: TryWithoutSettle, "a permit was free all the time";
+}
+
+/// A semaphore whose queue stays in use: the waiter returned has its permit, and has not been polled since.
+fn with_queue_kept_in_use(permits: usize) -> (Arc<AsyncSemaphore>, AcquireOwned) {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let mut granted = Arc::clone(&semaphore).acquire_owned();
+    assert!(!is_ready(&mut granted));
+    semaphore.add_permits(1);
+    semaphore.add_permits(permits);
+    (semaphore, granted)
+}
+
+model! {
+    /// The same where takes do not end the queue's use, as a waiter that has its permit has not been polled.
+    try_succeeds_beside_release_and_take_in_kept_queue with 2 less {
+        let (semaphore, granted) = with_queue_kept_in_use(1);
+        let other = spawn(&semaphore, |semaphore| {
+            semaphore.add_permits(1);
+            semaphore.try_acquire().expect("a permit was free all the time").forget();
+        });
+        semaphore.try_acquire().expect("a permit was free all the time").forget();
+        other.join().unwrap();
+        drop(granted);
+    }
 }
 
 model! {
