@@ -146,39 +146,39 @@ fn weight(permits: u32) -> usize {
     usize::try_from(permits).unwrap_or(usize::MAX)
 }
 
+crate::sync::maybe_const! {
+    impl AsyncSemaphore {
+        /// Creates a semaphore with `permits` free permits.
+        ///
+        /// # Panics
+        ///
+        /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+        pub fn new(permits: usize) -> Self {
+            Self { engine: Engine::new(permits, false) }
+        }
+    }
+}
+
+crate::sync::maybe_const! {
+    impl AsyncSemaphore {
+        /// The same as [`new`](Self::new), under the name that tokio has for it.
+        ///
+        /// # Panics
+        ///
+        /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+        pub fn const_new(permits: usize) -> Self {
+            Self::new(permits)
+        }
+    }
+}
+
 impl AsyncSemaphore {
     /// The most permits that a semaphore can have: `usize::MAX >> 3`.
     pub const MAX_PERMITS: usize = engine::MAX_PERMITS;
 
-    /// Creates a semaphore with `permits` free permits.
-    ///
-    /// # Panics
-    ///
-    /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
-    #[cfg(not(latchwork_loom))]
-    pub const fn new(permits: usize) -> Self {
-        Self { engine: Engine::new(permits, false) }
-    }
-
-    #[cfg(latchwork_loom)]
-    #[expect(missing_docs, reason = "documented above; loom's atomics cannot be made in a const")]
-    pub fn new(permits: usize) -> Self {
-        Self { engine: Engine::new(permits, false) }
-    }
-
     /// One without permits, for a latch: notifications that find no waiter do not add up.
     pub(crate) fn new_latch() -> Self {
         Self { engine: Engine::new(0, true) }
-    }
-
-    /// The same as [`new`](Self::new), under the name that tokio has for it.
-    ///
-    /// # Panics
-    ///
-    /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
-    #[cfg(not(latchwork_loom))]
-    pub const fn const_new(permits: usize) -> Self {
-        Self::new(permits)
     }
 
     // === Acquiring ===
