@@ -82,7 +82,7 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// | dropping a future | lock-free | when memory of waiters is tidied up | yes |
 /// | `close` | lock-free; as many steps as there are waiters | no | yes |
 /// | `set_capacity` | lock-free | when it lowers beside waiters | yes |
-/// | `waiters`, `Debug` | as many steps as there are waiters | no | no |
+/// | `waiters`, `Debug` | as many steps as there are waiters | `Debug`: a list of them | no |
 ///
 /// "Calls wakers" is foreign code, for which nothing of this holds. A thread that is stopped for ever, at any step, keeps no other from
 /// finishing, and none from permits that were free before its call or were released by another one. What it holds back:

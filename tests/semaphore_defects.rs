@@ -1,5 +1,6 @@
 //! What other semaphores get wrong, or did, and an earlier engine of ours: each a test named after what holds here.
 
+use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -477,4 +478,36 @@ fn newcomers_do_not_walk_the_queue_behind_a_blocked_head() {
     let (with_none, with_some) = (enqueuing(0), enqueuing(3));
     // 1 to 4 as it is, 1 to 2600 as it was.
     assert!(with_some < with_none * 100, "{with_some:?} instead of {with_none:?}");
+}
+
+/// Ours: the queue was written on the walk over it, which a walk of the writer's own ended; so what came next was freed memory.
+#[test]
+fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
+    struct Writer<'a> {
+        semaphore: &'a AsyncSemaphore,
+        waiters: Vec<Acquire<'a>>,
+        shown: usize,
+    }
+
+    impl fmt::Write for Writer<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.shown += usize::from(text == "Waiting");
+            if self.shown == 5 && self.waiters.len() > 1 {
+                assert_eq!(self.semaphore.available_permits(), 0);
+                // All go but the newest, and then so many come and go that the memory of those is used again, or freed.
+                self.waiters.drain(..self.waiters.len() - 1);
+                for _ in 0..3000 {
+                    drop(queue(self.semaphore, 1, Waker::noop()));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    let semaphore = AsyncSemaphore::new(0);
+    let waiters = queue(&semaphore, 5000, Waker::noop());
+    let mut writer = Writer { semaphore: &semaphore, waiters, shown: 0 };
+    write!(writer, "{semaphore:?}").unwrap();
+    assert_eq!(writer.shown, 5000, "all who waited when it was asked");
+    assert_eq!(semaphore.waiters(), 1);
 }

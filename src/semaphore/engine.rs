@@ -640,7 +640,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Shows each node whose owner has not left it, oldest first.
+    /// Shows each node whose owner has not left it, oldest first. `show` is called on the walk, so nothing in it may use a semaphore.
     pub(super) fn for_each_waiter(&self, mut show: impl FnMut(Seen)) {
         let walk = Walk::begin(&self.memory);
         self.meet();
@@ -665,10 +665,10 @@ impl Engine {
 impl fmt::Debug for Engine {
     /// The queue, oldest first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut list = f.debug_list();
-        self.for_each_waiter(|seen| {
-            list.entry(&seen);
-        });
-        list.finish()
+        // What is written to is foreign code, which may come back into this semaphore and begin a walk of its own: that one's end would be this
+        // one's as well.
+        let mut queue = Vec::new();
+        self.for_each_waiter(|seen| queue.push(seen));
+        f.debug_list().entries(queue).finish()
     }
 }

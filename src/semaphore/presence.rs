@@ -101,7 +101,8 @@ fn all() -> impl Iterator<Item = &'static Record> {
 
 /// A walk over the nodes of one semaphore: what can be reached is not freed before this is dropped.
 ///
-/// From its beginning until the walker's next read-modify-write on one of the semaphore's two words, nothing must be reached for.
+/// From its beginning until the walker's next read-modify-write on one of the semaphore's two words, nothing must be reached for. A thread is on
+/// one walk at a time, as it has one place to note it: so foreign code is not called on one.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     memory: &'a Memory,
