@@ -425,7 +425,7 @@ impl AsyncSemaphore {
     /// What is free is taken in one or more steps, so permits that are released meanwhile may be among them or not.
     /// [`set_capacity`](Self::set_capacity) also removes those that are held, once they are released.
     pub fn forget_permits(&self, n: usize) -> usize {
-        let forgotten = self.engine.drain(n);
+        let forgotten = self.engine.drain(n, 0);
         self.engine.forget(forgotten);
         forgotten
     }

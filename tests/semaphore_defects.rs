@@ -4,8 +4,9 @@ use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
+use std::thread;
 use std::time::Instant;
 
 use latchwork::{Acquire, AcquireOwned, AsyncSemaphore};
@@ -510,4 +511,83 @@ fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
     write!(writer, "{semaphore:?}").unwrap();
     assert_eq!(writer.shown, 5000, "all who waited when it was asked");
     assert_eq!(semaphore.waiters(), 1);
+}
+
+/// A waker that says that it was reached, and does not return until it is let go.
+fn waker_that_stays(reached: &Arc<Barrier>, let_go: &Arc<Barrier>) -> Waker {
+    let (reached, let_go) = (Arc::clone(reached), Arc::clone(let_go));
+    waker(move || {
+        reached.wait();
+        let_go.wait();
+    })
+}
+
+/// More waiters than one batch has wakers: the first one's stays, the last one's panics. The thread that grants them permits stops in the first,
+/// and has not granted the last: another thread's call does, which the panic then comes out of.
+fn queue_half_granted<'a>(
+    semaphore: &'a AsyncSemaphore,
+    reached: &Arc<Barrier>,
+    let_go: &Arc<Barrier>,
+) -> Vec<Acquire<'a>> {
+    let mut waiters = queue(semaphore, 1, &waker_that_stays(reached, let_go));
+    waiters.extend(queue(semaphore, 38, Waker::noop()));
+    waiters.extend(queue(semaphore, 1, &waker(|| panic!("a waker's"))));
+    waiters
+}
+
+/// Ours: what existed was less by then, and the number of it was not.
+#[test]
+fn capacity_is_what_was_set_although_a_waker_panics() {
+    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
+    let semaphore = AsyncSemaphore::new(0);
+    let waiters = queue_half_granted(&semaphore, &reached, &let_go);
+    thread::scope(|scope| {
+        scope.spawn(|| semaphore.add_permits(45));
+        reached.wait();
+        let set = catch_unwind(AssertUnwindSafe(|| semaphore.set_capacity(41)));
+        let_go.wait();
+        assert!(set.is_err(), "it met the waker that panics");
+    });
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 40, 1));
+    drop(waiters);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 0, 41));
+}
+
+/// Ours: those that it had to have were lost, when a waker panicked that was met on the way to those that it may have.
+#[test]
+fn acquiring_more_than_the_least_loses_none_to_a_waker_that_panics() {
+    let barrier = || Arc::new(Barrier::new(2));
+    let (reached, let_go, reached_again, let_go_again) = (barrier(), barrier(), barrier(), barrier());
+    // Between the two steps of the call there comes another queue that is granted half. A waker that the first step calls sees to that.
+    let (first_step, second_queue) = (barrier(), barrier());
+    let between = waker({
+        let (first_step, second_queue) = (Arc::clone(&first_step), Arc::clone(&second_queue));
+        move || {
+            first_step.wait();
+            second_queue.wait();
+        }
+    });
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters = queue(&semaphore, 1, &waker_that_stays(&reached, &let_go));
+    waiters.extend(queue(&semaphore, 38, Waker::noop()));
+    waiters.extend(queue(&semaphore, 1, &between));
+    thread::scope(|scope| {
+        scope.spawn(|| semaphore.add_permits(41));
+        reached.wait();
+        scope.spawn(|| {
+            first_step.wait();
+            let _waiters = queue_half_granted(&semaphore, &reached_again, &let_go_again);
+            thread::scope(|scope| {
+                scope.spawn(|| semaphore.add_permits(41));
+                reached_again.wait();
+                second_queue.wait();
+            });
+        });
+        let acquired = catch_unwind(AssertUnwindSafe(|| is_ready(&mut semaphore.acquire_up_to(1..=2))));
+        let_go.wait();
+        let_go_again.wait();
+        assert!(acquired.is_err(), "it met the waker that panics");
+    });
+    drop(waiters);
+    assert_eq!(semaphore.available_permits(), 82);
 }

@@ -83,7 +83,7 @@ impl Wait {
         self.stage = Stage::Done;
         Poll::Ready(match ended {
             Ended::Granted if self.extra == 0 => Ok(Held::new(self.min, Taken::Queued)),
-            Ended::Granted => Ok(Held::new(self.min + engine.drain(self.extra), Taken::Queued)),
+            Ended::Granted => Ok(Held::new(engine.drain(self.extra, self.min), Taken::Queued)),
             Ended::Closed => Err(AcquireError::closed()),
         })
     }

@@ -433,7 +433,7 @@ impl Engine {
     /// Takes `min` permits, and up to `max` if more are free, those beyond `min` in a step of their own.
     pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
         self.try_take(min)?;
-        Ok(min + self.drain(max - min))
+        Ok(self.drain(max - min, min))
     }
 
     /// Consumes `permits` from a settled queue, by a node without a waiter. False if the queue has changed. `tail` is not freed meanwhile.

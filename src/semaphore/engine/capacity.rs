@@ -42,26 +42,28 @@ impl Engine {
     #[inline(never)]
     pub(in super::super) fn notify(&self, n: usize) {
         assert!(n <= MAX_PERMITS, "cannot notify {n} waiters, more than MAX_PERMITS");
-        let permits = n as u64 * UNIT;
-        if n == 0 {
-            return;
+        if n > 0 {
+            let wakes = WakeBatch::new();
+            self.notify_and_wake(n, &wakes);
+            // When all are given: those that a waker panics for may be another thread's.
+            wakes.resume_panic(|| ());
         }
+    }
+
+    /// A panic of a waker's is left in the batch.
+    fn notify_and_wake(&self, n: usize, wakes: &WakeBatch) {
+        let permits = n as u64 * UNIT;
         let mut given = 0;
         loop {
             let end = self.end();
             let seen = match end.is_queued() {
                 false => Some((self.credited(), end.consumed(), end)),
-                true => {
-                    let wakes = WakeBatch::new();
-                    let seen = self.settled(&wakes, |settled| match settled {
-                        Settled::Free | Settled::Spent | Settled::Full => None,
-                        Settled::All { end, consumed, .. } => Some((self.credited(), consumed, end)),
-                        // There is a waiter, so none stay pending.
-                        Settled::Blocked { credited, .. } => Some((credited, credited, end)),
-                    });
-                    wakes.resume_panic(|| ());
-                    seen
-                }
+                true => self.settled(wakes, |settled| match settled {
+                    Settled::Free | Settled::Spent | Settled::Full => None,
+                    Settled::All { end, consumed, .. } => Some((self.credited(), consumed, end)),
+                    // There is a waiter, so none stay pending.
+                    Settled::Blocked { credited, .. } => Some((credited, credited, end)),
+                }),
             };
             let Some((credited, consumed, end)) = seen else { continue };
             if covers(credited, consumed, n) && !fault!(NotificationsAddUp) {
@@ -86,7 +88,10 @@ impl Engine {
             }
             given += missing;
             // Ordering: SeqCst, as in `release`.
-            self.settle_unless_done(End(self.end.load(Ordering::SeqCst)));
+            let now = End(self.end.load(Ordering::SeqCst));
+            if now.is_queued() && !self.is_done(now) {
+                self.settled(wakes, |_| Some(()));
+            }
             // Unless this was all, some were pending; and these may have been taken before it, by a thread that knows nothing of this
             // notification. If they counted, it would wake fewer waiters than it is for.
             // Ordering: AcqRel, as above: a thread that takes them after this step sees what was given.
@@ -135,8 +140,9 @@ impl Engine {
         }
     }
 
-    /// Consumes up to `most` of the permits that are free, closed or not.
-    pub(in super::super) fn drain(&self, most: usize) -> usize {
+    /// Consumes up to `most` of the permits that are free, closed or not. The sum with those that the caller `has`; if a waker panics, all of
+    /// them are given back.
+    pub(in super::super) fn drain(&self, most: usize, has: usize) -> usize {
         let most = most.min(MAX_PERMITS) as u64;
         let mut drained = 0;
         while drained < most {
@@ -159,7 +165,7 @@ impl Engine {
                         Settled::Free | Settled::Spent | Settled::Full => None,
                     });
                     wakes.resume_panic(|| {
-                        self.give_back((drained + permits.unwrap_or(0)) as usize, Taken::Queued)
+                        self.give_back(has + (drained + permits.unwrap_or(0)) as usize, Taken::Queued)
                     });
                     permits
                 }
@@ -170,13 +176,14 @@ impl Engine {
                 None => {}
             }
         }
-        drained as usize
+        has + drained as usize
     }
 
     /// Takes `permits` out of existence in one step, free or not: if fewer are free, whatever comes back next makes up for it first.
-    fn reduce(&self, permits: usize) {
+    /// A panic of a waker's is left in the batch.
+    fn reduce(&self, permits: usize, wakes: &WakeBatch) {
         if fault!(OnlyFreeReduced) {
-            self.drain(permits);
+            self.drain(permits, 0);
             return;
         }
         let permits = permits as u64;
@@ -192,8 +199,7 @@ impl Engine {
                 }
                 continue;
             }
-            let wakes = WakeBatch::new();
-            let reduced = self.settled(&wakes, |settled| match settled {
+            let reduced = self.settled(wakes, |settled| match settled {
                 Settled::All { end, tail, consumed } => {
                     self.consume(end, tail, consumed, permits).then_some(())
                 }
@@ -205,7 +211,6 @@ impl Engine {
                 }
                 Settled::Free | Settled::Spent | Settled::Full => None,
             });
-            wakes.resume_panic(|| ());
             if reduced.is_some() {
                 return;
             }
@@ -238,13 +243,14 @@ impl Engine {
     pub(in super::super) fn set_capacity(&self, capacity: usize) {
         assert!(capacity <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");
         let to = capacity as isize;
+        let wakes = WakeBatch::new();
         let mut reduced = 0;
         // Ordering: Relaxed, a number of its own; see `add`.
         let mut before = self.capacity.load(Ordering::Relaxed);
         loop {
             let less = (before - to).max(0) as usize;
             if less > reduced {
-                self.reduce(less - reduced);
+                self.reduce(less - reduced, &wakes);
                 reduced = less;
             }
             // Ordering: Relaxed, as above.
@@ -257,5 +263,7 @@ impl Engine {
         if more > 0 {
             self.release_queued(more as usize);
         }
+        // When the number says what exists.
+        wakes.resume_panic(|| ());
     }
 }
