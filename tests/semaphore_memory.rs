@@ -23,6 +23,7 @@ fn main() {
     nothing_is_allocated_until_a_future_waits();
     // These before the others, whose spare memory would hide what they keep.
     an_unpolled_grant_keeps_only_its_own_memory();
+    takes_beside_an_unpolled_grant_keep_nothing();
     cancelled_waiters_leave_nothing();
     a_waiter_costs_40_bytes_at_most();
     memory_of_a_burst_is_given_back();
@@ -111,6 +112,32 @@ fn an_unpolled_grant_keeps_only_its_own_memory() {
     }
     println!("most bytes kept behind an unpolled grant: {most}");
     assert!(most < 28 * 1024, "{most} bytes");
+}
+
+/// Nor is what others take beside it, which comes and goes without anyone who waits.
+fn takes_beside_an_unpolled_grant_keep_nothing() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut unpolled = semaphore.acquire();
+    assert!(!is_ready(&mut unpolled));
+    semaphore.add_permits(2);
+    let ways: [(&str, &dyn Fn()); 3] = [
+        ("try_acquire", &|| drop(semaphore.try_acquire().unwrap())),
+        ("forget_permits", &|| {
+            assert_eq!(semaphore.forget_permits(1), 1);
+            semaphore.add_permits(1);
+        }),
+        ("set_capacity", &|| {
+            semaphore.set_capacity(1);
+            semaphore.set_capacity(2);
+        }),
+    ];
+    for (way, take) in ways {
+        let before = in_use();
+        (0..100_000).for_each(|_| take());
+        let kept = in_use() - before;
+        println!("bytes kept behind an unpolled grant by {way}: {kept}");
+        assert!(kept < 28 * 1024, "{kept} bytes, {way}");
+    }
 }
 
 /// However the burst ends.

@@ -359,8 +359,11 @@ impl Engine {
     /// Takes them from a queue that is known to be settled.
     #[inline]
     fn try_take_settled(&self, permits: usize) -> Attempt {
-        // As the sweeper this thread needs no walk: no other thread frees nodes.
-        if let Some(sweeper) = self.memory.sweeper() {
+        // As the sweeper this thread needs no walk: no other thread frees nodes. But when there is something to sweep it has to be on one, for
+        // the node that it may leave calls a sweeper.
+        if !self.memory.is_sweep_due()
+            && let Some(sweeper) = self.memory.sweeper()
+        {
             return self.take_settled(permits, Some(&sweeper));
         }
         let walk = Walk::begin(&self.memory);
@@ -449,7 +452,7 @@ impl Engine {
         // SAFETY: published, and not freed before `tail` may be.
         let node = unsafe { node.as_ref() };
         self.remember(consumed.wrapping_add(permits * UNIT), Some(node));
-        node.leave();
+        self.leave(node);
         true
     }
 

@@ -106,24 +106,25 @@ fn all() -> impl Iterator<Item = &'static Record> {
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     memory: &'a Memory,
-    /// `None` for a thread without one. Also what makes this `!Send`.
+    /// Null for a thread without one. Also what makes this `!Send`.
     record: *const Record,
+    epoch: u32,
 }
 
 impl<'a> Walk<'a> {
     #[inline]
     pub(super) fn begin(memory: &'a Memory) -> Self {
-        let record = MINE.with(Cell::get);
+        let (record, epoch) = (MINE.with(Cell::get), memory.epoch());
         // SAFETY: null, or a record, which is never freed.
         match unsafe { record.as_ref() } {
             Some(record) => {
                 // Ordering: Relaxed, made visible by the read-modify-write that the caller does next [R]. An epoch that is out of date only
                 // keeps the next one from coming.
-                record.at.store(at(memory, memory.epoch()), Ordering::Relaxed);
+                record.at.store(at(memory, epoch), Ordering::Relaxed);
             }
-            None => memory.strangers().begin(),
+            None => memory.strangers().begin(epoch),
         }
-        Self { memory, record }
+        Self { memory, record, epoch }
     }
 }
 
@@ -134,30 +135,36 @@ impl Drop for Walk<'_> {
         match unsafe { self.record.as_ref() } {
             // Ordering: Release: all that was read on the walk was read before it is seen to have ended [R].
             Some(record) => record.at.store(0, Ordering::Release),
-            None => self.memory.strangers().end(),
+            None => self.memory.strangers().end(self.epoch),
         }
     }
 }
 
-/// Walks of threads that have no record: those that have only ever released, and must not allocate; and those that are ending.
+/// Walks of threads that have no record: those that have only ever released, and must not allocate; and those that are ending. Counted by
+/// the last bit of the epoch that they noted, which tells the present one from the one before it: or those that take turns would hold back
+/// what no single one does.
 #[derive(Debug)]
-pub(super) struct Strangers(AtomicU32);
+pub(super) struct Strangers([AtomicU32; 2]);
 
 impl Strangers {
-    pub(super) const fn of(walks: AtomicU32) -> Self {
+    pub(super) const fn of(walks: [AtomicU32; 2]) -> Self {
         Self(walks)
     }
 
-    #[cold]
-    fn begin(&self) {
-        // Ordering: Relaxed, as for a record.
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn walks(&self, epoch: u32) -> &AtomicU32 {
+        &self.0[epoch as usize % self.0.len()]
     }
 
     #[cold]
-    fn end(&self) {
+    fn begin(&self, epoch: u32) {
+        // Ordering: Relaxed, as for a record.
+        self.walks(epoch).fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn end(&self, epoch: u32) {
         // Ordering: Release, as for a record.
-        self.0.fetch_sub(1, Ordering::Release);
+        self.walks(epoch).fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -165,7 +172,7 @@ impl Strangers {
 /// walkers do theirs on.
 pub(super) fn none_walks_since_before(memory: &Memory, epoch: u32) -> Option<u32> {
     // Ordering: Acquire, after all that was read on walks that have ended [R].
-    if memory.strangers().0.load(Ordering::Acquire) != 0 {
+    if memory.strangers().walks(epoch.wrapping_sub(1)).load(Ordering::Acquire) != 0 {
         return None;
     }
     let (here, now) = (at(memory, 0), at(memory, epoch));
