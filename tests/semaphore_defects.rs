@@ -3,11 +3,12 @@
 use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
-use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use latchwork::{Acquire, AcquireOwned, AsyncSemaphore};
 
@@ -511,6 +512,58 @@ fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
     write!(writer, "{semaphore:?}").unwrap();
     assert_eq!(writer.shown, 5000, "all who waited when it was asked");
     assert_eq!(semaphore.waiters(), 1);
+}
+
+/// Ours: the permits were taken, and the waker that was not needed was dropped before anyone had them.
+#[test]
+fn waker_that_panics_when_dropped_unused_costs_no_permit() {
+    static SEMAPHORE: AsyncSemaphore = AsyncSemaphore::new(0);
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            SEMAPHORE.add_permits(1);
+            RawWaker::new(data, &DROPS)
+        },
+        |_| {},
+        |_| {},
+        |_| {},
+    );
+    const DROPS: RawWakerVTable =
+        RawWakerVTable::new(|data| RawWaker::new(data, &DROPS), |_| {}, |_| {}, |_| panic!("a waker's"));
+    // SAFETY: there is no data.
+    let waker = unsafe { Waker::new(ptr::null(), &VTABLE) };
+    let polled = catch_unwind(|| poll_with(&mut SEMAPHORE.acquire(), &waker).is_ready());
+    assert!(polled.is_err(), "the waker is dropped");
+    assert_eq!((SEMAPHORE.available_permits(), SEMAPHORE.waiters()), (1, 0));
+}
+
+/// Ours: what may be had beyond the least was taken from a closed semaphore.
+#[test]
+fn closed_semaphore_gives_no_more_than_was_granted() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiter = semaphore.acquire_up_to(1..=3);
+    assert!(!is_ready(&mut waiter));
+    semaphore.add_permits(1);
+    semaphore.close();
+    semaphore.add_permits(2);
+    let Poll::Ready(Ok(permits)) = poll_with(&mut waiter, Waker::noop()) else { panic!("granted before") };
+    assert_eq!((permits.num_permits(), semaphore.available_permits()), (1, 2));
+}
+
+/// Ours: it had a place in the queue for a moment, and was in the others' way there.
+#[test]
+fn timeout_of_zero_is_in_no_ones_way() {
+    let semaphore = AsyncSemaphore::new(3);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                semaphore.blocking_acquire_timeout(5, Duration::ZERO).expect_err("more than exist");
+            }
+        });
+        let refused = (0..100_000).filter(|_| semaphore.try_acquire().is_err()).count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(refused, 0, "times, though there were three");
+    });
 }
 
 /// A waker that says that it was reached, and does not return until it is let go.

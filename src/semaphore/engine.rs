@@ -80,6 +80,7 @@ mod capacity;
 mod settle;
 
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
@@ -436,7 +437,7 @@ impl Engine {
     /// Takes `min` permits, and up to `max` if more are free, those beyond `min` in a step of their own.
     pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
         self.try_take(min)?;
-        Ok(self.drain(max - min, min))
+        Ok(self.drain(max - min, min, false))
     }
 
     /// Consumes `permits` from a settled queue, by a node without a waiter. False if the queue has changed. `tail` is not freed meanwhile.
@@ -486,7 +487,7 @@ impl Engine {
                     // Ordering: AcqRel, as in `try_take_free`.
                     if self.step(end, end.consuming(need as u64), Ordering::AcqRel) {
                         // SAFETY: not published.
-                        unsafe { memory::discard(node) };
+                        unsafe { self.discard_having(need, node) };
                         return Enqueued::Taken(Taken::Free);
                     }
                     continue;
@@ -512,6 +513,21 @@ impl Engine {
                 drop(walk);
                 return Enqueued::Waits(Position(node));
             }
+        }
+    }
+
+    /// Discards a node, as its permits were free. Its waker is foreign code: if that panics when it is dropped, gives them back.
+    ///
+    /// # Safety
+    ///
+    /// The node was not published.
+    #[cold]
+    unsafe fn discard_having(&self, permits: usize, node: NonNull<Node>) {
+        // SAFETY: the caller's promise.
+        let discard = || unsafe { memory::discard(node) };
+        if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(discard)) {
+            self.give_back(permits, Taken::Free);
+            panic::resume_unwind(payload);
         }
     }
 

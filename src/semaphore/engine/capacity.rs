@@ -140,16 +140,19 @@ impl Engine {
         }
     }
 
-    /// Consumes up to `most` of the permits that are free, closed or not. The sum with those that the caller `has`; if a waker panics, all of
-    /// them are given back.
-    pub(in super::super) fn drain(&self, most: usize, has: usize) -> usize {
+    /// Consumes up to `most` of the permits that are free; of a closed semaphore's only if `even_closed`. The sum with those that the caller
+    /// `has`; if a waker panics, all of them are given back.
+    pub(in super::super) fn drain(&self, most: usize, has: usize, even_closed: bool) -> usize {
         let most = most.min(MAX_PERMITS) as u64;
         let mut drained = 0;
         while drained < most {
-            let amount = |credited, consumed| (most - drained).min(free(credited, consumed).max(0) as u64);
+            let amount = |end: End, consumed| match even_closed || !end.is_closed() {
+                true => (most - drained).min(free(self.credited(), consumed).max(0) as u64),
+                false => 0,
+            };
             let permits = match self.end() {
                 end if !end.is_queued() => {
-                    let permits = amount(self.credited(), end.consumed());
+                    let permits = amount(end, end.consumed());
                     // Ordering: Release, as in `try_take_free`.
                     (permits == 0 || self.step(end, end.consuming(permits), Ordering::Release))
                         .then_some(permits)
@@ -158,7 +161,7 @@ impl Engine {
                     let wakes = WakeBatch::new();
                     let permits = self.settled(&wakes, |settled| match settled {
                         Settled::All { end, tail, consumed } => {
-                            let permits = amount(self.credited(), consumed);
+                            let permits = amount(end, consumed);
                             (permits == 0 || self.consume(end, tail, consumed, permits)).then_some(permits)
                         }
                         Settled::Blocked { .. } => Some(0),
@@ -183,7 +186,7 @@ impl Engine {
     /// A panic of a waker's is left in the batch.
     fn reduce(&self, permits: usize, wakes: &WakeBatch) {
         if fault!(OnlyFreeReduced) {
-            self.drain(permits, 0);
+            self.drain(permits, 0, true);
             return;
         }
         let permits = permits as u64;
