@@ -109,14 +109,15 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 ///
 /// A waiter costs 40 bytes on the heap; nothing is allocated until a future waits. The memory of waiters that have gone is used again, or
 /// freed, wherever they stood in the queue. A release that no waker makes allocates nothing, also on a thread that never used a semaphore.
-/// Each thread that has waited keeps room for up to 1024 waiters, 40 KiB, until it ends.
+/// Each thread that has waited keeps room for up to 1024 waiters, 48 KiB, until it ends.
 ///
 /// # Panicking and re-entrant wakers
 ///
 /// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures. Waiters granted by
-/// that call are woken after the waker returns, or before it blocks in one of the `blocking_…` calls; so the stack does not grow with the number
-/// of waiters or of semaphores. A waker must not wait in any other way for a task or thread that it has granted permits to. If a waker panics, the others
-/// are called all the same, and then the panic goes on in the call that released.
+/// that call are woken after the waker returns, or before it blocks in one of the `blocking_…` calls. So the stack does not grow with the number
+/// of waiters or of semaphores, only with that of wakers that block at the same time. A waker must not wait in any other way for a task or
+/// thread that it has granted permits to. If a waker panics, the others are called all the same, and then the panic goes on in the call that
+/// called them.
 ///
 /// # Sources
 ///
