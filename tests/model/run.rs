@@ -15,7 +15,7 @@ const MOST_WAITS: usize = 100;
 
 /// Panics if the semaphore does not do what the model does.
 pub(crate) fn run(script: &Script) {
-    let semaphore = Arc::new(if script.permits % 2 == 0 {
+    let semaphore = Arc::new(if script.permits.is_multiple_of(2) {
         AsyncSemaphore::new(script.permits)
     } else {
         old(script.permits)
