@@ -377,8 +377,9 @@ impl Sweeper<'_> {
         let epoch = epoch.wrapping_add(1);
         // Ordering: Relaxed, see `Memory::epoch`.
         self.0.epoch.store(epoch, Ordering::Relaxed);
-        // Ordering: Relaxed; `meet` has ordered this after the store of the thread that set it. The node is not freed, as it would not be here then.
-        let hint = done.load(Ordering::Relaxed);
+        // Ordering: Acquire, for the node's content [D]: a thread on a walk may just have set it. The node is not freed, as it would not be here
+        // then.
+        let hint = done.load(Ordering::Acquire);
         // SAFETY: null, or a node that was not freed.
         if unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
             // Ordering: Relaxed. If it fails, another hint was set.
