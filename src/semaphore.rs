@@ -71,10 +71,12 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 ///
 /// # Progress
 ///
+/// The queue is in use from the first waiter on, until a permit is taken when all waiters have gone.
+///
 /// | operation | progress | allocates | calls wakers |
 /// |---|---|---|---|
-/// | `try_acquire…`, no waiter | lock-free: a step fails only if another one succeeded | no | no |
-/// | `try_acquire…`, `available_permits`, `held`, `forget_permits`, beside waiters | lock-free; finishes the grants of a thread that was stopped | when a permit is taken | yes |
+/// | `try_acquire…`, queue not in use | lock-free: a step fails only if another one succeeded | no | no |
+/// | `try_acquire…`, `available_permits`, `held`, `forget_permits`, queue in use | lock-free; finishes the grants of a thread that was stopped | when a permit is taken | yes |
 /// | the credit of a release | wait-free: one step in every state | no | no |
 /// | the grants that follow it | lock-free; as many steps as waiters are granted | no | yes |
 /// | `add_permits` | lock-free; counts what exists, and is a release then | no | yes |
@@ -82,7 +84,7 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// | a later poll | lock-free | when memory of waiters is tidied up, or `acquire_up_to` takes more | yes |
 /// | dropping a future | lock-free | when memory of waiters is tidied up | yes |
 /// | `close` | lock-free; as many steps as there are waiters | no | yes |
-/// | `set_capacity` | lock-free | when it lowers beside waiters | yes |
+/// | `set_capacity` | lock-free | when it lowers and the queue is in use | yes |
 /// | `waiters` | as many steps as there are waiters | no | no |
 /// | `Debug` | as `available_permits` and `waiters` | a list of the waiters | yes |
 ///

@@ -27,6 +27,7 @@ fn main() {
     cancelled_waiters_leave_nothing();
     a_waiter_costs_40_bytes_at_most();
     memory_of_a_burst_is_given_back();
+    memory_of_a_burst_with_deficits_is_given_back();
     a_thread_keeps_memory_for_1024_waiters();
     a_thread_that_ends_keeps_nothing();
     releases_allocate_and_free_nothing();
@@ -175,6 +176,25 @@ fn memory_of_a_burst_is_given_back() {
         println!("bytes kept of a million waiters, {ending}: {kept}");
         assert!(kept < 256 * 1024, "{kept} bytes, {ending}");
     }
+}
+
+/// Each of which was the first one when the capacity was lowered.
+fn memory_of_a_burst_with_deficits_is_given_back() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut queue: Vec<_> = (0..100_000).map(|_| semaphore.acquire_many(2)).collect();
+    let before = in_use();
+    assert!(queue.iter_mut().all(|waiter| !is_ready(waiter)));
+    for waiter in &mut queue {
+        semaphore.set_capacity(1);
+        semaphore.set_capacity(0);
+        *waiter = semaphore.acquire();
+    }
+    for _ in 0..1000 {
+        assert!(!is_ready(&mut semaphore.acquire()));
+    }
+    let kept = in_use() - before;
+    println!("bytes kept of 100 000 waiters with a deficit: {kept}");
+    assert!(kept < 64 * 1024, "{kept} bytes");
 }
 
 fn a_thread_keeps_memory_for_1024_waiters() {

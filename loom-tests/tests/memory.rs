@@ -208,6 +208,27 @@ model! {
 }
 
 model! {
+    /// Permits are taken behind a waiter that was granted its own and is not polled, and the thread that takes them sweeps what that leaves, on
+    /// a walk of its own, while another walks.
+    takes_sweep_beside_walker with 1 less {
+        let (semaphore, mut queue) = queue(1);
+        semaphore.add_permits(4);
+        let take = |semaphore: &AsyncSemaphore| semaphore.try_acquire().unwrap().forget();
+        take(&semaphore);
+        let taker = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || (0..2).for_each(|_| take(&semaphore)))
+        };
+        let available = semaphore.available_permits();
+        taker.join().unwrap();
+        assert!(available <= 2);
+        consume(queue.pop().unwrap());
+        assert_eq!((semaphore.waiters(), semaphore.available_permits()), (0, 0));
+    }
+    fails_if_freed_under_walkers: FreedUnderWalkers, "";
+}
+
+model! {
     /// A thread ends, and its record becomes another's: walks are seen all the same.
     record_is_passed_on {
         let (semaphore, queue) = queue(1);

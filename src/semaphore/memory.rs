@@ -112,8 +112,10 @@ impl Retired {
             // SAFETY: as above.
             unsafe { Deficit::free(deficit.as_ptr()) };
         }
-        if self.memory.capacity() > 4 * FEW as usize {
-            self.memory = Vec::new();
+        // They are empty. Room for a few is kept.
+        let room = [self.memory.capacity(), self.nodes.capacity(), self.deficits.capacity()];
+        if room.iter().any(|room| *room > 4 * FEW as usize) {
+            *self = Self::default();
         }
     }
 }
