@@ -52,53 +52,65 @@ impl Engine {
 
     /// A panic of a waker's is left in the batch.
     fn notify_and_wake(&self, n: usize, wakes: &WakeBatch) {
-        let permits = n as u64 * UNIT;
         let mut given = 0;
         loop {
-            let end = self.end();
-            let seen = match end.is_queued() {
-                false => Some((self.credited(), end.consumed(), end)),
-                true => self.settled(wakes, |settled| match settled {
-                    Settled::Free | Settled::Spent | Settled::Full => None,
-                    Settled::All { end, consumed, .. } => Some((self.credited(), consumed, end)),
-                    // There is a waiter, so none stay pending.
-                    Settled::Blocked { credited, .. } => Some((credited, credited, end)),
-                }),
+            let (before, end) = (given, self.end());
+            let done = match end.is_queued() {
+                false => self.try_notify(n, &mut given, self.credited(), end.consumed(), end),
+                // Within the walk: the tail cannot go and come again, so a word that is the same has not changed.
+                true => self
+                    .settled(wakes, |settled| match settled {
+                        Settled::All { end, consumed, .. } => {
+                            Some(self.try_notify(n, &mut given, self.credited(), consumed, end))
+                        }
+                        // There is a waiter, so none stay pending.
+                        Settled::Blocked { credited, .. } => {
+                            Some(self.try_notify(n, &mut given, credited, credited, end))
+                        }
+                        Settled::Free | Settled::Spent | Settled::Full => None,
+                    })
+                    .unwrap_or(false),
             };
-            let Some((credited, consumed, end)) = seen else { continue };
-            if covers(credited, consumed, n) && !fault!(NotificationsAddUp) {
-                // Ordering: AcqRel: a thread that takes what is pending does it behind this step, and sees what was done before this notification as
-                // well [G]. And a step, not a look: a waiter may have come in between, and gone again.
-                if self.step(end, end, Ordering::AcqRel) {
-                    return;
+            if given > before {
+                // Ordering: SeqCst, as in `release`.
+                let now = End(self.end.load(Ordering::SeqCst));
+                if now.is_queued() && !self.is_done(now) {
+                    self.settled(wakes, |_| Some(()));
                 }
-                continue;
             }
-            let missing = if fault!(NotificationsAddUp) {
-                permits
-            } else {
-                consumed.wrapping_add(permits).wrapping_sub(credited).min(permits - given)
-            };
-            let notified = credited.wrapping_add(missing);
-            // Ordering: SeqCst, as in `release` [S]. Relaxed on failure: nothing is read.
-            let step =
-                self.credited.compare_exchange(credited, notified, Ordering::SeqCst, Ordering::Relaxed);
-            if step.is_err() {
-                continue;
-            }
-            given += missing;
-            // Ordering: SeqCst, as in `release`.
-            let now = End(self.end.load(Ordering::SeqCst));
-            if now.is_queued() && !self.is_done(now) {
-                self.settled(wakes, |_| Some(()));
-            }
-            // Unless this was all, some were pending; and these may have been taken before it, by a thread that knows nothing of this
-            // notification. If they counted, it would wake fewer waiters than it is for.
-            // Ordering: AcqRel, as above: a thread that takes them after this step sees what was given.
-            if given == permits || fault!(PendingCountsAsGiven) || self.step(end, end, Ordering::AcqRel) {
+            if done {
                 return;
             }
         }
+    }
+
+    /// Adds what is missing of `n` to what is pending, of which `given` are this notification's. Whether that is all: if `end` has changed, some
+    /// of the others may have been taken.
+    fn try_notify(&self, n: usize, given: &mut u64, credited: u64, consumed: u64, end: End) -> bool {
+        let permits = n as u64 * UNIT;
+        if !covers(credited, consumed, n) || fault!(NotificationsAddUp) {
+            let missing = match fault!(NotificationsAddUp) {
+                true => permits,
+                false => consumed.wrapping_add(permits).wrapping_sub(credited).min(permits - *given),
+            };
+            let notified = credited.wrapping_add(missing);
+            // Ordering: SeqCst, as in `release` [S]. Relaxed on failure: nothing is read.
+            if self
+                .credited
+                .compare_exchange(credited, notified, Ordering::SeqCst, Ordering::Relaxed)
+                .is_err()
+            {
+                return false;
+            }
+            *given += missing;
+            if *given == permits || fault!(PendingCountsAsGiven) {
+                return true;
+            }
+        }
+        // Those that are pending count only if they were not taken before this step, by a thread that knows nothing of this notification: it
+        // would wake fewer waiters than it is for. And a step, not a look: a waiter may have come in between, and gone again.
+        // Ordering: AcqRel: a thread that takes them does it behind this step, and sees what was done before this notification as well [G].
+        self.step(end, end, Ordering::AcqRel)
     }
 
     /// Refuses all requests from now on, and ends all waits.
