@@ -59,7 +59,7 @@
 //! | WARN | `an attempt that came late was undone` | it had taken the lock for nobody |
 //! | DEBUG | `subscriptions are back`, `channels` | it was, and every queue head tries again |
 //! | INFO | `master found`, `master`, `server` | where the master is, that was not known or was elsewhere |
-//! | WARN | `Sentinel lost`, `sentinel`, `error` | another one is followed |
+//! | WARN | `Sentinel lost`, `sentinel`, `error` | it does not answer, or lets nobody follow; another one is followed |
 //!
 //! Without a subscriber each costs a load and a branch, without the feature nothing.
 

@@ -106,8 +106,11 @@
 //! | a [name](RedisBuilder::client_name) | `+client\|setname` |
 //! | a database other than 0 | `+select` |
 //! | [replicas](RedisBuilder::wait_for_replicas) that are waited for | `+wait` |
-//! | Sentinel | `+role` at the servers; `+sentinel +subscribe` and the channel `+switch-master` at the Sentinels |
-//! | a Cluster | `+cluster\|slots +cluster\|info +asking +pubsub\|shardnumsub` |
+//! | Sentinel, at the servers | `+role` |
+//! | Sentinel, at the Sentinels | `+sentinel +subscribe &+switch-master` |
+//! | a Cluster | `+cluster\|slots +asking` |
+//! | a Cluster's kind of messages, [unless it is said](RedisBuilder::sharded_messages) | `+pubsub\|shardnumsub` |
+//! | a node's being left that is cut off from its Cluster | `+cluster\|info` |
 //! | sharded messages | `+spublish +ssubscribe +sunsubscribe` |
 //!
 //! # What is not guaranteed

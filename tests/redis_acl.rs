@@ -7,16 +7,28 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use conformance::{Store, conformance};
-use latchwork::redis::{Error, Redis};
+use latchwork::redis::{Error, Redis, RedisBuilder, ShardedMessages};
 use latchwork::{Lease, LockClient, LockError, LockOptions};
-use latchwork_testkit::RedisServer;
+use latchwork_testkit::{RedisCluster, RedisServer, SentinelSet, is_older_than_7};
 use redis::FromRedisValue;
+
+fn page() -> &'static str {
+    include_str!("../src/redis.rs").split_once("# Rights").unwrap().1
+}
 
 /// As the page says them.
 fn documented() -> Vec<&'static str> {
-    let page = include_str!("../src/redis.rs");
-    let list = page.split_once("# Rights").unwrap().1.split("```").nth(1).unwrap();
+    let list = page().split("```").nth(1).unwrap();
     list.trim_start_matches("text").split_whitespace().filter(|word| *word != "//!").collect()
+}
+
+/// What the page says is needed besides, in the row of its table that begins with `row`.
+fn besides(row: &str) -> Vec<String> {
+    let beginning = format!("//! | {row}");
+    let line = page().lines().find(|line| line.starts_with(&beginning));
+    let line = line.unwrap_or_else(|| panic!("no row begins with {row:?}"));
+    let words = line.rsplit_once("| `").unwrap().1.trim_end_matches("` |");
+    words.split(' ').map(|word| word.replace("\\|", "|")).collect()
 }
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
@@ -28,7 +40,8 @@ async fn run<T: FromRedisValue>(server: &RedisServer, command: &[&str]) -> T {
 }
 
 /// A user with `rights`, for all names that locks have here: none begins as the counters of tokens do.
-async fn user(server: &RedisServer, name: &str, rights: &[&str]) -> String {
+async fn user<S: AsRef<str>>(server: &RedisServer, name: &str, rights: &[S]) -> String {
+    let rights = rights.iter().map(AsRef::as_ref).collect::<Vec<_>>();
     let rights = rights.iter().map(|right| if *right == "~orders:*" { "~[^r]*" } else { right });
     let words = ["ACL", "SETUSER", name, "reset", "resetchannels", "on", ">secret"].into_iter().chain(rights);
     let () = run(server, &words.collect::<Vec<_>>()).await;
@@ -55,17 +68,14 @@ impl Store for ByDocumentedRights {
 
 conformance!(ByDocumentedRights);
 
+/// The text of an error, with what stands behind it.
+fn texts(error: &(dyn std::error::Error + 'static)) -> String {
+    let behind = error.source().map(texts).unwrap_or_default();
+    format!("{error}; {behind}")
+}
+
 /// Uses all that there is, until something is refused.
 async fn use_everything(url: &str, server: &RedisServer) -> Result<(), String> {
-    let texts = |error: &dyn std::error::Error| {
-        let mut text = error.to_string();
-        let mut next = error.source();
-        while let Some(error) = next {
-            text += &format!("; {error}");
-            next = error.source();
-        }
-        text
-    };
     let redis = Redis::connect(url).await.map_err(|error| texts(&error))?;
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(600));
     let client = LockClient::with_options(redis, &options).unwrap();
@@ -85,7 +95,7 @@ async fn use_everything(url: &str, server: &RedisServer) -> Result<(), String> {
         waits.try_lock_for(Duration::from_millis(300), Lease::Watched).await?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
     };
-    used.await.map_err(|error| texts(&*error))
+    used.await.map_err(|error| texts(&*error as &(dyn std::error::Error + 'static)))
 }
 
 #[tokio::test]
@@ -102,9 +112,159 @@ async fn each_right_that_is_missing_is_named() {
         let rest: Vec<&str> = all.iter().copied().filter(|other| other != right).collect();
         let url = user(&server, "poor", &rest).await;
         let said = use_everything(&url, &server).await;
-        let said = said.expect_err(&format!("{right} is asked for, and not needed"));
-        assert!(said.contains(&right[1..].to_uppercase()), "without {right}: {said}");
-        assert!(said.contains("permission"), "without {right}: {said}");
+        assert_named(right, said);
+    }
+}
+
+/// That the error without a right names it.
+#[track_caller]
+fn assert_named(right: &str, said: Result<(), String>) {
+    let said = said.expect_err(&format!("{right} is asked for, and not needed"));
+    let name = match right.strip_prefix('&') {
+        Some(channel) => channel.to_owned(),
+        None => right[1..].to_uppercase().replace('|', " "),
+    };
+    assert!(said.contains(&name), "without {right}: {said}");
+    assert!(said.contains("permission"), "without {right}: {said}");
+}
+
+/// The rights in a row of the table suffice together with the others; each that is taken away is named.
+async fn assert_needed(row: &str, servers: &[&RedisServer], uses: impl AsyncFn(&str) -> Result<(), String>) {
+    let common: Vec<String> = documented().into_iter().map(str::to_owned).collect();
+    let rights = besides(row);
+    let set = async |rights: &[String]| {
+        for server in servers {
+            let all: Vec<String> = common.iter().chain(rights).cloned().collect();
+            user(server, "locks", &all).await;
+        }
+    };
+    set(&rights).await;
+    uses("locks:secret@").await.unwrap_or_else(|error| panic!("{row}: {error}"));
+    for right in &rights {
+        let rest: Vec<String> = rights.iter().filter(|other| *other != right).cloned().collect();
+        set(&rest).await;
+        assert_named(right, uses("locks:secret@").await);
+    }
+}
+
+/// A lock and an unlock over what `builder` connects to.
+async fn use_once(builder: RedisBuilder, url: &str) -> Result<(), String> {
+    let redis = builder.connect(url).await.map_err(|error| texts(&error))?;
+    let lock = LockClient::new(redis).get_lock("orders:once").unwrap();
+    let guard = lock.lock().await.map_err(|error| texts(&error))?;
+    guard.unlock().await.map_err(|error| texts(&error))
+}
+
+#[tokio::test]
+async fn rights_for_a_name_and_a_database_are_needed_and_named() {
+    let server = RedisServer::start();
+    let url = |login: &str| server.url().replace("redis://", &format!("redis://{login}"));
+    let named = async |login: &str| use_once(Redis::builder().client_name("locker"), &url(login)).await;
+    assert_needed("a [name]", &[&server], named).await;
+    let elsewhere = async |login: &str| use_once(Redis::builder(), &(url(login) + "/3")).await;
+    assert_needed("a database other than 0", &[&server], elsewhere).await;
+}
+
+#[tokio::test]
+async fn right_to_wait_for_replicas_is_needed_and_named() {
+    let master = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);
+    let _replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
+    let url = |login: &str| master.url().replace("redis://", &format!("redis://{login}"));
+    let waits = async |login: &str| {
+        let builder = Redis::builder().wait_for_replicas(1, Duration::from_secs(10));
+        use_once(builder, &url(login)).await
+    };
+    assert_needed("[replicas]", &[&master], waits).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_with_sentinels_are_needed_and_named() {
+    let set = SentinelSet::start();
+    set.be_patient();
+    let servers: Vec<&RedisServer> = set.servers.iter().collect();
+    let with_login =
+        |login: &str| set.url().replace("redis+sentinel://", &format!("redis+sentinel://{login}"));
+    let of_servers = async |login: &str| use_once(Redis::builder(), &with_login(login)).await;
+    assert_needed("Sentinel, at the servers", &servers, of_servers).await;
+    // That following is refused is told by an event; see `tests/tracing.rs`.
+    let sentinels = besides("Sentinel, at the Sentinels");
+    assert_eq!(sentinels, ["+sentinel", "+subscribe", "&+switch-master"]);
+    let url = set.url() + "?sentinel_username=locks&sentinel_password=secret";
+    for rights in [&sentinels[..], &sentinels[1..]] {
+        for sentinel in &set.sentinels {
+            let words = ["ACL", "SETUSER", "locks", "reset", "resetchannels", "on", ">secret", "-@all"];
+            let words: Vec<&str> = words.into_iter().chain(rights.iter().map(String::as_str)).collect();
+            let () = run(sentinel, &words).await;
+        }
+        let used = use_once(Redis::builder(), &url).await;
+        if rights.len() == sentinels.len() { used.unwrap() } else { assert_named("+sentinel", used) }
+    }
+}
+
+/// All nodes of a Cluster; one of three slots moves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_in_a_cluster_are_needed_and_named() {
+    if is_older_than_7() {
+        return;
+    }
+    let cluster = RedisCluster::start_with(&[]);
+    let nodes: Vec<&RedisServer> = cluster.nodes().iter().collect();
+    let with_login =
+        |login: &str| cluster.url().replace("redis-cluster://", &format!("redis-cluster://{login}"));
+    let (name, to) = ("orders:moving", 1);
+    let slot: u16 = cluster.ask(0, &["CLUSTER", "KEYSLOT", name]);
+    let from = cluster.owner(0, slot).unwrap();
+    let to = if from == to { 2 } else { to };
+    cluster.begin_to_move(slot, from, to);
+    // One that is free is taken at the node that is to have it.
+    let in_a_moving_slot = async |login: &str, sharded| {
+        let builder = Redis::builder().sharded_messages(sharded);
+        let redis = builder.connect(&with_login(login)).await.map_err(|error| texts(&error))?;
+        let lock = LockClient::new(redis).get_lock(name).unwrap();
+        let guard = lock.lock().await.map_err(|error| texts(&error))?;
+        guard.unlock().await.map_err(|error| texts(&error))
+    };
+    let plain = async |login: &str| in_a_moving_slot(login, ShardedMessages::Off).await;
+    assert_needed("a Cluster |", &nodes, plain).await;
+    cluster.finish_to_move(slot, from, to);
+    let by_itself = async |login: &str| {
+        let redis = Redis::connect(&with_login(login)).await;
+        redis.map(drop).map_err(|error| texts(&error))
+    };
+    // What it finds is that messages are sharded, for which there are rights of their own.
+    let asks: Vec<String> = besides("a Cluster |").into_iter().chain(besides("a Cluster's kind")).collect();
+    for rights in [&asks[..], &asks[..2]] {
+        for node in &nodes {
+            let all: Vec<String> =
+                documented().into_iter().map(str::to_owned).chain(rights.iter().cloned()).collect();
+            user(node, "locks", &all).await;
+        }
+        let said = by_itself("locks:secret@").await;
+        if rights.len() == asks.len() { said.unwrap() } else { assert_named("+pubsub|shardnumsub", said) }
+    }
+    let sharded = besides("sharded messages");
+    assert_eq!(sharded, ["+spublish", "+ssubscribe", "+sunsubscribe"]);
+    for missing in [None, Some("+spublish"), Some("+ssubscribe")] {
+        for node in &nodes {
+            let all = documented().into_iter().map(str::to_owned).chain(besides("a Cluster |"));
+            let all: Vec<String> =
+                all.chain(sharded.iter().filter(|it| Some(&***it) != missing).cloned()).collect();
+            user(node, "locks", &all).await;
+        }
+        let () = cluster.ask(to, &["DEL", name]);
+        let used = async {
+            in_a_moving_slot("locks:secret@", ShardedMessages::On).await?;
+            let () = cluster.ask(to, &["HSET", name, "somebody:1", "1"]);
+            let builder = Redis::builder().sharded_messages(ShardedMessages::On);
+            let redis = builder.connect(&with_login("locks:secret@")).await.map_err(|error| texts(&error))?;
+            let lock = LockClient::new(redis).get_lock(name).unwrap();
+            let waited = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
+            waited.map(drop).map_err(|error| texts(&error))
+        };
+        match (missing, used.await) {
+            (None, used) => used.unwrap(),
+            (Some(right), said) => assert_named(right, said),
+        }
     }
 }
 

@@ -281,8 +281,9 @@ async fn sentinels_that_forgot_the_master_are_asked_calmly() {
     sleep(Duration::from_secs(3)).await;
     // Three are the question's.
     let made = made().await - before - set.sentinels.len();
-    // Rounds are half a second to a second apart: seven of them at most, to three Sentinels.
-    assert!(made <= 21, "{made} connections in three seconds");
+    // Rounds of a connection that is lost are half a second to a second apart: seven of them at most, to three Sentinels. On a busy machine
+    // a heartbeat may be missed, and then both are.
+    assert!(made <= 2 * 21, "{made} connections in three seconds");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

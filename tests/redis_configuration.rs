@@ -128,6 +128,46 @@ async fn heartbeats_come_as_often_as_configured() {
     assert!(pings(&server).await > before + 10);
 }
 
+/// For how long still the system waits before it probes each of our connections to `server`: timer 2 of /proc/net/tcp, in hundredths of a
+/// second.
+#[cfg(target_os = "linux")]
+fn keepalives(server: &RedisServer) -> Vec<Duration> {
+    let to_server = format!(":{:04X}", server.port());
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let of_socket = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // Remote address; established; timer.
+        let ours = fields.len() > 5 && fields[2].ends_with(&to_server) && fields[3] == "01";
+        let left = fields.get(5).filter(|_| ours)?.strip_prefix("02:")?;
+        Some(Duration::from_millis(u64::from_str_radix(left, 16).unwrap() * 10))
+    };
+    sockets.lines().filter_map(of_socket).collect()
+}
+
+/// That the system probes both connections after this time, and not much earlier.
+#[cfg(target_os = "linux")]
+async fn assert_probed_after(server: &RedisServer, time: Duration) {
+    eventually("keepalive on both", async || keepalives(server).len() == 2).await;
+    for left in keepalives(server) {
+        assert!(left <= time && left > time.saturating_sub(SOON), "{left:?} of {time:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn keepalive_arrives_at_the_sockets() {
+    for after in [None, Some(100), Some(5000)] {
+        let server = RedisServer::start();
+        let builder = match after {
+            Some(after) => Redis::builder().keepalive(Duration::from_secs(after)),
+            None => Redis::builder(),
+        };
+        let redis = builder.connect(&server.url()).await.unwrap();
+        assert_works(&redis).await;
+        assert_probed_after(&server, Duration::from_secs(after.unwrap_or(15))).await;
+    }
+}
+
 /// Each node announces an address that leads nowhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn addresses_of_a_cluster_behind_a_nat_are_mapped() {
@@ -210,8 +250,11 @@ async fn server_that_asks_for_a_certificate_gets_one() {
     let url = server.url().replace("redis://", "rediss://");
     let trusting = || -> RedisBuilder { Redis::builder().root_certificate(authority.pem.clone()) };
     let (certificate, key) = authority.certify("locker");
-    let redis = trusting().client_certificate(certificate.clone(), key.clone()).connect(&url).await.unwrap();
+    let builder = trusting().client_certificate(certificate.clone(), key.clone());
+    let redis = builder.keepalive(Duration::from_secs(100)).connect(&url).await.unwrap();
     assert_works(&redis).await;
+    #[cfg(target_os = "linux")]
+    assert_probed_after(&server, Duration::from_secs(100)).await;
 
     // Without one, with a stranger's, and with what is none.
     assert_eq!(trusting().connect(&url).await.unwrap_err().kind(), ErrorKind::Connection);

@@ -109,8 +109,8 @@ async fn role(server: &RedisServer) -> String {
 async fn until_replicated(master: &RedisServer) {
     let mut raw = connection(master).await;
     raw.set_response_timeout(SOON);
-    // What WAIT is about is what its connection saw last.
-    let () = cmd("PING").query_async(&mut raw).await.unwrap();
+    // What WAIT is about is what its connection wrote last, and this goes to replicas as a write does. (Up to 7.0 anything it ran would do.)
+    let () = cmd("PUBLISH").arg("nothing").arg("").query_async(&mut raw).await.unwrap();
     let replicas: usize = cmd("WAIT").arg(1).arg(10_000).query_async(&mut raw).await.unwrap();
     assert_eq!(replicas, 1, "the replica does not follow");
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use latchwork::blocking::LockClient;
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockOptions, LossReason};
-use latchwork_testkit::RedisServer;
+use latchwork_testkit::{RedisServer, SentinelSet};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Subscriber};
@@ -143,6 +143,7 @@ fn life_of_a_lock_can_be_watched() {
 
     refused_courtesy_is_told_once(&record, &server);
     failing_releases_are_told_once(&record, &server);
+    sentinel_that_lets_nobody_follow_is_told(&record);
 
     let all = format!("{:?}", record.0.lock().unwrap());
     assert!(!all.contains("hunter2"), "{all}");
@@ -208,4 +209,21 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
     let seen = record.0.lock().unwrap();
     let told = seen.iter().filter(|seen| seen.fields["message"].starts_with("CLIENT KILL is refused"));
     assert_eq!(told.map(|seen| seen.level).collect::<Vec<_>>(), [Level::WARN]);
+}
+
+/// The master is found all the same; that it changed would be learnt late.
+fn sentinel_that_lets_nobody_follow_is_told(record: &Record) {
+    let set = SentinelSet::start();
+    for sentinel in &set.sentinels {
+        let mut raw = redis::Client::open(sentinel.url()).unwrap().get_connection().unwrap();
+        let rights = ["locks", "reset", "on", ">hunter2", "+sentinel", "resetchannels", "&+switch-master"];
+        redis::cmd("ACL").arg("SETUSER").arg(&rights).exec(&mut raw).unwrap();
+    }
+    let url = set.url() + "?sentinel_username=locks&sentinel_password=hunter2";
+    let _redis = Redis::builder().blocking_connect(&url).unwrap();
+    let told = record.wait_for("Sentinel lost", None);
+    assert!(
+        told.fields["error"].contains("does not answer SUBSCRIBE: the user has no permission"),
+        "{told:?}"
+    );
 }

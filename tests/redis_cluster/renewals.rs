@@ -6,7 +6,7 @@ use latchwork::redis::ShardedMessages;
 use latchwork::{Backend, LeaseKey, LockName, LockOptions, LossReason};
 use latchwork_testkit::RedisCluster;
 
-use crate::nodes::{calls, client_with, eventually, keys, name_at, soon};
+use crate::nodes::{calls, client_with, eventually, keys, name_at, slot, soon};
 
 const WATCHDOG: Duration = Duration::from_secs(2);
 
@@ -83,4 +83,52 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
         let left = backend.holder(&key.name).await.unwrap().map(|holder| holder.left);
         assert_eq!(left > Some(lease / 2), held(index));
     }
+}
+
+/// A command of several keys is refused by either node while they are apart; and so it may stay for long.
+#[tokio::test]
+async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
+    const FROM: usize = 0;
+    const TO: usize = 1;
+    const LOCKS: usize = 150;
+    let cluster = RedisCluster::start_with(&[]);
+    let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
+    let (backend, lease) = (client.backend(), Duration::from_secs(30));
+    let tag = name_at(&cluster, FROM, "moves");
+    let slot = slot(&cluster, &tag);
+    let leases: Vec<LeaseKey> = (0..LOCKS)
+        .map(|number| LeaseKey {
+            name: LockName::new(&format!("{{{tag}}}{number}")).unwrap(),
+            id: format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap(),
+        })
+        .collect();
+    // Every third is nobody's, or somebody else's.
+    let held = |number: usize| !number.is_multiple_of(3);
+    for (number, key) in leases.iter().enumerate() {
+        if held(number) {
+            backend.try_acquire(&key.name, &key.id, Duration::from_secs(10), 0).await.unwrap();
+        } else if number.is_multiple_of(2) {
+            let () = cluster.ask(FROM, &["HSET", key.name.as_str(), "somebody:1", "1"]);
+        }
+    }
+    let assert_renewed = async |state: &str| {
+        let renewed = backend.renew(&leases, lease).await.unwrap();
+        for (number, key) in leases.iter().enumerate() {
+            assert_eq!(renewed[number], held(number), "{state}: {number}");
+            let left = backend.holder(&key.name).await.unwrap().map(|holder| holder.left);
+            assert!(!held(number) || left > Some(lease / 2), "{state}: {number}: {left:?}");
+        }
+    };
+    cluster.begin_to_move(slot, FROM, TO);
+    assert_renewed("none has moved").await;
+    for key in leases.iter().step_by(2) {
+        cluster.move_key(key.name.as_str(), FROM, TO);
+    }
+    assert_renewed("half have moved").await;
+    for key in leases.iter().skip(1).step_by(2) {
+        cluster.move_key(key.name.as_str(), FROM, TO);
+    }
+    assert_renewed("all have moved, and the slot has not").await;
+    cluster.finish_to_move(slot, FROM, TO);
+    assert_renewed("the slot has moved").await;
 }

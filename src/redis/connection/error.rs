@@ -107,7 +107,7 @@ impl Error {
     }
 
     pub(crate) fn connection(address: &str, error: RedisError, password: Option<&str>) -> Self {
-        let what_to_do = Self::advice(&error).map(|advice| format!(": {advice}")).unwrap_or_default();
+        let what_to_do = Self::remedy(&error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
         // A server that does not know the greeting quotes it, and the password is in there.
         let tells = password.is_some_and(|password| format!("{error} {error:?}").contains(password));
         Self {
@@ -168,6 +168,14 @@ impl Error {
     /// What to do about a server's refusal.
     pub(crate) fn advice(error: &RedisError) -> Option<&'static str> {
         advice::advice(error)
+    }
+
+    /// The same, with the command that the server has named.
+    pub(crate) fn remedy(error: &RedisError) -> Option<String> {
+        let advice = Self::advice(error)?;
+        Some(
+            denied(None, error).map_or(advice.to_owned(), |denied| format!("{denied} was refused: {advice}")),
+        )
     }
 
     pub(crate) fn new(kind: ErrorKind, context: String, source: Option<RedisError>) -> Self {

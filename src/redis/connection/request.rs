@@ -5,6 +5,7 @@ use std::time::Duration;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, RedisError, RedisResult, Value, pipe};
 
+use super::error::out_of_step;
 use super::timing::Timing;
 
 /// A command, and what may be done to have it answered.
@@ -59,25 +60,25 @@ impl<'a> Request<'a> {
         let mut pipeline = pipe();
         // In one piece, as others use the connection, too: the permission is for the very next command.
         if asking {
-            pipeline.cmd("ASKING").ignore();
+            pipeline.cmd("ASKING");
         }
         pipeline.add_command(command.clone());
         if let Some(next) = &self.followed_by {
             pipeline.add_command(next.clone());
         }
-        let mut replies: Vec<Value> = pipeline.ignore_errors().query_async(connection).await?;
-        if replies.is_empty() {
-            return Err(super::error::out_of_step());
-        }
-        let first = match replies.swap_remove(0) {
-            Value::ServerError(error) => return Err(RedisError::from(error)),
-            reply => reply,
+        let replies: Vec<Value> = pipeline.ignore_errors().query_async(connection).await?;
+        let mut replies = replies.into_iter();
+        let mut next = || replies.next().ok_or_else(out_of_step);
+        let answered = |reply| match reply {
+            Value::ServerError(error) => Err(RedisError::from(error)),
+            reply => Ok(reply),
         };
-        if self.followed_by.is_none() {
-            return Ok(first);
+        let asked = if asking { answered(next()?) } else { Ok(Value::Okay) };
+        // Who may not ask is only sent back by the command itself.
+        let reply = answered(next()?).map_err(|error| asked.err().unwrap_or(error))?;
+        match self.followed_by {
+            Some(_) => Ok(Value::Array(vec![reply, next()?])),
+            None => Ok(reply),
         }
-        replies.truncate(1);
-        replies.insert(0, first);
-        Ok(Value::Array(replies))
     }
 }

@@ -23,12 +23,10 @@ impl Error {
         let is_none =
             |error: &RedisError| error.detail().is_some_and(|said| said.contains("unknown command"));
         let what_to_do = match &source {
-            Some(error) if is_none(error) => "who answers there is no Sentinel",
-            source => source
-                .as_ref()
-                .and_then(Self::advice)
-                .unwrap_or("check the addresses, and that one of them runs"),
+            Some(error) if is_none(error) => Some("who answers there is no Sentinel".into()),
+            source => source.as_ref().and_then(Self::remedy),
         };
+        let what_to_do = what_to_do.unwrap_or("check the addresses, and that one of them runs".into());
         let context = format!("no Sentinel at {sentinels} says where the master is: {what_to_do}");
         Self::new(ErrorKind::NoSentinel, context, source)
     }

@@ -21,15 +21,23 @@ pub(super) async fn follow(shared: Arc<Shared>, timing: Timing) {
     let mut back_off = BackOff::new(BACK_OFF.0, BACK_OFF.1);
     loop {
         for sentinel in shared.in_turn() {
-            let Ok(mut line) = Line::connect(&shared, sentinel).await else { continue };
-            let Err(_error) = line.listen(timing, &mut back_off).await else { break };
+            let (_error, stood) = match Line::connect(&shared, sentinel).await {
+                Err(error) => (error, false),
+                Ok(mut line) => match line.listen(timing, &mut back_off).await {
+                    Err(error) => (error, true),
+                    Ok(()) => break,
+                },
+            };
             event!(
                 WARN,
                 sentinel = &*shared.sentinels[sentinel].address(),
                 error = &_error as &dyn std::error::Error,
                 "Sentinel lost"
             );
-            sleep(back_off.next()).await;
+            // The next one may be in order.
+            if stood {
+                sleep(back_off.next()).await;
+            }
         }
         sleep(back_off.next()).await;
     }
