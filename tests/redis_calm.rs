@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Guard, Lease, LockClient, LockError};
-use latchwork_testkit::{ChaosProxy, RedisServer, SentinelSet, Way};
+use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
@@ -141,6 +141,29 @@ async fn replica_is_dialled_calmly_and_told_after_the_limit() {
     assert!((1..30).contains(&dialled), "{dialled} connections");
 }
 
+/// It is started anew, or the address is given to another server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_refuses_connections_for_a_moment_costs_no_error() {
+    let (server, gone) = (RedisServer::start(), RedisServer::start().port());
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    let dropped = client.get_lock("dropped").unwrap().lock_with_lease(Duration::from_secs(3600)).await;
+    proxy.lead_to(gone);
+    proxy.cut(Cut::Reset);
+    drop(dropped.unwrap());
+    let unlocks = tokio::spawn(guard.unlock());
+    let tries = ["locks", "tries"].map(|name| client.get_lock(name).unwrap());
+    let [locks, tries] =
+        tries.map(|lock| tokio::spawn(async move { lock.try_lock().await.map(|got| got.is_some()) }));
+    sleep(Duration::from_secs(1)).await;
+    proxy.lead_to(server.port());
+    soon("the unlock", unlocks).await.unwrap().unwrap();
+    assert!(soon("a lock", locks).await.unwrap().unwrap());
+    assert!(soon("a try", tries).await.unwrap().unwrap());
+    eventually("the end of all releases", async || run::<usize>(&server, "DBSIZE").await == 0).await;
+}
+
 // === The link is dead and nobody says so ===
 
 /// The link of commands, as a NAT leaves it that has forgotten it.
@@ -251,7 +274,7 @@ async fn server_that_cuts_each_connection_is_dialled_calmly() {
         move || {
             let until = Instant::now() + Duration::from_secs(6);
             while Instant::now() < until {
-                proxy.cut(latchwork_testkit::Cut::Close);
+                proxy.cut(Cut::Close);
                 std::thread::sleep(Duration::from_millis(20));
             }
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Lease, Lock, LockClient, LockError, LockOptions, LossReason};
-use latchwork_testkit::RedisServer;
+use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
@@ -106,10 +106,28 @@ async fn wait_ends_in_time_though_the_server_is_gone() {
     assert!(before.elapsed() < wait * 3, "{:?}", before.elapsed());
     assert!(client.registry().is_empty());
 
+    // Who has no limit of his own has that of a command.
     let before = Instant::now();
     let error = lock.lock().await.unwrap_err();
     assert_eq!(cause(&error).kind(), ErrorKind::Connection, "{error:?}");
-    assert!(before.elapsed() < Duration::from_secs(3));
+    assert!(before.elapsed() < Duration::from_secs(4), "{:?}", before.elapsed());
+}
+
+/// Its timers fire at once then, and nobody is to ask again and again.
+#[test]
+fn command_under_way_when_the_runtime_ends_fails_at_once() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let (theirs, ours) = (tokio::runtime::Runtime::new().unwrap(), tokio::runtime::Runtime::new().unwrap());
+    let client = LockClient::new(theirs.block_on(Redis::connect(&proxy.url())).unwrap());
+    proxy.silence(Way::ToServer);
+    let waits = ours.spawn(async move { client.get_lock("faults").unwrap().lock().await.map(drop) });
+    proxy.wait_until_held_back("EVALSHA");
+    let begun = Instant::now();
+    theirs.shutdown_background();
+    let ended = ours.block_on(async { timeout(SOON, waits).await }).expect("hung").unwrap();
+    assert!(matches!(ended, Err(LockError::RuntimeEnded)), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -26,6 +26,8 @@ const BY_CODE: &[(&str, &str)] = &[
 const BY_PHRASE: &[(&str, &str)] = &[
     ("unknown command", UNKNOWN_COMMAND),
     ("Unknown Redis command", UNKNOWN_COMMAND),
+    // Valkey.
+    ("Unknown command called", UNKNOWN_COMMAND),
     ("no permissions to run the", NO_PERMISSION),
     ("The user executing the script can't", NO_PERMISSION),
     ("ACL failure in script", NO_PERMISSION),

@@ -31,7 +31,4 @@ pub(crate) trait Server: Send + Sync + 'static {
 
     /// Ends when another server has taken this one's place, from now on.
     fn moved(&self) -> Standing;
-
-    /// Whether what cannot be connected to now may be found elsewhere in a moment.
-    fn may_move(&self, error: &Error) -> bool;
 }

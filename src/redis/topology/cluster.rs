@@ -137,10 +137,6 @@ impl Topology for Cluster {
         self.nodes.refresh_soon(None);
     }
 
-    fn may_recover(&self, _: &Error) -> bool {
-        true
-    }
-
     fn with_own_connections(&self) -> Arc<dyn Topology> {
         unreachable!("refused when connecting")
     }

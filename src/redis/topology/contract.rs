@@ -42,9 +42,6 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// As [`look_again`](Self::look_again), while the caller goes on.
     fn look_soon(&self) {}
 
-    /// Whether a command may go well soon though there is no connection for it now.
-    fn may_recover(&self, error: &Error) -> bool;
-
     /// The same with connections of its own, for commands that keep others waiting.
     fn with_own_connections(&self) -> Arc<dyn Topology>;
 

@@ -120,8 +120,8 @@ impl Router {
                 }
                 Next::Wait(error, did_answer) => {
                     let tried = refusal.is_some() || lost.is_some();
-                    // Where nothing else can be found, there is no point in waiting for it.
-                    if !did_answer && !tried && !self.topology.may_recover(&error) {
+                    // Such as a master that the Sentinels do not know.
+                    if !did_answer && !tried && !error.may_pass() {
                         return Err(Apart::Failed(error));
                     }
                     if did_answer {
@@ -134,7 +134,8 @@ impl Router {
             };
             let pause = if at_once && redirects <= REDIRECTS { Duration::ZERO } else { back_off.next() };
             let again_at = self.common.runtime.now() + pause;
-            if again_at >= give_up {
+            // A runtime that has ended would keep nobody waiting.
+            if again_at >= give_up || self.common.runtime.has_ended() {
                 return Err(Apart::Failed(lost.or(refusal).unwrap_or(error)));
             }
             if pause > Duration::ZERO {

@@ -101,8 +101,4 @@ impl Server for Sentinels {
     fn moved(&self) -> Standing {
         Standing::until_moved(self.shared.known.subscribe())
     }
-
-    fn may_move(&self, error: &Error) -> bool {
-        error.may_pass()
-    }
 }

@@ -56,10 +56,6 @@ impl Topology for Single {
         Some(Arc::clone(&self.node))
     }
 
-    fn may_recover(&self, error: &Error) -> bool {
-        self.node.listening.may_move(error)
-    }
-
     fn with_own_connections(&self) -> Arc<dyn Topology> {
         Arc::new(Self::of(Arc::clone(&self.node.listening), &self.common))
     }
@@ -121,9 +117,5 @@ impl Server for Fixed {
 
     fn moved(&self) -> Standing {
         Standing::until_moved(self.known.subscribe())
-    }
-
-    fn may_move(&self, _: &Error) -> bool {
-        false
     }
 }

@@ -45,8 +45,4 @@ impl Server for AnyNode {
     fn moved(&self) -> Standing {
         Standing::until_moved(self.last.subscribe())
     }
-
-    fn may_move(&self, _: &Error) -> bool {
-        true
-    }
 }

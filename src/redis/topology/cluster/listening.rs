@@ -42,10 +42,6 @@ impl Server for Listening {
     fn moved(&self) -> Standing {
         self.0.moved()
     }
-
-    fn may_move(&self, _: &Error) -> bool {
-        true
-    }
 }
 
 /// An error if the node is cut off from the others: messages come to it by way of them.
