@@ -1,4 +1,4 @@
-//! The Redis backend on a real server, by the suite for every backend.
+//! The Redis backend on a real server, by the suite for every backend; connected to as by default.
 
 mod conformance;
 
@@ -19,9 +19,7 @@ impl Store for OnServer {
     type Backend = Redis;
 
     async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
-        // Nobody is to wait for the end of a subscription for long.
-        let builder = Redis::builder().linger(Duration::from_millis(20));
-        LockClient::with_options(builder.connect(&SERVER.url()).await.unwrap(), options).unwrap()
+        LockClient::with_options(Redis::connect(&SERVER.url()).await.unwrap(), options).unwrap()
     }
 
     async fn subscribers(&self, channel: &str) -> usize {
@@ -35,31 +33,50 @@ impl Store for OnServer {
 
 conformance!(OnServer);
 
-/// Those who wait behind a holder of their own process cost the server nothing.
-#[tokio::test]
-async fn waiters_of_one_process_cost_the_server_two_commands_for_all() {
-    const WAITERS: usize = 32;
+/// How many scripts it costs that so many wait behind a holder of their own process, and each holds the lock for so long; and how often it
+/// was handed on here.
+async fn crowd(waiters: usize, hold: Duration, options: &LockOptions) -> (usize, u64) {
     let server = RedisServer::start();
-    let options = LockOptions::default().tenure(Duration::from_secs(3600));
-    let client = LockClient::with_options(Redis::connect(&server.url()).await.unwrap(), &options).unwrap();
+    let client = LockClient::with_options(Redis::connect(&server.url()).await.unwrap(), options).unwrap();
     let lock = client.get_lock("crowded").unwrap();
     let guard = lock.lock().await.unwrap();
-    let mut waiters = Vec::new();
-    for number in 1..=WAITERS {
+    let mut tasks = Vec::new();
+    for number in 1..=waiters {
         let waits = lock.clone();
-        waiters.push(tokio::spawn(async move { waits.lock().await.unwrap().unlock().await.unwrap() }));
+        tasks.push(tokio::spawn(async move {
+            let guard = waits.lock().await.unwrap();
+            tokio::time::sleep(hold).await;
+            guard.unlock().await.unwrap();
+        }));
         while lock.waiters() < number {
             tokio::task::yield_now().await;
         }
     }
     guard.unlock().await.unwrap();
-    for waiter in waiters {
-        waiter.await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
     }
-    assert_eq!(lock.stats().hand_offs, WAITERS as u64);
-    let scripts = scripts_run(&server).await;
-    // Each of the two scripts is sent twice, as the server does not know it at first.
-    assert_eq!(scripts, 4, "{:?}", lock.stats());
+    (scripts_run(&server).await, lock.stats().hand_offs)
+}
+
+/// Each of the two scripts is sent twice, as the server does not know it at first.
+const ONCE: usize = 4;
+
+#[tokio::test]
+async fn waiters_of_one_process_cost_the_server_two_commands_for_all() {
+    let options = LockOptions::default().tenure(Duration::from_secs(3600));
+    assert_eq!(crowd(32, Duration::ZERO, &options).await, (ONCE, 32));
+}
+
+/// By default the lease goes back from time to time, for others.
+#[tokio::test]
+async fn waiters_of_one_process_cost_the_server_two_commands_a_tenure() {
+    const TENURE: Duration = Duration::from_millis(30);
+    let begun = std::time::Instant::now();
+    let (scripts, hand_offs) = crowd(200, Duration::from_millis(1), &LockOptions::default()).await;
+    let tenures = usize::try_from(begun.elapsed().as_millis() / TENURE.as_millis()).unwrap();
+    assert!(scripts <= ONCE + 2 * tenures, "{scripts} scripts in {tenures} tenures");
+    assert!(hand_offs > 100, "{hand_offs}");
 }
 
 async fn scripts_run(server: &RedisServer) -> usize {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Guard, Lease, LockClient, LockError};
+use latchwork::{Guard, Lease, LockClient, LockError, LossReason};
 use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
@@ -18,6 +18,8 @@ use tokio::time::{sleep, timeout};
 const SOON: Duration = Duration::from_secs(12);
 /// What one command may take.
 const LIMIT: Duration = Duration::from_secs(3);
+/// How long a watched lock lasts without its holder.
+const LEASE: Duration = Duration::from_secs(30);
 const NAME: &str = "calm";
 
 async fn connection(port: u16) -> MultiplexedConnection {
@@ -436,4 +438,45 @@ async fn renewals_are_tried_until_the_lease_is_over() {
     sleep(Duration::from_secs(32).saturating_sub(begun.elapsed())).await;
     assert!(guard.is_held(), "{:?}", guard.lost().await);
     guard.unlock().await.unwrap();
+}
+
+// === What a lease of half a minute comes to ===
+
+/// Its process is killed: nobody renews the lease, and nobody gives it back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_of_a_dead_process_is_free_when_its_lease_ends() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let begun = Instant::now();
+    let dies = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { client(&url).await.get_lock(NAME).unwrap().lock().await.unwrap().forget() });
+        runtime.shutdown_background();
+    });
+    dies.await.unwrap();
+    let waits = client(&server.url()).await.get_lock(NAME).unwrap();
+    let guard = timeout(LEASE + SOON, waits.lock()).await.expect("asleep").unwrap();
+    assert!((LEASE..LEASE + LIMIT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    guard.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_learns_with_the_next_renewal_that_its_lock_is_gone() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    server.restart();
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::Gone);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_learns_before_its_lease_ends_that_nobody_can_renew_it() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let begun = Instant::now();
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    server.kill_9();
+    let reason = timeout(LEASE, guard.lost()).await.expect("not told in time");
+    assert!(matches!(reason, LossReason::Unreachable | LossReason::Expired), "{reason:?}");
+    assert!(begun.elapsed() > LEASE * 2 / 3, "{:?}", begun.elapsed());
 }
