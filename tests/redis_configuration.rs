@@ -1,7 +1,7 @@
 //! What owners of a service configure besides the URL.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use latchwork::redis::{Credentials, ErrorKind, Redis, RedisBuilder};
@@ -95,6 +95,44 @@ async fn credentials_that_cannot_be_had_are_told() {
     let builder = Redis::builder().credentials(std::future::pending);
     let error = timeout(SOON, builder.connect(&server.url())).await.expect("hangs").unwrap_err();
     assert!(error.to_string().contains("did not answer"), "{error}");
+}
+
+/// It is an error like another, and it is not asked again and again without a pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callback_that_panics_is_told_and_asked_calmly() {
+    let server = RedisServer::start();
+    let (panics, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let builder = Redis::builder().credentials({
+        let (panics, asked) = (Arc::clone(&panics), Arc::clone(&asked));
+        move || {
+            asked.fetch_add(1, Ordering::SeqCst);
+            assert!(!panics.load(Ordering::SeqCst), "the vault fell over");
+            async { Ok(Credentials::new("default", "")) }
+        }
+    });
+    let redis = builder.connect(&server.url()).await.unwrap();
+    assert_works(&redis).await;
+    panics.store(true, Ordering::SeqCst);
+    let before = asked.load(Ordering::SeqCst);
+    let () = run(&server, "CLIENT KILL TYPE normal").await;
+    let () = run(&server, "CLIENT KILL TYPE pubsub").await;
+    let error = LockClient::new(redis.clone()).get_lock(NAME).unwrap().lock().await.unwrap_err();
+    let cause = std::error::Error::source(&error).expect("the backend's own").to_string();
+    assert!(cause.contains("panicked: the vault fell over"), "{cause}");
+    // In the three seconds of a command.
+    let asked_again = asked.load(Ordering::SeqCst) - before;
+    assert!(asked_again < 30, "{asked_again} times");
+    panics.store(false, Ordering::SeqCst);
+    assert_works(&redis).await;
+}
+
+#[tokio::test]
+async fn time_limits_may_be_as_long_as_can_be() {
+    let server = RedisServer::start();
+    let long = Duration::MAX;
+    let limits = Redis::builder().connect_timeout(long).response_timeout(long).linger(long);
+    let redis = limits.heartbeat(long).keepalive(long).connect(&server.url()).await.unwrap();
+    assert_works(&redis).await;
 }
 
 #[tokio::test]

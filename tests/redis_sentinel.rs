@@ -198,7 +198,7 @@ async fn sentinels_and_servers_have_passwords_of_their_own() {
 
     let error = Redis::connect(&url("locker", "wrong")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSentinel, "{error:?}");
-    assert!(error.to_string().contains("the user or the password in the URL is wrong"), "{error}");
+    assert!(error.to_string().contains("the user or the password is wrong"), "{error}");
     assert!(text(&error).contains("WRONGPASS"), "{error:?}");
     let error = Redis::connect(&url("wrong", "watcher")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");

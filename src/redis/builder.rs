@@ -115,7 +115,8 @@ impl RedisBuilder {
         self
     }
 
-    /// After how long a silence the operating system probes a connection (TCP keepalive), in whole seconds, one at least; 15 s by default.
+    /// After how long a silence the operating system probes a connection (TCP keepalive), in whole seconds, from one to 32 767; 15 s by
+    /// default. What lies beyond is taken for the next of these.
     pub fn keepalive(mut self, after: Duration) -> Self {
         self.timing.keepalive = after;
         self
@@ -276,7 +277,7 @@ impl RedisBuilder {
     async fn connect_on(mut self, runtime: TokioRuntime, url: &str) -> Result<Redis, Error> {
         self.introduction.instead = self.credentials;
         self.topology.own_connections = self.replicas.is_some();
-        let common = Arc::new(Common::new(self.timing, runtime));
+        let common = Arc::new(Common::new(self.timing.bounded(), runtime));
         let topology = topology::connect(url, self.introduction, self.topology, &common).await?;
         let own = |replicas| (Router::new(topology.with_own_connections(), Arc::clone(&common)), replicas);
         let acquisitions = self.replicas.map(own);

@@ -27,11 +27,13 @@ mod timing;
 mod tls;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
+use futures_util::FutureExt;
 
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
@@ -251,7 +253,10 @@ impl Shared {
             }
         }
         let (number, given_up) = self.state.lock().begin_dial();
-        match self.dial(number, &given_up).await {
+        let dial = AssertUnwindSafe(self.dial(number, &given_up)).catch_unwind();
+        let dialled =
+            dial.await.unwrap_or_else(|panic| Err(Error::panicked(&self.server.address(), &*panic)));
+        match dialled {
             Ok(live) => {
                 let live = Arc::new(live);
                 if self.state.lock().stands(Arc::clone(&live)) {

@@ -17,6 +17,9 @@ use super::server::Push;
 use super::timing::Timing;
 use super::tls::Tls;
 
+/// In whole seconds, and no system takes none; Linux takes nine hours at most.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32_767));
+
 /// Where a server that others announce is to be dialled instead.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
@@ -45,9 +48,8 @@ impl Dialer {
         introduction: Introduction,
         timing: Timing,
     ) -> Result<Self, Error> {
-        // In whole seconds, and no system takes none.
-        let second = Duration::from_secs(1);
-        let (time, interval) = (timing.keepalive.max(second), (timing.keepalive / 3).max(second));
+        let [time, interval] =
+            [timing.keepalive, timing.keepalive / 3].map(|time| time.clamp(KEEPALIVE.0, KEEPALIVE.1));
         let keepalive = TcpKeepalive::new().with_time(time).with_interval(interval);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
         let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);

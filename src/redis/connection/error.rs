@@ -1,5 +1,6 @@
 //! [`Error`]: what went wrong between here and the server.
 
+use std::any::Any;
 use std::fmt;
 
 use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
@@ -95,6 +96,15 @@ impl Error {
     pub(crate) fn credentials(address: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         let context =
             format!("cannot connect to Redis at {address}: the credentials callback failed: {error}");
+        Self::new(ErrorKind::Connection, context, None)
+    }
+
+    /// What the owner of the client has given to the builder, to be called for each connection, has panicked.
+    pub(crate) fn panicked(address: &str, panic: &(dyn Any + Send)) -> Self {
+        let said = panic.downcast_ref::<&str>().copied();
+        let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
+        let context =
+            format!("cannot connect to Redis at {address}: a callback of the builder's panicked: {said}");
         Self::new(ErrorKind::Connection, context, None)
     }
 

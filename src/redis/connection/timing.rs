@@ -5,6 +5,9 @@ use std::time::Duration;
 /// The shortest and the longest time that one sending of a command is given, within its limit.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 
+/// A longer time is as good as for ever, and cannot be reckoned with.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// How long the connections wait, and how often they ask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
@@ -35,6 +38,15 @@ impl Default for Timing {
 }
 
 impl Timing {
+    /// With nothing longer than a year.
+    pub(crate) fn bounded(mut self) -> Self {
+        let Self { connect, response, linger, heartbeat, keepalive } = &mut self;
+        for time in [connect, response, linger, heartbeat, keepalive] {
+            *time = LONGEST.min(*time);
+        }
+        self
+    }
+
     /// How long a heartbeat's reply may take.
     pub(crate) fn heartbeat_limit(&self) -> Duration {
         self.heartbeat * 4 / 5
