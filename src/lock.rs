@@ -54,6 +54,7 @@
 //! | WARN | `connection for commands lost`, `server`, `silent` | the next command makes a new one |
 //! | WARN | `connection for subscriptions lost`, `server`, `silent` | it is made again |
 //! | WARN | `not unsubscribed`, `channel`, `error` | the user is not allowed to; messages go on coming |
+//! | WARN | `message of the other kind not published`, `channel`, `error` | those who listen to it are not woken |
 //! | WARN | `heartbeat refused`, `error` | the user is not allowed it any more |
 //! | WARN | `CLIENT KILL is refused …`, `error` | told once; see the page of `redis` |
 //! | WARN | `an attempt that came late was undone` | it had taken the lock for nobody |

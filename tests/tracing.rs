@@ -206,6 +206,12 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
     let refused = record.wait_for("not unsubscribed", None);
     assert_eq!((refused.level, &*refused.fields["channel"]), (Level::WARN, "redisson_lock__channel:{left}"));
 
+    // Nor publish the other kind of messages, for which some of a fleet may wait.
+    run("ACL SETUSER courteous -spublish");
+    let both = Redis::builder().publish_both_kinds(true).blocking_connect(&url("courteous")).unwrap();
+    LockClient::new(both).get_lock("both").unwrap().lock().unwrap().unlock().unwrap();
+    assert_eq!(record.wait_for("message of the other kind not published", None).level, Level::WARN);
+
     let seen = record.0.lock().unwrap();
     let told = seen.iter().filter(|seen| seen.fields["message"].starts_with("CLIENT KILL is refused"));
     assert_eq!(told.map(|seen| seen.level).collect::<Vec<_>>(), [Level::WARN]);

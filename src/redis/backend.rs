@@ -318,7 +318,15 @@ impl Redis {
         let mut publish = cmd(other.publish());
         publish.arg(channel).arg(keys::UNLOCK_MESSAGE);
         let request = Request { followed_by: Some(publish), ..request };
-        let ((reply, _), sent): ((T, Value), Sent) = router.send(request).await?;
+        let ((reply, told), sent): ((T, Result<Value, RedisError>), Sent) = router.send(request).await?;
+        if let Err(_refusal) = told {
+            event!(
+                WARN,
+                channel,
+                error = &_refusal as &dyn std::error::Error,
+                "message of the other kind not published"
+            );
+        }
         Ok((reply, sent))
     }
 

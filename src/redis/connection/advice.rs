@@ -24,6 +24,7 @@ const BY_CODE: &[(&str, &str)] = &[
 /// By what the reply says, where its first word is only `ERR`. Inside of a script refusals have other words than outside, and they
 /// differ between versions.
 const BY_PHRASE: &[(&str, &str)] = &[
+    ("max number of clients reached", "it has as many clients as it takes; raise its maxclients"),
     ("unknown command", UNKNOWN_COMMAND),
     ("Unknown Redis command", UNKNOWN_COMMAND),
     // Valkey.
