@@ -42,8 +42,9 @@
 //! fails, and is short again only after a heartbeat was answered; after a silence, which meets all clients of a server, they are spread
 //! over half a second. Each dial looks the server's name up, and asks for the [credentials](RedisBuilder::credentials).
 //!
-//! A server that says that it is a replica (READONLY, MASTERDOWN) or loads its data (LOADING) is left: its name or address may lead to
-//! the master by now. The command, which did not run, is sent to whoever answers next, until its limit is over.
+//! A server that says that it is a replica (READONLY, MASTERDOWN), has none (NOREPLICAS) or loads its data (LOADING) is left: its name or
+//! address may lead to the master by now. One that is busy with a script (BUSY) is asked again. The command, which did not run, is sent to
+//! whoever answers next, until its limit is over.
 //!
 //! # Sentinel
 //!

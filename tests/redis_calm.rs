@@ -143,6 +143,60 @@ async fn replica_is_dialled_calmly_and_told_after_the_limit() {
     assert!((1..30).contains(&dialled), "{dialled} connections");
 }
 
+/// A master has no replicas at first, after a failover. Before it is old enough to be left alone, it says so to each who writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_without_replicas_for_a_moment_costs_no_error() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    somebody_holds_it(&server).await;
+    let waiter = waiter(&client, &server).await;
+    let guard = client.get_lock("held").unwrap().lock().await.unwrap();
+    let () = run(&server, "CONFIG SET min-replicas-to-write 1").await;
+    let unlocks = tokio::spawn(guard.unlock());
+    let lock = client.get_lock("free").unwrap();
+    let locks = tokio::spawn(async move { lock.lock().await.map(drop) });
+    // Who waits is woken, and told the same.
+    let () = run(&server, &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    sleep(Duration::from_secs(1)).await;
+    let () = run(&server, "CONFIG SET min-replicas-to-write 0").await;
+    soon("the unlock", unlocks).await.unwrap().unwrap();
+    soon("the lock", locks).await.unwrap().unwrap();
+    let () = run(&server, &format!("DEL {NAME}")).await;
+    let () = run(&server, &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// Somebody's script keeps it from all others, and the server says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_is_busy_for_a_moment_costs_no_error() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let guard = client.get_lock("held").unwrap().lock().await.unwrap();
+    let () = run(&server, "CONFIG SET lua-time-limit 1").await;
+    let mut raw = connection(server.port()).await;
+    raw.set_response_timeout(SOON);
+    let busy = tokio::spawn(async move {
+        let script = redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut raw).await;
+        assert!(script.is_err(), "it was to be killed");
+    });
+    let mut other = connection(server.port()).await;
+    eventually("a busy server", async || {
+        let answer = redis::cmd("PING").exec_async(&mut other).await;
+        answer.is_err_and(|error| error.code() == Some("BUSY"))
+    })
+    .await;
+    let before = client.metrics().reconnects;
+    let unlocks = tokio::spawn(guard.unlock());
+    let lock = client.get_lock(NAME).unwrap();
+    let locks = tokio::spawn(async move { lock.lock().await.map(drop) });
+    sleep(Duration::from_secs(1)).await;
+    let () = redis::cmd("SCRIPT").arg("KILL").query_async(&mut other).await.unwrap();
+    soon("the unlock", unlocks).await.unwrap().unwrap();
+    soon("the lock", locks).await.unwrap().unwrap();
+    busy.await.unwrap();
+    assert_eq!(client.metrics().reconnects, before, "it is the server that is meant");
+}
+
 /// It is started anew, or the address is given to another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_refuses_connections_for_a_moment_costs_no_error() {

@@ -9,9 +9,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 
 use super::backend::{Redis, Replicas};
-use super::connection::{
-    Common, Credentials, CredentialsCallback, Error, Introduction, Timing, TokioRuntime,
-};
+use super::connection::{Common, Credentials, Error, Introduction, Timing, TokioRuntime};
 use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
 use super::scripts::Scripts;
@@ -157,7 +155,7 @@ impl RedisBuilder {
     where
         F: Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send + 'static,
     {
-        self.introduction.credentials = Some(CredentialsCallback::new(callback));
+        self.introduction.credentials = Some(Arc::new(move || Box::pin(callback())));
         self
     }
 

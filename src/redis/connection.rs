@@ -42,7 +42,6 @@ pub(crate) use self::address::Address;
 pub(crate) use self::back_off::{BackOff, random_part};
 pub(crate) use self::common::Common;
 pub use self::credentials::Credentials;
-pub(crate) use self::credentials::CredentialsCallback;
 pub(crate) use self::dialer::{Dialer, Introduction};
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
@@ -81,17 +80,8 @@ pub(crate) enum Failure {
 }
 
 impl Connection {
-    /// For commands.
-    pub(crate) fn new(server: Arc<dyn Server>, common: &Arc<Common>) -> Self {
-        Self::with(server, common, None)
-    }
-
-    /// For subscriptions: `push` hears what comes unasked.
-    pub(crate) fn hearing(server: Arc<dyn Server>, common: &Arc<Common>, push: Push) -> Self {
-        Self::with(server, common, Some(push))
-    }
-
-    fn with(server: Arc<dyn Server>, common: &Arc<Common>, push: Option<Push>) -> Self {
+    /// For commands; or for subscriptions, and `push` hears what comes unasked.
+    pub(crate) fn new(server: Arc<dyn Server>, common: &Arc<Common>, push: Option<Push>) -> Self {
         let common = Arc::clone(common);
         let (state, dialling) = (Mutex::new(State::default()), tokio::sync::Mutex::default());
         Self(Arc::new(Shared { server, common, state, dialling, push }))
@@ -204,8 +194,8 @@ impl Shared {
             // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
             // kept would let every later command wait as long.
             Meaning::Lost => self.drop_live(number, error.is_timeout()),
-            // Its name, or a virtual address, may lead elsewhere by now. A node whose Cluster is down is the right one, and stays.
-            Meaning::NotServing if error.code() != Some("CLUSTERDOWN") => {
+            // Its name, or a virtual address, may lead elsewhere by now. One that is busy, or whose Cluster is down, is the right one.
+            Meaning::NotServing if !matches!(error.code(), Some("CLUSTERDOWN" | "BUSY")) => {
                 self.server.doubt(standing);
                 self.drop_live(number, false);
             }
@@ -268,7 +258,7 @@ impl Shared {
             }
             Err(error) => {
                 event!(WARN, error = &error as &dyn std::error::Error, "cannot connect");
-                self.state.lock().failed(error.clone(), given_up, self.common.runtime.now());
+                self.state.lock().failed(error.clone(), self.common.runtime.now());
                 Err(error)
             }
         }
@@ -363,7 +353,8 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: Standing) {
                     if let Some(shared) = shared.upgrade() {
                         shared.judge(number, &standing, &error);
                     }
-                    return;
+                    // It may be kept.
+                    continue;
                 }
                 Ok(()) => {}
             }

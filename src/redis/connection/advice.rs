@@ -40,7 +40,7 @@ const NO_PERMISSION: &str =
 const UNKNOWN_COMMAND: &str =
     "it does not know a command that locks need; it was renamed, or the server is too old";
 
-pub(crate) fn advice(error: &RedisError) -> Option<&'static str> {
+pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     if error.kind() == Kind::RESP3NotSupported {
         return Some(UNKNOWN_COMMAND);
     }

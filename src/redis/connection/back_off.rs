@@ -12,6 +12,11 @@ pub(crate) struct BackOff {
 }
 
 impl BackOff {
+    /// Between two tries to be connected.
+    pub(crate) fn between_dials() -> Self {
+        Self::new(Duration::from_millis(20), Duration::from_secs(1))
+    }
+
     /// The limit begins at `from` and stays at `to`.
     pub(crate) fn new(from: Duration, to: Duration) -> Self {
         Self { range: (from, to), limit: from }
@@ -43,20 +48,20 @@ mod tests {
 
     use super::{BackOff, random_part};
 
-    const FROM: Duration = Duration::from_millis(20);
     const TO: Duration = Duration::from_secs(1);
 
     #[test]
     fn waits_double_up_to_the_limit_and_begin_anew_after_a_reset() {
-        let mut back_off = BackOff::new(FROM, TO);
-        let mut limit = FROM;
+        let mut back_off = BackOff::between_dials();
+        let from = back_off.range.0;
+        let mut limit = from;
         for _ in 0..10 {
             let wait = back_off.next();
             assert!((limit / 2..=limit).contains(&wait), "{wait:?} of {limit:?}");
             limit = (limit * 2).min(TO);
         }
         back_off.reset();
-        assert!(back_off.next() <= FROM);
+        assert!(back_off.next() <= from);
     }
 
     #[test]

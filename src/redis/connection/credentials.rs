@@ -48,20 +48,5 @@ impl fmt::Debug for Credentials {
 pub(crate) type NoCredentials = Box<dyn Error + Send + Sync>;
 
 /// Asked for each new connection.
-#[derive(Clone)]
-pub(crate) struct CredentialsCallback(
-    Arc<dyn Fn() -> Boxed<'static, Result<Credentials, NoCredentials>> + Send + Sync>,
-);
-
-impl CredentialsCallback {
-    pub(crate) fn new<F>(callback: impl Fn() -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<Credentials, NoCredentials>> + Send + 'static,
-    {
-        Self(Arc::new(move || Box::pin(callback())))
-    }
-
-    pub(crate) async fn ask(&self) -> Result<Credentials, NoCredentials> {
-        (self.0)().await
-    }
-}
+pub(crate) type CredentialsCallback =
+    Arc<dyn Fn() -> Boxed<'static, Result<Credentials, NoCredentials>> + Send + Sync>;

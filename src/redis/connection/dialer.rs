@@ -82,7 +82,7 @@ impl Dialer {
         };
         let address = info.addr().to_string();
         if let Some(callback) = &self.introduction.credentials {
-            let asked = tokio::time::timeout(self.timing.connect, callback.ask()).await;
+            let asked = tokio::time::timeout(self.timing.connect, callback()).await;
             let asked = asked.unwrap_or_else(|_| Err("it did not answer in time".into()));
             info = asked.map_err(|error| Error::credentials(&address, &*error))?.into_info(info);
         }

@@ -7,7 +7,7 @@ use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
 use crate::lock::{LockKind, LockName};
 
-use super::advice::{self, denied, quote, said_in_script};
+use super::advice::{advice, denied, quote, said_in_script};
 
 /// What went wrong between here and the server.
 ///
@@ -110,7 +110,7 @@ impl Error {
 
     /// The server refused `command`, without which a connection cannot be used.
     pub(crate) fn greeting(address: &str, command: &str, error: RedisError) -> Self {
-        let what_to_do = Self::advice(&error).unwrap_or("its reply says why");
+        let what_to_do = advice(&error).unwrap_or("its reply says why");
         let context =
             format!("cannot connect to Redis at {address}, which does not answer {command}: {what_to_do}");
         Self::new(ErrorKind::Connection, context, Some(error))
@@ -139,7 +139,7 @@ impl Error {
             ),
             Some(error) => format!(
                 "Redis at {address} refused WAIT, so the lock is given back: {}",
-                Self::advice(error).unwrap_or("its reply says why")
+                advice(error).unwrap_or("its reply says why")
             ),
         };
         Self::new(ErrorKind::NotReplicated, context, why)
@@ -168,24 +168,18 @@ impl Error {
                     (Some(denied), quoted) if !quoted.starts_with(&denied) => format!("{denied} in {quoted}"),
                     (_, quoted) => quoted,
                 };
-                let what_to_do = Self::advice(&error).unwrap_or("its reply says why");
+                let what_to_do = advice(&error).unwrap_or("its reply says why");
                 (ErrorKind::Refused, format!("Redis at {address} refused {refused}: {what_to_do}"))
             }
         };
         Self::new(kind, context, Some(error))
     }
 
-    /// What to do about a server's refusal.
-    pub(crate) fn advice(error: &RedisError) -> Option<&'static str> {
-        advice::advice(error)
-    }
-
-    /// The same, with the command that the server has named.
+    /// What to do about a server's refusal, with the command that the server has named.
     pub(crate) fn remedy(error: &RedisError) -> Option<String> {
-        let advice = Self::advice(error)?;
-        Some(
-            denied(None, error).map_or(advice.to_owned(), |denied| format!("{denied} was refused: {advice}")),
-        )
+        let what_to_do = advice(error)?;
+        let said = denied(None, error).map(|denied| format!("{denied} was refused: "));
+        Some(said.unwrap_or_default() + what_to_do)
     }
 
     pub(crate) fn new(kind: ErrorKind, context: String, source: Option<RedisError>) -> Self {
@@ -221,7 +215,8 @@ impl Error {
 pub(crate) enum Meaning {
     /// The connection broke, or the reply did not come, or was another one's. The command may have run.
     Lost,
-    /// The server serves nobody just now: it is a replica, is loading its data, or has lost its Cluster. The command did not run.
+    /// The server serves nobody just now: it is a replica, is loading its data, is busy with a script, or has lost its replicas or its
+    /// Cluster. The command did not run.
     NotServing,
     /// Of several keys, not all are with the same node of a Cluster. The command did not run.
     Apart,
@@ -233,19 +228,19 @@ pub(crate) enum Meaning {
 
 impl Meaning {
     pub(crate) fn of(error: &RedisError) -> Self {
-        const NOT_SERVING: [&str; 4] = ["READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN"];
+        const NOT_SERVING: [&str; 5] = ["READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "NOREPLICAS"];
+        let serves_nobody = || {
+            error.code() == Some("BUSY")
+                || NOT_SERVING.iter().any(|word| error.code() == Some(word) || said_in_script(error, word))
+        };
         match error.kind() {
             Kind::Server(kind) => match kind {
-                ServerErrorKind::ReadOnly
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::BusyLoading
-                | ServerErrorKind::ClusterDown => Self::NotServing,
                 ServerErrorKind::TryAgain => Self::Apart,
                 ServerErrorKind::Moved | ServerErrorKind::Ask => Self::Elsewhere,
-                _ if NOT_SERVING.iter().any(|word| said_in_script(error, word)) => Self::NotServing,
+                _ if serves_nobody() => Self::NotServing,
                 _ => Self::Refused,
             },
-            Kind::Extension if NOT_SERVING.iter().any(|word| said_in_script(error, word)) => Self::NotServing,
+            Kind::Extension if serves_nobody() => Self::NotServing,
             Kind::Extension | Kind::AuthenticationFailed => Self::Refused,
             _ => Self::Lost,
         }

@@ -14,9 +14,6 @@ use super::error::{Error, is_broken};
 use super::session::Session;
 use super::standing::Standing;
 
-/// Between two dials.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-
 /// A connection that was made. A later one may have taken its place.
 pub(crate) struct Live {
     /// Tells it from those before and after it.
@@ -78,7 +75,7 @@ impl Default for State {
             dials: 0,
             failure: None,
             not_before: None,
-            back_off: BackOff::new(BACK_OFF.0, BACK_OFF.1),
+            back_off: BackOff::between_dials(),
             stood: false,
             given_up: Vec::new(),
         }
@@ -103,19 +100,19 @@ impl State {
         // One that was not used any more, as its server has moved.
         self.given_up.extend(self.live.take().map(|live| live.session.clone()));
         self.dials += 1;
-        (self.dials, std::mem::take(&mut self.given_up))
+        (self.dials, self.given_up.clone())
     }
 
     /// True if one stood before.
     pub(super) fn stands(&mut self, live: Arc<Live>) -> bool {
         self.current.send_replace(live.number);
         (self.live, self.failure) = (Some(live), None);
+        self.given_up.clear();
         std::mem::replace(&mut self.stood, true)
     }
 
-    pub(super) fn failed(&mut self, error: Error, given_up: Vec<Option<Session>>, now: Instant) {
+    pub(super) fn failed(&mut self, error: Error, now: Instant) {
         self.failure = Some(error);
-        self.given_up.extend(given_up);
         self.not_before = now.checked_add(self.back_off.next());
     }
 

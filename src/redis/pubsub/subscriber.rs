@@ -103,7 +103,7 @@ impl Subscriber {
                 _ => dispatch(&desired, push),
             }
         });
-        let connection = Connection::hearing(Arc::clone(&node.listening), common, push);
+        let connection = Connection::new(Arc::clone(&node.listening), common, Some(push));
         let (commands, desired) = (Commands::of(messages), Arc::clone(desired));
         let (ours, subscribed) = (HashMap::new(), HashSet::new());
         Self { node, connection, desired, commands, ours, subscribed, stood: false, orders, notices, tell }

@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -14,9 +13,6 @@ use super::super::connection::{BackOff, Common};
 use super::super::topology::{Messages, Node, Topology};
 use super::desired::Desired;
 use super::subscriber::{News, Subscriber, Wish};
-
-/// Between two looks for the node of a channel that nobody has.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Keeps the subscriptions as `desired`, until the transport is dropped.
 pub(super) async fn supervise(
@@ -37,7 +33,7 @@ pub(super) async fn supervise(
         placed: HashMap::new(),
         astray: HashSet::new(),
         next_try: Instant::now(),
-        back_off: BackOff::new(BACK_OFF.0, BACK_OFF.1),
+        back_off: BackOff::between_dials(),
     };
     supervisor.begin();
     loop {

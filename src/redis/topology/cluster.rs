@@ -65,7 +65,7 @@ pub(super) async fn connect(
     };
     let messages = if sharded { Messages::Sharded } else { Messages::Plain };
     let any = Arc::new(AnyNode::new(Arc::clone(&nodes)));
-    let commands = Connection::new(any.clone(), common);
+    let commands = Connection::new(any.clone(), common, None);
     let any = Arc::new(Node { number: 0, commands, listening: any });
     Ok(Arc::new(Cluster { nodes, messages, any }))
 }

@@ -41,7 +41,7 @@ impl Single {
     }
 
     fn of(server: Arc<dyn Server>, common: &Arc<Common>) -> Self {
-        let commands = Connection::new(Arc::clone(&server), common);
+        let commands = Connection::new(Arc::clone(&server), common, None);
         let node = Arc::new(Node { number: 0, commands, listening: server });
         Self { node, common: Arc::clone(common) }
     }

@@ -67,7 +67,7 @@ impl Nodes {
             Entry::Occupied(known) => Arc::clone(known.get()),
             Entry::Vacant(new) => {
                 let server = Arc::new(Fixed::new(Arc::clone(&self.dialer), Some(new.key().clone())));
-                let commands = Connection::new(Arc::clone(&server) as Arc<dyn Server>, &self.common);
+                let commands = Connection::new(Arc::clone(&server) as Arc<dyn Server>, &self.common, None);
                 let listening = Arc::new(Listening::at(server));
                 map.numbers += 1;
                 Arc::clone(new.insert(Arc::new(Node { number: map.numbers, commands, listening })))

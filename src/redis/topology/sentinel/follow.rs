@@ -13,12 +13,10 @@ use super::shared::{Shared, address};
 
 /// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new host and port.
 const SWITCHED: &str = "+switch-master";
-/// Between two tries to follow somebody.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Follows one Sentinel, and when it is gone another, for ever.
 pub(super) async fn follow(shared: Arc<Shared>, timing: Timing) {
-    let mut back_off = BackOff::new(BACK_OFF.0, BACK_OFF.1);
+    let mut back_off = BackOff::between_dials();
     loop {
         for sentinel in shared.in_turn() {
             let (_error, stood) = match Line::connect(&shared, sentinel).await {
