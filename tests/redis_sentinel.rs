@@ -387,6 +387,7 @@ async fn message_is_enough() {
     let () = run(&set.servers[0], &format!("HSET {NAME} somebody:1 1")).await;
     let waiter = waiter(&client, &set.servers[0]).await;
     proxy.wait_until_held_back("GET-MASTER-ADDR");
+    until_replicated(&set.servers[0]).await;
     set.fail_over();
     set.wait_for_master(1);
     until_subscribed(&set.servers[1]).await;

@@ -208,7 +208,8 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
 
     // Nor publish the other kind of messages, for which some of a fleet may wait.
     run("ACL SETUSER courteous -spublish");
-    let both = Redis::builder().publish_both_kinds(true).blocking_connect(&url("courteous")).unwrap();
+    let both =
+        Redis::builder().publish_both_kinds(true).blocking_connect(&url_of("courteous", server)).unwrap();
     LockClient::new(both).get_lock("both").unwrap().lock().unwrap().unlock().unwrap();
     assert_eq!(record.wait_for("message of the other kind not published", None).level, Level::WARN);
 
