@@ -177,3 +177,34 @@ async fn of_all_connections_killed_again_and_again() {
         timeout(AFTERWARDS, waiter).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
     }
 }
+
+/// From the first renewal on the link is cut as soon as one has gone out, for ten seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_link_of_renewals_of_many_locks() {
+    const LOCKS: usize = 1100;
+    let mut scene = Scene::set().await;
+    let client = scene.client().await;
+    let mut guards = Vec::new();
+    for number in 0..LOCKS {
+        guards.push(client.get_lock(&format!("many:{number}")).unwrap().lock().await.unwrap());
+    }
+    let taken = Instant::now();
+    let mut cuts = 0;
+    while taken.elapsed() < Duration::from_secs(20) {
+        let sent = scene.proxy.count("EVAL");
+        sleep(Duration::from_millis(1)).await;
+        if scene.proxy.count("EVAL") > sent {
+            scene.proxy.cut(Cut::Reset);
+            cuts += 1;
+        }
+    }
+    assert!(cuts >= 5, "{cuts} cuts");
+    // Whoever was not renewed would be lost by now.
+    sleep(Duration::from_secs(31).saturating_sub(taken.elapsed())).await;
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    assert_eq!(lost, 0, "of {LOCKS}");
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    assert_eq!(scene.run::<usize>("DBSIZE").await, 0);
+}
