@@ -81,6 +81,10 @@ async fn by_a_master_that_became_a_replica_under_a_holder() {
 
 #[tokio::test]
 async fn by_a_server_without_memory() {
+    // Then it leases locks still; see the page of `redis`.
+    if is_older_than_7() {
+        return;
+    }
     let day = Day::begin();
     let client = day.client().await;
     let guard = client.get_lock("before").unwrap().lock().await.unwrap();
