@@ -1,9 +1,12 @@
 //! Acquiring: in memory if this client has the lock, as the queue head at the store otherwise.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::{Context as TaskContext, Poll, Waker, ready};
+use std::time::Duration;
 
-use crate::lock_entry::{Entered, Extension, Grant, Request, Told};
+use crate::lock_entry::{Entered, Extension, Grant, Moment, Request, Told};
 
 use super::backend::Backend;
 use super::entry::Entry;
@@ -11,7 +14,6 @@ use super::error::LockError;
 use super::guard::Guard;
 use super::head::{Competed, Head};
 use super::lease::Lease;
-use super::owner::Owner;
 use super::until::until;
 use super::waiter::Waiter;
 
@@ -19,22 +21,41 @@ use super::waiter::Waiter;
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is asked for by one call.
-pub(super) struct Acquisition<'a, B: Backend> {
+pub(super) struct Wanted<'a, B: Backend> {
     pub(super) entry: &'a Arc<Entry<B>>,
     /// `None`: an owner of its own.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<u64>,
     pub(super) lease: Lease,
     pub(super) fenced: bool,
     /// `None`: without a limit.
     pub(super) wait: Option<Duration>,
 }
 
+/// Takes the lock. `None` when the time to wait is over.
+///
+/// What the store has no part in, and one that answers at once, takes no room of its own. The rest is a future on the heap.
+pub(super) struct Acquisition<'a, B: Backend> {
+    wanted: Wanted<'a, B>,
+    begun: Option<Moment>,
+    at: At<'a, B>,
+}
+
+/// Where an acquisition stands, seen from outside.
+enum At<'a, B: Backend> {
+    Begin,
+    /// Without a limit.
+    Queue(Request, Waiter<'a, B>),
+    Further(Pin<Box<dyn Future<Output = Acquired<B>> + Send + 'a>>),
+}
+
+type Acquired<B> = Result<Option<Guard<B>>, LockError>;
+
 /// Where an acquisition stands.
 enum Stage<'a, B: Backend> {
     /// Nowhere yet, or anywhere no more.
     Entering,
     Queued(Request, Waiter<'a, B>),
-    Competing(Head<'a, B>, Instant),
+    Competing(Head<'a, B>, Moment),
 }
 
 /// How a stage ends.
@@ -50,45 +71,70 @@ enum Step<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Acquisition<'a, B> {
-    /// Takes the lock. `None` when the time to wait is over.
-    pub(super) async fn run(self) -> Result<Option<Guard<B>>, LockError> {
-        let begun = self.entry.now();
-        // What the store has no part in is done here, in one piece. The rest takes no room in this future.
-        let step = match self.begin(begun)? {
-            Step::Next(Stage::Queued(request, waiter)) if self.wait.is_none() => {
-                let (told, now) = waiter.await;
-                self.told(&request, told, now)?
-            }
-            step => step,
-        };
-        match step {
-            Step::Granted(guard) => {
-                self.count(&guard, begun);
-                Ok(Some(guard))
-            }
-            step => Box::pin(self.go_on(step, begun)).await,
+    pub(super) fn new(wanted: Wanted<'a, B>) -> Self {
+        Self { wanted, begun: None, at: At::Begin }
+    }
+}
+
+impl<B: Backend> Future for Acquisition<'_, B> {
+    type Output = Acquired<B>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Acquired<B>> {
+        let Self { wanted, begun, at } = &mut *self;
+        let begun = *begun.get_or_insert_with(|| wanted.entry.now());
+        loop {
+            let step = match at {
+                At::Begin => wanted.begin(begun, task.waker())?,
+                At::Queue(request, waiter) => {
+                    let (told, now) = ready!(Pin::new(waiter).poll(task));
+                    wanted.told(request, told, now)?
+                }
+                At::Further(future) => return future.as_mut().poll(task),
+            };
+            *at = match step {
+                Step::Granted(guard) => {
+                    wanted.count(&guard, begun);
+                    return Poll::Ready(Ok(Some(guard)));
+                }
+                Step::Next(Stage::Queued(request, waiter)) if wanted.wait.is_none() => {
+                    At::Queue(request, waiter)
+                }
+                step => At::Further(Box::pin(wanted.go_on(step, begun))),
+            };
         }
     }
+}
 
+impl<B: Backend> Clone for Wanted<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Wanted<'_, B> {}
+
+impl<'a, B: Backend> Wanted<'a, B> {
     /// Gets as far as it can at once.
-    fn begin(&self, now: Instant) -> Result<Step<'a, B>, LockError> {
+    fn begin(&self, now: Moment, waker: &Waker) -> Result<Step<'a, B>, LockError> {
         self.entry.context.check()?;
         if let Lease::For(lease) = self.lease {
             Lease::check(lease)?;
         }
-        self.enter(now)
+        self.enter(now, waker)
     }
 
     /// From stage to stage, until it has the lock or the time is over.
-    async fn go_on(&self, mut step: Step<'a, B>, begun: Instant) -> Result<Option<Guard<B>>, LockError> {
+    async fn go_on(self, mut step: Step<'a, B>, begun: Moment) -> Acquired<B> {
         let context = &self.entry.context;
-        // A wait that ends further away than the clock can say has no end.
-        let give_up = self.wait.and_then(|wait| begun.checked_add(wait));
+        let give_up = self.wait.map_or(Moment::NEVER, |wait| begun + wait);
         // A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
         let mut patient = self.wait.is_some();
         loop {
             step = match step {
-                Step::Next(Stage::Entering) => self.enter(self.entry.now())?,
+                Step::Next(Stage::Entering) => {
+                    let enter = |waker: &Waker| self.enter(self.entry.now(), waker);
+                    poll_fn(|task| Poll::Ready(enter(task.waker()))).await?
+                }
                 Step::Next(Stage::Queued(request, waiter)) => {
                     self.wait_queued(request, waiter, give_up).await?
                 }
@@ -111,8 +157,7 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         }
     }
 
-    fn count(&self, guard: &Guard<B>, begun: Instant) {
-        self.entry.counters.acquisitions.add_one();
+    fn count(&self, guard: &Guard<B>, begun: Moment) {
         self.entry.context.recorder.waits.add(guard.since().saturating_duration_since(begun));
     }
 
@@ -120,11 +165,11 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         self.wait != Some(Duration::ZERO)
     }
 
-    /// A request, by a fresh owner if it is to have one of its own.
-    fn request(&self) -> Request {
+    /// A request, by the owner `fresh` if it is to have one of its own.
+    fn request(&self, fresh: u64) -> Request {
         let request = match self.owner {
-            Some(owner) => Request::new(owner.number()).shared_owner(),
-            None => Request::new(self.entry.context.number()),
+            Some(owner) => Request::new(owner).shared_owner(),
+            None => Request::new(fresh),
         };
         let request = match self.lease {
             Lease::Watched => request,
@@ -133,19 +178,30 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         if self.fenced { request.fenced() } else { request }
     }
 
-    fn enter(&self, now: Instant) -> Result<Step<'a, B>, LockError> {
-        let (entry, request) = (self.entry, self.request());
-        let (entered, actions) = entry.state.enter(&request, self.may_wait(), now);
+    fn enter(&self, now: Moment, waker: &Waker) -> Result<Step<'a, B>, LockError> {
+        let (entry, context) = (self.entry, &self.entry.context);
+        // An owner and a lease may have the same number.
+        let number = context.number();
+        let request = self.request(number);
+        // Cloning it is foreign code, and so done beforehand.
+        let waker = (self.may_wait() && entry.state.seems_busy()).then(|| waker.clone());
+        let registered = waker.is_some();
+        let asks = B::ANSWERS_AT_ONCE.then(|| (number, context.lease_of(&request)));
+        let ((entered, attempt), actions) =
+            entry.state.enter_with(&request, self.may_wait(), waker, asks, now);
         entry.carry_out(actions);
         Ok(match entered {
             Entered::Head(ticket) => {
                 let mut head = Head::new(entry, ticket, request);
-                match head.ask_at_once(now)? {
+                let granted = attempt.map(|attempt| head.ask_at_once(attempt, now)).transpose()?.flatten();
+                match granted {
                     Some(grant) => Step::Granted(self.guard(&request, grant, now)),
                     None => Step::Next(Stage::Competing(head, now)),
                 }
             }
-            Entered::Queued(ticket) => Step::Next(Stage::Queued(request, Waiter::new(entry, ticket))),
+            Entered::Queued(ticket) => {
+                Step::Next(Stage::Queued(request, Waiter::new(entry, ticket, registered)))
+            }
             Entered::Reentered(grant, extension) => self.granted(&request, grant, extension, now),
             Entered::Busy => Step::Held,
             Entered::Closed => return Err(entry.context.closed()),
@@ -156,7 +212,7 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         &self,
         request: Request,
         waiter: Waiter<'a, B>,
-        give_up: Option<Instant>,
+        give_up: Moment,
     ) -> Result<Step<'a, B>, LockError> {
         let entry = self.entry;
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
@@ -169,7 +225,7 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         }
     }
 
-    fn told(&self, request: &Request, told: Told, now: Instant) -> Result<Step<'a, B>, LockError> {
+    fn told(&self, request: &Request, told: Told, now: Moment) -> Result<Step<'a, B>, LockError> {
         let entry = self.entry;
         Ok(match told {
             Told::Granted(grant, extension) => self.granted(request, grant, extension, now),
@@ -182,13 +238,13 @@ impl<'a, B: Backend> Acquisition<'a, B> {
     async fn compete(
         &self,
         head: Head<'a, B>,
-        now: Instant,
-        give_up: Option<Instant>,
+        now: Moment,
+        give_up: Moment,
         patient: bool,
     ) -> Result<Step<'a, B>, LockError> {
         let request = *head.request();
         // With no time to wait at all, the one question takes the round trip that it takes.
-        let give_up = give_up.filter(|_| self.may_wait());
+        let give_up = if self.may_wait() { give_up } else { Moment::NEVER };
         Ok(match head.compete(now, self.may_wait(), patient, give_up).await? {
             Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
             Competed::Superseded => {
@@ -205,7 +261,7 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         request: &Request,
         grant: Grant,
         extension: Option<Extension>,
-        now: Instant,
+        now: Moment,
     ) -> Step<'a, B> {
         let guard = self.guard(request, grant, now);
         match extension {
@@ -214,7 +270,7 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         }
     }
 
-    fn guard(&self, request: &Request, grant: Grant, now: Instant) -> Guard<B> {
+    fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard<B> {
         let owner = self.entry.context.owner(request.owner());
         event!(
             DEBUG,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::lock_entry::{Left, LossReason};
 
-use super::acquire::Acquisition;
+use super::acquire::{Acquisition, Wanted};
 use super::backend::{Backend, Holder};
 use super::entry::Entry;
 use super::error::LockError;
@@ -180,9 +180,9 @@ impl<B: Backend> Lock<B> {
         lease: Lease,
         wait: Option<Duration>,
     ) -> impl Future<Output = Result<Option<Guard<B>>, LockError>> {
-        let acquisition =
-            Acquisition { entry: &self.entry, owner: self.owner, lease, fenced: self.fenced, wait };
-        span::acquiring(self.name(), acquisition.run())
+        let owner = self.owner.map(|owner| owner.number());
+        let wanted = Wanted { entry: &self.entry, owner, lease, fenced: self.fenced, wait };
+        span::acquiring(self.name(), Acquisition::new(wanted))
     }
 
     /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a guard has. If it was the owner's
@@ -321,7 +321,7 @@ impl<B: Backend> Lock<B> {
 
     /// What happened to this name through this client, since the first of the handles and guards that are alive was made.
     pub fn stats(&self) -> LockStats {
-        self.entry.counters.snapshot()
+        self.entry.counters.snapshot(&self.entry.state)
     }
 
     /// How many wait for this lock in this client's queue. The one that competes at the store is not among them.

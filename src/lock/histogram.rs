@@ -74,7 +74,7 @@ impl fmt::Debug for Histogram {
 
 impl Recording {
     pub(super) fn add(&self, time: Duration) {
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let micros = time.as_secs().saturating_mul(1_000_000).saturating_add(time.subsec_micros().into());
         // The number of digits that it has, in binary.
         let bucket = (u64::BITS - micros.leading_zeros()) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].add_one();
