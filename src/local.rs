@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
@@ -91,8 +90,8 @@ impl Lease {
 }
 
 impl Held {
-    fn entry(&mut self, name: &LockName) -> Entry<'_, Lease> {
-        self.by_name.entry(name.hash_value(), |lease| lease.name == *name, |lease| lease.name.hash_value())
+    fn insert(&mut self, lease: Lease) {
+        self.by_name.insert_unique(lease.name.hash_value(), lease, |lease| lease.name.hash_value());
     }
 
     fn find(&mut self, name: &LockName) -> Option<&mut Lease> {
@@ -141,14 +140,13 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         let until = now + lease;
         let (last_token, shorter) = {
             let mut held = self.held.lock();
-            held.sweep(now);
-            let shorter = match held.entry(name) {
-                Entry::Vacant(vacant) => {
-                    vacant.insert(Lease { name: name.clone(), id: Some(id.clone()), until });
+            let shorter = match held.find(name) {
+                None => {
+                    held.sweep(now);
+                    held.insert(Lease { name: name.clone(), id: Some(id.clone()), until });
                     false
                 }
-                Entry::Occupied(mut taken) => {
-                    let lease = taken.get_mut();
+                Some(lease) => {
                     let (was_alive, is_same) = (lease.is_alive(now), lease.id.as_ref() == Some(id));
                     if was_alive && !is_same {
                         return Ok(AcquireOutcome::Held { left: lease.left(now) });

@@ -62,6 +62,12 @@ impl Moment {
         }
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// As [`saturating_duration_since`](Self::saturating_duration_since), in whole microseconds.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn micros_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0) / 1000
+    }
 }
 
 impl From<Instant> for Moment {

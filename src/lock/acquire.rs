@@ -1,6 +1,6 @@
 //! Acquiring: in memory if this client has the lock, as the queue head at the store otherwise.
 
-use std::future::poll_fn;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
@@ -31,36 +31,60 @@ pub(super) struct Wanted<'a, B: Backend> {
     pub(super) wait: Option<Duration>,
 }
 
-/// Takes the lock. `None` when the time to wait is over.
+/// What an acquisition that has met no error is to its caller.
+pub(super) trait Outcome<B: Backend> {
+    fn granted(guard: Guard<B>) -> Self;
+    /// The time to wait is over.
+    fn held() -> Self;
+}
+
+impl<B: Backend> Outcome<B> for Option<Guard<B>> {
+    fn granted(guard: Guard<B>) -> Self {
+        Some(guard)
+    }
+
+    fn held() -> Self {
+        None
+    }
+}
+
+impl<B: Backend> Outcome<B> for Guard<B> {
+    fn granted(guard: Guard<B>) -> Self {
+        guard
+    }
+
+    fn held() -> Self {
+        unreachable!("only a wait with a limit ends without the lock")
+    }
+}
+
+/// Takes the lock.
 ///
-/// What the store has no part in, and one that answers at once, takes no room of its own. The rest is a future on the heap.
-pub(super) struct Acquisition<'a, B: Backend> {
+/// What the store has no part in, or answers at once, takes no future of its own.
+pub(super) struct Acquisition<'a, B: Backend, O> {
     wanted: Wanted<'a, B>,
+    outcome: PhantomData<fn() -> O>,
     begun: Option<Moment>,
-    at: At<'a, B>,
+    /// A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
+    patient: bool,
+    stage: Stage<'a, B>,
 }
-
-/// Where an acquisition stands, seen from outside.
-enum At<'a, B: Backend> {
-    Begin,
-    /// Without a limit.
-    Queue(Request, Waiter<'a, B>),
-    Further(Pin<Box<dyn Future<Output = Acquired<B>> + Send + 'a>>),
-}
-
-type Acquired<B> = Result<Option<Guard<B>>, LockError>;
 
 /// Where an acquisition stands.
 enum Stage<'a, B: Backend> {
     /// Nowhere yet, or anywhere no more.
     Entering,
+    /// In the queue, without a limit.
     Queued(Request, Waiter<'a, B>),
-    Competing(Head<'a, B>, Moment),
+    /// All that takes a timer, or a store that does not answer at once.
+    Waiting(Pin<Box<dyn Future<Output = Result<Step<'a, B>, LockError>> + Send + 'a>>),
 }
 
-/// How a stage ends.
+/// How a stage ends: what comes next.
 enum Step<'a, B: Backend> {
-    Next(Stage<'a, B>),
+    Enter,
+    Queue(Request, Waiter<'a, B>),
+    Compete(Head<'a, B>, Moment),
     Granted(Guard<B>),
     /// The lease in hand is not enough for it.
     GrantedShort(Guard<B>, Extension),
@@ -70,36 +94,60 @@ enum Step<'a, B: Backend> {
     Unanswered,
 }
 
-impl<'a, B: Backend> Acquisition<'a, B> {
+impl<'a, B: Backend, O> Acquisition<'a, B, O> {
     pub(super) fn new(wanted: Wanted<'a, B>) -> Self {
-        Self { wanted, begun: None, at: At::Begin }
+        let patient = wanted.wait.is_some();
+        Self { wanted, outcome: PhantomData, begun: None, patient, stage: Stage::Entering }
     }
 }
 
-impl<B: Backend> Future for Acquisition<'_, B> {
-    type Output = Acquired<B>;
+impl<B: Backend, O: Outcome<B>> Future for Acquisition<'_, B, O> {
+    type Output = Result<O, LockError>;
 
-    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Acquired<B>> {
-        let Self { wanted, begun, at } = &mut *self;
-        let begun = *begun.get_or_insert_with(|| wanted.entry.now());
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let Self { wanted, begun, patient, stage, .. } = &mut *self;
         loop {
-            let step = match at {
-                At::Begin => wanted.begin(begun, task.waker())?,
-                At::Queue(request, waiter) => {
+            let step = match stage {
+                Stage::Entering => {
+                    let now = wanted.entry.now();
+                    begun.get_or_insert(now);
+                    wanted.enter(now, task.waker())?
+                }
+                Stage::Queued(request, waiter) => {
                     let (told, now) = ready!(Pin::new(waiter).poll(task));
                     wanted.told(request, told, now)?
                 }
-                At::Further(future) => return future.as_mut().poll(task),
+                Stage::Waiting(future) => {
+                    *patient = true;
+                    ready!(future.as_mut().poll(task))?
+                }
             };
-            *at = match step {
+            let begun = begun.expect("it has entered");
+            *stage = match step {
                 Step::Granted(guard) => {
-                    wanted.count(&guard, begun);
-                    return Poll::Ready(Ok(Some(guard)));
+                    wanted.entry.context.recorder.waits.add(guard.since().micros_since(begun));
+                    return Poll::Ready(Ok(O::granted(guard)));
                 }
-                Step::Next(Stage::Queued(request, waiter)) if wanted.wait.is_none() => {
-                    At::Queue(request, waiter)
+                Step::Enter => {
+                    *patient = true;
+                    Stage::Entering
                 }
-                step => At::Further(Box::pin(wanted.go_on(step, begun))),
+                Step::Queue(request, waiter) if wanted.wait.is_none() => Stage::Queued(request, waiter),
+                Step::Queue(request, waiter) => {
+                    Stage::Waiting(Box::pin(wanted.wait_queued(request, waiter, begun)))
+                }
+                Step::Compete(head, now) => {
+                    Stage::Waiting(Box::pin(wanted.compete(head, now, begun, *patient)))
+                }
+                Step::GrantedShort(guard, extension) => {
+                    let extended = guard.extended_by(extension);
+                    Stage::Waiting(Box::pin(async { Ok(Step::Granted(extended.await?)) }))
+                }
+                Step::Held => {
+                    wanted.entry.context.recorder.given_up.add_one();
+                    return Poll::Ready(Ok(O::held()));
+                }
+                Step::Unanswered => return Poll::Ready(Err(wanted.no_answer())),
             };
         }
     }
@@ -114,51 +162,13 @@ impl<B: Backend> Clone for Wanted<'_, B> {
 impl<B: Backend> Copy for Wanted<'_, B> {}
 
 impl<'a, B: Backend> Wanted<'a, B> {
-    /// Gets as far as it can at once.
-    fn begin(&self, now: Moment, waker: &Waker) -> Result<Step<'a, B>, LockError> {
-        self.entry.context.check()?;
-        if let Lease::For(lease) = self.lease {
-            Lease::check(lease)?;
-        }
-        self.enter(now, waker)
+    fn no_answer(&self) -> LockError {
+        LockError::NoAnswer { name: self.entry.name.clone(), wait: self.wait.unwrap_or_default() }
     }
 
-    /// From stage to stage, until it has the lock or the time is over.
-    async fn go_on(self, mut step: Step<'a, B>, begun: Moment) -> Acquired<B> {
-        let context = &self.entry.context;
-        let give_up = self.wait.map_or(Moment::NEVER, |wait| begun + wait);
-        // A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
-        let mut patient = self.wait.is_some();
-        loop {
-            step = match step {
-                Step::Next(Stage::Entering) => {
-                    let enter = |waker: &Waker| self.enter(self.entry.now(), waker);
-                    poll_fn(|task| Poll::Ready(enter(task.waker()))).await?
-                }
-                Step::Next(Stage::Queued(request, waiter)) => {
-                    self.wait_queued(request, waiter, give_up).await?
-                }
-                Step::Next(Stage::Competing(head, now)) => self.compete(head, now, give_up, patient).await?,
-                Step::GrantedShort(guard, extension) => Step::Granted(guard.extended_by(extension).await?),
-                Step::Granted(guard) => {
-                    self.count(&guard, begun);
-                    return Ok(Some(guard));
-                }
-                Step::Held => {
-                    context.recorder.given_up.add_one();
-                    return Ok(None);
-                }
-                Step::Unanswered => {
-                    let wait = self.wait.unwrap_or_default();
-                    return Err(LockError::NoAnswer { name: self.entry.name.clone(), wait });
-                }
-            };
-            patient = true;
-        }
-    }
-
-    fn count(&self, guard: &Guard<B>, begun: Moment) {
-        self.entry.context.recorder.waits.add(guard.since().saturating_duration_since(begun));
+    /// When to give up.
+    fn limit(&self, begun: Moment) -> Moment {
+        self.wait.map_or(Moment::NEVER, |wait| begun + wait)
     }
 
     fn may_wait(&self) -> bool {
@@ -178,8 +188,14 @@ impl<'a, B: Backend> Wanted<'a, B> {
         if self.fenced { request.fenced() } else { request }
     }
 
+    /// Gets as far as it can at once.
+    #[inline]
     fn enter(&self, now: Moment, waker: &Waker) -> Result<Step<'a, B>, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
+        context.check()?;
+        if let Lease::For(lease) = self.lease {
+            Lease::check(lease)?;
+        }
         // An owner and a lease may have the same number.
         let number = context.number();
         let request = self.request(number);
@@ -196,61 +212,58 @@ impl<'a, B: Backend> Wanted<'a, B> {
                 let granted = attempt.map(|attempt| head.ask_at_once(attempt, now)).transpose()?.flatten();
                 match granted {
                     Some(grant) => Step::Granted(self.guard(&request, grant, now)),
-                    None => Step::Next(Stage::Competing(head, now)),
+                    None => Step::Compete(head, now),
                 }
             }
-            Entered::Queued(ticket) => {
-                Step::Next(Stage::Queued(request, Waiter::new(entry, ticket, registered)))
-            }
+            Entered::Queued(ticket) => Step::Queue(request, Waiter::new(entry, ticket, registered)),
             Entered::Reentered(grant, extension) => self.granted(&request, grant, extension, now),
             Entered::Busy => Step::Held,
             Entered::Closed => return Err(entry.context.closed()),
         })
     }
 
+    /// In the queue, with a limit.
     async fn wait_queued(
-        &self,
+        self,
         request: Request,
         waiter: Waiter<'a, B>,
-        give_up: Moment,
+        begun: Moment,
     ) -> Result<Step<'a, B>, LockError> {
         let entry = self.entry;
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
             entry.carry_out(entry.state.verify_soon(entry.now()));
         }
-        match until(entry.context.backend.runtime(), give_up, waiter).await {
+        match until(entry.context.backend.runtime(), self.limit(begun), waiter).await {
             Some((told, now)) => self.told(&request, told, now),
             None if entry.state.is_known_held() => Ok(Step::Held),
             None => Ok(Step::Unanswered),
         }
     }
 
+    #[inline]
     fn told(&self, request: &Request, told: Told, now: Moment) -> Result<Step<'a, B>, LockError> {
         let entry = self.entry;
         Ok(match told {
             Told::Granted(grant, extension) => self.granted(request, grant, extension, now),
-            Told::Head(ticket) => Step::Next(Stage::Competing(Head::new(entry, ticket, *request), now)),
-            Told::Superseded => Step::Next(Stage::Entering),
+            Told::Head(ticket) => Step::Compete(Head::new(entry, ticket, *request), now),
+            Told::Superseded => Step::Enter,
             Told::Closed => return Err(entry.context.closed()),
         })
     }
 
     async fn compete(
-        &self,
+        self,
         head: Head<'a, B>,
         now: Moment,
-        give_up: Moment,
+        begun: Moment,
         patient: bool,
     ) -> Result<Step<'a, B>, LockError> {
         let request = *head.request();
         // With no time to wait at all, the one question takes the round trip that it takes.
-        let give_up = if self.may_wait() { give_up } else { Moment::NEVER };
+        let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
         Ok(match head.compete(now, self.may_wait(), patient, give_up).await? {
             Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
-            Competed::Superseded => {
-                self.entry.context.check()?;
-                Step::Next(Stage::Entering)
-            }
+            Competed::Superseded => Step::Enter,
             Competed::Held => Step::Held,
             Competed::Unanswered => Step::Unanswered,
         })

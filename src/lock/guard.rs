@@ -244,7 +244,7 @@ impl<B: Backend> Guard<B> {
 
     fn leave(&mut self, now: Moment) -> Left {
         let entry = &self.entry;
-        entry.context.recorder.holds.add(now.saturating_duration_since(self.since));
+        entry.context.recorder.holds.add(now.micros_since(self.since));
         let (left, actions) = entry.state.leave(&self.grant, now);
         entry.carry_out(actions);
         left

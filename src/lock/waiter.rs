@@ -27,6 +27,7 @@ impl<'a, B: Backend> Waiter<'a, B> {
 impl<B: Backend> Future for Waiter<'_, B> {
     type Output = (Told, Moment);
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if std::mem::take(&mut self.registered) {
             return Poll::Pending;

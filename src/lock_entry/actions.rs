@@ -113,10 +113,10 @@ impl Default for Actions {
 impl Drop for Actions {
     #[inline]
     fn drop(&mut self) {
-        // Most have neither.
-        if self.waker.is_some() || self.more.is_some() {
-            let more = self.more.take().map(|more| more.wakers).unwrap_or_default();
-            wakes::wake(self.waker.take().filter(|_| self.wakes).into_iter().chain(more));
+        match (self.waker.take().filter(|_| self.wakes), self.more.take()) {
+            (None, None) => {}
+            (Some(waker), None) => wakes::wake([waker]),
+            (waker, Some(more)) => wakes::wake(waker.into_iter().chain(more.wakers)),
         }
     }
 }

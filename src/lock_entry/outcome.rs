@@ -26,7 +26,6 @@ pub struct HeadTicket {
 
 impl HeadTicket {
     /// Whether it is to ask at once.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn goes_first(&self) -> bool {
         self.steps == 0
     }

@@ -251,7 +251,10 @@ impl Ownership {
             _ if !may_wait => Entered::Busy,
             _ => {
                 let slot = self.queue.push(*request);
-                self.look_behind(now, actions);
+                // What is due differs only by whether there are some.
+                if self.queue.len() == 1 {
+                    self.look_behind(now, actions);
+                }
                 Entered::Queued(Ticket(slot))
             }
         }

@@ -69,14 +69,16 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, request: Request) -> Slot {
-        let node = Node { request, before: self.last, after: None, place: Place::Queued, waker: None };
         let slot = match self.vacant.pop() {
             Some(slot) => {
-                self.nodes[slot] = node;
+                let node = &mut self.nodes[slot];
+                (node.request, node.place) = (request, Place::Queued);
+                (node.before, node.after) = (self.last, None);
                 slot
             }
             None => {
-                self.nodes.push(node);
+                let (before, after, place) = (self.last, None, Place::Queued);
+                self.nodes.push(Node { request, before, after, place, waker: None });
                 self.nodes.len() - 1
             }
         };

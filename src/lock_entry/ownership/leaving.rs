@@ -201,6 +201,9 @@ impl Ownership {
 
     /// Longer than the tenure is not worth waiting, so that a short one does not cost the rate.
     pub(super) fn steps_for(&self, heard: usize) -> u32 {
+        if heard == 0 {
+            return 0;
+        }
         let most =
             (self.rules.tenure.as_nanos() / (4 * BACK_OFF.as_nanos())).min(u128::from(MAX_STEPS)) as u32;
         u32::try_from(heard).unwrap_or(u32::MAX).min(most)
