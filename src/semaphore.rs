@@ -71,18 +71,24 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 ///
 /// # Progress
 ///
+/// The queue is in use from the first waiter on, until a permit is taken when all waiters have gone.
+///
 /// | operation | progress | allocates | calls wakers |
 /// |---|---|---|---|
-/// | `try_acquire…`, no waiter | lock-free: a step fails only if another one succeeded | no | no |
-/// | `try_acquire…`, `available_permits`, beside waiters | lock-free; finishes the grants of a thread that was stopped | when a permit is taken | yes |
-/// | the credit of a release or `add_permits` | wait-free: one step in every state | no | no |
+/// | `try_acquire…`, queue not in use | lock-free: a step fails only if another one succeeded | no | no |
+/// | `try_acquire…`, `available_permits`, `held`, `forget_permits`, queue in use | lock-free; finishes the grants of a thread that was stopped | when a permit is taken | yes |
+/// | the credit of a release | wait-free: one step in every state | no | no |
 /// | the grants that follow it | lock-free; as many steps as waiters are granted | no | yes |
+/// | `add_permits` | lock-free; counts what exists, and is a release then | no | yes |
 /// | `acquire…`, first poll | as `try_acquire…`, and one step that enqueues | when it waits: 40 bytes | yes |
-/// | a later poll | lock-free | no | yes |
+/// | a later poll | lock-free | when memory of waiters is tidied up, or `acquire_up_to` takes more | yes |
 /// | dropping a future | lock-free | when memory of waiters is tidied up | yes |
 /// | `close` | lock-free; as many steps as there are waiters | no | yes |
-/// | `set_capacity` | lock-free | when it lowers beside waiters | yes |
-/// | `waiters`, `Debug` | as many steps as there are waiters | no | no |
+/// | `set_capacity` | lock-free | when it lowers and the queue is in use | yes |
+/// | `waiters` | as many steps as there are waiters | no | no |
+/// | `Debug` | as `available_permits` and `waiters` | a list of the waiters | yes |
+///
+/// Inside of a waker, any of them allocates when it wakes more than there is room for beside those that wait to be woken already.
 ///
 /// "Calls wakers" is foreign code, for which nothing of this holds. A thread that is stopped for ever, at any step, keeps no other from
 /// finishing, and none from permits that were free before its call or were released by another one. What it holds back:
@@ -104,15 +110,16 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// # Memory
 ///
 /// A waiter costs 40 bytes on the heap; nothing is allocated until a future waits. The memory of waiters that have gone is used again, or
-/// freed, wherever they stood in the queue. A release allocates nothing, also on a thread that never used a semaphore. Each thread that has
-/// waited keeps room for up to 1024 waiters, 40 KiB, until it ends.
+/// freed, wherever they stood in the queue. A release that no waker makes allocates nothing, also on a thread that never used a semaphore.
+/// Each thread that has waited keeps room for up to 1024 waiters, 48 KiB, until it ends.
 ///
 /// # Panicking and re-entrant wakers
 ///
 /// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures. Waiters granted by
-/// that call are woken after the waker returns, or before it blocks in one of the `blocking_…` calls; so the stack does not grow with the number
-/// of waiters or of semaphores. A waker must not wait in any other way for a task or thread that it has granted permits to. If a waker panics, the others
-/// are called all the same, and then the panic goes on in the call that released.
+/// that call are woken after the waker returns, or before it blocks in one of the `blocking_…` calls. So the stack does not grow with the number
+/// of waiters or of semaphores, only with that of wakers that block at the same time. A waker must not wait in any other way for a task or
+/// thread that it has granted permits to. If a waker panics, the others are called all the same, and then the panic goes on in the call that
+/// called them.
 ///
 /// # Sources
 ///
@@ -146,39 +153,39 @@ fn weight(permits: u32) -> usize {
     usize::try_from(permits).unwrap_or(usize::MAX)
 }
 
+crate::sync::maybe_const! {
+    impl AsyncSemaphore {
+        /// Creates a semaphore with `permits` free permits.
+        ///
+        /// # Panics
+        ///
+        /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+        pub fn new(permits: usize) -> Self {
+            Self { engine: Engine::new(permits, false) }
+        }
+    }
+}
+
+crate::sync::maybe_const! {
+    impl AsyncSemaphore {
+        /// The same as [`new`](Self::new), under the name that tokio has for it.
+        ///
+        /// # Panics
+        ///
+        /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+        pub fn const_new(permits: usize) -> Self {
+            Self::new(permits)
+        }
+    }
+}
+
 impl AsyncSemaphore {
     /// The most permits that a semaphore can have: `usize::MAX >> 3`.
     pub const MAX_PERMITS: usize = engine::MAX_PERMITS;
 
-    /// Creates a semaphore with `permits` free permits.
-    ///
-    /// # Panics
-    ///
-    /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
-    #[cfg(not(latchwork_loom))]
-    pub const fn new(permits: usize) -> Self {
-        Self { engine: Engine::new(permits, false) }
-    }
-
-    #[cfg(latchwork_loom)]
-    #[expect(missing_docs, reason = "documented above; loom's atomics cannot be made in a const")]
-    pub fn new(permits: usize) -> Self {
-        Self { engine: Engine::new(permits, false) }
-    }
-
     /// One without permits, for a latch: notifications that find no waiter do not add up.
     pub(crate) fn new_latch() -> Self {
         Self { engine: Engine::new(0, true) }
-    }
-
-    /// The same as [`new`](Self::new), under the name that tokio has for it.
-    ///
-    /// # Panics
-    ///
-    /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
-    #[cfg(not(latchwork_loom))]
-    pub const fn const_new(permits: usize) -> Self {
-        Self::new(permits)
     }
 
     // === Acquiring ===
@@ -242,7 +249,8 @@ impl AsyncSemaphore {
     /// Acquires as many permits as are free, at least the range's start and at most its end. If fewer than the start are free, waits in the
     /// queue for so many.
     ///
-    /// What is taken beyond the start is taken in a step of its own, when the others are there; after a wait, when the future is polled.
+    /// What is taken beyond the start is taken in a step of its own, when the others are there; after a wait, when the future is polled, and
+    /// not if the semaphore was closed meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -425,7 +433,7 @@ impl AsyncSemaphore {
     /// What is free is taken in one or more steps, so permits that are released meanwhile may be among them or not.
     /// [`set_capacity`](Self::set_capacity) also removes those that are held, once they are released.
     pub fn forget_permits(&self, n: usize) -> usize {
-        let forgotten = self.engine.drain(n);
+        let forgotten = self.engine.drain(n, 0, true);
         self.engine.forget(forgotten);
         forgotten
     }

@@ -2,8 +2,11 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::Latch;
@@ -210,4 +213,49 @@ fn a_call_that_comes_with_the_timer_is_heard() {
     let Poll::Ready(call) = poll(pin!(latch.wait_unless(timer))) else { panic!("the timer is ready") };
     call.expect("the call was thrown away for the timer").consume();
     assert_eq!(latch.pending(), 0);
+}
+
+/// The wake-ups of a thread that has stopped are another's to finish; a waker among them may panic, and then it had not notified anyone itself.
+#[test]
+fn a_notification_is_sent_although_a_waker_panics() {
+    struct Run<F: Fn() + Send + Sync>(F);
+
+    impl<F: Fn() + Send + Sync> Wake for Run<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
+    let stays = Waker::from(Arc::new(Run({
+        let (reached, let_go) = (Arc::clone(&reached), Arc::clone(&let_go));
+        move || {
+            reached.wait();
+            let_go.wait();
+        }
+    })));
+    let panics = Waker::from(Arc::new(Run(|| panic!("a waker's"))));
+
+    // More than are woken at a time: the first one's waker stays, and the last but one's panics.
+    let latch = Latch::new();
+    let mut waits: Vec<_> = (0..41).map(|_| Box::pin(latch.wait())).collect();
+    for (place, wait) in waits.iter_mut().enumerate() {
+        let waker = match place {
+            0 => &stays,
+            39 => &panics,
+            _ => Waker::noop(),
+        };
+        assert!(wait.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| latch.release(40));
+        reached.wait();
+        let released = catch_unwind(AssertUnwindSafe(|| latch.release(1)));
+        let_go.wait();
+        assert!(released.is_err(), "it met the waker that panics");
+    });
+    for wait in waits {
+        let Poll::Ready(notification) = poll(pin!(wait)) else { panic!("not notified") };
+        notification.consume();
+    }
 }

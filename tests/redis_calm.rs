@@ -281,7 +281,8 @@ async fn sentinels_that_forgot_the_master_are_asked_calmly() {
     sleep(Duration::from_secs(3)).await;
     // Three are the question's.
     let made = made().await - before - set.sentinels.len();
-    assert!(made <= 12, "{made} connections in three seconds");
+    // Rounds are half a second to a second apart: seven of them at most, to three Sentinels.
+    assert!(made <= 21, "{made} connections in three seconds");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,14 @@
 //! What other semaphores get wrong, or did, and an earlier engine of ours: each a test named after what holds here.
 
+use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
-use std::time::Instant;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use latchwork::{Acquire, AcquireOwned, AsyncSemaphore};
 
@@ -477,4 +480,167 @@ fn newcomers_do_not_walk_the_queue_behind_a_blocked_head() {
     let (with_none, with_some) = (enqueuing(0), enqueuing(3));
     // 1 to 4 as it is, 1 to 2600 as it was.
     assert!(with_some < with_none * 100, "{with_some:?} instead of {with_none:?}");
+}
+
+/// Ours: the queue was written on the walk over it, which a walk of the writer's own ended; so what came next was freed memory.
+#[test]
+fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
+    struct Writer<'a> {
+        semaphore: &'a AsyncSemaphore,
+        waiters: Vec<Acquire<'a>>,
+        shown: usize,
+    }
+
+    impl fmt::Write for Writer<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.shown += usize::from(text == "Waiting");
+            if self.shown == 5 && self.waiters.len() > 1 {
+                assert_eq!(self.semaphore.available_permits(), 0);
+                // All go but the newest, and then so many come and go that the memory of those is used again, or freed.
+                self.waiters.drain(..self.waiters.len() - 1);
+                for _ in 0..3000 {
+                    drop(queue(self.semaphore, 1, Waker::noop()));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    let semaphore = AsyncSemaphore::new(0);
+    let waiters = queue(&semaphore, 5000, Waker::noop());
+    let mut writer = Writer { semaphore: &semaphore, waiters, shown: 0 };
+    write!(writer, "{semaphore:?}").unwrap();
+    assert_eq!(writer.shown, 5000, "all who waited when it was asked");
+    assert_eq!(semaphore.waiters(), 1);
+}
+
+/// Ours: the permits were taken, and the waker that was not needed was dropped before anyone had them.
+#[test]
+fn waker_that_panics_when_dropped_unused_costs_no_permit() {
+    static SEMAPHORE: AsyncSemaphore = AsyncSemaphore::new(0);
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            SEMAPHORE.add_permits(1);
+            RawWaker::new(data, &DROPS)
+        },
+        |_| {},
+        |_| {},
+        |_| {},
+    );
+    const DROPS: RawWakerVTable =
+        RawWakerVTable::new(|data| RawWaker::new(data, &DROPS), |_| {}, |_| {}, |_| panic!("a waker's"));
+    // SAFETY: there is no data.
+    let waker = unsafe { Waker::new(ptr::null(), &VTABLE) };
+    let polled = catch_unwind(|| poll_with(&mut SEMAPHORE.acquire(), &waker).is_ready());
+    assert!(polled.is_err(), "the waker is dropped");
+    assert_eq!((SEMAPHORE.available_permits(), SEMAPHORE.waiters()), (1, 0));
+}
+
+/// Ours: what may be had beyond the least was taken from a closed semaphore.
+#[test]
+fn closed_semaphore_gives_no_more_than_was_granted() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiter = semaphore.acquire_up_to(1..=3);
+    assert!(!is_ready(&mut waiter));
+    semaphore.add_permits(1);
+    semaphore.close();
+    semaphore.add_permits(2);
+    let Poll::Ready(Ok(permits)) = poll_with(&mut waiter, Waker::noop()) else { panic!("granted before") };
+    assert_eq!((permits.num_permits(), semaphore.available_permits()), (1, 2));
+}
+
+/// Ours: it had a place in the queue for a moment, and was in the others' way there.
+#[test]
+fn timeout_of_zero_is_in_no_ones_way() {
+    let semaphore = AsyncSemaphore::new(3);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                semaphore.blocking_acquire_timeout(5, Duration::ZERO).expect_err("more than exist");
+            }
+        });
+        let refused = (0..100_000).filter(|_| semaphore.try_acquire().is_err()).count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(refused, 0, "times, though there were three");
+    });
+}
+
+/// A waker that says that it was reached, and does not return until it is let go.
+fn waker_that_stays(reached: &Arc<Barrier>, let_go: &Arc<Barrier>) -> Waker {
+    let (reached, let_go) = (Arc::clone(reached), Arc::clone(let_go));
+    waker(move || {
+        reached.wait();
+        let_go.wait();
+    })
+}
+
+/// More waiters than one batch has wakers: the first one's stays, the last one's panics. The thread that grants them permits stops in the first,
+/// and has not granted the last: another thread's call does, which the panic then comes out of.
+fn queue_half_granted<'a>(
+    semaphore: &'a AsyncSemaphore,
+    reached: &Arc<Barrier>,
+    let_go: &Arc<Barrier>,
+) -> Vec<Acquire<'a>> {
+    let mut waiters = queue(semaphore, 1, &waker_that_stays(reached, let_go));
+    waiters.extend(queue(semaphore, 38, Waker::noop()));
+    waiters.extend(queue(semaphore, 1, &waker(|| panic!("a waker's"))));
+    waiters
+}
+
+/// Ours: what existed was less by then, and the number of it was not.
+#[test]
+fn capacity_is_what_was_set_although_a_waker_panics() {
+    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
+    let semaphore = AsyncSemaphore::new(0);
+    let waiters = queue_half_granted(&semaphore, &reached, &let_go);
+    thread::scope(|scope| {
+        scope.spawn(|| semaphore.add_permits(45));
+        reached.wait();
+        let set = catch_unwind(AssertUnwindSafe(|| semaphore.set_capacity(41)));
+        let_go.wait();
+        assert!(set.is_err(), "it met the waker that panics");
+    });
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 40, 1));
+    drop(waiters);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 0, 41));
+}
+
+/// Ours: those that it had to have were lost, when a waker panicked that was met on the way to those that it may have.
+#[test]
+fn acquiring_more_than_the_least_loses_none_to_a_waker_that_panics() {
+    let barrier = || Arc::new(Barrier::new(2));
+    let (reached, let_go, reached_again, let_go_again) = (barrier(), barrier(), barrier(), barrier());
+    // Between the two steps of the call there comes another queue that is granted half. A waker that the first step calls sees to that.
+    let (first_step, second_queue) = (barrier(), barrier());
+    let between = waker({
+        let (first_step, second_queue) = (Arc::clone(&first_step), Arc::clone(&second_queue));
+        move || {
+            first_step.wait();
+            second_queue.wait();
+        }
+    });
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters = queue(&semaphore, 1, &waker_that_stays(&reached, &let_go));
+    waiters.extend(queue(&semaphore, 38, Waker::noop()));
+    waiters.extend(queue(&semaphore, 1, &between));
+    thread::scope(|scope| {
+        scope.spawn(|| semaphore.add_permits(41));
+        reached.wait();
+        scope.spawn(|| {
+            first_step.wait();
+            let _waiters = queue_half_granted(&semaphore, &reached_again, &let_go_again);
+            thread::scope(|scope| {
+                scope.spawn(|| semaphore.add_permits(41));
+                reached_again.wait();
+                second_queue.wait();
+            });
+        });
+        let acquired = catch_unwind(AssertUnwindSafe(|| is_ready(&mut semaphore.acquire_up_to(1..=2))));
+        let_go.wait();
+        let_go_again.wait();
+        assert!(acquired.is_err(), "it met the waker that panics");
+    });
+    drop(waiters);
+    assert_eq!(semaphore.available_permits(), 82);
 }

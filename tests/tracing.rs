@@ -142,21 +142,56 @@ fn life_of_a_lock_can_be_watched() {
     record.wait_for("subscriptions are back", None);
 
     refused_courtesy_is_told_once(&record, &server);
+    failing_releases_are_told_once(&record, &server);
 
     let all = format!("{:?}", record.0.lock().unwrap());
     assert!(!all.contains("hunter2"), "{all}");
 }
 
+fn url_of(user: &str, server: &RedisServer) -> String {
+    server.url().replace("redis://", &format!("redis://{user}:hunter2@"))
+}
+
+fn run(server: &RedisServer, command: &str) {
+    let mut raw = redis::Client::open(url_of("", server)).unwrap().get_connection().unwrap();
+    let mut words = command.split(' ');
+    redis::cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).exec(&mut raw).unwrap();
+}
+
+/// A release is repeated until it succeeds, and its first error is told, the next one when one has succeeded.
+fn failing_releases_are_told_once(record: &Record, server: &RedisServer) {
+    run(server, "ACL SETUSER releaser on >hunter2 ~* &* +@all");
+    let client = LockClient::new(Redis::builder().blocking_connect(&url_of("releaser", server)).unwrap());
+    let told = || {
+        let seen = record.0.lock().unwrap();
+        let told =
+            seen.iter().filter(|seen| seen.fields.get("lock").is_some_and(|lock| lock == "unreleased"));
+        told.filter(|seen| seen.fields["message"] == "release failed")
+            .map(|seen| seen.level)
+            .collect::<Vec<_>>()
+    };
+    let mut failures = 0;
+    for times in 1..=2 {
+        let guard = client.get_lock("unreleased").unwrap().lock().unwrap();
+        run(server, "ACL SETUSER releaser -evalsha -eval");
+        drop(guard);
+        while client.metrics().releases_failed < failures + 3 {
+            std::thread::yield_now();
+        }
+        run(server, "ACL SETUSER releaser +evalsha +eval");
+        while client.metrics().releases_pending > 0 {
+            std::thread::yield_now();
+        }
+        failures = client.metrics().releases_failed;
+        assert_eq!(told(), vec![Level::WARN; times]);
+    }
+}
+
 /// A user who may not end connections, and who loses several.
 fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
-    let url = |user: &str| server.url().replace("redis://", &format!("redis://{user}:hunter2@"));
-    let mut raw = redis::Client::open(url("")).unwrap().get_connection().unwrap();
-    let mut run = |command: &str| {
-        let mut words = command.split(' ');
-        redis::cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).exec(&mut raw).unwrap();
-    };
+    let run = |command: &str| run(server, command);
     run("ACL SETUSER courteous on >hunter2 ~* &* +@all -client +client|info");
-    let client = LockClient::new(Redis::builder().blocking_connect(&url("courteous")).unwrap());
+    let client = LockClient::new(Redis::builder().blocking_connect(&url_of("courteous", server)).unwrap());
     for _ in 0..3 {
         client.get_lock("courtesy").unwrap().lock().unwrap().unlock().unwrap();
         run("CLIENT KILL USER courteous");

@@ -164,12 +164,11 @@ model! {
     fails_if_the_walk_goes_to_the_old_tail: WalkToOldTail, "exceeded maximum number of branches";
 }
 
-/// A semaphore whose queue is in use, but has no waiter; a permit was taken directly, so that the next one to be taken ends the session.
+/// A semaphore whose queue is in use, but has no waiter: the one permit, if it is taken, ends the session.
 fn session_about_to_end() -> Arc<AsyncSemaphore> {
     let (semaphore, mut queue) = queue(1);
-    semaphore.add_permits(3);
+    semaphore.add_permits(2);
     consume(queue.pop().unwrap());
-    semaphore.try_acquire().unwrap().forget();
     semaphore
 }
 
@@ -206,6 +205,27 @@ model! {
         drop(waiter);
         assert_eq!(semaphore.available_permits(), 2 + left);
     }
+}
+
+model! {
+    /// Permits are taken behind a waiter that was granted its own and is not polled, and the thread that takes them sweeps what that leaves, on
+    /// a walk of its own, while another walks.
+    takes_sweep_beside_walker with 1 less {
+        let (semaphore, mut queue) = queue(1);
+        semaphore.add_permits(4);
+        let take = |semaphore: &AsyncSemaphore| semaphore.try_acquire().unwrap().forget();
+        take(&semaphore);
+        let taker = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || (0..2).for_each(|_| take(&semaphore)))
+        };
+        let available = semaphore.available_permits();
+        taker.join().unwrap();
+        assert!(available <= 2);
+        consume(queue.pop().unwrap());
+        assert_eq!((semaphore.waiters(), semaphore.available_permits()), (0, 0));
+    }
+    fails_if_freed_under_walkers: FreedUnderWalkers, "";
 }
 
 model! {

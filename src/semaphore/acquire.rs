@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::AsyncSemaphore;
-use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, Position, Taken};
+use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, Position, Refused, Taken};
 use super::error::AcquireError;
 use super::permit::{Held, OwnedSemaphorePermit, SemaphorePermit};
 
@@ -49,14 +49,12 @@ impl Wait {
 
     #[inline(never)]
     fn enqueue(&mut self, engine: &Engine, context: &mut Context<'_>) -> Poll<Result<Held, AcquireError>> {
-        if self.extra > 0
-            && let Ok(taken) = engine.try_take_up_to(self.min, self.min + self.extra)
-        {
-            return self.done(Ok(Held::new(taken, Taken::Queued)));
-        }
-        if self.min == 0 {
-            let open = if engine.is_closed() { Err(AcquireError::closed()) } else { Ok(Held::NONE) };
-            return self.done(open);
+        if self.extra > 0 || self.min == 0 {
+            match engine.try_take_up_to(self.min, self.min + self.extra) {
+                Ok(taken) => return self.done(Ok(Held::new(taken, Taken::Queued))),
+                Err(Refused::Closed) => return self.done(Err(AcquireError::closed())),
+                Err(Refused::NoPermits) => {}
+            }
         }
         match engine.enqueue(self.min, context.waker()) {
             Enqueued::Taken(taken) => self.done(Ok(Held::new(self.min, taken))),
@@ -83,7 +81,7 @@ impl Wait {
         self.stage = Stage::Done;
         Poll::Ready(match ended {
             Ended::Granted if self.extra == 0 => Ok(Held::new(self.min, Taken::Queued)),
-            Ended::Granted => Ok(Held::new(self.min + engine.drain(self.extra), Taken::Queued)),
+            Ended::Granted => Ok(Held::new(engine.drain(self.extra, self.min, false), Taken::Queued)),
             Ended::Closed => Err(AcquireError::closed()),
         })
     }

@@ -104,7 +104,8 @@ impl AsyncSemaphore {
         n: usize,
         timeout: Duration,
     ) -> Result<SemaphorePermit<'_>, TryAcquireError> {
-        within(timeout, self.acquire_weight(n))
+        let acquire = self.acquire_weight(n);
+        if timeout.is_zero() { self.try_acquire_weight(n) } else { within(timeout, acquire) }
     }
 
     /// As [`blocking_acquire_timeout`](Self::blocking_acquire_timeout), for a semaphore behind an [`Arc`].
@@ -122,7 +123,8 @@ impl AsyncSemaphore {
         n: usize,
         timeout: Duration,
     ) -> Result<OwnedSemaphorePermit, TryAcquireError> {
-        within(timeout, self.acquire_weight_owned(n))
+        let acquire = Arc::clone(&self).acquire_weight_owned(n);
+        if timeout.is_zero() { self.try_acquire_weight_owned(n) } else { within(timeout, acquire) }
     }
 }
 

@@ -80,6 +80,7 @@ mod capacity;
 mod settle;
 
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
@@ -359,8 +360,11 @@ impl Engine {
     /// Takes them from a queue that is known to be settled.
     #[inline]
     fn try_take_settled(&self, permits: usize) -> Attempt {
-        // As the sweeper this thread needs no walk: no other thread frees nodes.
-        if let Some(sweeper) = self.memory.sweeper() {
+        // As the sweeper this thread needs no walk: no other thread frees nodes. But when there is something to sweep it has to be on one, for
+        // the node that it may leave calls a sweeper.
+        if !self.memory.is_sweep_due()
+            && let Some(sweeper) = self.memory.sweeper()
+        {
             return self.take_settled(permits, Some(&sweeper));
         }
         let walk = Walk::begin(&self.memory);
@@ -433,7 +437,7 @@ impl Engine {
     /// Takes `min` permits, and up to `max` if more are free, those beyond `min` in a step of their own.
     pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
         self.try_take(min)?;
-        Ok(min + self.drain(max - min))
+        Ok(self.drain(max - min, min, false))
     }
 
     /// Consumes `permits` from a settled queue, by a node without a waiter. False if the queue has changed. `tail` is not freed meanwhile.
@@ -449,7 +453,7 @@ impl Engine {
         // SAFETY: published, and not freed before `tail` may be.
         let node = unsafe { node.as_ref() };
         self.remember(consumed.wrapping_add(permits * UNIT), Some(node));
-        node.leave();
+        self.leave(node);
         true
     }
 
@@ -483,7 +487,7 @@ impl Engine {
                     // Ordering: AcqRel, as in `try_take_free`.
                     if self.step(end, end.consuming(need as u64), Ordering::AcqRel) {
                         // SAFETY: not published.
-                        unsafe { memory::discard(node) };
+                        unsafe { self.discard_having(need, node) };
                         return Enqueued::Taken(Taken::Free);
                     }
                     continue;
@@ -509,6 +513,21 @@ impl Engine {
                 drop(walk);
                 return Enqueued::Waits(Position(node));
             }
+        }
+    }
+
+    /// Discards a node, as its permits were free. Its waker is foreign code: if that panics when it is dropped, gives them back.
+    ///
+    /// # Safety
+    ///
+    /// The node was not published.
+    #[cold]
+    unsafe fn discard_having(&self, permits: usize, node: NonNull<Node>) {
+        // SAFETY: the caller's promise.
+        let discard = || unsafe { memory::discard(node) };
+        if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(discard)) {
+            self.give_back(permits, Taken::Free);
+            panic::resume_unwind(payload);
         }
     }
 
@@ -640,7 +659,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Shows each node whose owner has not left it, oldest first.
+    /// Shows each node whose owner has not left it, oldest first. `show` is called on the walk, so nothing in it may use a semaphore.
     pub(super) fn for_each_waiter(&self, mut show: impl FnMut(Seen)) {
         let walk = Walk::begin(&self.memory);
         self.meet();
@@ -665,10 +684,10 @@ impl Engine {
 impl fmt::Debug for Engine {
     /// The queue, oldest first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut list = f.debug_list();
-        self.for_each_waiter(|seen| {
-            list.entry(&seen);
-        });
-        list.finish()
+        // What is written to is foreign code, which may come back into this semaphore and begin a walk of its own: that one's end would be this
+        // one's as well.
+        let mut queue = Vec::new();
+        self.for_each_waiter(|seen| queue.push(seen));
+        f.debug_list().entries(queue).finish()
     }
 }

@@ -112,8 +112,10 @@ impl Retired {
             // SAFETY: as above.
             unsafe { Deficit::free(deficit.as_ptr()) };
         }
-        if self.memory.capacity() > 4 * FEW as usize {
-            self.memory = Vec::new();
+        // They are empty. Room for a few is kept.
+        let room = [self.memory.capacity(), self.nodes.capacity(), self.deficits.capacity()];
+        if room.iter().any(|room| *room > 4 * FEW as usize) {
+            *self = Self::default();
         }
     }
 }
@@ -138,7 +140,7 @@ crate::sync::maybe_const! {
                 epoch: AtomicU32::new(0),
                 left: AtomicU32::new(0),
                 sweep_at: AtomicU32::new(FEW),
-                strangers: Strangers::of(AtomicU32::new(0)),
+                strangers: Strangers::of([AtomicU32::new(0), AtomicU32::new(0)]),
             }
         }
     }
@@ -167,12 +169,18 @@ impl Memory {
     /// A node was left.
     #[inline]
     pub(super) fn left_one(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
-        // Ordering: Relaxed, three times: a hint. Counts that are lost when two threads leave at once only put the sweep off.
+        // Ordering: Relaxed, twice: a hint. Counts that are lost when two threads leave at once only put the sweep off.
         let left = self.left.load(Ordering::Relaxed).wrapping_add(1);
         self.left.store(left, Ordering::Relaxed);
-        if left >= self.sweep_at.load(Ordering::Relaxed) {
+        if self.is_sweep_due() {
             self.tidy(done, meet);
         }
+    }
+
+    #[inline]
+    pub(super) fn is_sweep_due(&self) -> bool {
+        // Ordering: Relaxed, twice: as above.
+        self.left.load(Ordering::Relaxed) >= self.sweep_at.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -371,8 +379,9 @@ impl Sweeper<'_> {
         let epoch = epoch.wrapping_add(1);
         // Ordering: Relaxed, see `Memory::epoch`.
         self.0.epoch.store(epoch, Ordering::Relaxed);
-        // Ordering: Relaxed; `meet` has ordered this after the store of the thread that set it. The node is not freed, as it would not be here then.
-        let hint = done.load(Ordering::Relaxed);
+        // Ordering: Acquire, for the node's content [D]: a thread on a walk may just have set it. The node is not freed, as it would not be here
+        // then.
+        let hint = done.load(Ordering::Acquire);
         // SAFETY: null, or a node that was not freed.
         if unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
             // Ordering: Relaxed. If it fails, another hint was set.
@@ -427,7 +436,7 @@ mod spare {
     use super::Node;
     use crate::sync::thread_cell;
 
-    /// 40 KiB.
+    /// 40 KiB, and 8 KiB for where they are.
     const KEPT: usize = 1024;
 
     // Never dropped as such: freed when the thread's record is given back.
@@ -539,4 +548,24 @@ mod spare {
     }
 
     pub(in super::super) fn free() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::presence::Walk;
+    use super::*;
+
+    /// Two threads that only release, or count waiters, can see to it that there always is a walk. Each of them ends.
+    #[test]
+    fn walks_without_a_record_that_take_turns_hold_back_nothing() {
+        let (memory, done) = (Memory::new(), AtomicPtr::new(ptr::null_mut()));
+        let advance = || memory.sweeper().expect("no other").advance(&done, || ()).is_some();
+        let mut walk = Walk::begin(&memory);
+        for _ in 0..10 {
+            let next = Walk::begin(&memory);
+            drop(std::mem::replace(&mut walk, next));
+            assert!(advance(), "held back by a walk that has just begun");
+        }
+        assert!(!advance(), "it was under way when the last epoch began");
+    }
 }

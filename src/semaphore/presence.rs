@@ -101,11 +101,13 @@ fn all() -> impl Iterator<Item = &'static Record> {
 
 /// A walk over the nodes of one semaphore: what can be reached is not freed before this is dropped.
 ///
-/// From its beginning until the walker's next read-modify-write on one of the semaphore's two words, nothing must be reached for.
+/// From its beginning until the walker's next read-modify-write on one of the semaphore's two words, nothing must be reached for. A thread is on
+/// one walk at a time, as it has one place to note it: so foreign code is not called on one.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     memory: &'a Memory,
-    /// `None` for a thread without one. Also what makes this `!Send`.
+    /// For a thread without one, which of [`Strangers`] it is, where no record can be. Also what makes this `!Send`.
+    // No field of its own, for it would be written on every walk.
     record: *const Record,
 }
 
@@ -114,14 +116,15 @@ impl<'a> Walk<'a> {
     pub(super) fn begin(memory: &'a Memory) -> Self {
         let record = MINE.with(Cell::get);
         // SAFETY: null, or a record, which is never freed.
-        match unsafe { record.as_ref() } {
-            Some(record) => {
+        let record = match unsafe { record.as_ref() } {
+            Some(mine) => {
                 // Ordering: Relaxed, made visible by the read-modify-write that the caller does next [R]. An epoch that is out of date only
                 // keeps the next one from coming.
-                record.at.store(at(memory, memory.epoch()), Ordering::Relaxed);
+                mine.at.store(at(memory, memory.epoch()), Ordering::Relaxed);
+                record
             }
-            None => memory.strangers().begin(),
-        }
+            None => ptr::without_provenance(memory.strangers().begin(memory.epoch())),
+        };
         Self { memory, record }
     }
 }
@@ -129,34 +132,45 @@ impl<'a> Walk<'a> {
 impl Drop for Walk<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: as in `begin`.
-        match unsafe { self.record.as_ref() } {
-            // Ordering: Release: all that was read on the walk was read before it is seen to have ended [R].
-            Some(record) => record.at.store(0, Ordering::Release),
-            None => self.memory.strangers().end(),
+        if self.record.addr() < Strangers::KINDS {
+            return self.memory.strangers().end(self.record.addr());
         }
+        // SAFETY: a record, which is never freed.
+        let record = unsafe { &*self.record };
+        // Ordering: Release: all that was read on the walk was read before it is seen to have ended [R].
+        record.at.store(0, Ordering::Release);
     }
 }
 
-/// Walks of threads that have no record: those that have only ever released, and must not allocate; and those that are ending.
+/// Walks of threads that have no record: those that have only ever released, and must not allocate; and those that are ending. Counted by
+/// the last bit of the epoch that they noted, which tells the present one from the one before it: or those that take turns would hold back
+/// what no single one does.
 #[derive(Debug)]
-pub(super) struct Strangers(AtomicU32);
+pub(super) struct Strangers([AtomicU32; Self::KINDS]);
 
 impl Strangers {
-    pub(super) const fn of(walks: AtomicU32) -> Self {
+    const KINDS: usize = 2;
+
+    pub(super) const fn of(walks: [AtomicU32; Self::KINDS]) -> Self {
         Self(walks)
     }
 
-    #[cold]
-    fn begin(&self) {
-        // Ordering: Relaxed, as for a record.
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn kind(epoch: u32) -> usize {
+        epoch as usize % Self::KINDS
     }
 
     #[cold]
-    fn end(&self) {
+    fn begin(&self, epoch: u32) -> usize {
+        let kind = Self::kind(epoch);
+        // Ordering: Relaxed, as for a record.
+        self.0[kind].fetch_add(1, Ordering::Relaxed);
+        kind
+    }
+
+    #[cold]
+    fn end(&self, kind: usize) {
         // Ordering: Release, as for a record.
-        self.0.fetch_sub(1, Ordering::Release);
+        self.0[kind].fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -164,7 +178,7 @@ impl Strangers {
 /// walkers do theirs on.
 pub(super) fn none_walks_since_before(memory: &Memory, epoch: u32) -> Option<u32> {
     // Ordering: Acquire, after all that was read on walks that have ended [R].
-    if memory.strangers().0.load(Ordering::Acquire) != 0 {
+    if memory.strangers().0[Strangers::kind(epoch.wrapping_sub(1))].load(Ordering::Acquire) != 0 {
         return None;
     }
     let (here, now) = (at(memory, 0), at(memory, epoch));

@@ -33,8 +33,9 @@ pub(crate) use shared_static;
 
 /// loom's atomics cannot be made in a const.
 macro_rules! maybe_const {
-    (impl $type:ty { $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
+    (impl $type:ty { $(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
         impl $type {
+            $(#[$meta])*
             $visibility fn $name($($argument: $of),*) -> Self $body
         }
     };

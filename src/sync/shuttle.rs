@@ -33,8 +33,9 @@ macro_rules! shared_static {
 pub(crate) use shared_static;
 
 macro_rules! maybe_const {
-    (impl $type:ty { $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
+    (impl $type:ty { $(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
         impl $type {
+            $(#[$meta])*
             $visibility const fn $name($($argument: $of),*) -> Self $body
         }
     };

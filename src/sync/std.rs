@@ -30,8 +30,9 @@ pub(crate) use shared_static;
 
 /// A constructor that is `const` wherever atomics can be made in a const.
 macro_rules! maybe_const {
-    (impl $type:ty { $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
+    (impl $type:ty { $(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
         impl $type {
+            $(#[$meta])*
             $visibility const fn $name($($argument: $of),*) -> Self $body
         }
     };

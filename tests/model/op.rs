@@ -13,7 +13,7 @@ pub(crate) enum Op {
     Cancel { which: usize },
     /// Tries.
     Try { permits: usize, owned: bool },
-    /// `blocking_acquire_timeout` with no time at all: waits, and gives up at once.
+    /// `blocking_acquire_timeout` with hardly any time: waits, and gives up at once.
     TryBriefly { permits: usize },
     /// Drops permits.
     GiveBack { which: usize },

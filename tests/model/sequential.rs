@@ -94,7 +94,7 @@ impl Model {
             }
             State::Granted => {
                 self.queue.remove(position);
-                Poll::Ready(Ok(min + self.drain(max - min)))
+                Poll::Ready(Ok(min + self.take(0, max - min).unwrap_or(0)))
             }
         }
     }
@@ -120,13 +120,6 @@ impl Model {
             }
             self.settle();
         }
-    }
-
-    /// Takes what is free, up to so many, closed or not.
-    pub(crate) fn drain(&mut self, most: usize) -> usize {
-        let drained = most.min(self.available());
-        self.free -= drained as i128;
-        drained
     }
 
     // === Releasing ===
@@ -162,7 +155,8 @@ impl Model {
     }
 
     pub(crate) fn forget_free(&mut self, permits: usize) -> usize {
-        let forgotten = self.drain(permits);
+        let forgotten = permits.min(self.available());
+        self.free -= forgotten as i128;
         self.capacity -= forgotten as i128;
         forgotten
     }

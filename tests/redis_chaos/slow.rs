@@ -1,7 +1,7 @@
 //! A network that is slow, or brings everything byte by byte: nothing is different but the time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchwork::LockClient;
 use latchwork::redis::Redis;
@@ -62,14 +62,17 @@ async fn chopped_bytes_change_nothing() {
 /// A third of the lease is counted from when it began, and not from when the reply came.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_renewal_is_in_time_though_the_acquisition_took_long() {
+    const THIRD: Duration = Duration::from_secs(1);
     let day = Day::begin();
-    // Long enough that a machine that stands still for half a second does no harm.
-    let client = day.client_with(Duration::from_millis(3000)).await;
+    let client = day.client_with(THIRD * 3).await;
     let lock = client.get_lock(NAME).unwrap();
-    day.proxy.delay(Way::ToClient, Duration::from_millis(600));
-    // Twice as long, as the server does not know the script yet; and so will the renewal take.
+    day.proxy.delay(Way::ToClient, THIRD * 3 / 5);
+    // Twice as long, as the server does not know the script yet: the renewal is overdue.
     let guard = lock.lock().await.unwrap();
+    day.proxy.heal();
+    let had = Instant::now();
     until_renewed(&guard).await;
+    assert!(had.elapsed() < THIRD * 4 / 5, "{:?}", had.elapsed());
     guard.unlock().await.unwrap();
     day.end(&[&client]).await;
 }

@@ -250,7 +250,7 @@ fn pass_by(
             Poll::Ready(Ok(held)) => go_to(model, Some(Phase::InPart(held))),
             Poll::Ready(Err(())) => go_to(model, None),
         },
-        Phase::InPart(held) => match model.drain(most - held) {
+        Phase::InPart(held) => match model.take(0, most - held).unwrap_or(0) {
             0 => {
                 model.give_back(held);
                 go_to(model, None);

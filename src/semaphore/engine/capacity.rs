@@ -42,58 +42,75 @@ impl Engine {
     #[inline(never)]
     pub(in super::super) fn notify(&self, n: usize) {
         assert!(n <= MAX_PERMITS, "cannot notify {n} waiters, more than MAX_PERMITS");
-        let permits = n as u64 * UNIT;
-        if n == 0 {
-            return;
+        if n > 0 {
+            let wakes = WakeBatch::new();
+            self.notify_and_wake(n, &wakes);
+            // When all are given: those that a waker panics for may be another thread's.
+            wakes.resume_panic(|| ());
         }
+    }
+
+    /// A panic of a waker's is left in the batch.
+    fn notify_and_wake(&self, n: usize, wakes: &WakeBatch) {
         let mut given = 0;
         loop {
-            let end = self.end();
-            let seen = match end.is_queued() {
-                false => Some((self.credited(), end.consumed(), end)),
-                true => {
-                    let wakes = WakeBatch::new();
-                    let seen = self.settled(&wakes, |settled| match settled {
-                        Settled::Free | Settled::Spent | Settled::Full => None,
-                        Settled::All { end, consumed, .. } => Some((self.credited(), consumed, end)),
+            let (before, end) = (given, self.end());
+            let done = match end.is_queued() {
+                false => self.try_notify(n, &mut given, self.credited(), end.consumed(), end),
+                // Within the walk: the tail cannot go and come again, so a word that is the same has not changed.
+                true => self
+                    .settled(wakes, |settled| match settled {
+                        Settled::All { end, consumed, .. } => {
+                            Some(self.try_notify(n, &mut given, self.credited(), consumed, end))
+                        }
                         // There is a waiter, so none stay pending.
-                        Settled::Blocked { credited, .. } => Some((credited, credited, end)),
-                    });
-                    wakes.resume_panic(|| ());
-                    seen
-                }
+                        Settled::Blocked { credited, .. } => {
+                            Some(self.try_notify(n, &mut given, credited, credited, end))
+                        }
+                        Settled::Free | Settled::Spent | Settled::Full => None,
+                    })
+                    .unwrap_or(false),
             };
-            let Some((credited, consumed, end)) = seen else { continue };
-            if covers(credited, consumed, n) && !fault!(NotificationsAddUp) {
-                // Ordering: AcqRel: a thread that takes what is pending does it behind this step, and sees what was done before this notification as
-                // well [G]. And a step, not a look: a waiter may have come in between, and gone again.
-                if self.step(end, end, Ordering::AcqRel) {
-                    return;
+            if given > before {
+                // Ordering: SeqCst, as in `release`.
+                let now = End(self.end.load(Ordering::SeqCst));
+                if now.is_queued() && !self.is_done(now) {
+                    self.settled(wakes, |_| Some(()));
                 }
-                continue;
             }
-            let missing = if fault!(NotificationsAddUp) {
-                permits
-            } else {
-                consumed.wrapping_add(permits).wrapping_sub(credited).min(permits - given)
-            };
-            let notified = credited.wrapping_add(missing);
-            // Ordering: SeqCst, as in `release` [S]. Relaxed on failure: nothing is read.
-            let step =
-                self.credited.compare_exchange(credited, notified, Ordering::SeqCst, Ordering::Relaxed);
-            if step.is_err() {
-                continue;
-            }
-            given += missing;
-            // Ordering: SeqCst, as in `release`.
-            self.settle_unless_done(End(self.end.load(Ordering::SeqCst)));
-            // Unless this was all, some were pending; and these may have been taken before it, by a thread that knows nothing of this
-            // notification. If they counted, it would wake fewer waiters than it is for.
-            // Ordering: AcqRel, as above: a thread that takes them after this step sees what was given.
-            if given == permits || fault!(PendingCountsAsGiven) || self.step(end, end, Ordering::AcqRel) {
+            if done {
                 return;
             }
         }
+    }
+
+    /// Adds what is missing of `n` to what is pending, of which `given` are this notification's. Whether that is all: if `end` has changed, some
+    /// of the others may have been taken.
+    fn try_notify(&self, n: usize, given: &mut u64, credited: u64, consumed: u64, end: End) -> bool {
+        let permits = n as u64 * UNIT;
+        if !covers(credited, consumed, n) || fault!(NotificationsAddUp) {
+            let missing = match fault!(NotificationsAddUp) {
+                true => permits,
+                false => consumed.wrapping_add(permits).wrapping_sub(credited).min(permits - *given),
+            };
+            let notified = credited.wrapping_add(missing);
+            // Ordering: SeqCst, as in `release` [S]. Relaxed on failure: nothing is read.
+            if self
+                .credited
+                .compare_exchange(credited, notified, Ordering::SeqCst, Ordering::Relaxed)
+                .is_err()
+            {
+                return false;
+            }
+            *given += missing;
+            if *given == permits || fault!(PendingCountsAsGiven) {
+                return true;
+            }
+        }
+        // Those that are pending count only if they were not taken before this step, by a thread that knows nothing of this notification: it
+        // would wake fewer waiters than it is for. And a step, not a look: a waiter may have come in between, and gone again.
+        // Ordering: AcqRel: a thread that takes them does it behind this step, and sees what was done before this notification as well [G].
+        self.step(end, end, Ordering::AcqRel)
     }
 
     /// Refuses all requests from now on, and ends all waits.
@@ -135,15 +152,19 @@ impl Engine {
         }
     }
 
-    /// Consumes up to `most` of the permits that are free, closed or not.
-    pub(in super::super) fn drain(&self, most: usize) -> usize {
+    /// Consumes up to `most` of the permits that are free; of a closed semaphore's only if `even_closed`. The sum with those that the caller
+    /// `has`; if a waker panics, all of them are given back.
+    pub(in super::super) fn drain(&self, most: usize, has: usize, even_closed: bool) -> usize {
         let most = most.min(MAX_PERMITS) as u64;
         let mut drained = 0;
         while drained < most {
-            let amount = |credited, consumed| (most - drained).min(free(credited, consumed).max(0) as u64);
+            let amount = |end: End, consumed| match even_closed || !end.is_closed() {
+                true => (most - drained).min(free(self.credited(), consumed).max(0) as u64),
+                false => 0,
+            };
             let permits = match self.end() {
                 end if !end.is_queued() => {
-                    let permits = amount(self.credited(), end.consumed());
+                    let permits = amount(end, end.consumed());
                     // Ordering: Release, as in `try_take_free`.
                     (permits == 0 || self.step(end, end.consuming(permits), Ordering::Release))
                         .then_some(permits)
@@ -152,14 +173,14 @@ impl Engine {
                     let wakes = WakeBatch::new();
                     let permits = self.settled(&wakes, |settled| match settled {
                         Settled::All { end, tail, consumed } => {
-                            let permits = amount(self.credited(), consumed);
+                            let permits = amount(end, consumed);
                             (permits == 0 || self.consume(end, tail, consumed, permits)).then_some(permits)
                         }
                         Settled::Blocked { .. } => Some(0),
                         Settled::Free | Settled::Spent | Settled::Full => None,
                     });
                     wakes.resume_panic(|| {
-                        self.give_back((drained + permits.unwrap_or(0)) as usize, Taken::Queued)
+                        self.give_back(has + (drained + permits.unwrap_or(0)) as usize, Taken::Queued)
                     });
                     permits
                 }
@@ -170,13 +191,14 @@ impl Engine {
                 None => {}
             }
         }
-        drained as usize
+        has + drained as usize
     }
 
     /// Takes `permits` out of existence in one step, free or not: if fewer are free, whatever comes back next makes up for it first.
-    fn reduce(&self, permits: usize) {
+    /// A panic of a waker's is left in the batch.
+    fn reduce(&self, permits: usize, wakes: &WakeBatch) {
         if fault!(OnlyFreeReduced) {
-            self.drain(permits);
+            self.drain(permits, 0, true);
             return;
         }
         let permits = permits as u64;
@@ -192,8 +214,7 @@ impl Engine {
                 }
                 continue;
             }
-            let wakes = WakeBatch::new();
-            let reduced = self.settled(&wakes, |settled| match settled {
+            let reduced = self.settled(wakes, |settled| match settled {
                 Settled::All { end, tail, consumed } => {
                     self.consume(end, tail, consumed, permits).then_some(())
                 }
@@ -205,7 +226,6 @@ impl Engine {
                 }
                 Settled::Free | Settled::Spent | Settled::Full => None,
             });
-            wakes.resume_panic(|| ());
             if reduced.is_some() {
                 return;
             }
@@ -238,13 +258,14 @@ impl Engine {
     pub(in super::super) fn set_capacity(&self, capacity: usize) {
         assert!(capacity <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");
         let to = capacity as isize;
+        let wakes = WakeBatch::new();
         let mut reduced = 0;
         // Ordering: Relaxed, a number of its own; see `add`.
         let mut before = self.capacity.load(Ordering::Relaxed);
         loop {
             let less = (before - to).max(0) as usize;
             if less > reduced {
-                self.reduce(less - reduced);
+                self.reduce(less - reduced, &wakes);
                 reduced = less;
             }
             // Ordering: Relaxed, as above.
@@ -257,5 +278,7 @@ impl Engine {
         if more > 0 {
             self.release_queued(more as usize);
         }
+        // When the number says what exists.
+        wakes.resume_panic(|| ());
     }
 }

@@ -94,7 +94,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     program(
         "end of a session",
         2,
-        &[TryAcquire(2), Acquire(1), Cancel(0), Release(0), TryAcquire(1), TryAcquire(1), Release(0)],
+        &[TryAcquire(2), Acquire(1), Cancel(0), Release(0)],
         &[&[TryAcquire(1), Release(0)], &[Acquire(2), Cancel(0)], &[TryAcquire(1), Free]],
     ),
     program(
