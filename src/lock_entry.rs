@@ -62,7 +62,7 @@ pub(crate) use self::wakes::flush;
 /// # Examples
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 /// use latchwork::lock_entry::{Entered, Left, LockEntry, Moment, Request, Rules, Verdict};
 ///
 /// let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
