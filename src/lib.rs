@@ -43,7 +43,6 @@ mod trace;
 #[cfg(feature = "lock")]
 pub mod blocking;
 mod counter;
-mod earliest;
 // For loom-tests, verify and unit tests alone.
 pub mod channel_entry;
 #[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults))]
@@ -57,6 +56,7 @@ pub mod local;
 #[cfg(feature = "lock")]
 pub mod lock;
 pub mod lock_entry;
+mod moment;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod registry;
@@ -78,8 +78,8 @@ pub use crate::latch::{Latch, Notification};
 #[doc(inline)]
 pub use crate::lock::{
     AcquireOutcome, Backend, Failure, Guard, Histogram, Holder, Lease, LeaseError, LeaseId, LeaseIdError,
-    LeaseKey, Lock, LockClient, LockError, LockKind, LockName, LockOptions, LockStats, Metrics, NameError,
-    NameHasher, Owner, ReleaseOutcome, ShutdownError,
+    LeaseKey, Lock, LockClient, LockError, LockKind, LockName, LockOptions, LockStats, Metrics, Moment,
+    NameError, NameHasher, Owner, ReleaseOutcome, ShutdownError,
 };
 #[doc(inline)]
 pub use crate::lock_entry::{LockEntry, LossReason};

@@ -6,14 +6,14 @@ mod transport;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::{Entry, OccupiedEntry};
 
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
 use crate::lock::{AcquireOutcome, Backend, Holder, LeaseId, LeaseKey, LockName, ReleaseOutcome};
+use crate::lock_entry::Moment;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
@@ -35,8 +35,8 @@ pub struct Local<R: Runtime + Clone = ThreadRuntime> {
 struct Held {
     /// A `HashTable`, as the name brings its hash along, and each step looks it up once.
     by_name: HashTable<Lease>,
-    /// When the map has grown to this size, it is cleared of leases that are over: those that nobody releases would
-    /// stay for good otherwise. At twice the size after the last sweep, so that a sweep is paid for by the entries added.
+    /// When the map has grown to this size, it is cleared of leases that were released or are over: a lock that is taken again before that
+    /// finds its place. At twice the size after the last sweep, so that a sweep is paid for by the entries added.
     sweep_at: usize,
     /// The last token given out. One counter for all names, as what rises over all of them rises for each, and one for each name
     /// would have to be kept for ever.
@@ -46,9 +46,9 @@ struct Held {
 #[derive(Debug)]
 struct Lease {
     name: LockName,
-    id: LeaseId,
-    /// `None`: further away than the clock can say.
-    until: Option<Instant>,
+    /// `None` once it was released.
+    id: Option<LeaseId>,
+    until: Moment,
 }
 
 const FIRST_SWEEP: usize = 64;
@@ -73,34 +73,38 @@ impl<R: Runtime + Clone> Local<R> {
             runtime,
         }
     }
+
+    fn now(&self) -> Moment {
+        self.runtime.now().into()
+    }
 }
 
 impl Lease {
-    fn left(&self, now: Instant) -> Duration {
-        self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(now))
+    fn left(&self, now: Moment) -> Duration {
+        self.until.saturating_duration_since(now)
     }
 
-    fn is_over(&self, now: Instant) -> bool {
-        self.left(now).is_zero()
+    fn is_alive(&self, now: Moment) -> bool {
+        self.id.is_some() && now < self.until
     }
 }
 
 impl Held {
-    fn entry(&mut self, name: &LockName) -> Entry<'_, Lease> {
-        self.by_name.entry(name.hash_value(), |lease| lease.name == *name, |lease| lease.name.hash_value())
+    fn insert(&mut self, lease: Lease) {
+        self.by_name.insert_unique(lease.name.hash_value(), lease, |lease| lease.name.hash_value());
     }
 
-    fn find(&mut self, name: &LockName) -> Option<OccupiedEntry<'_, Lease>> {
-        self.by_name.find_entry(name.hash_value(), |lease| lease.name == *name).ok()
+    fn find(&mut self, name: &LockName) -> Option<&mut Lease> {
+        self.by_name.find_mut(name.hash_value(), |lease| lease.name == *name)
     }
 
-    fn alive(&mut self, name: &LockName, now: Instant) -> Option<&mut Lease> {
-        self.find(name).map(OccupiedEntry::into_mut).filter(|lease| !lease.is_over(now))
+    fn alive(&mut self, name: &LockName, now: Moment) -> Option<&mut Lease> {
+        self.find(name).filter(|lease| lease.is_alive(now))
     }
 
-    fn sweep(&mut self, now: Instant) {
+    fn sweep(&mut self, now: Moment) {
         if self.by_name.len() >= self.sweep_at {
-            self.by_name.retain(|lease| !lease.is_over(now));
+            self.by_name.retain(|lease| lease.is_alive(now));
             self.sweep_at = FIRST_SWEEP.max(self.by_name.len() * 2);
         }
     }
@@ -131,29 +135,27 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         id: &LeaseId,
         lease: Duration,
         tokens: u64,
+        now: Moment,
     ) -> Result<AcquireOutcome, Infallible> {
-        let now = self.runtime.now();
-        let until = now.checked_add(lease);
+        let until = now + lease;
         let (last_token, shorter) = {
             let mut held = self.held.lock();
-            held.sweep(now);
-            let begins = || Lease { name: name.clone(), id: id.clone(), until };
-            let shorter = match held.entry(name) {
-                Entry::Vacant(vacant) => {
-                    vacant.insert(begins());
+            let shorter = match held.find(name) {
+                None => {
+                    held.sweep(now);
+                    held.insert(Lease { name: name.clone(), id: Some(id.clone()), until });
                     false
                 }
-                Entry::Occupied(mut taken) => {
-                    let lease = taken.get_mut();
-                    if lease.is_over(now) {
-                        *lease = begins();
-                        false
-                    } else if lease.id == *id {
-                        let before = std::mem::replace(&mut lease.until, until);
-                        until.is_some_and(|until| before.is_none_or(|before| until < before))
-                    } else {
+                Some(lease) => {
+                    let (was_alive, is_same) = (lease.is_alive(now), lease.id.as_ref() == Some(id));
+                    if was_alive && !is_same {
                         return Ok(AcquireOutcome::Held { left: lease.left(now) });
                     }
+                    if !is_same {
+                        lease.id = Some(id.clone());
+                    }
+                    let before = std::mem::replace(&mut lease.until, until);
+                    was_alive && until < before
                 }
             };
             held.last_token += tokens;
@@ -170,7 +172,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         let released = {
             // Whether its lease is over makes no difference: nobody else has taken it.
             let mut held = self.held.lock();
-            held.find(name).filter(|lease| lease.get().id == *id).map(|lease| lease.remove().0)
+            held.find(name).filter(|lease| lease.id.as_ref() == Some(id)).and_then(|lease| lease.id.take())
         };
         if released.is_none() {
             return Ok(ReleaseOutcome::NotHeld);
@@ -180,14 +182,11 @@ impl<R: Runtime + Clone> Backend for Local<R> {
     }
 
     async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Infallible> {
-        let now = self.runtime.now();
-        let until = now.checked_add(lease);
+        let now = self.now();
         let mut held = self.held.lock();
         let renewed = leases.iter().map(|key| match held.alive(&key.name, now) {
-            Some(lease) if lease.id == key.id => {
-                if lease.until.is_some_and(|old| until.is_none_or(|new| old < new)) {
-                    lease.until = until;
-                }
+            Some(held) if held.id.as_ref() == Some(&key.id) => {
+                held.until = held.until.max(now + lease);
                 true
             }
             _ => false,
@@ -196,8 +195,8 @@ impl<R: Runtime + Clone> Backend for Local<R> {
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Infallible> {
-        let now = self.runtime.now();
-        let released = self.held.lock().find(name).is_some_and(|lease| !lease.remove().0.is_over(now));
+        let now = self.now();
+        let released = self.held.lock().alive(name, now).and_then(|lease| lease.id.take()).is_some();
         if released {
             self.registry.transport().publish(name.as_str(), Message::Unlock);
         }
@@ -205,9 +204,9 @@ impl<R: Runtime + Clone> Backend for Local<R> {
     }
 
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Infallible> {
-        let now = self.runtime.now();
+        let now = self.now();
         let mut held = self.held.lock();
-        let holder = |lease: &mut Lease| Holder { id: Some(lease.id.clone()), left: lease.left(now) };
+        let holder = |lease: &mut Lease| Holder { id: lease.id.clone(), left: lease.left(now) };
         Ok(held.alive(name, now).map(holder))
     }
 }

@@ -104,3 +104,4 @@ pub use self::name::{LockName, NameError, NameHasher};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
 pub use self::stats::LockStats;
+pub use crate::lock_entry::Moment;

@@ -9,9 +9,11 @@ mod wakes;
 
 use std::fmt;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::latch::Latch;
+pub use crate::moment::Moment;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Event, Mutex};
 
 pub use self::actions::{Actions, GiveBack};
@@ -61,9 +63,9 @@ pub(crate) use self::wakes::flush;
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use latchwork::lock_entry::{Entered, Left, LockEntry, Request, Rules, Verdict};
+/// use latchwork::lock_entry::{Entered, Left, LockEntry, Moment, Request, Rules, Verdict};
 ///
-/// let (entry, now) = (LockEntry::new(Rules::default()), Instant::now());
+/// let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// let (lease, request) = (Duration::from_secs(30), Request::new(1));
 /// let (Entered::Head(head), _) = entry.enter(&request, true, now) else { unreachable!("nobody is here") };
 /// let attempt = entry.attempt(&head, 1, &request, now, lease).expect("still the queue head");
@@ -83,6 +85,8 @@ pub(crate) use self::wakes::flush;
 #[doc(alias = "RedissonLockEntry")]
 pub struct LockEntry {
     ownership: Mutex<Ownership>,
+    /// Whether somebody was here after the last event, for a look without the mutex.
+    busy: AtomicBool,
     latch: Latch,
     lost: Event,
 }
@@ -90,7 +94,8 @@ pub struct LockEntry {
 impl LockEntry {
     /// An entry that nobody holds.
     pub fn new(rules: Rules) -> Self {
-        Self { ownership: Mutex::new(Ownership::new(rules)), latch: Latch::new(), lost: Event::new() }
+        let (ownership, busy) = (Mutex::new(Ownership::new(rules)), AtomicBool::new(false));
+        Self { ownership, busy, latch: Latch::new(), lost: Event::new() }
     }
 
     /// Where the queue head sleeps until it is to look again. Born without permits.
@@ -99,9 +104,16 @@ impl LockEntry {
     }
 
     /// Runs an event, and then, with the mutex free, what the entry itself has to do about it.
+    #[inline]
     fn event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Actions) -> T) -> (T, Actions) {
         let mut actions = Actions::default();
-        let outcome = event(&mut self.ownership.lock(), &mut actions);
+        let outcome = {
+            let mut ownership = self.ownership.lock();
+            let outcome = event(&mut ownership, &mut actions);
+            // Ordering: Relaxed, a hint.
+            self.busy.store(!ownership.is_idle(), Ordering::Relaxed);
+            outcome
+        };
         if actions.lost().is_some() {
             self.lost.notify(usize::MAX);
         }
@@ -114,48 +126,74 @@ impl LockEntry {
     // === Acquiring ===
 
     /// Somebody wants the lock.
-    pub fn enter(&self, request: &Request, may_wait: bool, now: Instant) -> (Entered, Actions) {
+    pub fn enter(&self, request: &Request, may_wait: bool, now: Moment) -> (Entered, Actions) {
         self.event(|ownership, actions| ownership.enter(request, may_wait, now, actions))
+    }
+
+    /// As [`enter`](Self::enter), and what comes next in the same step: a place in the queue has the `waker`, and a queue head that is to ask
+    /// at once makes its first [`attempt`](Self::attempt) by `fresh`, for this lease.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    #[inline]
+    pub(crate) fn enter_with(
+        &self,
+        request: &Request,
+        may_wait: bool,
+        waker: Option<Waker>,
+        asks: Option<(u64, Duration)>,
+        now: Moment,
+    ) -> ((Entered, Option<Attempt>), Actions) {
+        self.event(|ownership, actions| {
+            let entered = ownership.enter(request, may_wait, now, actions);
+            let mut attempt = None;
+            match (&entered, waker) {
+                (Entered::Queued(ticket), Some(waker)) => ownership.register(ticket.0, waker, actions),
+                (_, waker) => actions.drop_later(waker),
+            }
+            if let (Entered::Head(head), Some((fresh, lease))) = (&entered, asks)
+                && head.goes_first()
+            {
+                attempt = ownership.attempt(head.serial, fresh, request, now, lease);
+            }
+            (entered, attempt)
+        })
+    }
+
+    /// Whether an acquisition that enters now is likely to have to wait.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn seems_busy(&self) -> bool {
+        // Ordering: Relaxed, a hint: whoever goes by it is right either way.
+        self.busy.load(Ordering::Relaxed)
     }
 
     /// What the waiter with this ticket is told. With `Some` the ticket is used up.
     ///
     /// `None` arranges for the context's waker to be called when there is something to tell.
-    pub fn poll(
-        &self,
-        ticket: &Ticket,
-        context: &Context<'_>,
-        now: impl FnOnce() -> Instant,
-    ) -> (Option<Told>, Actions) {
-        let known = {
-            let ownership = self.ownership.lock();
-            ownership.is_queued(ticket.0) && ownership.will_wake(ticket.0, context.waker())
-        };
-        if known {
-            return (None, Actions::default());
+    #[inline]
+    pub fn poll(&self, ticket: &Ticket, context: &Context<'_>, now: Moment) -> (Option<Told>, Actions) {
+        let (told, actions) = self.event(|ownership, actions| match ownership.is_queued(ticket.0) {
+            true => ownership.will_wake(ticket.0, context.waker()).then_some(None),
+            false => Some(Some(ownership.claim(ticket.0, now, actions))),
+        });
+        match told {
+            Some(told) => (told, actions),
+            None => self.poll_anew(ticket, context.waker().clone(), now),
         }
-        self.poll_first(ticket, context.waker().clone(), now)
     }
 
-    /// As [`poll`](Self::poll), if the waker is known to be another one than before, as it is the first time.
-    pub(crate) fn poll_first(
-        &self,
-        ticket: &Ticket,
-        waker: Waker,
-        now: impl FnOnce() -> Instant,
-    ) -> (Option<Told>, Actions) {
+    /// The waiter is polled with another waker than before.
+    fn poll_anew(&self, ticket: &Ticket, waker: Waker, now: Moment) -> (Option<Told>, Actions) {
         self.event(|ownership, actions| {
             if ownership.is_queued(ticket.0) {
                 ownership.register(ticket.0, waker, actions);
                 return None;
             }
             actions.drop_later(Some(waker));
-            Some(ownership.claim(ticket.0, now(), actions))
+            Some(ownership.claim(ticket.0, now, actions))
         })
     }
 
     /// A waiter leaves. What it was told and did not hear is passed on.
-    pub fn cancel(&self, ticket: Ticket, now: Instant) -> Actions {
+    pub fn cancel(&self, ticket: Ticket, now: Moment) -> Actions {
         self.event(|ownership, actions| ownership.cancel(ticket.0, now, actions)).1
     }
 
@@ -168,7 +206,7 @@ impl LockEntry {
         head: &HeadTicket,
         fresh: u64,
         request: &Request,
-        sent: Instant,
+        sent: Moment,
         lease: Duration,
     ) -> Option<Attempt> {
         self.ownership.lock().attempt(head.serial, fresh, request, sent, lease)
@@ -176,15 +214,16 @@ impl LockEntry {
 
     /// The store granted what `attempt` asked for: a lease counted from `sent`, and tokens up to `last_token`.
     #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
+    #[inline]
     pub fn acquired(
         &self,
         head: &HeadTicket,
         request: &Request,
         attempt: Attempt,
         last_token: u64,
-        sent: Instant,
+        sent: Moment,
         lease: Duration,
-        now: Instant,
+        now: Moment,
     ) -> (Verdict, Actions) {
         self.event(|ownership, actions| {
             ownership.acquired(head.serial, request, attempt, last_token, sent, lease, now, actions)
@@ -202,7 +241,7 @@ impl LockEntry {
     }
 
     /// The queue head gives up. The next waiter takes its place, and what may be at the store is rolled back.
-    pub fn abandon(&self, head: &HeadTicket, now: Instant) -> Actions {
+    pub fn abandon(&self, head: &HeadTicket, now: Moment) -> Actions {
         self.event(|ownership, actions| ownership.abandon(head.serial, now, actions)).1
     }
 
@@ -230,20 +269,21 @@ impl LockEntry {
 
     /// What the queue head waits for has come.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn wake_head(&self, now: Instant) -> Actions {
+    pub(crate) fn wake_head(&self, now: Moment) -> Actions {
         self.event(|ownership, actions| ownership.head_woken(now, actions)).1
     }
 
     // === Releasing ===
 
     /// A hold is given back.
-    pub fn leave(&self, grant: &Grant, now: Instant) -> (Left, Actions) {
+    #[inline]
+    pub fn leave(&self, grant: &Grant, now: Moment) -> (Left, Actions) {
         self.event(|ownership, actions| ownership.leave(grant, now, actions))
     }
 
     /// One hold of `owner` is given back: one that was [forgotten](Self::forget), or else one that somebody has a grant of, which is lost then
     /// if it was the last.
-    pub fn leave_by_name(&self, owner: u64, now: Instant) -> (Left, Actions) {
+    pub fn leave_by_name(&self, owner: u64, now: Moment) -> (Left, Actions) {
         self.event(|ownership, actions| ownership.leave_by_name(owner, now, actions))
     }
 
@@ -253,12 +293,13 @@ impl LockEntry {
     }
 
     /// The release of a lease is under way, or was answered: so many others have heard of it.
-    pub fn returned(&self, heard: usize, now: Instant) -> Actions {
+    #[inline]
+    pub fn returned(&self, heard: usize, now: Moment) -> Actions {
         self.event(|ownership, actions| ownership.returned(heard, now, actions)).1
     }
 
     /// The release of a lease for which nobody waited here was answered: so many others have heard of it.
-    pub fn heard_by(&self, heard: usize, now: Instant) {
+    pub fn heard_by(&self, heard: usize, now: Moment) {
         self.ownership.lock().heard_by(heard, now);
     }
 
@@ -266,22 +307,22 @@ impl LockEntry {
 
     /// Sees to what is due at `now`: ends a lease that is over, supersedes waiters that nobody polls, and names the renewal that is to be
     /// sent. [`Actions::look_at`] says when to call it again.
-    pub fn tick(&self, now: Instant) -> (Option<Renewal>, Actions) {
+    pub fn tick(&self, now: Moment) -> (Option<Renewal>, Actions) {
         self.event(|ownership, actions| ownership.tick(now, actions))
     }
 
     /// A renewal that was sent at `sent` was answered at `now`. False if the lease is not in hand any more.
-    pub fn renewed(&self, renewal: Renewal, held: bool, sent: Instant, now: Instant) -> (bool, Actions) {
+    pub fn renewed(&self, renewal: Renewal, held: bool, sent: Moment, now: Moment) -> (bool, Actions) {
         self.event(|ownership, actions| ownership.renewed(renewal, held, sent, now, actions))
     }
 
     /// It is not known what became of a renewal.
-    pub fn renewal_failed(&self, renewal: Renewal, now: Instant) -> Actions {
+    pub fn renewal_failed(&self, renewal: Renewal, now: Moment) -> Actions {
         self.event(|ownership, actions| ownership.renewal_failed(renewal, now, actions)).1
     }
 
     /// Whoever waits cannot wait for the next renewal to learn whether the lease is still held: [`tick`](Self::tick) sends one at once.
-    pub fn verify_soon(&self, now: Instant) -> Actions {
+    pub fn verify_soon(&self, now: Moment) -> Actions {
         self.event(|ownership, actions| ownership.verify_soon(now, actions)).1
     }
 
@@ -289,16 +330,16 @@ impl LockEntry {
     pub fn extended(
         &self,
         number: u64,
-        sent: Instant,
+        sent: Moment,
         lease: Duration,
         token: Option<u64>,
-        now: Instant,
+        now: Moment,
     ) -> (bool, Actions) {
         self.event(|ownership, actions| ownership.extended(number, sent, lease, token, now, actions))
     }
 
     /// The lease with this number is gone. False if it is not the one in hand.
-    pub fn lose(&self, number: u64, reason: LossReason, now: Instant) -> (bool, Actions) {
+    pub fn lose(&self, number: u64, reason: LossReason, now: Moment) -> (bool, Actions) {
         self.event(|ownership, actions| ownership.lose(number, reason, now, actions))
     }
 
@@ -314,7 +355,7 @@ impl LockEntry {
     /// # Errors
     ///
     /// The [`LossReason`].
-    pub fn state_of(&self, grant: &Grant, now: Instant) -> Result<HoldState, LossReason> {
+    pub fn state_of(&self, grant: &Grant, now: Moment) -> Result<HoldState, LossReason> {
         self.ownership.lock().state_of(grant, now)
     }
 
@@ -324,7 +365,7 @@ impl LockEntry {
     }
 
     /// Who has the lock here, and how often.
-    pub fn holder(&self, now: Instant) -> Option<(u64, u32)> {
+    pub fn holder(&self, now: Moment) -> Option<(u64, u32)> {
         self.ownership.lock().holder(now).map(|(owner, count, _)| (owner, count))
     }
 
@@ -336,6 +377,16 @@ impl LockEntry {
     /// Whether an acquisition is known to have the lock, here or elsewhere.
     pub fn is_known_held(&self) -> bool {
         self.ownership.lock().is_known_held()
+    }
+
+    /// How often the lock was taken, inner holds included.
+    pub fn acquisitions(&self) -> u64 {
+        self.ownership.lock().acquisitions()
+    }
+
+    /// How many waiters were handed the lock in memory.
+    pub fn hand_offs(&self) -> u64 {
+        self.ownership.lock().hand_offs()
     }
 
     /// How many wait in the queue. The queue head is not among them.

@@ -1,15 +1,19 @@
 //! `LockEntry` by its events, with a clock of the test's own.
 
-use std::task::{Context, Waker};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::lock_entry::{Entered, Left, LockEntry, Request, Rules, Told, Verdict};
+use latchwork::lock_entry::{Entered, Left, LockEntry, Moment, Request, Rules, Told, Verdict};
 
 /// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how many elsewhere hear of its
 /// return. Before the first one another process has the lock, if it was `refused`.
 fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128; LEASES] {
     const TURN: Duration = Duration::from_millis(1);
-    let (entry, lease, mut now) = (LockEntry::new(Rules::default()), Duration::from_secs(30), Instant::now());
+    let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
+    let mut now = Moment::from(Instant::now());
     let mut request = Request::new(0);
     let (Entered::Head(mut head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
     let mut number = 1;
@@ -26,17 +30,17 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
         loop {
             request = Request::new(request.owner() + 1);
             let (Entered::Queued(ticket), _) = entry.enter(&request, true, now) else { panic!("it is held") };
-            now += TURN;
+            now = now + TURN;
             let (left, actions) = entry.leave(&grant, now);
             assert_eq!(left, Left::Passed);
             if actions.give_back().is_some() {
                 drop(entry.returned(heard, now));
             }
-            match entry.poll(&ticket, &Context::from_waker(Waker::noop()), || now).0 {
+            match entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0 {
                 Some(Told::Granted(next, None)) => grant = next,
                 Some(Told::Head(next)) => {
                     head = next;
-                    return (now - since).as_millis();
+                    return now.saturating_duration_since(since).as_millis();
                 }
                 told => panic!("{told:?}"),
             }
@@ -53,4 +57,36 @@ fn lease_stays_longer_as_long_as_nobody_elsewhere_hears_of_its_return() {
 #[test]
 fn lease_does_not_stay_longer_beside_another_process_that_had_the_lock() {
     assert_eq!(tenures(true, [0, 0, 0]), [30, 30, 30]);
+}
+
+#[test]
+fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
+    struct Panics(AtomicUsize);
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            // Ordering: Relaxed, there is one thread.
+            self.0.fetch_add(1, Ordering::Relaxed);
+            panic!("on purpose");
+        }
+    }
+    let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+    let (lease, request) = (Duration::from_secs(30), Request::new(1));
+    let (Entered::Head(head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
+    let attempt = entry.attempt(&head, 1, &request, now, lease).unwrap();
+    let (Verdict::Granted(grant), _) = entry.acquired(&head, &request, attempt, 0, now, lease, now) else {
+        panic!("it is free")
+    };
+    let panics = Arc::new(Panics(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&panics));
+    let shared = Request::new(2).shared_owner();
+    let waiters = [(); 3].map(|()| {
+        let (Entered::Queued(ticket), _) = entry.enter(&shared, true, now) else { panic!("it is held") };
+        assert!(entry.poll(&ticket, &Context::from_waker(&waker), now).0.is_none());
+        ticket
+    });
+    let (left, actions) = entry.leave(&grant, now);
+    assert_eq!(left, Left::Passed);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(actions))).is_err());
+    // Ordering: Relaxed, there is one thread.
+    assert_eq!(panics.0.load(Ordering::Relaxed), waiters.len(), "one of them sleeps beside its lock");
 }

@@ -8,7 +8,7 @@ mod file_locks;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conformance::{Store, conformance};
 use file_locks::FileLocks;
@@ -77,7 +77,8 @@ async fn steps_made_at_once_are_atomic() {
                     meet();
                     // The backend's own step, as what a lock does around it would bring the two out of step. An error is not a
                     // panic, as the other thread would wait for this one; it is seen by the count.
-                    let tried = runtime.block_on(files.try_acquire(&name, &id, LEASE, 0));
+                    let tried =
+                        runtime.block_on(files.try_acquire(&name, &id, LEASE, 0, Instant::now().into()));
                     if matches!(tried, Ok(AcquireOutcome::Acquired { .. })) {
                         // Ordering: Relaxed, read when the threads have ended.
                         won.fetch_add(1, Ordering::Relaxed);

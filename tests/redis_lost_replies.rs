@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt, StreamExt};
 use latchwork::redis::{Error, ErrorKind, Redis};
@@ -373,7 +373,7 @@ async fn release_of_a_lease_that_is_gone_is_told_apart_unless_its_reply_is_lost(
     faulty.eat(1);
     assert_eq!(backend.release(&name, &id).await.unwrap(), ReleaseOutcome::Released { heard: 0 });
     faulty.assert_all_eaten();
-    let taken = backend.try_acquire(&name, &id, LEASE, 0).await.unwrap();
+    let taken = backend.try_acquire(&name, &id, LEASE, 0, Instant::now().into()).await.unwrap();
     assert_eq!(taken, AcquireOutcome::Acquired { last_token: 0 });
     faulty.eat(1);
     assert_eq!(backend.release(&name, &id).await.unwrap(), ReleaseOutcome::Released { heard: 0 });

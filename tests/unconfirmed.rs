@@ -7,7 +7,7 @@ use std::time::Duration;
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{
     AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockClient, LockName, LockOptions, Message,
-    Registry, ReleaseOutcome, Transport,
+    Moment, Registry, ReleaseOutcome, Transport,
 };
 
 const WATCHDOG: Duration = Duration::from_millis(300);
@@ -53,8 +53,9 @@ impl Backend for WithoutMessages {
         id: &LeaseId,
         lease: Duration,
         tokens: u64,
+        now: Moment,
     ) -> Result<AcquireOutcome, Infallible> {
-        self.local.try_acquire(name, id, lease, tokens).await
+        self.local.try_acquire(name, id, lease, tokens, now).await
     }
 
     async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Infallible> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::local::Local;
 use latchwork::{
-    AcquireOutcome, Backend, Holder, LeaseId, LeaseKey, LockClient, LockName, LockOptions, Registry,
+    AcquireOutcome, Backend, Holder, LeaseId, LeaseKey, LockClient, LockName, LockOptions, Moment, Registry,
     ReleaseOutcome, Runtime,
 };
 use tokio::sync::Semaphore;
@@ -97,8 +97,9 @@ impl Backend for Shared {
         id: &LeaseId,
         lease: Duration,
         tokens: u64,
+        now: Moment,
     ) -> Result<AcquireOutcome, Refused> {
-        self.0.locks.try_acquire(name, id, lease, tokens).await.map_err(|_| Refused)
+        self.0.locks.try_acquire(name, id, lease, tokens, now).await.map_err(|_| Refused)
     }
 
     async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Refused> {

@@ -34,8 +34,8 @@ use std::time::{Duration, SystemTime};
 
 use latchwork::local::ThreadRuntime;
 use latchwork::{
-    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockName, Message, Registry, ReleaseOutcome,
-    Runtime, Transport,
+    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockName, Message, Moment, Registry,
+    ReleaseOutcome, Runtime, Transport,
 };
 
 /// Locks kept in a directory.
@@ -222,6 +222,7 @@ impl Backend for FileLocks {
         id: &LeaseId,
         lease: Duration,
         tokens: u64,
+        _now: Moment,
     ) -> io::Result<AcquireOutcome> {
         let id = text(id);
         self.files.step(&self.channel(name), |now, state| match state.lease {

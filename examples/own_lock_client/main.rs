@@ -16,13 +16,17 @@ use std::time::{Duration, Instant};
 
 use latchwork::LockEntry;
 use latchwork::lock_entry::{
-    Actions, Entered, GiveBack, Grant, HeadTicket, Left, Request, Rules, Told, Verdict,
+    Actions, Entered, GiveBack, Grant, HeadTicket, Left, Moment, Request, Rules, Told, Verdict,
 };
 
 const LEASE: Duration = Duration::from_secs(30);
 const CLIENTS: u64 = 3;
 const TASKS: u64 = 4;
 const TURNS: u64 = 200;
+
+fn now() -> Moment {
+    Instant::now().into()
+}
 
 /// What a server would keep: which lease is on the lock, by the client's number and the lease's.
 #[derive(Default)]
@@ -71,14 +75,14 @@ impl Client {
     async fn lock(&self, owner: u64) -> Grant {
         let request = Request::new(owner);
         loop {
-            let (entered, actions) = self.entry.enter(&request, true, Instant::now());
+            let (entered, actions) = self.entry.enter(&request, true, now());
             self.carry_out(actions);
             let head = match entered {
                 Entered::Reentered(grant, _) => return grant,
                 Entered::Head(head) => head,
                 Entered::Queued(ticket) => {
                     let told = poll_fn(|context| {
-                        let (told, actions) = self.entry.poll(&ticket, context, Instant::now);
+                        let (told, actions) = self.entry.poll(&ticket, context, now());
                         self.carry_out(actions);
                         told.map_or(Poll::Pending, Poll::Ready)
                     });
@@ -100,14 +104,14 @@ impl Client {
     async fn compete(&self, head: &HeadTicket, request: &Request) -> Option<Grant> {
         tokio::time::sleep(head.back_off()).await;
         loop {
-            let sent = Instant::now();
+            let sent = now();
             // Ordering: Relaxed, only the number's being used once matters.
             let fresh = self.next.fetch_add(1, Ordering::Relaxed);
             let attempt = self.entry.attempt(head, fresh, request, sent, LEASE)?;
             match self.store.try_acquire(self.id, attempt.number()) {
                 Ok(()) => {
                     let (verdict, actions) =
-                        self.entry.acquired(head, request, attempt, 0, sent, LEASE, Instant::now());
+                        self.entry.acquired(head, request, attempt, 0, sent, LEASE, now());
                     self.carry_out(actions);
                     match verdict {
                         Verdict::Granted(grant) => return Some(grant),
@@ -127,7 +131,7 @@ impl Client {
     }
 
     fn unlock(&self, grant: &Grant) {
-        let (left, actions) = self.entry.leave(grant, Instant::now());
+        let (left, actions) = self.entry.leave(grant, now());
         self.carry_out(actions);
         match left {
             Left::Remains | Left::Passed => {}
@@ -140,7 +144,7 @@ impl Client {
     /// A real store would be asked by a task of its own, again and again until it answers.
     fn give_back(&self, give_back: GiveBack) {
         let heard = self.store.release(self.id, give_back.number);
-        self.carry_out(self.entry.returned(heard, Instant::now()));
+        self.carry_out(self.entry.returned(heard, now()));
     }
 
     /// What an event leaves to be done. A client that renews leases also calls `tick` when `look_at` says so.

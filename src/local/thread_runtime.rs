@@ -175,6 +175,7 @@ impl Shared {
 impl Runtime for ThreadRuntime {
     type Sleep = Sleep;
 
+    #[inline]
     fn now(&self) -> Instant {
         // Only a paused clock has to be looked up.
         if self.handle.thread.is_some() { Instant::now() } else { self.handle.shared.now() }

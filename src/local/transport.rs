@@ -18,12 +18,17 @@ pub struct LocalTransport {
 
 impl LocalTransport {
     /// Delivers `message` to whoever is subscribed to `channel`. Whether anybody is.
+    #[inline]
     pub fn publish(&self, channel: &str, message: Message) -> bool {
         // Ordering: SeqCst, as is the store below. A waiter subscribes, and then asks under the mutex of what it waits for; who
         // publishes has changed that under the same mutex before. So either we see the subscription here, or the waiter sees the change.
         if self.subscribed.load(Ordering::SeqCst) == 0 {
             return false;
         }
+        self.deliver(channel, message)
+    }
+
+    fn deliver(&self, channel: &str, message: Message) -> bool {
         // Cloned out, because delivering wakes tasks, and a waker may come back here.
         let inbox = self.inboxes.lock().get(channel).cloned();
         inbox.map(|inbox| inbox.deliver(message)).is_some()

@@ -1,9 +1,12 @@
 //! Acquiring: in memory if this client has the lock, as the queue head at the store otherwise.
 
+use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::{Context as TaskContext, Poll, Waker, ready};
+use std::time::Duration;
 
-use crate::lock_entry::{Entered, Extension, Grant, Request, Told};
+use crate::lock_entry::{Entered, Extension, Grant, Moment, Request, Told};
 
 use super::backend::Backend;
 use super::entry::Entry;
@@ -11,7 +14,6 @@ use super::error::LockError;
 use super::guard::Guard;
 use super::head::{Competed, Head};
 use super::lease::Lease;
-use super::owner::Owner;
 use super::until::until;
 use super::waiter::Waiter;
 
@@ -19,27 +21,70 @@ use super::waiter::Waiter;
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is asked for by one call.
-pub(super) struct Acquisition<'a, B: Backend> {
+pub(super) struct Wanted<'a, B: Backend> {
     pub(super) entry: &'a Arc<Entry<B>>,
     /// `None`: an owner of its own.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<u64>,
     pub(super) lease: Lease,
     pub(super) fenced: bool,
     /// `None`: without a limit.
     pub(super) wait: Option<Duration>,
 }
 
+/// What an acquisition that has met no error is to its caller.
+pub(super) trait Outcome<B: Backend> {
+    fn granted(guard: Guard<B>) -> Self;
+    /// The time to wait is over.
+    fn held() -> Self;
+}
+
+impl<B: Backend> Outcome<B> for Option<Guard<B>> {
+    fn granted(guard: Guard<B>) -> Self {
+        Some(guard)
+    }
+
+    fn held() -> Self {
+        None
+    }
+}
+
+impl<B: Backend> Outcome<B> for Guard<B> {
+    fn granted(guard: Guard<B>) -> Self {
+        guard
+    }
+
+    fn held() -> Self {
+        unreachable!("only a wait with a limit ends without the lock")
+    }
+}
+
+/// Takes the lock.
+///
+/// What the store has no part in, or answers at once, takes no future of its own.
+pub(super) struct Acquisition<'a, B: Backend, O> {
+    wanted: Wanted<'a, B>,
+    outcome: PhantomData<fn() -> O>,
+    begun: Option<Moment>,
+    /// A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
+    patient: bool,
+    stage: Stage<'a, B>,
+}
+
 /// Where an acquisition stands.
 enum Stage<'a, B: Backend> {
     /// Nowhere yet, or anywhere no more.
     Entering,
+    /// In the queue, without a limit.
     Queued(Request, Waiter<'a, B>),
-    Competing(Head<'a, B>, Instant),
+    /// All that takes a timer, or a store that does not answer at once.
+    Waiting(Pin<Box<dyn Future<Output = Result<Step<'a, B>, LockError>> + Send + 'a>>),
 }
 
-/// How a stage ends.
+/// How a stage ends: what comes next.
 enum Step<'a, B: Backend> {
-    Next(Stage<'a, B>),
+    Enter,
+    Queue(Request, Waiter<'a, B>),
+    Compete(Head<'a, B>, Moment),
     Granted(Guard<B>),
     /// The lease in hand is not enough for it.
     GrantedShort(Guard<B>, Extension),
@@ -49,82 +94,92 @@ enum Step<'a, B: Backend> {
     Unanswered,
 }
 
-impl<'a, B: Backend> Acquisition<'a, B> {
-    /// Takes the lock. `None` when the time to wait is over.
-    pub(super) async fn run(self) -> Result<Option<Guard<B>>, LockError> {
-        let begun = self.entry.now();
-        // What the store has no part in is done here, in one piece. The rest takes no room in this future.
-        let step = match self.begin(begun)? {
-            Step::Next(Stage::Queued(request, waiter)) if self.wait.is_none() => {
-                let (told, now) = waiter.await;
-                self.told(&request, told, now)?
-            }
-            step => step,
-        };
-        match step {
-            Step::Granted(guard) => {
-                self.count(&guard, begun);
-                Ok(Some(guard))
-            }
-            step => Box::pin(self.go_on(step, begun)).await,
-        }
+impl<'a, B: Backend, O> Acquisition<'a, B, O> {
+    pub(super) fn new(wanted: Wanted<'a, B>) -> Self {
+        let patient = wanted.wait.is_some();
+        Self { wanted, outcome: PhantomData, begun: None, patient, stage: Stage::Entering }
     }
+}
 
-    /// Gets as far as it can at once.
-    fn begin(&self, now: Instant) -> Result<Step<'a, B>, LockError> {
-        self.entry.context.check()?;
-        if let Lease::For(lease) = self.lease {
-            Lease::check(lease)?;
-        }
-        self.enter(now)
-    }
+impl<B: Backend, O: Outcome<B>> Future for Acquisition<'_, B, O> {
+    type Output = Result<O, LockError>;
 
-    /// From stage to stage, until it has the lock or the time is over.
-    async fn go_on(&self, mut step: Step<'a, B>, begun: Instant) -> Result<Option<Guard<B>>, LockError> {
-        let context = &self.entry.context;
-        // A wait that ends further away than the clock can say has no end.
-        let give_up = self.wait.and_then(|wait| begun.checked_add(wait));
-        // A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
-        let mut patient = self.wait.is_some();
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let Self { wanted, begun, patient, stage, .. } = &mut *self;
         loop {
-            step = match step {
-                Step::Next(Stage::Entering) => self.enter(self.entry.now())?,
-                Step::Next(Stage::Queued(request, waiter)) => {
-                    self.wait_queued(request, waiter, give_up).await?
+            let step = match stage {
+                Stage::Entering => {
+                    let now = wanted.entry.now();
+                    begun.get_or_insert(now);
+                    wanted.enter(now, task.waker())?
                 }
-                Step::Next(Stage::Competing(head, now)) => self.compete(head, now, give_up, patient).await?,
-                Step::GrantedShort(guard, extension) => Step::Granted(guard.extended_by(extension).await?),
-                Step::Granted(guard) => {
-                    self.count(&guard, begun);
-                    return Ok(Some(guard));
+                Stage::Queued(request, waiter) => {
+                    let (told, now) = ready!(Pin::new(waiter).poll(task));
+                    wanted.told(request, told, now)?
                 }
-                Step::Held => {
-                    context.recorder.given_up.add_one();
-                    return Ok(None);
-                }
-                Step::Unanswered => {
-                    let wait = self.wait.unwrap_or_default();
-                    return Err(LockError::NoAnswer { name: self.entry.name.clone(), wait });
+                Stage::Waiting(future) => {
+                    *patient = true;
+                    ready!(future.as_mut().poll(task))?
                 }
             };
-            patient = true;
+            let begun = begun.expect("it has entered");
+            *stage = match step {
+                Step::Granted(guard) => {
+                    wanted.entry.context.recorder.waits.add(guard.since().micros_since(begun));
+                    return Poll::Ready(Ok(O::granted(guard)));
+                }
+                Step::Enter => {
+                    *patient = true;
+                    Stage::Entering
+                }
+                Step::Queue(request, waiter) if wanted.wait.is_none() => Stage::Queued(request, waiter),
+                Step::Queue(request, waiter) => {
+                    Stage::Waiting(Box::pin(wanted.wait_queued(request, waiter, begun)))
+                }
+                Step::Compete(head, now) => {
+                    Stage::Waiting(Box::pin(wanted.compete(head, now, begun, *patient)))
+                }
+                Step::GrantedShort(guard, extension) => {
+                    let extended = guard.extended_by(extension);
+                    Stage::Waiting(Box::pin(async { Ok(Step::Granted(extended.await?)) }))
+                }
+                Step::Held => {
+                    wanted.entry.context.recorder.given_up.add_one();
+                    return Poll::Ready(Ok(O::held()));
+                }
+                Step::Unanswered => return Poll::Ready(Err(wanted.no_answer())),
+            };
         }
     }
+}
 
-    fn count(&self, guard: &Guard<B>, begun: Instant) {
-        self.entry.counters.acquisitions.add_one();
-        self.entry.context.recorder.waits.add(guard.since().saturating_duration_since(begun));
+impl<B: Backend> Clone for Wanted<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Wanted<'_, B> {}
+
+impl<'a, B: Backend> Wanted<'a, B> {
+    fn no_answer(&self) -> LockError {
+        LockError::NoAnswer { name: self.entry.name.clone(), wait: self.wait.unwrap_or_default() }
+    }
+
+    /// When to give up.
+    fn limit(&self, begun: Moment) -> Moment {
+        self.wait.map_or(Moment::NEVER, |wait| begun + wait)
     }
 
     fn may_wait(&self) -> bool {
         self.wait != Some(Duration::ZERO)
     }
 
-    /// A request, by a fresh owner if it is to have one of its own.
-    fn request(&self) -> Request {
+    /// A request, by the owner `fresh` if it is to have one of its own.
+    fn request(&self, fresh: u64) -> Request {
         let request = match self.owner {
-            Some(owner) => Request::new(owner.number()).shared_owner(),
-            None => Request::new(self.entry.context.number()),
+            Some(owner) => Request::new(owner).shared_owner(),
+            None => Request::new(fresh),
         };
         let request = match self.lease {
             Lease::Watched => request,
@@ -133,68 +188,82 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         if self.fenced { request.fenced() } else { request }
     }
 
-    fn enter(&self, now: Instant) -> Result<Step<'a, B>, LockError> {
-        let (entry, request) = (self.entry, self.request());
-        let (entered, actions) = entry.state.enter(&request, self.may_wait(), now);
+    /// Gets as far as it can at once.
+    #[inline]
+    fn enter(&self, now: Moment, waker: &Waker) -> Result<Step<'a, B>, LockError> {
+        let (entry, context) = (self.entry, &self.entry.context);
+        context.check()?;
+        if let Lease::For(lease) = self.lease {
+            Lease::check(lease)?;
+        }
+        // An owner and a lease may have the same number.
+        let number = context.number();
+        let request = self.request(number);
+        // Cloning it is foreign code, and so done beforehand.
+        let waker = (self.may_wait() && entry.state.seems_busy()).then(|| waker.clone());
+        let registered = waker.is_some();
+        let asks = B::ANSWERS_AT_ONCE.then(|| (number, context.lease_of(&request)));
+        let ((entered, attempt), actions) =
+            entry.state.enter_with(&request, self.may_wait(), waker, asks, now);
         entry.carry_out(actions);
         Ok(match entered {
             Entered::Head(ticket) => {
                 let mut head = Head::new(entry, ticket, request);
-                match head.ask_at_once(now)? {
+                let granted = attempt.map(|attempt| head.ask_at_once(attempt, now)).transpose()?.flatten();
+                match granted {
                     Some(grant) => Step::Granted(self.guard(&request, grant, now)),
-                    None => Step::Next(Stage::Competing(head, now)),
+                    None => Step::Compete(head, now),
                 }
             }
-            Entered::Queued(ticket) => Step::Next(Stage::Queued(request, Waiter::new(entry, ticket))),
+            Entered::Queued(ticket) => Step::Queue(request, Waiter::new(entry, ticket, registered)),
             Entered::Reentered(grant, extension) => self.granted(&request, grant, extension, now),
             Entered::Busy => Step::Held,
             Entered::Closed => return Err(entry.context.closed()),
         })
     }
 
+    /// In the queue, with a limit.
     async fn wait_queued(
-        &self,
+        self,
         request: Request,
         waiter: Waiter<'a, B>,
-        give_up: Option<Instant>,
+        begun: Moment,
     ) -> Result<Step<'a, B>, LockError> {
         let entry = self.entry;
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
             entry.carry_out(entry.state.verify_soon(entry.now()));
         }
-        match until(entry.context.backend.runtime(), give_up, waiter).await {
+        match until(entry.context.backend.runtime(), self.limit(begun), waiter).await {
             Some((told, now)) => self.told(&request, told, now),
             None if entry.state.is_known_held() => Ok(Step::Held),
             None => Ok(Step::Unanswered),
         }
     }
 
-    fn told(&self, request: &Request, told: Told, now: Instant) -> Result<Step<'a, B>, LockError> {
+    #[inline]
+    fn told(&self, request: &Request, told: Told, now: Moment) -> Result<Step<'a, B>, LockError> {
         let entry = self.entry;
         Ok(match told {
             Told::Granted(grant, extension) => self.granted(request, grant, extension, now),
-            Told::Head(ticket) => Step::Next(Stage::Competing(Head::new(entry, ticket, *request), now)),
-            Told::Superseded => Step::Next(Stage::Entering),
+            Told::Head(ticket) => Step::Compete(Head::new(entry, ticket, *request), now),
+            Told::Superseded => Step::Enter,
             Told::Closed => return Err(entry.context.closed()),
         })
     }
 
     async fn compete(
-        &self,
+        self,
         head: Head<'a, B>,
-        now: Instant,
-        give_up: Option<Instant>,
+        now: Moment,
+        begun: Moment,
         patient: bool,
     ) -> Result<Step<'a, B>, LockError> {
         let request = *head.request();
         // With no time to wait at all, the one question takes the round trip that it takes.
-        let give_up = give_up.filter(|_| self.may_wait());
+        let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
         Ok(match head.compete(now, self.may_wait(), patient, give_up).await? {
             Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
-            Competed::Superseded => {
-                self.entry.context.check()?;
-                Step::Next(Stage::Entering)
-            }
+            Competed::Superseded => Step::Enter,
             Competed::Held => Step::Held,
             Competed::Unanswered => Step::Unanswered,
         })
@@ -205,7 +274,7 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         request: &Request,
         grant: Grant,
         extension: Option<Extension>,
-        now: Instant,
+        now: Moment,
     ) -> Step<'a, B> {
         let guard = self.guard(request, grant, now);
         match extension {
@@ -214,7 +283,7 @@ impl<'a, B: Backend> Acquisition<'a, B> {
         }
     }
 
-    fn guard(&self, request: &Request, grant: Grant, now: Instant) -> Guard<B> {
+    fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard<B> {
         let owner = self.entry.context.owner(request.owner());
         event!(
             DEBUG,

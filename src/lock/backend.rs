@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use crate::lock_entry::Moment;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
@@ -156,12 +157,16 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Leases `name` to `id` for exactly `lease` from now if it is free, or leased to `id` already. With `tokens` above 0, reserves so
     /// many fencing tokens.
+    ///
+    /// `now` is the time by the [runtime's](Self::runtime) clock, which the caller has looked at anyway. A store that counts leases by that
+    /// clock may count this one from then; others leave it.
     fn try_acquire(
         &self,
         name: &LockName,
         id: &LeaseId,
         lease: Duration,
         tokens: u64,
+        now: Moment,
     ) -> impl Future<Output = Result<AcquireOutcome, Self::Error>> + Send;
 
     /// Frees the lock if `id` has it.

@@ -171,7 +171,7 @@ impl<B: Backend> LockClient<B> {
         for entry in self.table.all() {
             entry.carry_out(entry.state.close());
         }
-        let give_up = runtime.now().checked_add(limit);
+        let give_up = self.context.now() + limit;
         loop {
             let done = self.context.releases.done();
             // After we listen, so that what is done now is either seen here or told.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::lock_entry::{Request, Rules};
+use crate::lock_entry::{Moment, Request, Rules};
 use crate::runtime::Runtime;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -35,12 +35,11 @@ pub(super) struct Context<B: Backend> {
 impl<B: Backend> Context<B> {
     pub(super) fn new(backend: B, rules: Rules, label: Option<Arc<str>>) -> Self {
         let client = Uuid::new_v4();
-        let alarm = Alarm::new(backend.runtime().now());
         Self {
             backend,
             rules,
             recorder: Recorder::default(),
-            alarm,
+            alarm: Alarm::new(),
             releases: Releases::default(),
             client,
             id: client.to_string(),
@@ -49,6 +48,10 @@ impl<B: Backend> Context<B> {
             origin: Origin::here(),
             shut_down: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.backend.runtime().now().into()
     }
 
     pub(super) fn client(&self) -> Uuid {

@@ -1,11 +1,12 @@
 //! [`Entry`]: one name of a client; carries out what its [`LockEntry`] says.
 
+use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::lock_entry::{Actions, Extension, GiveBack, Grant, LockEntry, LossReason};
+use crate::lock_entry::{Actions, Extension, GiveBack, Grant, LockEntry, LossReason, Moment};
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
@@ -17,6 +18,7 @@ use super::owner::Owner;
 use super::span;
 use super::stats::Counters;
 use super::table::Table;
+use super::until::until;
 
 /// The longest time between two releases of one lease.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
@@ -31,7 +33,7 @@ pub(super) struct Entry<B: Backend> {
     pub(super) state: LockEntry,
     pub(super) counters: Counters,
     /// Releases that callers wait for, and since when: a caller may stop polling, and may not.
-    awaited: Mutex<Vec<(GiveBack, Instant)>>,
+    awaited: Mutex<Vec<(GiveBack, Moment)>>,
 }
 
 impl<B: Backend> Entry<B> {
@@ -47,19 +49,16 @@ impl<B: Backend> Entry<B> {
         }
     }
 
-    pub(super) fn now(&self) -> Instant {
-        self.context.backend.runtime().now()
+    pub(super) fn now(&self) -> Moment {
+        self.context.now()
     }
 
     /// Does what an event has left to be done, and then wakes whom it concerns.
     #[inline]
     pub(super) fn carry_out(self: &Arc<Self>, actions: Actions) {
-        if let Some(at) = actions.look_at {
-            self.context.alarm.ring(at);
-        }
+        self.context.alarm.ring(actions.look_at);
         if actions.handed_off > 0 {
             event!(DEBUG, lock = self.name.as_str(), "handed off");
-            self.counters.hand_offs.add_one();
             self.context.recorder.hand_offs_local.add_one();
         }
         if !actions.is_usual() {
@@ -96,7 +95,7 @@ impl<B: Backend> Entry<B> {
     pub(super) async fn release(
         self: &Arc<Self>,
         give_back: GiveBack,
-        now: Instant,
+        now: Moment,
     ) -> Result<bool, LockError> {
         let id = self.context.lease_id(give_back.number);
         let mut repeat = OnDrop(Some(|| self.release_in_background(give_back, false)));
@@ -120,7 +119,7 @@ impl<B: Backend> Entry<B> {
     }
 
     /// Sends a release that nobody waits for.
-    pub(super) fn release_unawaited(self: &Arc<Self>, give_back: GiveBack, now: Instant) {
+    pub(super) fn release_unawaited(self: &Arc<Self>, give_back: GiveBack, now: Moment) {
         let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
         if !self.release_at_once(give_back) {
             self.release_in_background(give_back, false);
@@ -167,11 +166,9 @@ impl<B: Backend> Entry<B> {
     }
 
     /// A caller waits for this release, and may leave it unpolled.
-    fn await_release(&self, give_back: GiveBack, now: Instant) {
+    fn await_release(&self, give_back: GiveBack, now: Moment) {
         self.awaited.lock().push((give_back, now));
-        if let Some(at) = now.checked_add(self.context.rules.unpolled_limit) {
-            self.context.alarm.ring(at);
-        }
+        self.context.alarm.ring(now + self.context.rules.unpolled_limit);
     }
 
     /// False if the release was repeated in the background, since it took too long.
@@ -187,7 +184,7 @@ impl<B: Backend> Entry<B> {
     }
 
     /// Repeats releases in the background that were begun by callers, and not answered for too long.
-    pub(super) fn repeat_releases(self: &Arc<Self>, now: Instant) {
+    pub(super) fn repeat_releases(self: &Arc<Self>, now: Moment) {
         let limit = self.context.rules.unpolled_limit;
         loop {
             let late = {
@@ -196,10 +193,7 @@ impl<B: Backend> Entry<B> {
                     awaited.iter().position(|(_, since)| now.saturating_duration_since(*since) >= limit)
                 else {
                     // The others come later.
-                    if let Some(next) = awaited.iter().filter_map(|(_, since)| since.checked_add(limit)).min()
-                    {
-                        self.context.alarm.ring(next);
-                    }
+                    awaited.iter().for_each(|(_, since)| self.context.alarm.ring(*since + limit));
                     return;
                 };
                 awaited.swap_remove(at).0
@@ -253,7 +247,7 @@ impl<B: Backend> Entry<B> {
             }
             Extension::Token { .. } => {
                 let lease = whole_millis(lease);
-                match context.backend.try_acquire(&self.name, &id, lease, 1).await {
+                match context.backend.try_acquire(&self.name, &id, lease, 1, sent).await {
                     Ok(AcquireOutcome::Acquired { last_token }) => (true, Some(last_token)),
                     Ok(AcquireOutcome::Held { .. }) => (false, None),
                     Err(error) => return Err(context.failed(error)),
@@ -269,10 +263,7 @@ impl<B: Backend> Entry<B> {
         self.carry_out(actions);
         if !in_hand {
             // It was given back meanwhile, and the command may have begun it anew.
-            self.release_in_background(
-                GiveBack { number, until: sent.checked_add(lease), appoints: false },
-                true,
-            );
+            self.release_in_background(GiveBack { number, until: sent + lease, appoints: false }, true);
             return lost(LossReason::Expired);
         }
         Ok(token)
@@ -350,15 +341,11 @@ impl<B: Backend> ReleaseEnds<B> {
             entry.release_failed(&error);
             // The next waiter has a lease of its own to ask for.
             self.appoint(0);
-            let runtime = context.backend.runtime();
-            let again = runtime.now().checked_add(back_off);
-            let too_late = again.is_none_or(|again| self.give_back.until.is_some_and(|until| until <= again));
-            if too_late || runtime.has_ended() {
+            let (runtime, again) = (context.backend.runtime(), context.now() + back_off);
+            if self.give_back.until <= again || runtime.has_ended() {
                 return;
             }
-            if let Some(again) = again {
-                runtime.sleep_until(again).await;
-            }
+            until(runtime, again, pending::<()>()).await;
             back_off = (back_off * 2).min(LONGEST_BACK_OFF);
         }
     }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::lock_entry::{Extension, Grant, Left, LossReason};
+use crate::lock_entry::{Extension, Grant, Left, LossReason, Moment};
 use crate::runtime::Runtime;
 
 use super::backend::Backend;
@@ -29,16 +29,16 @@ pub struct Guard<B: Backend> {
     grant: Grant,
     /// Whether the hold is ours to give back.
     armed: bool,
-    since: Instant,
+    since: Moment,
 }
 
 impl<B: Backend> Guard<B> {
-    pub(super) fn new(entry: Arc<Entry<B>>, owner: Owner, grant: Grant, since: Instant) -> Self {
+    pub(super) fn new(entry: Arc<Entry<B>>, owner: Owner, grant: Grant, since: Moment) -> Self {
         Self { entry, owner, grant, armed: true, since }
     }
 
     /// When it was made.
-    pub(super) fn since(&self) -> Instant {
+    pub(super) fn since(&self) -> Moment {
         self.since
     }
 
@@ -82,7 +82,7 @@ impl<B: Backend> Guard<B> {
     pub fn remaining(&self) -> Duration {
         let now = self.entry.now();
         match self.entry.state.state_of(&self.grant, now) {
-            Ok(hold) => hold.ends.map_or(Duration::MAX, |ends| ends.saturating_duration_since(now)),
+            Ok(hold) => hold.ends.saturating_duration_since(now),
             Err(_) => Duration::ZERO,
         }
     }
@@ -114,7 +114,7 @@ impl<B: Backend> Guard<B> {
     /// Dropping the future changes nothing.
     pub async fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
         let runtime = self.entry.context.backend.runtime();
-        until(runtime, runtime.now().checked_add(timeout), self.lost()).await
+        until(runtime, self.entry.now() + timeout, self.lost()).await
     }
 
     /// Asks the store whether the lock is still held: the strongest answer that there is without a [token](Self::fencing_token).
@@ -185,7 +185,7 @@ impl<B: Backend> Guard<B> {
         let hold = self.entry.state.state_of(&self.grant, sent);
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;
         self.entry.extend(self.owner, Extension::Renew { number, lease }).await?;
-        self.grant = self.grant.lasting_until(sent.checked_add(lease));
+        self.grant = self.grant.lasting_until(sent + lease);
         let state = self.entry.state.state_of(&self.grant, self.entry.now());
         state.map(|_| ()).map_err(|reason| self.lost_for(reason))
     }
@@ -211,7 +211,7 @@ impl<B: Backend> Guard<B> {
         let now = self.entry.now();
         let left = self.leave(now);
         match left {
-            Left::Remains | Left::Passed => match self.grant.ends().is_some_and(|ends| ends <= now) {
+            Left::Remains | Left::Passed => match self.grant.ends() <= now {
                 true => Err(self.lost_for(LossReason::Expired)),
                 false => Ok(()),
             },
@@ -234,17 +234,17 @@ impl<B: Backend> Guard<B> {
         self.entry.state.forget(&self.grant);
         // So that it is let go of when its lease is over.
         if let Ok(hold) = self.entry.state.state_of(&self.grant, self.entry.now())
-            && let Some(ends) = hold.ends
+            && hold.ends != Moment::NEVER
         {
-            self.entry.context.alarm.ring(ends);
+            self.entry.context.alarm.ring(hold.ends);
         } else if !self.entry.state.is_forgotten() {
             self.entry.table.let_go(&self.entry.name);
         }
     }
 
-    fn leave(&mut self, now: Instant) -> Left {
+    fn leave(&mut self, now: Moment) -> Left {
         let entry = &self.entry;
-        entry.context.recorder.holds.add(now.saturating_duration_since(self.since));
+        entry.context.recorder.holds.add(now.micros_since(self.since));
         let (left, actions) = entry.state.leave(&self.grant, now);
         entry.carry_out(actions);
         left

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::lock_entry::{Left, LossReason};
 
-use super::acquire::Acquisition;
+use super::acquire::{Acquisition, Outcome, Wanted};
 use super::backend::{Backend, Holder};
 use super::entry::Entry;
 use super::error::LockError;
@@ -129,8 +129,8 @@ impl<B: Backend> Lock<B> {
     /// it waits for would be over or the connection is back, and then tries again. [`LockError::Subscribe`] if the lock's
     /// messages cannot be had. [`LockError::OtherKind`] if the name is held as another kind of lock. [`LockError::ShutDown`],
     /// [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the client cannot be used any more.
-    pub async fn lock(&self) -> Result<Guard<B>, LockError> {
-        self.lock_by(Lease::Watched).await
+    pub fn lock(&self) -> impl Future<Output = Result<Guard<B>, LockError>> {
+        self.acquire(Lease::Watched, None)
     }
 
     /// As [`lock`](Self::lock), with a lease of the caller's own, which nobody renews.
@@ -138,13 +138,8 @@ impl<B: Backend> Lock<B> {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
-    pub async fn lock_with_lease(&self, lease: Duration) -> Result<Guard<B>, LockError> {
-        self.lock_by(Lease::For(lease)).await
-    }
-
-    async fn lock_by(&self, lease: Lease) -> Result<Guard<B>, LockError> {
-        let guard = self.acquire(lease, None).await?;
-        Ok(guard.expect("only a wait with a limit ends without the lock"))
+    pub fn lock_with_lease(&self, lease: Duration) -> impl Future<Output = Result<Guard<B>, LockError>> {
+        self.acquire(Lease::For(lease), None)
     }
 
     /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
@@ -154,8 +149,8 @@ impl<B: Backend> Lock<B> {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Option<Guard<B>>, LockError> {
-        self.try_lock_for(Duration::ZERO, Lease::Watched).await
+    pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard<B>>, LockError>> {
+        self.try_lock_for(Duration::ZERO, Lease::Watched)
     }
 
     /// Takes the lock, waiting for it no longer than `wait`. `None` if it is held by another then.
@@ -167,22 +162,22 @@ impl<B: Backend> Lock<B> {
     ///
     /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease cannot be kept, and [`LockError::NoAnswer`] if the time is over
     /// before the store has said whether the lock is held.
-    pub async fn try_lock_for(
+    pub fn try_lock_for(
         &self,
         wait: Duration,
         lease: impl Into<Lease>,
-    ) -> Result<Option<Guard<B>>, LockError> {
-        self.acquire(lease.into(), Some(wait)).await
+    ) -> impl Future<Output = Result<Option<Guard<B>>, LockError>> {
+        self.acquire(lease.into(), Some(wait))
     }
 
-    fn acquire(
+    fn acquire<O: Outcome<B>>(
         &self,
         lease: Lease,
         wait: Option<Duration>,
-    ) -> impl Future<Output = Result<Option<Guard<B>>, LockError>> {
-        let acquisition =
-            Acquisition { entry: &self.entry, owner: self.owner, lease, fenced: self.fenced, wait };
-        span::acquiring(self.name(), acquisition.run())
+    ) -> impl Future<Output = Result<O, LockError>> {
+        let owner = self.owner.map(|owner| owner.number());
+        let wanted = Wanted { entry: &self.entry, owner, lease, fenced: self.fenced, wait };
+        span::acquiring(self.name(), Acquisition::new(wanted))
     }
 
     /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a guard has. If it was the owner's
@@ -321,7 +316,7 @@ impl<B: Backend> Lock<B> {
 
     /// What happened to this name through this client, since the first of the handles and guards that are alive was made.
     pub fn stats(&self) -> LockStats {
-        self.entry.counters.snapshot()
+        self.entry.counters.snapshot(&self.entry.state)
     }
 
     /// How many wait for this lock in this client's queue. The one that competes at the store is not among them.

@@ -16,11 +16,10 @@ use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::earliest::earliest;
 use crate::latch::Notification;
-use crate::lock_entry::{Attempt, BACK_OFF, Grant, HeadTicket, Request, Verdict};
+use crate::lock_entry::{Attempt, BACK_OFF, Grant, HeadTicket, Moment, Request, Verdict};
 use crate::registry::Subscription;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
@@ -44,7 +43,7 @@ const STORE_IS_GONE: Duration = Duration::from_millis(500);
 /// What a competition came to.
 pub(super) enum Competed {
     /// By an answer that came at this time.
-    Granted(Grant, Instant),
+    Granted(Grant, Moment),
     /// It was not polled in time, and another waiter is the queue head.
     Superseded,
     /// The time to wait is over, and the store said last that another process has the lock.
@@ -88,11 +87,8 @@ impl<'a, B: Backend> Head<'a, B> {
     }
 
     /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to [compete](Self::compete).
-    pub(super) fn ask_at_once(&mut self, now: Instant) -> Result<Option<Grant>, LockError> {
-        if !B::ANSWERS_AT_ONCE || !self.ticket.goes_first() {
-            return Ok(None);
-        }
-        let Some(question) = self.question(now) else { return Ok(None) };
+    pub(super) fn ask_at_once(&mut self, attempt: Attempt, now: Moment) -> Result<Option<Grant>, LockError> {
+        let question = self.question_of(attempt, now);
         let Poll::Ready(outcome) = first_poll(pin!(question.put(self.entry))) else { return Ok(None) };
         Ok(match self.answered(&question, outcome, now)? {
             Asked::Over(Competed::Granted(grant, _)) => Some(grant),
@@ -104,10 +100,10 @@ impl<'a, B: Backend> Head<'a, B> {
     /// is waited for from the first question on, and not only once it has answered one.
     pub(super) async fn compete(
         mut self,
-        now: Instant,
+        now: Moment,
         may_wait: bool,
         patient: bool,
-        give_up: Option<Instant>,
+        give_up: Moment,
     ) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
         let (mut left, mut unanswered) = (None, None);
@@ -149,7 +145,7 @@ impl<'a, B: Backend> Head<'a, B> {
         left: Option<Duration>,
         unanswered: Option<LockError>,
         patient: bool,
-        give_up: Option<Instant>,
+        give_up: Moment,
     ) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
@@ -166,11 +162,11 @@ impl<'a, B: Backend> Head<'a, B> {
         mut left: Option<Duration>,
         mut unanswered: Option<LockError>,
         patient: bool,
-        give_up: Option<Instant>,
+        give_up: Moment,
     ) -> Result<Competed, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
         let runtime = context.backend.runtime();
-        let in_time = |competed: Competed| give_up.is_some_and(|at| at <= runtime.now()).then_some(competed);
+        let in_time = |competed: Competed| (give_up <= entry.now()).then_some(competed);
         let over =
             |left: Option<Duration>| if left.is_some() { Competed::Held } else { Competed::Unanswered };
         event!(DEBUG, lock = entry.name.as_str(), ?left, "waiting");
@@ -190,9 +186,9 @@ impl<'a, B: Backend> Head<'a, B> {
         loop {
             if steps > 0 {
                 // Who has not had its turn since is not to be overtaken.
-                let until = earliest(give_up, runtime.now().checked_add(BACK_OFF * steps));
+                let turn = give_up.min(entry.now() + BACK_OFF * steps);
                 steps -= 1;
-                runtime.sleep_until(until.unwrap_or_else(|| runtime.now())).await;
+                until(runtime, turn, pending::<()>()).await;
             }
             if let Some(failure) = subscription.failure() {
                 return Err(LockError::Subscribe(failure));
@@ -209,7 +205,7 @@ impl<'a, B: Backend> Head<'a, B> {
             // What was told while we were not there is answered by this question, our own release's message included.
             notified = notified.or_else(|| subscription.latch().try_wait());
             let unconfirmed = !subscription.is_ready();
-            let Some(asked) = until(runtime, give_up, self.ask(runtime.now())).await else {
+            let Some(asked) = until(runtime, give_up, self.ask(entry.now())).await else {
                 return unanswered.map_or(Ok(over(left)), Err);
             };
             let asked = match asked {
@@ -274,25 +270,31 @@ impl<'a, B: Backend> Head<'a, B> {
 
     /// When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its release go
     /// unheard, that is what it costs.
-    fn look_again(&self, left: Duration, give_up: Option<Instant>) -> Option<Instant> {
+    fn look_again(&self, left: Duration, give_up: Moment) -> Moment {
         let context = &self.entry.context;
         let left = left.min(context.rules.renewed_lease) + ROUNDING;
-        earliest(give_up, context.backend.runtime().now().checked_add(left))
+        give_up.min(context.now() + left)
     }
 
     /// Asks the store once, at `sent`.
-    async fn ask(&mut self, sent: Instant) -> Result<Asked, LockError> {
+    async fn ask(&mut self, sent: Moment) -> Result<Asked, LockError> {
         let Some(question) = self.question(sent) else { return Ok(Asked::Over(self.superseded())) };
         let outcome = question.put(self.entry).await;
         self.answered(&question, outcome, self.entry.now())
     }
 
     /// What to ask the store at `sent`. `None` if it is the queue head no more.
-    fn question(&self, sent: Instant) -> Option<Question> {
+    fn question(&self, sent: Moment) -> Option<Question> {
         let context = &self.entry.context;
-        let lease = context.lease_of(&self.request);
-        let attempt = self.entry.state.attempt(&self.ticket, context.number(), &self.request, sent, lease)?;
-        Some(Question { id: context.lease_id(attempt.number()), attempt, lease, sent })
+        let (fresh, lease) = (context.number(), context.lease_of(&self.request));
+        let attempt = self.entry.state.attempt(&self.ticket, fresh, &self.request, sent, lease)?;
+        Some(self.question_of(attempt, sent))
+    }
+
+    fn question_of(&self, attempt: Attempt, sent: Moment) -> Question {
+        let context = &self.entry.context;
+        let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
+        Question { id, attempt, lease, sent }
     }
 
     /// The store has answered, at `now`.
@@ -300,7 +302,7 @@ impl<'a, B: Backend> Head<'a, B> {
         &mut self,
         question: &Question,
         outcome: Result<AcquireOutcome, B::Error>,
-        now: Instant,
+        now: Moment,
     ) -> Result<Asked, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
         let last_token = match outcome {
@@ -341,7 +343,7 @@ struct Question {
     id: LeaseId,
     attempt: Attempt,
     lease: Duration,
-    sent: Instant,
+    sent: Moment,
 }
 
 impl Question {
@@ -349,7 +351,7 @@ impl Question {
         &self,
         entry: &Entry<B>,
     ) -> impl Future<Output = Result<AcquireOutcome, B::Error>> + Send {
-        entry.context.backend.try_acquire(&entry.name, &self.id, self.lease, self.attempt.tokens())
+        entry.context.backend.try_acquire(&entry.name, &self.id, self.lease, self.attempt.tokens(), self.sent)
     }
 }
 

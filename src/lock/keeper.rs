@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::lock_entry::Renewal;
+use crate::lock_entry::{Moment, Renewal};
 use crate::runtime::Runtime;
 use crate::unless::unless;
 
@@ -43,17 +43,20 @@ async fn keep<B: Backend>(context: Weak<Context<B>>, table: Weak<Table<Entry<B>>
         let (rung, sleep) = {
             let Some(context) = context.upgrade() else { break };
             let rung = context.alarm.rung();
-            let Some(at) = context.alarm.next() else { break };
-            let now = context.backend.runtime().now();
+            let (at, now) = (context.alarm.next(), context.now());
+            if at == Moment::NEVER {
+                break;
+            }
             // Not more often than that, however close together the alarms are.
-            (rung, (now < at).then(|| context.backend.runtime().sleep_until(at.max(now + GRAIN))))
+            let sleep = (now < at).then(|| at.max(now + GRAIN).instant()).flatten();
+            (rung, sleep.map(|at| context.backend.runtime().sleep_until(at)))
         };
         if let Some(sleep) = sleep {
             unless(rung, sleep).await;
         }
         let (Some(context), Some(table)) = (context.upgrade(), table.upgrade()) else { break };
-        let now = context.backend.runtime().now();
-        if context.alarm.next().is_some_and(|at| at <= now) {
+        let now = context.now();
+        if context.alarm.next() <= now {
             context.alarm.looking();
             look(&context, &table, now);
         }
@@ -71,7 +74,7 @@ fn close_all<B: Backend>(table: &Weak<Table<Entry<B>>>) {
 /// Leases to be renewed by one call.
 type Batch<B> = Vec<(Arc<Entry<B>>, Renewal)>;
 
-fn look<B: Backend>(context: &Arc<Context<B>>, table: &Arc<Table<Entry<B>>>, now: Instant) {
+fn look<B: Backend>(context: &Arc<Context<B>>, table: &Arc<Table<Entry<B>>>, now: Moment) {
     let mut batches: HashMap<(u64, Option<Duration>), Batch<B>> = HashMap::new();
     for entry in table.all() {
         let (renewal, actions) = entry.state.tick(now);
@@ -93,7 +96,7 @@ fn look<B: Backend>(context: &Arc<Context<B>>, table: &Arc<Table<Entry<B>>>, now
 /// Renews a batch, by one call. A lease of `None` is only to be verified.
 async fn renew<B: Backend>(context: &Context<B>, batch: Batch<B>, lease: Option<Duration>) {
     // Before the command is sent: the store counts from later, so our deadline is never the later one.
-    let sent = context.backend.runtime().now();
+    let sent = context.now();
     let key = |(entry, renewal): &(Arc<Entry<B>>, Renewal)| LeaseKey {
         name: entry.name.clone(),
         id: context.lease_id(renewal.number),
@@ -102,7 +105,7 @@ async fn renew<B: Backend>(context: &Context<B>, batch: Batch<B>, lease: Option<
     context.recorder.renewals_sent.add(keys.len());
     let failed = || {
         context.recorder.renewals_failed.add(batch.len());
-        let now = context.backend.runtime().now();
+        let now = context.now();
         for (entry, renewal) in &batch {
             entry.carry_out(entry.state.renewal_failed(*renewal, now));
         }
@@ -113,7 +116,7 @@ async fn renew<B: Backend>(context: &Context<B>, batch: Batch<B>, lease: Option<
     unanswered.0 = None;
     match renewed {
         Ok(held) => {
-            let now = context.backend.runtime().now();
+            let now = context.now();
             for ((entry, renewal), held) in batch.iter().zip(held) {
                 let (counts, actions) = entry.state.renewed(*renewal, held, sent, now);
                 if counts && held {

@@ -18,6 +18,7 @@ impl Origin {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
+    #[inline]
     pub(super) fn is_here(&self) -> bool {
         // Ordering: Relaxed, as above.
         self.0 == FORKS.load(Ordering::Relaxed)

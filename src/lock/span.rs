@@ -2,11 +2,11 @@
 
 use super::name::LockName;
 
-/// `acquire`, inside of a span that says which lock it is about.
+/// `acquire`, inside of a span that says which lock it is about. It begins when that is polled for the first time.
 #[cfg(feature = "tracing")]
-pub(super) fn acquiring<F: Future>(name: &LockName, acquire: F) -> impl Future<Output = F::Output> {
+pub(super) async fn acquiring<F: Future>(name: &LockName, acquire: F) -> F::Output {
     let span = tracing::debug_span!(target: "latchwork", "acquire", lock = name.as_str());
-    tracing::Instrument::instrument(acquire, span)
+    tracing::Instrument::instrument(acquire, span).await
 }
 
 /// `work`, inside of the span that it is begun in, wherever it runs.

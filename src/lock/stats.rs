@@ -1,6 +1,7 @@
 //! What a lock's waiters went through, in numbers.
 
 use crate::counter::Counter;
+use crate::lock_entry::LockEntry;
 
 /// A snapshot of what happened to one name through a client, since the first of the [`Lock`](crate::Lock)s that are alive was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,17 +19,16 @@ pub struct LockStats {
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    pub(super) acquisitions: Counter,
-    pub(super) hand_offs: Counter,
     pub(super) wakes_useful: Counter,
     pub(super) wakes_spurious: Counter,
 }
 
 impl Counters {
-    pub(super) fn snapshot(&self) -> LockStats {
+    /// What is counted here, and what the engine counts.
+    pub(super) fn snapshot(&self, state: &LockEntry) -> LockStats {
         LockStats {
-            acquisitions: self.acquisitions.get(),
-            hand_offs: self.hand_offs.get(),
+            acquisitions: state.acquisitions(),
+            hand_offs: state.hand_offs(),
             wakes_useful: self.wakes_useful.get(),
             wakes_spurious: self.wakes_spurious.get(),
         }

@@ -3,9 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
-use crate::lock_entry::{Ticket, Told};
+use crate::lock_entry::{Moment, Ticket, Told};
 
 use super::backend::Backend;
 use super::entry::Entry;
@@ -15,32 +14,32 @@ pub(super) struct Waiter<'a, B: Backend> {
     entry: &'a Arc<Entry<B>>,
     /// `None` once it was told something.
     ticket: Option<Ticket>,
-    polled: bool,
+    /// The first poll is a part of the one that entered, whose waker the queue has already.
+    registered: bool,
 }
 
 impl<'a, B: Backend> Waiter<'a, B> {
-    pub(super) fn new(entry: &'a Arc<Entry<B>>, ticket: Ticket) -> Self {
-        Self { entry, ticket: Some(ticket), polled: false }
+    pub(super) fn new(entry: &'a Arc<Entry<B>>, ticket: Ticket, registered: bool) -> Self {
+        Self { entry, ticket: Some(ticket), registered }
     }
 }
 
 impl<B: Backend> Future for Waiter<'_, B> {
-    type Output = (Told, Instant);
+    type Output = (Told, Moment);
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let (entry, ticket) = (this.entry, this.ticket.as_ref().expect("polled after its end"));
-        let mut told_at = None;
-        let now = || *told_at.insert(entry.now());
-        let (told, actions) = match std::mem::replace(&mut this.polled, true) {
-            false => entry.state.poll_first(ticket, context.waker().clone(), now),
-            true => entry.state.poll(ticket, context, now),
-        };
+        if std::mem::take(&mut self.registered) {
+            return Poll::Pending;
+        }
+        let (entry, now) = (self.entry, self.entry.now());
+        let ticket = self.ticket.as_ref().expect("polled after its end");
+        let (told, actions) = entry.state.poll(ticket, context, now);
         if told.is_some() {
-            this.ticket = None;
+            self.ticket = None;
         }
         entry.carry_out(actions);
-        told.zip(told_at).map_or(Poll::Pending, Poll::Ready)
+        told.map_or(Poll::Pending, |told| Poll::Ready((told, now)))
     }
 }
 

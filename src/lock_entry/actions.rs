@@ -1,7 +1,8 @@
 //! What an event of the engine leaves to be done, once its mutex is free.
 
 use std::task::Waker;
-use std::time::Instant;
+
+use crate::moment::Moment;
 
 use super::request::LossReason;
 use super::wakes;
@@ -10,16 +11,16 @@ use super::wakes;
 /// carry out the rest before.
 ///
 /// Small, as every event returns one: what most events do not have is apart.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[must_use = "the store may have to be told"]
 #[non_exhaustive]
 pub struct Actions {
-    /// To be woken.
     waker: Option<Waker>,
-    /// To be dropped.
-    dropped: Option<Waker>,
-    /// When to call [`tick`](super::LockEntry::tick) at the latest. What was said before holds as well, and is not said again.
-    pub look_at: Option<Instant>,
+    /// Whether that is to be called, and not only dropped.
+    wakes: bool,
+    /// When to call [`tick`](super::LockEntry::tick) at the latest. What was said before holds as well, and is not said again; often this is
+    /// never, therefore.
+    pub look_at: Moment,
     /// How many hand-offs in memory this was.
     pub handed_off: u32,
     more: Option<Box<More>>,
@@ -28,7 +29,7 @@ pub struct Actions {
 /// What few events have: these have to do with the store, or allocate for other reasons.
 #[derive(Debug, Default)]
 pub(super) struct More {
-    /// To be woken, beside the first one.
+    /// To be called, beside the first one.
     wakers: Vec<Waker>,
     pub(super) give_back: Option<GiveBack>,
     pub(super) roll_back: Option<GiveBack>,
@@ -42,8 +43,8 @@ pub(super) struct More {
 pub struct GiveBack {
     /// The lease's number.
     pub number: u64,
-    /// When the lease is over in any case; `None`: never.
-    pub until: Option<Instant>,
+    /// When the lease is over in any case.
+    pub until: Moment,
     /// Whether the next waiter is appointed once the release was answered: see
     /// [`LockEntry::returned`](super::LockEntry::returned).
     pub appoints: bool,
@@ -87,32 +88,35 @@ impl Actions {
     }
 
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
-        match (waker, &self.waker) {
-            (None, _) => {}
-            (waker, None) => self.waker = waker,
-            (Some(waker), Some(_)) => self.more().wakers.push(waker),
-        }
+        self.wakes |= waker.is_some() && self.waker.is_none();
+        self.drop_later(waker);
     }
 
     /// Foreign code, as a waker's drop is, runs only when the mutex is free.
     pub(super) fn drop_later(&mut self, waker: Option<Waker>) {
-        match (waker, &self.dropped) {
+        match (waker, &self.waker) {
             (None, _) => {}
-            (waker, None) => self.dropped = waker,
-            // To be woken in vain costs a poll.
+            (waker, None) => self.waker = waker,
+            // One that is called in vain costs a poll.
             (Some(waker), Some(_)) => self.more().wakers.push(waker),
         }
+    }
+}
+
+impl Default for Actions {
+    #[inline]
+    fn default() -> Self {
+        Self { waker: None, wakes: false, look_at: Moment::NEVER, handed_off: 0, more: None }
     }
 }
 
 impl Drop for Actions {
     #[inline]
     fn drop(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            wakes::wake(waker);
-        }
-        if let Some(more) = &mut self.more {
-            more.wakers.drain(..).for_each(wakes::wake);
+        match (self.waker.take().filter(|_| self.wakes), self.more.take()) {
+            (None, None) => {}
+            (Some(waker), None) => wakes::wake([waker]),
+            (waker, Some(more)) => wakes::wake(waker.into_iter().chain(more.wakers)),
         }
     }
 }

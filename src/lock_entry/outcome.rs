@@ -1,6 +1,8 @@
 //! What the events of a [`LockEntry`](super::LockEntry) come to.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::moment::Moment;
 
 use super::actions::GiveBack;
 use super::ownership::BACK_OFF;
@@ -24,7 +26,6 @@ pub struct HeadTicket {
 
 impl HeadTicket {
     /// Whether it is to ask at once.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn goes_first(&self) -> bool {
         self.steps == 0
     }
@@ -121,8 +122,8 @@ pub enum Left {
 /// A hold at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldState {
-    /// When it is over if nobody renews it; `None`: never.
-    pub ends: Option<Instant>,
+    /// When it is over if nobody renews it.
+    pub ends: Moment,
     /// The number of the lease that it is held by.
     pub number: u64,
 }

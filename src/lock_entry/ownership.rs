@@ -36,9 +36,10 @@ mod looking;
 mod model;
 mod upkeep;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::fault::fault;
+use crate::moment::Moment;
 
 use super::actions::Actions;
 use super::outcome::{Entered, HeadTicket, Ticket, Told};
@@ -96,11 +97,13 @@ pub(super) struct Ownership {
     /// That of the next lease.
     tenure: Duration,
     /// Until then other processes go first.
-    others_first_until: Option<Instant>,
+    others_first_until: Option<Moment>,
     /// Holds that were lost while somebody had a guard.
     losses: Vec<Loss>,
-    /// When the client was told to [look](Self::tick).
-    next_look_said: Option<Instant>,
+    acquisitions: u64,
+    hand_offs: u64,
+    /// When the client was told to [look](Self::tick); never, if it was not.
+    next_look_said: Moment,
     closed: bool,
 }
 
@@ -126,9 +129,9 @@ struct Hold {
     /// It was granted a lease that is renewed.
     renewed: bool,
     token: Option<u64>,
-    limit: Option<Instant>,
+    limit: Moment,
     /// When it was granted, and to whom else of its owner waited.
-    granted: Instant,
+    granted: Moment,
 }
 
 /// What the store granted.
@@ -136,19 +139,21 @@ struct Hold {
 struct Lease {
     number: u64,
     /// From then on it goes back to the store when it is left. Counted from when it was asked for.
-    tenure_ends: Option<Instant>,
-    /// Counted from before the command was sent, so never later than the store's own. `None`: never.
-    deadline: Option<Instant>,
+    tenure_ends: Moment,
+    /// Counted from before the command was sent, so never later than the store's own.
+    deadline: Moment,
     /// Tokens that are left, from the first to the last.
     tokens: (u64, u64),
     /// When the command was sent by which the store confirmed it last.
-    confirmed: Instant,
+    confirmed: Moment,
+    /// When it is to be renewed.
+    renew_at: Moment,
     /// A renewal is under way.
     renewing: bool,
     /// A renewal went out, and none was answered since.
     unanswered: bool,
     /// No renewal before then: the last one failed.
-    not_before: Option<Instant>,
+    not_before: Option<Moment>,
     /// Somebody waits who cannot wait for the next renewal.
     verify: bool,
 }
@@ -161,12 +166,12 @@ struct Loss {
 }
 
 impl Lease {
-    fn left(&self, now: Instant) -> Duration {
-        self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now))
+    fn left(&self, now: Moment) -> Duration {
+        self.deadline.saturating_duration_since(now)
     }
 
-    fn is_over(&self, now: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
+    fn is_over(&self, now: Moment) -> bool {
+        self.deadline <= now
     }
 
     fn has_token(&self) -> bool {
@@ -176,7 +181,7 @@ impl Lease {
 
 impl Hold {
     /// Of nobody yet.
-    fn none(now: Instant) -> Self {
+    fn none(now: Moment) -> Self {
         Self {
             serial: 0,
             owner: 0,
@@ -186,15 +191,14 @@ impl Hold {
             watched: 0,
             renewed: false,
             token: None,
-            limit: None,
+            limit: Moment::NEVER,
             granted: now,
         }
     }
 
     /// Why it is over at `now`.
-    fn loss(&self, lease: &Lease, now: Instant) -> Option<LossReason> {
-        let limit = self.limit.filter(|limit| lease.deadline.is_none_or(|deadline| *limit <= deadline));
-        if limit.is_some_and(|limit| limit <= now) {
+    fn loss(&self, lease: &Lease, now: Moment) -> Option<LossReason> {
+        if self.limit <= now && self.limit <= lease.deadline {
             return Some(LossReason::HeldTooLong);
         }
         if !lease.is_over(now) {
@@ -217,7 +221,9 @@ impl Ownership {
             contended: false,
             others_first_until: None,
             losses: Vec::new(),
-            next_look_said: None,
+            acquisitions: 0,
+            hand_offs: 0,
+            next_look_said: Moment::NEVER,
             closed: false,
         }
     }
@@ -229,7 +235,7 @@ impl Ownership {
         &mut self,
         request: &Request,
         may_wait: bool,
-        now: Instant,
+        now: Moment,
         actions: &mut Actions,
     ) -> Entered {
         if self.closed {
@@ -245,13 +251,16 @@ impl Ownership {
             _ if !may_wait => Entered::Busy,
             _ => {
                 let slot = self.queue.push(*request);
-                self.look_behind(now, actions);
+                // What is due differs only by whether there are some.
+                if self.queue.len() == 1 {
+                    self.look_behind(now, actions);
+                }
                 Entered::Queued(Ticket(slot))
             }
         }
     }
 
-    fn steps_behind_others(&mut self, now: Instant) -> u32 {
+    fn steps_behind_others(&mut self, now: Moment) -> u32 {
         let left = self
             .others_first_until
             .take()
@@ -259,17 +268,18 @@ impl Ownership {
         left.min(u128::from(MAX_STEPS)) as u32
     }
 
-    fn reenter(&mut self, request: &Request, now: Instant, actions: &mut Actions) -> Entered {
+    fn reenter(&mut self, request: &Request, now: Moment, actions: &mut Actions) -> Entered {
         let (grant, extension) = self.join_hold(request, now);
         let Phase::Held(hold, _) = &mut self.phase else { unreachable!("the caller has looked") };
         hold.guards += 1;
         hold.watched += u32::from(grant.watched);
+        self.acquisitions += 1;
         self.look_behind(now, actions);
         Entered::Reentered(grant, extension)
     }
 
     /// One more for the hold in place. The caller counts it among its guards, or as unclaimed.
-    fn join_hold(&mut self, request: &Request, now: Instant) -> (Grant, Option<Extension>) {
+    fn join_hold(&mut self, request: &Request, now: Moment) -> (Grant, Option<Extension>) {
         let renewed_lease = self.rules.renewed_lease;
         let Phase::Held(hold, lease) = &mut self.phase else { unreachable!("only a hold can be joined") };
         hold.count += 1;
@@ -278,7 +288,7 @@ impl Ownership {
             self.last_token = lease.tokens.0;
             lease.tokens.0 += 1;
         }
-        let ends = request.lease.and_then(|lease| now.checked_add(lease));
+        let ends = request.lease.map_or(Moment::NEVER, |lease| now + lease);
         let token = hold.token.filter(|_| request.fenced);
         let grant = Grant { serial: hold.serial, watched: request.lease.is_none(), token, ends };
         let wanted = request.lease.unwrap_or(renewed_lease);
@@ -300,7 +310,7 @@ impl Ownership {
     }
 
     /// What a waiter that is not queued any more is told. Its slot is free then.
-    pub(super) fn claim(&mut self, slot: Slot, now: Instant, actions: &mut Actions) -> Told {
+    pub(super) fn claim(&mut self, slot: Slot, now: Moment, actions: &mut Actions) -> Told {
         let told = match self.queue.place(slot) {
             Place::Queued => unreachable!("the caller has looked"),
             Place::Granted(grant, extension, _) => self.claim_grant(grant, extension, now, actions),
@@ -321,7 +331,7 @@ impl Ownership {
         &mut self,
         grant: Grant,
         extension: Option<Extension>,
-        now: Instant,
+        now: Moment,
         actions: &mut Actions,
     ) -> Told {
         // Nobody polled it for that long.
@@ -333,6 +343,7 @@ impl Ownership {
                 hold.unclaimed -= 1;
                 hold.guards += 1;
                 hold.watched += u32::from(grant.watched);
+                self.acquisitions += 1;
                 self.look_behind(now, actions);
                 Told::Granted(grant, extension)
             }
@@ -350,7 +361,7 @@ impl Ownership {
     }
 
     /// A waiter leaves. What it was told and did not hear is passed on.
-    pub(super) fn cancel(&mut self, slot: Slot, now: Instant, actions: &mut Actions) {
+    pub(super) fn cancel(&mut self, slot: Slot, now: Moment, actions: &mut Actions) {
         let place = self.queue.place(slot);
         actions.drop_later(self.queue.remove(slot));
         match place {
@@ -365,7 +376,7 @@ impl Ownership {
     }
 
     /// Nobody claims this grant.
-    fn drop_grant(&mut self, serial: u64, now: Instant, actions: &mut Actions) {
+    fn drop_grant(&mut self, serial: u64, now: Moment, actions: &mut Actions) {
         self.end_if_over(now, actions);
         let Phase::Held(hold, _) = &mut self.phase else { return };
         if hold.serial != serial {

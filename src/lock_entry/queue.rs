@@ -1,7 +1,8 @@
 //! The waiters of one name, oldest first: a doubly linked list in a slab, so that a waiter leaves it in one step.
 
 use std::task::Waker;
-use std::time::Instant;
+
+use crate::moment::Moment;
 
 use super::request::{Extension, Grant, Request};
 
@@ -37,7 +38,7 @@ struct Node {
 pub(super) enum Place {
     Queued,
     /// It has the lock since then, and has not been polled.
-    Granted(Grant, Option<Extension>, Instant),
+    Granted(Grant, Option<Extension>, Moment),
     /// It is the queue head, by this serial, and has not been polled.
     Appointed(u64),
     /// It was granted or appointed and not polled in time; it has to queue anew.
@@ -68,14 +69,16 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, request: Request) -> Slot {
-        let node = Node { request, before: self.last, after: None, place: Place::Queued, waker: None };
         let slot = match self.vacant.pop() {
             Some(slot) => {
-                self.nodes[slot] = node;
+                let node = &mut self.nodes[slot];
+                (node.request, node.place) = (request, Place::Queued);
+                (node.before, node.after) = (self.last, None);
                 slot
             }
             None => {
-                self.nodes.push(node);
+                let (before, after, place) = (self.last, None, Place::Queued);
+                self.nodes.push(Node { request, before, after, place, waker: None });
                 self.nodes.len() - 1
             }
         };
@@ -134,7 +137,7 @@ impl Queue {
     }
 
     /// The waiters that were granted the lock before `before` and have not been polled since.
-    pub(super) fn granted_before(&self, before: Instant) -> Option<Slot> {
+    pub(super) fn granted_before(&self, before: Moment) -> Option<Slot> {
         self.nodes.iter().position(|node| matches!(node.place, Place::Granted(.., since) if since <= before))
     }
 

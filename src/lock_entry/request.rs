@@ -1,7 +1,9 @@
 //! What an acquisition asks for, and what it gets.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::moment::Moment;
 
 /// What an acquisition asks of a [`LockEntry`](super::LockEntry).
 ///
@@ -69,7 +71,7 @@ pub struct Grant {
     pub(super) serial: u64,
     pub(super) watched: bool,
     pub(super) token: Option<u64>,
-    pub(super) ends: Option<Instant>,
+    pub(super) ends: Moment,
 }
 
 impl Grant {
@@ -89,8 +91,8 @@ impl Grant {
         self.watched
     }
 
-    /// When this acquisition's own lease ends, if it asked for one. The hold itself may last longer.
-    pub fn ends(&self) -> Option<Instant> {
+    /// When this acquisition's own lease ends; never, if it did not ask for one. The hold itself may last longer.
+    pub fn ends(&self) -> Moment {
         self.ends
     }
 
@@ -100,10 +102,10 @@ impl Grant {
         Self { token: Some(token), ..self }
     }
 
-    /// The same hold, whose own lease was extended until `ends` at least; `None`: for ever.
+    /// The same hold, whose own lease was extended until `ends` at least.
     #[must_use]
-    pub fn lasting_until(self, ends: Option<Instant>) -> Self {
-        Self { ends: self.ends.zip(ends).map(|(old, new)| old.max(new)), ..self }
+    pub fn lasting_until(self, ends: Moment) -> Self {
+        Self { ends: self.ends.max(ends), ..self }
     }
 }
 

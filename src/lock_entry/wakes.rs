@@ -13,15 +13,15 @@ thread_local! {
     static DEFERRED: RefCell<VecDeque<Waker>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Calls a waker, and what it defers; or leaves it to whoever calls wakers further down this stack.
-pub(crate) fn wake(waker: Waker) {
+/// Calls wakers, and what they defer; or leaves them to whoever calls wakers further down this stack.
+pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     // A thread whose locals are being destroyed calls at once.
     if CALLING.try_with(|calling| calling.replace(true)).unwrap_or(false) {
-        DEFERRED.with(|deferred| deferred.borrow_mut().push_back(waker));
+        DEFERRED.with(|deferred| deferred.borrow_mut().extend(wakers));
         return;
     }
     let mut panicked = None;
-    call(waker, &mut panicked);
+    wakers.into_iter().for_each(|waker| call(waker, &mut panicked));
     call_deferred(&mut panicked);
     let _ = CALLING.try_with(|calling| calling.set(false));
     if let Some(payload) = panicked

@@ -9,7 +9,7 @@ use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
 use futures_util::stream::{self, StreamExt};
 
 use crate::lock::{
-    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, NameError, ReleaseOutcome,
+    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, Moment, NameError, ReleaseOutcome,
 };
 use crate::registry::Registry;
 use crate::runtime::Runtime;
@@ -133,6 +133,7 @@ impl Backend for Redis {
         id: &LeaseId,
         lease: Duration,
         tokens: u64,
+        _now: Moment,
     ) -> Result<AcquireOutcome, Error> {
         let attempt = self.late.attempt(id);
         let (id, count, channel) = (id.to_string(), tokens.to_string(), self.channel(name));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::{
     AcquireOutcome, Backend, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient, LockError,
-    LockName, LockOptions, LossReason, NameError, ReleaseOutcome,
+    LockName, LockOptions, LossReason, NameError, ReleaseOutcome, Runtime,
 };
 use tokio::time::timeout;
 
@@ -211,7 +211,10 @@ pub(crate) async fn commands_that_run_twice_mean_the_same<S: Store>(store: &S) {
     let backend = client.backend();
     let name = LockName::new(&fresh_name()).unwrap();
     let [one, other] = lease_ids();
-    let take = async |id, lease, tokens| backend.try_acquire(&name, id, lease, tokens).await.unwrap();
+    let take = async |id, lease, tokens| {
+        let now = backend.runtime().now().into();
+        backend.try_acquire(&name, id, lease, tokens, now).await.unwrap()
+    };
     let key = |id: &LeaseId| LeaseKey { name: name.clone(), id: id.clone() };
     let holder = async || backend.holder(&name).await.unwrap();
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchwork::redis::ShardedMessages;
 use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, ReleaseOutcome};
@@ -90,7 +90,8 @@ async fn script_in_a_moving_slot_does_all_or_nothing() {
             // Taking: free, ours, another's. What is refused has changed nothing; what is done has an end.
             for had_by in [None, Some(&ours), Some(&other)] {
                 let moving = Moving::begin(&cluster, had_by, keys);
-                let taken = backend.try_acquire(&moving.name, &ours, LEASE, tokens).await;
+                let taken =
+                    backend.try_acquire(&moving.name, &ours, LEASE, tokens, Instant::now().into()).await;
                 let (has, left, counter) = moving.end();
                 let what = format!("{keys:?}, {tokens} tokens, had by {had_by:?}: {taken:?}");
                 match taken {

@@ -68,7 +68,10 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
     leases.sort_by_key(|key| key.name.as_str().chars().rev().collect::<String>());
     let held = |index: usize| !index.is_multiple_of(3);
     for (_, key) in leases.iter().enumerate().filter(|(index, _)| held(*index)) {
-        backend.try_acquire(&key.name, &key.id, Duration::from_secs(10), 0).await.unwrap();
+        backend
+            .try_acquire(&key.name, &key.id, Duration::from_secs(10), 0, Instant::now().into())
+            .await
+            .unwrap();
     }
     // The first time some nodes may not know the script.
     for round in 0..2 {

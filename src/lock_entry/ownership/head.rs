@@ -1,9 +1,10 @@
 //! The queue head: the one waiter of a process that talks to the store.
 
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::fault::fault;
+use crate::moment::Moment;
 
 use super::super::actions::{Actions, GiveBack};
 use super::super::outcome::{Attempt, Verdict};
@@ -21,13 +22,13 @@ pub(super) struct Head {
     slot: Option<Slot>,
     /// Under which it competes.
     number: Option<u64>,
-    /// The number may be at the store until then; the inner `None`: without an end.
-    at_store: Option<Option<Instant>>,
+    /// The number may be at the store until then.
+    at_store: Option<Moment>,
     /// The lease of the hold before, which goes on under the same number.
     inherited: Option<Lease>,
     steps: u32,
     /// Since when it could go on and was not polled.
-    woken: Option<Instant>,
+    woken: Option<Moment>,
     waker: Option<Waker>,
     /// The store said that another process has the lock.
     refused: bool,
@@ -56,7 +57,7 @@ impl Head {
     }
 
     /// Since when it could go on and was not polled.
-    pub(super) fn woken(&self) -> Option<Instant> {
+    pub(super) fn woken(&self) -> Option<Moment> {
         self.woken
     }
 
@@ -85,7 +86,7 @@ impl Ownership {
         inherited: Option<Lease>,
         slot: Option<Slot>,
         steps: u32,
-        now: Instant,
+        now: Moment,
     ) -> u64 {
         self.last_serial += 1;
         self.phase = Phase::Competing(Head {
@@ -141,14 +142,14 @@ impl Ownership {
     }
 
     /// What the queue head waits for has come: it is to be polled soon, or superseded.
-    pub(in crate::lock_entry) fn head_woken(&mut self, now: Instant, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn head_woken(&mut self, now: Moment, actions: &mut Actions) {
         let limit = self.rules.unpolled_limit;
         if let Phase::Competing(head) = &mut self.phase
             && head.slot.is_none()
         {
             let since = *head.woken.get_or_insert(now);
             actions.wake(head.waker.take());
-            self.look_by(since.checked_add(limit), now, actions);
+            self.look_by(since + limit, now, actions);
         }
     }
 
@@ -158,14 +159,14 @@ impl Ownership {
         serial: u64,
         fresh: u64,
         request: &Request,
-        sent: Instant,
+        sent: Moment,
         lease: Duration,
     ) -> Option<Attempt> {
         let alone = self.queue.is_empty();
         let head = self.head(serial)?;
         let number = *head.number.get_or_insert(fresh);
         if !fault!(HeadForgetsItsAttempt) {
-            head.at_store = Some(sent.checked_add(lease));
+            head.at_store = Some(sent + lease);
         }
         head.tries += 1;
         let tokens = match (request.fenced, alone) {
@@ -184,16 +185,16 @@ impl Ownership {
         request: &Request,
         attempt: Attempt,
         last_token: u64,
-        sent: Instant,
+        sent: Moment,
         lease: Duration,
-        now: Instant,
+        now: Moment,
         actions: &mut Actions,
     ) -> Verdict {
         let kept_block = fault!(TokenBlockKept);
         let Some(head) = self.head(serial) else { return Verdict::Superseded };
-        let deadline = sent.checked_add(lease);
+        let deadline = sent + lease;
         let inherited = head.inherited.take();
-        if deadline.is_some_and(|deadline| deadline <= now) && !fault!(GrantedAfterDeadline) {
+        if deadline <= now && !fault!(GrantedAfterDeadline) {
             // A number is not used again once it was given back.
             (head.number, head.at_store) = (None, None);
             actions.more().roll_back =
@@ -213,7 +214,7 @@ impl Ownership {
         }
         let tenure_ends = match inherited {
             Some(before) => before.tenure_ends,
-            None => sent.checked_add(self.tenure),
+            None => sent + self.tenure,
         };
         let lease = Lease {
             number: attempt.number,
@@ -221,6 +222,7 @@ impl Ownership {
             deadline,
             tokens,
             confirmed: sent,
+            renew_at: deadline - self.third * 2,
             renewing: false,
             unanswered: false,
             not_before: None,
@@ -228,6 +230,7 @@ impl Ownership {
         };
         self.phase = Phase::Held(Hold::none(now), lease);
         let grant = self.begin_hold(request, now);
+        self.acquisitions += 1;
         self.admit_same_owner(now, actions);
         self.look_behind(now, actions);
         Verdict::Granted(grant)
@@ -250,7 +253,7 @@ impl Ownership {
     }
 
     /// The queue head gives up, by an error, its limit, or a drop.
-    pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Instant, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Moment, actions: &mut Actions) {
         let Some(head) = self.head(serial) else { return };
         if let Some(roll_back) = head.to_roll_back() {
             actions.more().roll_back = Some(roll_back);
@@ -261,7 +264,7 @@ impl Ownership {
     }
 
     /// The queue head was not polled in time: another waiter takes its place.
-    pub(super) fn supersede_head(&mut self, now: Instant, actions: &mut Actions) {
+    pub(super) fn supersede_head(&mut self, now: Moment, actions: &mut Actions) {
         let Phase::Competing(head) = &mut self.phase else { return };
         if let Some(roll_back) = head.to_roll_back() {
             actions.more().roll_back = Some(roll_back);

@@ -1,8 +1,7 @@
 //! How a hold ends, by its guards or without them, and who comes next.
 
-use std::time::Instant;
-
 use crate::fault::fault;
+use crate::moment::Moment;
 
 use super::super::actions::{Actions, GiveBack};
 use super::super::outcome::Left;
@@ -14,12 +13,7 @@ impl Ownership {
     // === Leaving ===
 
     /// A guard gives its hold back.
-    pub(in crate::lock_entry) fn leave(
-        &mut self,
-        grant: &Grant,
-        now: Instant,
-        actions: &mut Actions,
-    ) -> Left {
+    pub(in crate::lock_entry) fn leave(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) -> Left {
         self.end_if_over(now, actions);
         match &mut self.phase {
             Phase::Held(hold, _) if hold.serial == grant.serial || fault!(NoSerialCheck) => {
@@ -39,7 +33,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn leave_by_name(
         &mut self,
         owner: u64,
-        now: Instant,
+        now: Moment,
         actions: &mut Actions,
     ) -> Left {
         self.end_if_over(now, actions);
@@ -68,7 +62,7 @@ impl Ownership {
     }
 
     /// The hold is over. Who comes next, and how.
-    pub(super) fn pass_on(&mut self, now: Instant, actions: &mut Actions) -> Left {
+    pub(super) fn pass_on(&mut self, now: Moment, actions: &mut Actions) -> Left {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let give_back = |appoints| GiveBack { number: lease.number, until: lease.deadline, appoints };
         let Some(next) = self.queue.first() else {
@@ -76,7 +70,7 @@ impl Ownership {
             self.phase = Phase::Returning(false);
             return left;
         };
-        let used_up = lease.tenure_ends.is_some_and(|ends| ends <= now);
+        let used_up = lease.tenure_ends <= now;
         // It could lengthen a lease that is to end when its request says so.
         let unsafe_renewal = lease.renewing && next.lease.is_some();
         if used_up || unsafe_renewal {
@@ -85,9 +79,7 @@ impl Ownership {
             return Left::Passed;
         }
         // Neither so short that it may end at once, nor longer than the process is to keep others out if it dies.
-        let lasts_beyond =
-            |time| now.checked_add(time).is_some_and(|at| lease.deadline.is_none_or(|ends| ends > at));
-        let fits = lasts_beyond(self.third) && !lasts_beyond(self.rules.renewed_lease);
+        let fits = lease.deadline > now + self.third && lease.deadline <= now + self.rules.renewed_lease;
         let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
         if next.lease.is_none() && fits && has_token {
             self.grant_next(now, actions);
@@ -98,7 +90,7 @@ impl Ownership {
     }
 
     /// As [`pass_on`](Self::pass_on), with nobody there to send a release.
-    pub(super) fn pass_on_in_background(&mut self, now: Instant, actions: &mut Actions) {
+    pub(super) fn pass_on_in_background(&mut self, now: Moment, actions: &mut Actions) {
         if let Left::Return(give_back) = self.pass_on(now, actions) {
             actions.more().give_back = Some(give_back);
             self.phase = Phase::Free;
@@ -106,21 +98,22 @@ impl Ownership {
     }
 
     /// The oldest waiter has the lock, by the lease in hand.
-    fn grant_next(&mut self, now: Instant, actions: &mut Actions) {
+    fn grant_next(&mut self, now: Moment, actions: &mut Actions) {
         let slot = self.queue.pop().expect("the caller has looked");
         let request = self.queue.request(slot);
         let grant = self.begin_hold(&request, now);
         if let Phase::Held(hold, _) = &mut self.phase {
             (hold.unclaimed, hold.guards, hold.watched) = (1, 0, 0);
         }
+        self.hand_offs += 1;
         actions.handed_off += 1;
         actions.wake(self.queue.place_at(slot, Place::Granted(grant, None, now)));
         self.admit_same_owner(now, actions);
-        self.look_by(now.checked_add(self.rules.unpolled_limit), now, actions);
+        self.look_by(now + self.rules.unpolled_limit, now, actions);
     }
 
     /// A new hold by the lease in hand, with one guard.
-    pub(super) fn begin_hold(&mut self, request: &Request, now: Instant) -> Grant {
+    pub(super) fn begin_hold(&mut self, request: &Request, now: Moment) -> Grant {
         let Phase::Held(hold, lease) = &mut self.phase else { unreachable!("a hold is by a lease in hand") };
         self.last_serial += 1;
         let token = request.fenced.then(|| {
@@ -131,8 +124,8 @@ impl Ownership {
             token
         });
         let watched = request.lease.is_none();
-        let limit = self.rules.max_hold.filter(|_| watched).and_then(|limit| now.checked_add(limit));
-        let ends = lease.deadline.filter(|_| !watched);
+        let limit = self.rules.max_hold.filter(|_| watched).map_or(Moment::NEVER, |limit| now + limit);
+        let ends = if watched { Moment::NEVER } else { lease.deadline };
         *hold = Hold {
             serial: self.last_serial,
             owner: request.owner,
@@ -149,7 +142,7 @@ impl Ownership {
     }
 
     /// All other waiters of the owner that has it now get in as well: it may wait for all of them.
-    pub(super) fn admit_same_owner(&mut self, now: Instant, actions: &mut Actions) {
+    pub(super) fn admit_same_owner(&mut self, now: Moment, actions: &mut Actions) {
         let Phase::Held(Hold { owner, .. }, _) = self.phase else { return };
         while !fault!(NoSameOwnerGrant)
             && let Some(slot) = self.queue.pop_of(owner)
@@ -168,7 +161,7 @@ impl Ownership {
         &mut self,
         inherited: Option<Lease>,
         steps: u32,
-        now: Instant,
+        now: Moment,
         actions: &mut Actions,
     ) {
         let Some(slot) = self.queue.pop() else {
@@ -177,11 +170,11 @@ impl Ownership {
         };
         let serial = self.compete(inherited, Some(slot), steps, now);
         actions.wake(self.queue.place_at(slot, Place::Appointed(serial)));
-        self.look_by(now.checked_add(self.rules.unpolled_limit), now, actions);
+        self.look_by(now + self.rules.unpolled_limit, now, actions);
     }
 
     /// A release was answered, or is at least under way: so many others have heard of it.
-    pub(in crate::lock_entry) fn returned(&mut self, heard: usize, now: Instant, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn returned(&mut self, heard: usize, now: Moment, actions: &mut Actions) {
         if let Phase::Returning(true) = self.phase {
             // A store that does not know who heard of it says that nobody did: then what was found at it counts.
             let alone = heard == 0 && !self.contended;
@@ -195,19 +188,22 @@ impl Ownership {
     }
 
     /// The release of a lease that nobody waited for here was answered.
-    pub(in crate::lock_entry) fn heard_by(&mut self, heard: usize, now: Instant) {
+    pub(in crate::lock_entry) fn heard_by(&mut self, heard: usize, now: Moment) {
         let steps = self.steps_for(heard);
         if heard > 0 {
             self.tenure = self.rules.tenure;
         }
         // Otherwise a lone process would wait for as long as another one's subscription lingers.
         if self.contended && steps > 0 {
-            self.others_first_until = now.checked_add(BACK_OFF * steps);
+            self.others_first_until = Some(now + BACK_OFF * steps);
         }
     }
 
     /// Longer than the tenure is not worth waiting, so that a short one does not cost the rate.
     pub(super) fn steps_for(&self, heard: usize) -> u32 {
+        if heard == 0 {
+            return 0;
+        }
         let most =
             (self.rules.tenure.as_nanos() / (4 * BACK_OFF.as_nanos())).min(u128::from(MAX_STEPS)) as u32;
         u32::try_from(heard).unwrap_or(u32::MAX).min(most)
@@ -215,7 +211,7 @@ impl Ownership {
 
     // === Losing ===
 
-    pub(super) fn end_if_over(&mut self, now: Instant, actions: &mut Actions) {
+    pub(super) fn end_if_over(&mut self, now: Moment, actions: &mut Actions) {
         if let Phase::Held(hold, lease) = &self.phase
             && let Some(reason) = hold.loss(lease, now)
         {
@@ -224,7 +220,7 @@ impl Ownership {
     }
 
     /// The hold is over, and the lease as well unless it only was held for too long.
-    pub(super) fn revoke(&mut self, reason: LossReason, now: Instant, actions: &mut Actions) {
+    pub(super) fn revoke(&mut self, reason: LossReason, now: Moment, actions: &mut Actions) {
         let Phase::Held(hold, _) = &self.phase else { return };
         let (serial, guards) = (hold.serial, hold.guards);
         self.record_loss(serial, guards, reason, actions);
@@ -239,7 +235,7 @@ impl Ownership {
         &mut self,
         number: u64,
         reason: LossReason,
-        now: Instant,
+        now: Moment,
         actions: &mut Actions,
     ) -> bool {
         let is_ours = matches!(&self.phase, Phase::Held(_, lease) if lease.number == number);

@@ -1,6 +1,6 @@
 //! What can be seen of the engine from outside.
 
-use std::time::Instant;
+use crate::moment::Moment;
 
 use super::super::outcome::HoldState;
 use super::super::request::{Grant, LossReason};
@@ -13,17 +13,17 @@ impl Ownership {
     pub(in crate::lock_entry) fn state_of(
         &self,
         grant: &Grant,
-        now: Instant,
+        now: Moment,
     ) -> Result<HoldState, LossReason> {
         match &self.phase {
             Phase::Held(hold, lease) if hold.serial == grant.serial => {
                 if let Some(reason) = hold.loss(lease, now) {
                     return Err(reason);
                 }
-                let ends = [lease.deadline, hold.limit, grant.ends].into_iter().flatten().min();
-                match grant.ends {
-                    Some(own) if own <= now => Err(LossReason::Expired),
-                    _ => Ok(HoldState { ends, number: lease.number }),
+                let ends = lease.deadline.min(hold.limit).min(grant.ends);
+                match grant.ends <= now {
+                    true => Err(LossReason::Expired),
+                    false => Ok(HoldState { ends, number: lease.number }),
                 }
             }
             _ => {
@@ -34,7 +34,7 @@ impl Ownership {
     }
 
     /// Who has the lock here, how often, and under which lease.
-    pub(in crate::lock_entry) fn holder(&self, now: Instant) -> Option<(u64, u32, u64)> {
+    pub(in crate::lock_entry) fn holder(&self, now: Moment) -> Option<(u64, u32, u64)> {
         match &self.phase {
             Phase::Held(hold, lease) if hold.loss(lease, now).is_none() => {
                 Some((hold.owner, hold.count, lease.number))
@@ -71,6 +71,14 @@ impl Ownership {
             Phase::Held(..) => "Held",
             Phase::Returning(_) => "Returning",
         }
+    }
+
+    pub(in crate::lock_entry) fn acquisitions(&self) -> u64 {
+        self.acquisitions
+    }
+
+    pub(in crate::lock_entry) fn hand_offs(&self) -> u64 {
+        self.hand_offs
     }
 
     pub(in crate::lock_entry) fn waiters(&self) -> usize {

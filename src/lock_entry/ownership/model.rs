@@ -12,6 +12,7 @@ use super::super::{
 };
 use super::{Ownership, Rules};
 use crate::fault::{Fault, seed};
+use crate::moment::Moment;
 
 const LEASE: Duration = Duration::from_millis(900);
 const UNPOLLED: Duration = Duration::from_millis(100);
@@ -20,7 +21,7 @@ const STEP: Duration = Duration::from_millis(60);
 
 /// What the store has, and what is on its way there.
 struct Store {
-    lease: Option<(u64, Instant)>,
+    lease: Option<(u64, Moment)>,
     last_token: u64,
     /// Releases in the background, and whether the next waiter is appointed by the answer.
     releases: Vec<(u64, bool)>,
@@ -33,11 +34,11 @@ struct Store {
 const THEIRS: u64 = 0;
 
 impl Store {
-    fn held(&self, now: Instant) -> Option<u64> {
+    fn held(&self, now: Moment) -> Option<u64> {
         self.lease.filter(|(_, until)| *until > now).map(|(number, _)| number)
     }
 
-    fn release(&mut self, number: u64, now: Instant) {
+    fn release(&mut self, number: u64, now: Moment) {
         if self.held(now) == Some(number) {
             self.lease = None;
         }
@@ -57,7 +58,7 @@ enum Stage {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     attempt: Attempt,
-    at: Instant,
+    at: Moment,
     /// What the store has answered: the last token, or that another has it.
     answer: Option<u64>,
 }
@@ -78,7 +79,7 @@ enum Event {
 }
 
 struct World {
-    now: Instant,
+    now: Moment,
     engine: Ownership,
     store: Store,
     cast: Vec<Request>,
@@ -92,7 +93,7 @@ impl World {
     fn new(cast: &[Request]) -> Self {
         let rules = Rules { tenure: TENURE, renewed_lease: LEASE, max_hold: None, unpolled_limit: UNPOLLED };
         Self {
-            now: Instant::now() + Duration::from_secs(3600),
+            now: Moment::from(Instant::now()),
             engine: Ownership::new(rules),
             store: Store {
                 lease: None,
@@ -147,7 +148,7 @@ impl World {
         }
     }
 
-    fn event<T>(&mut self, event: impl FnOnce(&mut Ownership, Instant, &mut Actions) -> T) -> T {
+    fn event<T>(&mut self, event: impl FnOnce(&mut Ownership, Moment, &mut Actions) -> T) -> T {
         let mut actions = Actions::default();
         let outcome = event(&mut self.engine, self.now, &mut actions);
         self.carry_out(actions);
@@ -284,7 +285,7 @@ impl World {
         if self.stages.iter().any(|stage| matches!(stage, Stage::Head(_, Some(_)))) {
             self.event(|engine, now, actions| engine.head_woken(now, actions));
         }
-        self.now += time;
+        self.now = self.now + time;
         // The renewals that it asks for are not answered.
         let renewal = self.event(|engine, now, actions| engine.tick(now, actions));
         if let Some(renewal) = renewal {

@@ -1,14 +1,14 @@
 //! What time brings: renewals, ends of leases and holds, waiters that nobody polls.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::earliest::earliest;
 use crate::fault::fault;
+use crate::moment::Moment;
 
 use super::super::actions::Actions;
 use super::super::queue::Place;
 use super::super::request::LossReason;
-use super::{Ownership, Phase};
+use super::{Hold, Lease, Ownership, Phase};
 
 /// While somebody waits here, the store is asked as often whether the lease is still this client's: it may have been forced free, or be
 /// gone with a server that has started anew.
@@ -25,7 +25,7 @@ pub struct Renewal {
 
 impl Ownership {
     /// Sees to all that is due at `now`. Sets [`Actions::look_at`] to when it is to be called again.
-    pub(in crate::lock_entry) fn tick(&mut self, now: Instant, actions: &mut Actions) -> Option<Renewal> {
+    pub(in crate::lock_entry) fn tick(&mut self, now: Moment, actions: &mut Actions) -> Option<Renewal> {
         self.end_if_over(now, actions);
         let limit = self.rules.unpolled_limit;
         if let Phase::Competing(head) = &self.phase
@@ -36,14 +36,14 @@ impl Ownership {
         self.supersede_grants(now, actions);
         let renewal = self.renewal(now);
         if !fault!(LookSaidOnce) {
-            self.next_look_said = None;
+            self.next_look_said = Moment::NEVER;
         }
         self.look_behind(now, actions);
         renewal
     }
 
-    fn supersede_grants(&mut self, now: Instant, actions: &mut Actions) {
-        let Some(before) = now.checked_sub(self.rules.unpolled_limit) else { return };
+    fn supersede_grants(&mut self, now: Moment, actions: &mut Actions) {
+        let before = now - self.rules.unpolled_limit;
         // Looked for only where there are some: it takes a look at all waiters.
         while matches!(&self.phase, Phase::Held(hold, _) if hold.unclaimed > 0)
             && let Some(slot) = self.queue.granted_before(before)
@@ -55,46 +55,44 @@ impl Ownership {
         }
     }
 
-    /// When something is due, or may be.
-    fn next_look(&self, now: Instant) -> Option<Instant> {
+    /// When something is due, or may be; never, if nothing is.
+    fn next_look(&self, now: Moment) -> Moment {
         let limit = self.rules.unpolled_limit;
         match &self.phase {
-            Phase::Free | Phase::Returning(_) => None,
-            Phase::Competing(head) => head.woken().and_then(|woken| woken.checked_add(limit)),
+            Phase::Free | Phase::Returning(_) => Moment::NEVER,
+            Phase::Competing(head) => head.woken().map_or(Moment::NEVER, |woken| woken + limit),
             Phase::Held(hold, lease) => {
-                let unclaimed = match hold.unclaimed {
-                    0 => None,
-                    _ => hold.granted.checked_add(limit),
-                };
+                let mut at = hold.limit.min(self.renewal_due(hold, lease).max(now));
+                if hold.unclaimed > 0 {
+                    at = at.min(hold.granted + limit);
+                }
                 // Whoever waits for the loss has a timer of its own.
-                let ends = lease.deadline.filter(|_| !self.queue.is_empty() || hold.guards == 0);
-                let due = self.renewal_due().map(|due| due.max(now));
-                earliest(earliest(hold.limit, ends), earliest(unclaimed, due))
+                if !self.queue.is_empty() || hold.guards == 0 {
+                    at = at.min(lease.deadline);
+                }
+                at
             }
         }
     }
 
     /// When the store is to be asked about the lease in hand.
-    fn renewal_due(&self) -> Option<Instant> {
-        let Phase::Held(hold, lease) = &self.phase else { return None };
+    fn renewal_due(&self, hold: &Hold, lease: &Lease) -> Moment {
         if lease.renewing {
-            return None;
+            return Moment::NEVER;
         }
-        let renew = lease.deadline.filter(|_| hold.watched > 0).map(|deadline| {
-            // If less is left than that, at once.
-            deadline.checked_sub(self.third + self.third).unwrap_or(lease.confirmed)
-        });
+        let renew = if hold.watched > 0 { lease.renew_at } else { Moment::NEVER };
         let verify = match (self.queue.is_empty(), lease.verify) {
-            (true, _) => None,
-            (false, true) => Some(lease.confirmed),
-            (false, false) => lease.confirmed.checked_add(VERIFY),
+            (true, _) => Moment::NEVER,
+            (false, true) => lease.confirmed,
+            (false, false) => lease.confirmed + VERIFY,
         };
-        let due = earliest(renew, verify)?;
-        Some(lease.not_before.map_or(due, |not_before| due.max(not_before)))
+        let due = renew.min(verify);
+        lease.not_before.map_or(due, |not_before| due.max(not_before))
     }
 
-    fn renewal(&mut self, now: Instant) -> Option<Renewal> {
-        if self.renewal_due()? > now {
+    fn renewal(&mut self, now: Moment) -> Option<Renewal> {
+        let Phase::Held(hold, lease) = &self.phase else { return None };
+        if self.renewal_due(hold, lease) > now {
             return None;
         }
         let Phase::Held(hold, lease) = &mut self.phase else { return None };
@@ -108,8 +106,8 @@ impl Ownership {
         &mut self,
         renewal: Renewal,
         held: bool,
-        sent: Instant,
-        now: Instant,
+        sent: Moment,
+        now: Moment,
         actions: &mut Actions,
     ) -> bool {
         self.end_if_over(now, actions);
@@ -122,7 +120,7 @@ impl Ownership {
             return true;
         }
         lease.renewing = false;
-        lease.confirm(sent, renewal.lease);
+        lease.confirm(sent, renewal.lease, self.third);
         self.look_behind(now, actions);
         true
     }
@@ -131,7 +129,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn renewal_failed(
         &mut self,
         renewal: Renewal,
-        now: Instant,
+        now: Moment,
         actions: &mut Actions,
     ) {
         self.end_if_over(now, actions);
@@ -140,16 +138,16 @@ impl Ownership {
             && lease.number == renewal.number
         {
             lease.renewing = false;
-            lease.not_before = now.checked_add(soon);
+            lease.not_before = Some(now + soon);
             self.look_behind(now, actions);
         }
     }
 
     /// Somebody waits who cannot wait until the store is asked anyway.
-    pub(in crate::lock_entry) fn verify_soon(&mut self, now: Instant, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn verify_soon(&mut self, now: Moment, actions: &mut Actions) {
         if let Phase::Held(_, lease) = &mut self.phase {
             lease.verify = true;
-            self.look_by(Some(now), now, actions);
+            self.look_by(now, now, actions);
         }
     }
 
@@ -157,17 +155,17 @@ impl Ownership {
     pub(in crate::lock_entry) fn extended(
         &mut self,
         number: u64,
-        sent: Instant,
+        sent: Moment,
         extent: Duration,
         token: Option<u64>,
-        now: Instant,
+        now: Moment,
         actions: &mut Actions,
     ) -> bool {
         let Phase::Held(hold, lease) = &mut self.phase else { return false };
         if lease.number != number {
             return false;
         }
-        lease.confirm(sent, Some(extent));
+        lease.confirm(sent, Some(extent), self.third);
         if let Some(token) = token {
             hold.token = Some(token);
             self.last_token = token;
@@ -179,33 +177,33 @@ impl Ownership {
     }
 
     /// Something has changed that may be due earlier than the next look.
-    pub(super) fn look_behind(&mut self, now: Instant, actions: &mut Actions) {
+    pub(super) fn look_behind(&mut self, now: Moment, actions: &mut Actions) {
         self.look_by(self.next_look(now), now, actions);
     }
 
     /// Whether the client knows when to look next.
     #[cfg(test)]
-    pub(super) fn is_look_told(&self, now: Instant) -> bool {
-        let is_told = |at| self.next_look_said.is_some_and(|said| now < said && said <= at);
-        self.next_look(now).is_none_or(|at| at <= now || is_told(at))
+    pub(super) fn is_look_told(&self, now: Moment) -> bool {
+        let (at, said) = (self.next_look(now), self.next_look_said);
+        at == Moment::NEVER || at <= now || now < said && said <= at
     }
 
     /// There is to be a look at `at`. What was said before holds until its time has come, and is not said again: each is an alarm to be set.
-    pub(super) fn look_by(&mut self, at: Option<Instant>, now: Instant, actions: &mut Actions) {
-        let Some(at) = at else { return };
-        if self.next_look_said.is_none_or(|said| at < said || said <= now && !fault!(LookSaidOnce)) {
-            self.next_look_said = Some(at);
-            actions.look_at = Some(at);
+    pub(super) fn look_by(&mut self, at: Moment, now: Moment, actions: &mut Actions) {
+        let said = self.next_look_said;
+        if at < said || said <= now && at != Moment::NEVER && !fault!(LookSaidOnce) {
+            (self.next_look_said, actions.look_at) = (at, at);
         }
     }
 }
 
-impl super::Lease {
+impl Lease {
     /// The store confirmed, by a command sent at `sent`, that it lasts at least for `lease`.
-    fn confirm(&mut self, sent: Instant, lease: Option<Duration>) {
+    fn confirm(&mut self, sent: Moment, lease: Option<Duration>, third: Duration) {
         (self.confirmed, self.unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
         if let Some(lease) = lease {
-            self.deadline = self.deadline.zip(sent.checked_add(lease)).map(|(old, new)| old.max(new));
+            self.deadline = self.deadline.max(sent + lease);
+            self.renew_at = self.deadline - third * 2;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use latchwork::redis::{Error, Redis, RedisTransport, TokioRuntime};
 use latchwork::{
-    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, Registry, ReleaseOutcome,
+    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, Moment, Registry, ReleaseOutcome,
 };
 
 /// What is broken.
@@ -79,11 +79,12 @@ impl Backend for Twinned {
         id: &LeaseId,
         lease: Duration,
         tokens: u64,
+        now: Moment,
     ) -> Result<AcquireOutcome, Error> {
         if tokens == 0 && self.goes_wrong(Twin::AcquiresInName, 20) {
             return Ok(AcquireOutcome::Acquired { last_token: 0 });
         }
-        let outcome = self.redis.try_acquire(name, id, lease, tokens).await?;
+        let outcome = self.redis.try_acquire(name, id, lease, tokens, now).await?;
         Ok(match outcome {
             AcquireOutcome::Held { .. } if self.goes_wrong(Twin::TakesWhatIsHeld, 20) => {
                 AcquireOutcome::Acquired { last_token: 0 }
