@@ -109,7 +109,10 @@ async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
     let held = |number: usize| !number.is_multiple_of(3);
     for (number, key) in leases.iter().enumerate() {
         if held(number) {
-            backend.try_acquire(&key.name, &key.id, Duration::from_secs(10), 0).await.unwrap();
+            backend
+                .try_acquire(&key.name, &key.id, Duration::from_secs(10), 0, Instant::now().into())
+                .await
+                .unwrap();
         } else if number.is_multiple_of(2) {
             let () = cluster.ask(FROM, &["HSET", key.name.as_str(), "somebody:1", "1"]);
         }
