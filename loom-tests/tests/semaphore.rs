@@ -389,7 +389,7 @@ model! {
 
 model! {
     /// The same where the queue is in use.
-    try_succeeds_beside_release_and_take_in_used_queue with 1 less {
+    try_succeeds_beside_release_and_take_in_used_queue with 2 less {
         let semaphore = with_queue_in_use(1);
         let other = spawn(&semaphore, |semaphore| {
             semaphore.add_permits(1);
