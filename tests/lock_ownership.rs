@@ -1,5 +1,7 @@
 //! What holds of a lock whose ownership passes in memory, asked of both backends: releases, drains, waiters that nobody polls, losses.
 
+mod waiting;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use latchwork::redis::Redis;
 use latchwork::{Backend, Lease, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::RedisServer;
 use tokio::time::timeout;
+use waiting::{eventually, soon};
 
 const SOON: Duration = Duration::from_secs(10);
 /// At most so long a waiter that nobody polls keeps the lock from others, by default.
@@ -91,19 +94,6 @@ of_both! {
     errors_say_what_can_be_done
 }
 
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {SOON:?}"))
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    soon(what, async {
-        while !is_so().await {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-}
-
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -155,7 +145,7 @@ async fn shutdown_ends_waits<S: Store>(store: &S) {
             tokio::spawn(async move { lock.lock().await.map(drop) })
         })
         .collect();
-    until("two behind the queue head", async || lock.waiters() == 2).await;
+    eventually("two behind the queue head", async || lock.waiters() == 2).await;
     client.shutdown(SOON).await.unwrap();
     for waiter in waiters {
         assert!(soon("the end of the wait", waiter).await.unwrap().unwrap_err().is_shut_down());
@@ -173,7 +163,7 @@ async fn head_polled_once_is_superseded<S: Store>(store: &S) {
         let lock = lock.clone();
         async move { lock.lock().await.unwrap() }
     });
-    until("the next one's place", async || lock.waiters() == 1).await;
+    eventually("the next one's place", async || lock.waiters() == 1).await;
     let begun = Instant::now();
     held.unlock().await.unwrap();
     let guard = timeout(UNPOLLED + Duration::from_secs(1), next).await.expect("kept from the lock").unwrap();
@@ -181,12 +171,12 @@ async fn head_polled_once_is_superseded<S: Store>(store: &S) {
     assert!(client.metrics().superseded >= 1);
     // It goes on when it is polled again, behind the one that has the lock.
     let unlock = async {
-        until("its place in the queue", async || lock.waiters() == 1).await;
+        eventually("its place in the queue", async || lock.waiters() == 1).await;
         guard.unlock().await.unwrap();
     };
     let (kept, ()) = soon("its turn", async { tokio::join!(kept, unlock) }).await;
     kept.unwrap().unlock().await.unwrap();
-    until("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
+    eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
 }
 
 async fn granted_waiter_that_nobody_polls_is_superseded<S: Store>(store: &S) {
@@ -199,7 +189,7 @@ async fn granted_waiter_that_nobody_polls_is_superseded<S: Store>(store: &S) {
         let lock = lock.clone();
         async move { lock.lock().await.unwrap() }
     });
-    until("the next one's place", async || lock.waiters() == 2).await;
+    eventually("the next one's place", async || lock.waiters() == 2).await;
     let begun = Instant::now();
     held.unlock().await.unwrap();
     let guard = timeout(UNPOLLED + Duration::from_secs(1), next).await.expect("kept from the lock").unwrap();
@@ -241,8 +231,8 @@ async fn superseded_waiter_queues_anew_when_it_is_polled<S: Store>(store: &S) {
     let mut kept = Box::pin(lock.lock());
     assert!(poll(kept.as_mut()).is_pending());
     held.unlock().await.unwrap();
-    until("its being superseded", async || client.metrics().superseded == 1).await;
-    until("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
+    eventually("its being superseded", async || client.metrics().superseded == 1).await;
+    eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
     let guard = soon("its turn", kept).await.unwrap();
     guard.ensure_held().await.unwrap();
     guard.unlock().await.unwrap();
@@ -258,7 +248,7 @@ async fn unlock_by_name_tells_a_guard_of_the_last_hold<S: Store>(store: &S) {
         let lock = lock.clone();
         async move { lock.lock().await.unwrap() }
     });
-    until("the next one's place", async || lock.waiters() == 1).await;
+    eventually("the next one's place", async || lock.waiters() == 1).await;
     mine.unlock(&me).await.unwrap();
     let next = soon("the next one's turn", next).await.unwrap();
     assert!(!guard.is_held(), "two believe");
@@ -276,7 +266,7 @@ async fn forced_unlock_by_another_client_is_noticed_within_seconds_if_somebody_w
         let lock = lock.clone();
         async move { lock.lock().await.unwrap() }
     });
-    until("the next one's place", async || lock.waiters() == 1).await;
+    eventually("the next one's place", async || lock.waiters() == 1).await;
     assert!(other.get_lock("a").unwrap().force_unlock().await.unwrap());
     // Leases with waiters are verified once a second.
     let next = timeout(Duration::from_secs(3), waits).await.expect("nobody asked").unwrap();
@@ -293,7 +283,7 @@ async fn holder_by_hand_off_is_told_the_loss<S: Store>(store: &S) {
         let lock = lock.clone();
         async move { lock.lock().await.unwrap() }
     });
-    until("the next one's place", async || lock.waiters() == 1).await;
+    eventually("the next one's place", async || lock.waiters() == 1).await;
     held.unlock().await.unwrap();
     let guard = soon("the hand-off", waits).await.unwrap();
     assert_eq!(lock.stats().hand_offs, 1);

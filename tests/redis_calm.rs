@@ -2,17 +2,20 @@
 //!
 //! Options and timings are the default ones, so that what is true here is true for users.
 
+mod by_hand;
+mod waiting;
+
 use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use by_hand::{connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Guard, Lease, LockClient, LockError, LossReason};
 use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
-use redis::FromRedisValue;
-use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use waiting::{eventually, soon};
 
 /// Far less than the lease of half a minute that a lost message would wait for.
 const SOON: Duration = Duration::from_secs(12);
@@ -21,32 +24,6 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// How long a watched lock lasts without its holder.
 const LEASE: Duration = Duration::from_secs(30);
 const NAME: &str = "calm";
-
-async fn connection(port: u16) -> MultiplexedConnection {
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
-}
-
-/// Runs a command: words with spaces between.
-async fn run<T: FromRedisValue>(server: &RedisServer, command: &str) -> T {
-    let mut words = command.split(' ');
-    let mut cmd = redis::cmd(words.next().unwrap());
-    words.for_each(|word| _ = cmd.arg(word));
-    cmd.query_async(&mut connection(server.port()).await).await.unwrap()
-}
-
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
-}
-
-async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    soon(what, async {
-        while !ask().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-}
 
 async fn client(url: &str) -> LockClient<Redis> {
     LockClient::new(Redis::connect(url).await.unwrap())
@@ -173,13 +150,13 @@ async fn server_that_is_busy_for_a_moment_costs_no_error() {
     let client = client(&server.url()).await;
     let guard = client.get_lock("held").unwrap().lock().await.unwrap();
     let () = run(&server, "CONFIG SET lua-time-limit 1").await;
-    let mut raw = connection(server.port()).await;
+    let mut raw = connection(&server).await;
     raw.set_response_timeout(SOON);
     let busy = tokio::spawn(async move {
         let script = redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut raw).await;
         assert!(script.is_err(), "it was to be killed");
     });
-    let mut other = connection(server.port()).await;
+    let mut other = connection(&server).await;
     eventually("a busy server", async || {
         let answer = redis::cmd("PING").exec_async(&mut other).await;
         answer.is_err_and(|error| error.code() == Some("BUSY"))

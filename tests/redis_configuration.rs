@@ -1,35 +1,22 @@
 //! What owners of a service configure besides the URL.
 
+mod by_hand;
+mod waiting;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use by_hand::run;
 use latchwork::redis::{Credentials, ErrorKind, Redis, RedisBuilder};
 use latchwork::{Backend as _, LockClient};
 use latchwork_testkit::{ChaosProxy, RedisCluster, RedisServer, SentinelSet};
-use redis::FromRedisValue;
 use tokio::time::{sleep, timeout};
+use waiting::eventually;
 
 const PASSWORD: &str = "hunter2/#?@";
 const SOON: Duration = Duration::from_secs(12);
 const NAME: &str = "configured";
-
-async fn run<T: FromRedisValue>(server: &RedisServer, command: &str) -> T {
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut words = command.split(' ');
-    let mut cmd = redis::cmd(words.next().unwrap());
-    words.for_each(|word| _ = cmd.arg(word));
-    cmd.query_async(&mut client.get_multiplexed_async_connection().await.unwrap()).await.unwrap()
-}
-
-async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    let asking = async {
-        while !ask().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(SOON, asking).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
-}
 
 async fn assert_works(redis: &Redis) {
     let lock = LockClient::new(redis.clone()).get_lock(NAME).unwrap();

@@ -1,33 +1,20 @@
 //! Commands that come when nobody waits for them any more, at a server that does not let its clients end connections: managed ones do
 //! not, nor does an ACL with `-@dangerous`.
 
+mod by_hand;
+mod waiting;
+
 use std::time::Duration;
 
+use by_hand::run;
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockClient};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
-use redis::FromRedisValue;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
+use waiting::eventually;
 
 const SOON: Duration = Duration::from_secs(10);
 const NAME: &str = "late";
-
-async fn run<T: FromRedisValue>(server: &RedisServer, command: &str) -> T {
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut words = command.split(' ');
-    let mut cmd = redis::cmd(words.next().unwrap());
-    words.for_each(|word| _ = cmd.arg(word));
-    cmd.query_async(&mut client.get_multiplexed_async_connection().await.unwrap()).await.unwrap()
-}
-
-async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    let asking = async {
-        while !ask().await {
-            sleep(Duration::from_millis(2)).await;
-        }
-    };
-    timeout(SOON, asking).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
-}
 
 async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient<Redis>) {
     let server = RedisServer::start();

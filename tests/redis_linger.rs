@@ -1,34 +1,26 @@
 //! A channel stays subscribed to for a while after its last waiter has left.
 
+mod by_hand;
+mod waiting;
+
 use std::time::Duration;
 
+use by_hand::connection;
 use latchwork::redis::Redis;
 use latchwork::{Guard, LockClient, Transport};
 use latchwork_testkit::{ChaosProxy, RedisServer};
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
+use waiting::eventually;
 
 const SOON: Duration = Duration::from_secs(10);
 const NAME: &str = "linger";
 const CHANNEL: &str = "redisson_lock__channel:{linger}";
 
-async fn connection(server: &RedisServer) -> MultiplexedConnection {
-    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
-}
-
 async fn subscribers(connection: &mut MultiplexedConnection) -> usize {
     let (_, subscribers): (String, usize) =
         redis::cmd("PUBSUB").arg("NUMSUB").arg(CHANNEL).query_async(connection).await.unwrap();
     subscribers
-}
-
-async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    let asked = async {
-        while !ask().await {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(SOON, asked).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
 }
 
 async fn client(url: &str, linger: Duration) -> LockClient<Redis> {

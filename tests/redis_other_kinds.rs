@@ -1,5 +1,7 @@
 //! Other locks of the same name, as Redisson's scripts leave them: which are waited for, and which are errors.
 
+mod by_hand;
+
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -7,20 +9,14 @@ use latchwork::redis::{ErrorKind, Redis};
 use latchwork::{Lease, LeaseError, Lock, LockClient, LockError, LockKind};
 use latchwork_testkit::RedisServer;
 use redis::FromRedisValue;
-use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
 const THEM: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:7";
 
-async fn run<T: FromRedisValue>(command: &str) -> T {
-    let mut words = command.split(' ');
-    let mut it = redis::cmd(words.next().unwrap());
-    words.for_each(|word| _ = it.arg(word));
-    let client = redis::Client::open(SERVER.url()).unwrap();
-    let mut connection: MultiplexedConnection = client.get_multiplexed_async_connection().await.unwrap();
-    it.query_async(&mut connection).await.unwrap()
+async fn run<T: FromRedisValue>(words: &str) -> T {
+    by_hand::run(&SERVER, words).await
 }
 
 async fn client() -> LockClient<Redis> {

@@ -1,6 +1,9 @@
 //! What is held, given back and waited for through an outage, whichever it is, by the default options and with long leases: nothing is lost
 //! that outlasts it, nobody sleeps beside a free lock afterwards, and the clients are calm meanwhile.
 
+mod by_hand;
+mod waiting;
+
 use std::time::{Duration, Instant};
 
 use latchwork::redis::Redis;
@@ -10,6 +13,7 @@ use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use waiting::eventually;
 
 const SOON: Duration = Duration::from_secs(12);
 /// How long after its end an outage may be felt: a pause between two dials, and the time that those who lost a silent server are spread
@@ -39,10 +43,7 @@ impl Scene {
     }
 
     async fn run<T: FromRedisValue>(&mut self, command: &str) -> T {
-        let mut words = command.split(' ');
-        let mut cmd = redis::cmd(words.next().unwrap());
-        words.for_each(|word| _ = cmd.arg(word));
-        cmd.query_async(&mut self.admin).await.unwrap()
+        by_hand::command(command).query_async(&mut self.admin).await.unwrap()
     }
 
     /// A task that waits for the lock, subscribed.
@@ -100,15 +101,6 @@ impl Scene {
         assert!(begun.elapsed() < AFTERWARDS, "{:?}", begun.elapsed());
         eventually("nothing left", async || self.run::<usize>("DBSIZE").await == 0).await;
     }
-}
-
-async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    let asking = async {
-        while !ask().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(SOON, asking).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
 }
 
 async fn of_refused_connections(length: Duration) {

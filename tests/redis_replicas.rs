@@ -1,14 +1,18 @@
 //! Acquisitions that count only if replicas have them.
 
+mod by_hand;
+mod waiting;
+
 use std::error::Error as _;
 use std::time::{Duration, Instant};
 
+use by_hand::{connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Lease, LockClient, LockError, LockOptions};
 use latchwork_testkit::RedisServer;
-use redis::aio::MultiplexedConnection;
-use redis::{FromRedisValue, cmd};
+use redis::cmd;
 use tokio::time::timeout;
+use waiting::eventually;
 
 const SOON: Duration = Duration::from_secs(10);
 const NAME: &str = "replicated";
@@ -35,18 +39,6 @@ async fn pair() -> (RedisServer, RedisServer) {
     (master, replica)
 }
 
-async fn connection(server: &RedisServer) -> MultiplexedConnection {
-    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
-}
-
-/// Runs a command: words with spaces between.
-async fn run<T: FromRedisValue>(server: &RedisServer, command: &str) -> T {
-    let mut words = command.split(' ');
-    let mut cmd = cmd(words.next().unwrap());
-    words.for_each(|word| _ = cmd.arg(word));
-    cmd.query_async(&mut connection(server).await).await.unwrap()
-}
-
 async fn client(master: &RedisServer, replicas: usize) -> LockClient<Redis> {
     client_that_waits(master, replicas, WAIT).await
 }
@@ -54,16 +46,6 @@ async fn client(master: &RedisServer, replicas: usize) -> LockClient<Redis> {
 async fn client_that_waits(master: &RedisServer, replicas: usize, wait: Duration) -> LockClient<Redis> {
     let builder = Redis::builder().wait_for_replicas(replicas, wait);
     LockClient::new(builder.connect(&master.url()).await.unwrap())
-}
-
-async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    timeout(SOON, async {
-        while !ask().await {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-    .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
 }
 
 #[track_caller]

@@ -2,7 +2,9 @@
 //!
 //! Each test has servers and Sentinels of its own to be cruel to, and more than one thread, as it waits for them with one.
 
+mod by_hand;
 mod conformance;
+mod waiting;
 
 use std::error::Error as _;
 use std::sync::LazyLock;
@@ -10,13 +12,13 @@ use std::time::Duration;
 
 use conformance::{Store, conformance};
 
+use by_hand::{connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Guard, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::{ChaosProxy, RedisServer, SentinelSet, Way};
-use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, cmd};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use waiting::{eventually, soon};
 
 /// Far more than a failover takes, and far less than the lease of half a minute that a missed message would wait for.
 const SOON: Duration = Duration::from_secs(15);
@@ -49,18 +51,6 @@ impl Store for WithReplicas {
 
 conformance!(WithReplicas);
 
-async fn connection(server: &RedisServer) -> MultiplexedConnection {
-    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
-}
-
-/// Runs a command: words with spaces between.
-async fn run<T: FromRedisValue>(server: &RedisServer, command: &str) -> T {
-    let mut words = command.split(' ');
-    let mut cmd = cmd(words.next().unwrap());
-    words.for_each(|word| _ = cmd.arg(word));
-    cmd.query_async(&mut connection(server).await).await.unwrap()
-}
-
 async fn client(set: &SentinelSet) -> LockClient<Redis> {
     client_with(set, Duration::from_secs(30)).await
 }
@@ -68,20 +58,6 @@ async fn client(set: &SentinelSet) -> LockClient<Redis> {
 async fn client_with(set: &SentinelSet, watchdog: Duration) -> LockClient<Redis> {
     let options = LockOptions::default().watchdog_timeout(watchdog);
     LockClient::with_options(Redis::connect(&set.url()).await.unwrap(), &options).unwrap()
-}
-
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
-}
-
-/// Asks again and again until the answer is yes.
-async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    soon(what, async {
-        while !ask().await {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
 }
 
 /// A task that waits for the lock, and has subscribed to its channel on the server.

@@ -141,10 +141,10 @@ impl Backend for Redis {
         let token = (tokens > 0).then(|| keys::token(name.as_str()));
         let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
         let keys = &keys[..1 + usize::from(tokens > 0)];
+        let in_full = || self.scripts.acquire.eval(keys, &args);
+        let request = self.request(&self.scripts.acquire, keys, &args, &in_full);
         let reply = match &self.acquisitions {
             None => {
-                let in_full = || self.scripts.acquire.eval(keys, &args);
-                let request = self.request(&self.scripts.acquire, keys, &args, &in_full);
                 let (reply, sent) = self.router.send(request).await?;
                 attempt.answered(sent);
                 reply
@@ -152,12 +152,11 @@ impl Backend for Redis {
             // Seldom wanted, and so it takes no room in the futures of the others.
             Some((router, replicas)) => {
                 Box::pin(async {
-                    let in_full = || self.scripts.acquire.eval(keys, &args);
                     let request = Request {
                         followed_by: Some(replicas.wait()),
                         takes: replicas.timeout,
-                        limit: self.common.timing.response + replicas.timeout,
-                        ..self.request(&self.scripts.acquire, keys, &args, &in_full)
+                        limit: request.limit + replicas.timeout,
+                        ..request
                     };
                     let ((reply, had), sent): ((Option<Reply>, _), _) = router.send(request).await?;
                     attempt.answered(sent);

@@ -104,8 +104,7 @@ impl AsyncSemaphore {
         n: usize,
         timeout: Duration,
     ) -> Result<SemaphorePermit<'_>, TryAcquireError> {
-        let acquire = self.acquire_weight(n);
-        if timeout.is_zero() { self.try_acquire_weight(n) } else { within(timeout, acquire) }
+        within(timeout, self.acquire_weight(n), || self.try_acquire_weight(n))
     }
 
     /// As [`blocking_acquire_timeout`](Self::blocking_acquire_timeout), for a semaphore behind an [`Arc`].
@@ -123,15 +122,19 @@ impl AsyncSemaphore {
         n: usize,
         timeout: Duration,
     ) -> Result<OwnedSemaphorePermit, TryAcquireError> {
-        let acquire = Arc::clone(&self).acquire_weight_owned(n);
-        if timeout.is_zero() { self.try_acquire_weight_owned(n) } else { within(timeout, acquire) }
+        within(timeout, Arc::clone(&self).acquire_weight_owned(n), || self.try_acquire_weight_owned(n))
     }
 }
 
 fn within<P>(
     timeout: Duration,
     acquire: impl Future<Output = Result<P, AcquireError>> + Unpin,
+    try_acquire: impl FnOnce() -> Result<P, TryAcquireError>,
 ) -> Result<P, TryAcquireError> {
+    // Not in the queue even for a moment, in which others could not have the permits.
+    if timeout.is_zero() {
+        return try_acquire();
+    }
     // A time further away than the clock can say does not come.
     let acquired = match Instant::now().checked_add(timeout) {
         Some(deadline) => block_on_until(acquire, deadline),

@@ -9,7 +9,9 @@ use latchwork_testkit::{ChaosProxy, Link, RedisServer};
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, cmd};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+
+use crate::by_hand;
+pub(crate) use crate::waiting::{eventually, soon};
 
 /// Far more than anything here takes, and far less than the lease of half a minute that a missed message would wait for.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -53,16 +55,12 @@ impl Day {
     }
 
     pub(crate) async fn connection(&self) -> MultiplexedConnection {
-        let client = redis::Client::open(self.server.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        by_hand::connection(&self.server).await
     }
 
     /// Runs a command past the proxy: words with spaces between.
     pub(crate) async fn run<T: FromRedisValue>(&self, command: &str) -> T {
-        let mut words = command.split(' ');
-        let mut cmd = cmd(words.next().unwrap());
-        words.for_each(|word| _ = cmd.arg(word));
-        cmd.query_async(&mut self.connection().await).await.unwrap()
+        by_hand::run(&self.server, command).await
     }
 
     /// Somebody else takes the lock, for ten minutes.
@@ -114,20 +112,6 @@ impl Day {
         })
         .await;
     }
-}
-
-pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
-}
-
-/// Asks again and again until the answer is yes.
-pub(crate) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    soon(what, async {
-        while !ask().await {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
 }
 
 /// Waits for a renewal. From the first one on the server knows its script, so that the next runs as soon as it arrives.

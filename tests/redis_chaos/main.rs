@@ -4,6 +4,8 @@
 //! Each test has a server of its own, and ends by looking at it: no key, no subscription, no interest is left. What a server
 //! that is killed or does not answer comes to is in `redis_faults.rs`, too.
 
+#[path = "../by_hand/mod.rs"]
+mod by_hand;
 mod day;
 mod flushed;
 mod handed_off;
@@ -13,3 +15,7 @@ mod paused;
 mod refused;
 mod silence;
 mod slow;
+#[path = "../waiting/mod.rs"]
+mod waiting;
+
+use day::SOON;

@@ -12,4 +12,8 @@ mod redisson;
 mod renewals;
 mod suite;
 mod urls;
+#[path = "../waiting/mod.rs"]
+mod waiting;
 mod wakes;
+
+use nodes::SOON;

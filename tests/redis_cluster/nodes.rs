@@ -5,24 +5,11 @@ use std::time::Duration;
 use latchwork::redis::{Redis, ShardedMessages};
 use latchwork::{LockClient, LockOptions};
 use latchwork_testkit::RedisCluster;
-use tokio::time::timeout;
+
+pub(crate) use crate::waiting::{eventually, soon};
 
 /// Far longer than anything here takes, and shorter than the leases that a lost wake-up would wait for.
 pub(crate) const SOON: Duration = Duration::from_secs(12);
-
-pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {SOON:?}"))
-}
-
-/// Asks again and again until the answer is yes.
-pub(crate) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    soon(what, async {
-        while !ask().await {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-}
 
 pub(crate) async fn redis(cluster: &RedisCluster, sharded: ShardedMessages) -> Redis {
     Redis::builder()

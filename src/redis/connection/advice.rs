@@ -40,6 +40,11 @@ const NO_PERMISSION: &str =
 const UNKNOWN_COMMAND: &str =
     "it does not know a command that locks need; it was renamed, or the server is too old";
 
+/// The advice, or where else to look.
+pub(super) fn what_to_do(error: &RedisError) -> &'static str {
+    advice(error).unwrap_or("its reply says why")
+}
+
 pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     if error.kind() == Kind::RESP3NotSupported {
         return Some(UNKNOWN_COMMAND);

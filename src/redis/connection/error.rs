@@ -7,7 +7,7 @@ use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
 use crate::lock::{LockKind, LockName};
 
-use super::advice::{advice, denied, quote, said_in_script};
+use super::advice::{advice, denied, quote, said_in_script, what_to_do};
 
 /// What went wrong between here and the server.
 ///
@@ -110,7 +110,7 @@ impl Error {
 
     /// The server refused `command`, without which a connection cannot be used.
     pub(crate) fn greeting(address: &str, command: &str, error: RedisError) -> Self {
-        let what_to_do = advice(&error).unwrap_or("its reply says why");
+        let what_to_do = what_to_do(&error);
         let context =
             format!("cannot connect to Redis at {address}, which does not answer {command}: {what_to_do}");
         Self::new(ErrorKind::Connection, context, Some(error))
@@ -137,10 +137,9 @@ impl Error {
                 replicas(wanted),
                 replicas(2),
             ),
-            Some(error) => format!(
-                "Redis at {address} refused WAIT, so the lock is given back: {}",
-                advice(error).unwrap_or("its reply says why")
-            ),
+            Some(error) => {
+                format!("Redis at {address} refused WAIT, so the lock is given back: {}", what_to_do(error))
+            }
         };
         Self::new(ErrorKind::NotReplicated, context, why)
     }
@@ -168,7 +167,7 @@ impl Error {
                     (Some(denied), quoted) if !quoted.starts_with(&denied) => format!("{denied} in {quoted}"),
                     (_, quoted) => quoted,
                 };
-                let what_to_do = advice(&error).unwrap_or("its reply says why");
+                let what_to_do = what_to_do(&error);
                 (ErrorKind::Refused, format!("Redis at {address} refused {refused}: {what_to_do}"))
             }
         };

@@ -20,9 +20,6 @@ use crate::each_client;
 pub(super) const NAME: &str = "convoy";
 
 pub(super) const PROCESSES: u64 = 4;
-/// Of one client in one round.
-const TIME: Duration = Duration::from_millis(1500);
-
 /// What one of the processes does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Convoy {
@@ -34,7 +31,11 @@ pub struct Convoy {
     pub think: Range<u64>,
 }
 
-const CONVOY: Convoy = Convoy { tasks: 8, hold: 500, think: 1_000..20_000 };
+const WALK: Walk = Walk {
+    name: NAME,
+    convoy: Convoy { tasks: 8, hold: 500, think: 1_000..20_000 },
+    time: Duration::from_millis(1500),
+};
 
 impl Convoy {
     /// What each task does until the board's time is over.
@@ -59,34 +60,67 @@ impl Convoy {
 }
 
 pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
-    let mut rows = each_client!(row());
-    rows.iter_mut().for_each(|row| row.count(server));
-    for round in 0..rounds {
-        there_and_back(round, &mut rows, |row| row.time(server));
-    }
-    let mut measurement = Measurement::default();
-    for row in &rows {
-        let (sent, entered) = &row.sent;
-        let remote = row.remote as f64 / row.entered as f64 * 100.0;
-        let sent = sent.per(*entered);
-        measurement
-            .notes
-            .push(format!("{NAME}: {} sends {sent}; {remote:.0} % go to another process", row.client));
-    }
-    let mut push = |what, digits, goal, of: fn(&Row) -> f64| {
-        let values = rows.iter().map(|row| (row.client, of(row))).collect();
-        measurement.figures.push(Figure { scenario: NAME, what, digits, goal, values });
-    };
-    push("commands of a hand-off", 1, Some(Goal::AtMost(5.0)), |row| {
-        row.sent.0.total() as f64 / row.sent.1 as f64
-    });
-    push("hand-offs a second", 0, None, |row| row.entered as f64 / row.seconds);
-    push("largest gap, ms", 1, None, |row| row.largest_gap.as_secs_f64() * 1e3);
-    push("stalls, gaps > 100 ms", 0, Some(Goal::AtMost(0.0)), |row| row.stalls as f64);
-    measurement
+    let mut walked = WALK.walked(server, rounds);
+    walked.push("commands of a hand-off", 1, Some(Goal::AtMost(5.0)), Row::commands);
+    walked.push("hand-offs a second", 0, None, Row::rate);
+    walked.push("largest gap, ms", 1, None, |row| row.largest_gap.as_secs_f64() * 1e3);
+    walked.push("stalls, gaps > 100 ms", 0, Some(Goal::AtMost(0.0)), |row| row.stalls as f64);
+    walked.measurement
 }
 
-struct Row {
+/// What all processes of a client do.
+pub(super) struct Walk {
+    pub(super) name: &'static str,
+    pub(super) convoy: Convoy,
+    /// Of one client in one round.
+    pub(super) time: Duration,
+}
+
+impl Walk {
+    pub(super) fn walked(&self, server: &mut Server, rounds: usize) -> Walked {
+        let mut rows = each_client!(row()).into_iter().collect::<Vec<_>>();
+        rows.iter_mut().for_each(|row| row.count(self, server));
+        for round in 0..rounds {
+            there_and_back(round, &mut rows, |row| row.time(self, server));
+        }
+        let mut measurement = Measurement::default();
+        for row in &rows {
+            let (sent, entered) = &row.sent;
+            let (sent, remote) = (sent.per(*entered), row.remote as f64 / row.entered as f64 * 100.0);
+            let note =
+                format!("{}: {} sends {sent}; {remote:.1} % go to another process", self.name, row.client);
+            measurement.notes.push(note);
+        }
+        Walked { name: self.name, rows, measurement }
+    }
+
+    fn run(&self, client: &'static str, counted: bool) -> Run<'_> {
+        let part = Part::Convoy(self.convoy.clone());
+        Run { client, name: self.name, processes: PROCESSES, part, time: self.time, counted }
+    }
+}
+
+/// What came of it.
+pub(super) struct Walked {
+    name: &'static str,
+    rows: Vec<Row>,
+    pub(super) measurement: Measurement,
+}
+
+impl Walked {
+    pub(super) fn push(
+        &mut self,
+        what: &'static str,
+        digits: usize,
+        goal: Option<Goal>,
+        of: fn(&Row) -> f64,
+    ) {
+        let values = self.rows.iter().map(|row| (row.client, of(row))).collect();
+        self.measurement.figures.push(Figure { scenario: self.name, what, digits, goal, values });
+    }
+}
+
+pub(super) struct Row {
     client: &'static str,
     /// What was sent, and for how many acquisitions.
     sent: (Sent, u64),
@@ -95,31 +129,50 @@ struct Row {
     seconds: f64,
     largest_gap: Duration,
     stalls: u64,
+    pub(super) longest_wait: Duration,
+    /// Which part of a round's turns a process had at least.
+    pub(super) least: f64,
 }
 
 fn row<C: Client>() -> Row {
-    let sent = (Sent::default(), 0);
-    let (seconds, largest_gap) = (0.0, Duration::ZERO);
-    Row { client: C::NAME, sent, entered: 0, remote: 0, seconds, largest_gap, stalls: 0 }
+    Row {
+        client: C::NAME,
+        sent: (Sent::default(), 0),
+        entered: 0,
+        remote: 0,
+        seconds: 0.0,
+        largest_gap: Duration::ZERO,
+        stalls: 0,
+        longest_wait: Duration::ZERO,
+        least: 1.0,
+    }
 }
 
 impl Row {
-    fn run(&self, counted: bool) -> Run<'static> {
-        let (client, part) = (self.client, Part::Convoy(CONVOY));
-        Run { client, name: NAME, processes: PROCESSES, part, time: TIME, counted }
+    /// Of a hand-off.
+    pub(super) fn commands(&self) -> f64 {
+        self.sent.0.total() as f64 / self.sent.1 as f64
     }
 
-    fn count(&mut self, server: &mut Server) {
-        let outcome = self.run(true).run(server);
+    /// Hand-offs a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.entered as f64 / self.seconds
+    }
+
+    fn count(&mut self, walk: &Walk, server: &mut Server) {
+        let outcome = walk.run(self.client, true).run(server);
         self.sent = (outcome.sent.expect("it was counted"), outcome.taken.entered);
     }
 
-    fn time(&mut self, server: &mut Server) {
-        let outcome = self.run(false).run(server);
+    fn time(&mut self, walk: &Walk, server: &mut Server) {
+        let outcome = walk.run(self.client, false).run(server);
         self.entered += outcome.taken.entered;
         self.remote += outcome.board.remote();
-        self.seconds += TIME.as_secs_f64();
+        self.seconds += walk.time.as_secs_f64();
         self.largest_gap = self.largest_gap.max(outcome.board.largest_gap());
         self.stalls += outcome.board.stalls();
+        self.longest_wait = self.longest_wait.max(Duration::from_nanos(outcome.taken.longest));
+        let least = outcome.by_process.iter().min().copied().unwrap_or(0);
+        self.least = self.least.min(least as f64 / outcome.taken.entered.max(1) as f64);
     }
 }
