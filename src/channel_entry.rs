@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::fault::fault;
 use crate::latch::Latch;
 use crate::semaphore::{block_on, block_on_until};
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::transport::{Message, SubscribeError};
 use crate::unless::unless;
 
@@ -38,6 +38,8 @@ pub struct ChannelEntry {
     interest: AtomicUsize,
     readiness: Readiness,
     latch: Latch,
+    /// The highest number of [`Message::Granted`].
+    granted: AtomicU64,
     figures: Arc<Figures>,
 }
 
@@ -47,7 +49,8 @@ impl ChannelEntry {
         figures.begun.add_one();
         figures.interest.add_one();
         let latch = Latch::counting(Arc::clone(&figures.notifications));
-        Self { channel, hash, interest: AtomicUsize::new(1), readiness: Readiness::new(), latch, figures }
+        let (interest, granted) = (AtomicUsize::new(1), AtomicU64::new(0));
+        Self { channel, hash, interest, readiness: Readiness::new(), latch, granted, figures }
     }
 
     /// The channel whose messages come here.
@@ -221,7 +224,21 @@ impl ChannelEntry {
                 self.figures.read_unlocks.add_one();
                 self.wake_all();
             }
+            Message::Granted(number) => {
+                self.figures.grants.add_one();
+                // Ordering: Relaxed. The waiter that this wakes sees it through the latch. Numbers rise, and only the one waiter that
+                // asked for it goes by it, so that a message that comes late or twice changes nothing.
+                self.granted.fetch_max(number, Ordering::Relaxed);
+                self.latch.release(1);
+            }
         }
+    }
+
+    /// The highest number that was granted by a message so far; 0 if there was none.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn granted(&self) -> u64 {
+        // Ordering: Relaxed, as in `deliver`. A waiter that sees it too late asks the store.
+        self.granted.load(Ordering::Relaxed)
     }
 
     /// Calls everyone. Of those who are interested, some may be busy trying and not asleep yet: for them the call is kept, which is

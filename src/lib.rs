@@ -77,9 +77,10 @@ pub use crate::latch::{Latch, Notification};
 #[cfg(feature = "lock")]
 #[doc(inline)]
 pub use crate::lock::{
-    AcquireOutcome, Backend, Failure, Guard, Histogram, Holder, Lease, LeaseError, LeaseId, LeaseIdError,
-    LeaseKey, Lock, LockClient, LockError, LockKind, LockName, LockOptions, LockStats, Metrics, Moment,
-    NameError, NameHasher, Owner, ReleaseOutcome, ShutdownError,
+    AcquireOutcome, Backend, Failure, FairBackend, FairReleaseOutcome, Guard, Histogram, Holder, Lease,
+    LeaseError, LeaseId, LeaseIdError, LeaseKey, Lock, LockClient, LockError, LockKind, LockName,
+    LockOptions, LockStats, Metrics, Moment, NameError, NameHasher, Next, Owner, Position, ReleaseOutcome,
+    ShutdownError,
 };
 #[doc(inline)]
 pub use crate::lock_entry::{LockEntry, LossReason};

@@ -161,6 +161,7 @@ impl<T: Transport> Registry<T> {
             interest: figures.interest.get(),
             unlock_messages: figures.unlocks.get(),
             read_unlock_messages: figures.read_unlocks.get(),
+            grant_messages: figures.grants.get(),
             wakes_useful: figures.notifications.useful.get(),
             wakes_spurious: figures.notifications.spurious.get(),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::channel_entry::ChannelEntry;
 
-/// What a channel's message says, in Redisson's terms.
+/// What a channel's message says. The first two are Redisson's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Message {
@@ -14,6 +14,9 @@ pub enum Message {
     Unlock,
     /// Somebody let go of the lock, and many can have it: every waiter is called. `1` on Redisson's wire.
     ReadUnlock,
+    /// The lock was leased to a waiter of this process, under this number: `granted:` and the number on the wire. Comes on a channel that only
+    /// one client listens to. See [`FairBackend`](crate::FairBackend).
+    Granted(u64),
 }
 
 /// Brings the messages of channels to the [`Inbox`]es that subscribed to them.

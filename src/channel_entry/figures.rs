@@ -15,5 +15,6 @@ pub(crate) struct Figures {
     pub(crate) interest: Counter,
     pub(crate) unlocks: Counter,
     pub(crate) read_unlocks: Counter,
+    pub(crate) grants: Counter,
     pub(crate) notifications: Arc<NotificationFigures>,
 }

@@ -23,6 +23,8 @@ pub struct RegistryStats {
     pub unlock_messages: u64,
     /// [`ReadUnlock`](crate::Message::ReadUnlock)s that came.
     pub read_unlock_messages: u64,
+    /// [`Granted`](crate::Message::Granted)s that came.
+    pub grant_messages: u64,
     /// Useful wake-ups: notifications that were [consumed](crate::Notification::consume), and callbacks that were run.
     ///
     /// A notification counts when it is consumed, and so once, however often it is passed on before. One that stays pending wakes no
