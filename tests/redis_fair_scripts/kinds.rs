@@ -20,11 +20,12 @@ async fn fair_lock_is_another_kind_for_who_wants_a_plain_one() {
     let (holder, plain) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;
     let now = Instant::now().into();
-    assert_other_kind(
-        &stage,
-        stage.redis.try_acquire(&stage.name, &plain, LEASE, 1, now).await,
-        LockKind::Fair,
-    );
+    // Its own holder as well.
+    for wants in [&plain, &holder] {
+        let taken = stage.redis.try_acquire(&stage.name, wants, LEASE, 1, now).await;
+        assert_other_kind(&stage, taken, LockKind::Fair);
+    }
+    stage.assert_holder(&holder, LEASE).await;
     assert_other_kind(&stage, stage.redis.force_release(&stage.name).await, LockKind::Fair);
     let () = stage.run("DEL {}").await;
     stage.end().await;

@@ -40,7 +40,10 @@ local function must(...)
             end
         elseif words and name ~= 'hset' then
             -- Before 7.0 it cannot be asked, so the calls are made. HSET, which does something, is the first write where it matters.
-            redis.call(unpack(words))
+            local reply = redis.pcall(unpack(words))
+            if type(reply) == 'table' and reply.err then
+                error(reply.err .. " (asked to run the '" .. name .. "' command)")
+            end
         end
     end
 end
