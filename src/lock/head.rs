@@ -72,6 +72,8 @@ pub(super) struct Head<'a, B: Backend> {
     /// What it has in the store's queue: the attempt that has the position, and when the last command was sent that confirmed it. The first
     /// that was sent, if none was answered yet.
     position: Option<(Attempt, Moment)>,
+    /// It was subscribed when it got its position, and so need not ask whether its turn has come since.
+    hears_all: bool,
     /// It has the lock, or is the queue head no more.
     done: bool,
 }
@@ -91,7 +93,7 @@ impl<'a, B: Backend> Head<'a, B> {
         request: Request,
         may_wait: bool,
     ) -> Self {
-        Self { entry, ticket, request, may_wait, position: None, done: false }
+        Self { entry, ticket, request, may_wait, position: None, hears_all: false, done: false }
     }
 
     pub(super) fn request(&self) -> &Request {
@@ -166,6 +168,7 @@ impl<'a, B: Backend> Head<'a, B> {
             let subscription = match kept {
                 Some((subscription, since)) => {
                     self.position = self.attempt(since).map(|attempt| (attempt, since));
+                    self.hears_all = true;
                     subscription
                 }
                 None => entry.context.backend.registry().subscribe(&entry.channel),
@@ -203,8 +206,7 @@ impl<'a, B: Backend> Head<'a, B> {
         }
         // The notification that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
         let mut notified: Option<Notification<'_>> = None;
-        if self.position.is_some() {
-            // It is in the store's queue already, and hears of its turn.
+        if self.hears_all {
             left = entry.position;
             let limit = self.look_again(Duration::MAX, give_up);
             notified = until(runtime, limit, self.sleep(subscription, false)).await.flatten();
