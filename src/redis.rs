@@ -127,6 +127,7 @@
 mod backend;
 mod builder;
 mod connection;
+mod fair;
 mod keys;
 mod late;
 mod pubsub;
