@@ -1,18 +1,22 @@
 //! The in-process backend: named, re-entrant, leased async locks without a server and without an async runtime.
 
+mod fair;
+mod other_kind;
+mod queue;
 mod thread_runtime;
 mod transport;
 
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashTable;
 
+pub use self::other_kind::OtherKind;
+use self::queue::Queues;
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
-use crate::lock::{AcquireOutcome, Backend, Holder, LeaseId, LeaseKey, LockName, ReleaseOutcome};
+use crate::lock::{AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, ReleaseOutcome};
 use crate::lock_entry::Moment;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
@@ -41,6 +45,8 @@ struct Held {
     /// The last token given out. One counter for all names, as what rises over all of them rises for each, and one for each name
     /// would have to be kept for ever.
     last_token: u64,
+    /// Who waits for a fair lock, by its name.
+    queues: Queues,
 }
 
 #[derive(Debug)]
@@ -49,6 +55,7 @@ struct Lease {
     /// `None` once it was released.
     id: Option<LeaseId>,
     until: Moment,
+    fair: bool,
 }
 
 const FIRST_SWEEP: usize = 64;
@@ -68,6 +75,7 @@ impl<R: Runtime + Clone> Local<R> {
                 by_name: HashTable::new(),
                 sweep_at: FIRST_SWEEP,
                 last_token: 0,
+                queues: Queues::default(),
             })),
             registry: Registry::new(LocalTransport::default()),
             runtime,
@@ -111,7 +119,7 @@ impl Held {
 }
 
 impl<R: Runtime + Clone> Backend for Local<R> {
-    type Error = Infallible;
+    type Error = OtherKind;
     type Transport = LocalTransport;
     type Runtime = R;
 
@@ -129,6 +137,10 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         name.as_str().to_owned()
     }
 
+    fn failure(&self, error: &OtherKind) -> Failure {
+        Failure::OtherKind(error.found())
+    }
+
     async fn try_acquire(
         &self,
         name: &LockName,
@@ -136,23 +148,26 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         lease: Duration,
         tokens: u64,
         now: Moment,
-    ) -> Result<AcquireOutcome, Infallible> {
+    ) -> Result<AcquireOutcome, OtherKind> {
         let until = now + lease;
         let (last_token, shorter) = {
             let mut held = self.held.lock();
             let shorter = match held.find(name) {
                 None => {
                     held.sweep(now);
-                    held.insert(Lease { name: name.clone(), id: Some(id.clone()), until });
+                    held.insert(Lease { name: name.clone(), id: Some(id.clone()), until, fair: false });
                     false
                 }
                 Some(lease) => {
                     let (was_alive, is_same) = (lease.is_alive(now), lease.id.as_ref() == Some(id));
                     if was_alive && !is_same {
-                        return Ok(AcquireOutcome::Held { left: lease.left(now) });
+                        return match lease.fair {
+                            false => Ok(AcquireOutcome::Held { left: lease.left(now) }),
+                            true => Err(OtherKind::FAIR),
+                        };
                     }
                     if !is_same {
-                        lease.id = Some(id.clone());
+                        (lease.id, lease.fair) = (Some(id.clone()), false);
                     }
                     let before = std::mem::replace(&mut lease.until, until);
                     was_alive && until < before
@@ -168,7 +183,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         Ok(AcquireOutcome::Acquired { last_token: if tokens > 0 { last_token } else { 0 } })
     }
 
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Infallible> {
+    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
         let released = {
             // Whether its lease is over makes no difference: nobody else has taken it.
             let mut held = self.held.lock();
@@ -181,7 +196,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         Ok(ReleaseOutcome::Released { heard: usize::from(heard) })
     }
 
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Infallible> {
+    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, OtherKind> {
         let now = self.now();
         let mut held = self.held.lock();
         let renewed = leases.iter().map(|key| match held.alive(&key.name, now) {
@@ -194,16 +209,23 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         Ok(renewed.collect())
     }
 
-    async fn force_release(&self, name: &LockName) -> Result<bool, Infallible> {
+    async fn force_release(&self, name: &LockName) -> Result<bool, OtherKind> {
         let now = self.now();
-        let released = self.held.lock().alive(name, now).and_then(|lease| lease.id.take()).is_some();
+        let released = {
+            let mut held = self.held.lock();
+            let lease = held.alive(name, now);
+            if lease.as_ref().is_some_and(|lease| lease.fair) {
+                return Err(OtherKind::FAIR);
+            }
+            lease.and_then(|lease| lease.id.take()).is_some()
+        };
         if released {
             self.registry.transport().publish(name.as_str(), Message::Unlock);
         }
         Ok(released)
     }
 
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Infallible> {
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, OtherKind> {
         let now = self.now();
         let mut held = self.held.lock();
         let holder = |lease: &mut Lease| Holder { id: lease.id.clone(), left: lease.left(now) };

@@ -68,6 +68,7 @@ mod acquire;
 mod alarm;
 mod backend;
 mod client;
+mod commands;
 mod context;
 mod entry;
 mod error;

@@ -16,7 +16,7 @@ pub use crate::moment::Moment;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Event, Mutex};
 
-pub use self::actions::{Actions, GiveBack};
+pub use self::actions::{Actions, GiveBack, Next};
 pub use self::outcome::{Attempt, Entered, HeadTicket, HoldState, Left, Ticket, Told, Verdict};
 #[cfg(feature = "lock")]
 pub(crate) use self::ownership::BACK_OFF;
@@ -233,6 +233,34 @@ impl LockEntry {
     /// The store said that another process has the lock.
     pub fn refused(&self, head: &HeadTicket) {
         self.ownership.lock().refused(head.serial);
+    }
+
+    /// The store said that another process has the lock, and has put this one into its [queue](Rules::position).
+    pub fn queued(&self, head: &HeadTicket) {
+        self.ownership.lock().queued(head.serial);
+    }
+
+    /// The release with which a waiter was [named](Next) has granted it what `attempt` asks for: a lease counted from `sent`, and tokens up to
+    /// `last_token`.
+    pub fn named_granted(
+        &self,
+        head: &HeadTicket,
+        attempt: Attempt,
+        last_token: u64,
+        sent: Moment,
+        lease: Duration,
+        now: Moment,
+    ) -> Actions {
+        self.event(|ownership, actions| {
+            ownership.named_granted(head.serial, attempt, last_token, sent, lease, now, actions);
+        })
+        .1
+    }
+
+    /// The release with which a waiter was [named](Next) was answered otherwise: it is the queue head, with a position in the store's queue
+    /// since that release was sent, or without one, as when the release failed. False if it has left.
+    pub fn named_waits(&self, head: &HeadTicket, position: Option<Moment>, now: Moment) -> (bool, Actions) {
+        self.event(|ownership, actions| ownership.named_waits(head.serial, position, now, actions))
     }
 
     /// The command of the last [`attempt`](Self::attempt) did not run: nothing of it is at the store.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use conformance::{Store, conformance};
+use conformance::{Store, conformance, conformance_of_every_kind};
 use latchwork::local::Local;
 use latchwork::{Backend, LeaseError, LockClient, LockOptions, Message};
 
@@ -27,6 +27,36 @@ impl Store for InProcess {
 }
 
 conformance!(InProcess(Local::new()));
+
+mod fair {
+    use latchwork::{FairBackend, Lock, LockName};
+
+    use super::*;
+
+    struct InTurn(Local);
+
+    impl Store for InTurn {
+        type Backend = Local;
+
+        async fn client_with(&self, options: &LockOptions) -> LockClient<Local> {
+            LockClient::with_options(self.0.clone(), options).unwrap()
+        }
+
+        fn lock(&self, client: &LockClient<Local>, name: &str) -> Lock<Local> {
+            client.fair_lock(name).unwrap()
+        }
+
+        fn channel(&self, client: &LockClient<Local>, name: &LockName) -> String {
+            client.backend().grant_channel(name, client.id())
+        }
+
+        async fn subscribers(&self, _channel: &str) -> usize {
+            0
+        }
+    }
+
+    conformance_of_every_kind!(InTurn(Local::new()));
+}
 
 #[test]
 fn watchdog_timeout_must_be_a_lease() {

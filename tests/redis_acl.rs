@@ -6,7 +6,7 @@ use std::error::Error as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use conformance::{Store, conformance};
+use conformance::{Store, conformance, conformance_of_every_kind};
 use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
 use latchwork::{
     FairBackend, FairReleaseOutcome, Lease, LeaseId, LockClient, LockError, LockName, LockOptions, Next,

@@ -28,6 +28,11 @@ impl LocalTransport {
         self.deliver(channel, message)
     }
 
+    /// Whether anybody listens to `channel`.
+    pub(super) fn is_subscribed(&self, channel: &str) -> bool {
+        self.inboxes.lock().contains_key(channel)
+    }
+
     fn deliver(&self, channel: &str, message: Message) -> bool {
         // Cloned out, because delivering wakes tasks, and a waker may come back here.
         let inbox = self.inboxes.lock().get(channel).cloned();

@@ -208,7 +208,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
         entry.carry_out(actions);
         Ok(match entered {
             Entered::Head(ticket) => {
-                let mut head = Head::new(entry, ticket, request);
+                let mut head = Head::new(entry, ticket, request, self.may_wait());
                 let granted = attempt.map(|attempt| head.ask_at_once(attempt, now)).transpose()?.flatten();
                 match granted {
                     Some(grant) => Step::Granted(self.guard(&request, grant, now)),
@@ -245,7 +245,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
         let entry = self.entry;
         Ok(match told {
             Told::Granted(grant, extension) => self.granted(request, grant, extension, now),
-            Told::Head(ticket) => Step::Compete(Head::new(entry, ticket, *request), now),
+            Told::Head(ticket) => Step::Compete(Head::new(entry, ticket, *request, self.may_wait()), now),
             Told::Superseded => Step::Enter,
             Told::Closed => return Err(entry.context.closed()),
         })
@@ -261,7 +261,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
         let request = *head.request();
         // With no time to wait at all, the one question takes the round trip that it takes.
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        Ok(match head.compete(now, self.may_wait(), patient, give_up).await? {
+        Ok(match head.compete(now, patient, give_up).await? {
             Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
             Competed::Superseded => Step::Enter,
             Competed::Held => Step::Held,

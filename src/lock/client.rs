@@ -9,10 +9,12 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 
 use super::backend::Backend;
+use super::commands::Commands;
 use super::context::Context;
 use super::entry::Entry;
 #[cfg(doc)]
 use super::error::LockError;
+use super::fair::FairBackend;
 use super::handle::Lock;
 use super::keeper;
 use super::lease::LeaseError;
@@ -21,7 +23,7 @@ use super::name::{LockName, NameError};
 use super::name_mapper::NameMapper;
 use super::options::LockOptions;
 use super::owner::Owner;
-use super::table::Table;
+use super::table::Tables;
 use super::until::until;
 
 /// Makes locks by name, over one [`Backend`].
@@ -50,7 +52,7 @@ use super::until::until;
 /// ```
 pub struct LockClient<B: Backend> {
     context: Arc<Context<B>>,
-    table: Arc<Table<Entry<B>>>,
+    tables: Arc<Tables<Entry<B>>>,
     name_mapper: NameMapper,
 }
 
@@ -80,9 +82,9 @@ impl<B: Backend> LockClient<B> {
 
     fn build(backend: B, options: &LockOptions) -> Self {
         let context = Arc::new(Context::new(backend, options.rules(), options.client_label()));
-        let table = Arc::default();
-        keeper::install(&context, &table);
-        Self { context, table, name_mapper: options.mapper().clone() }
+        let tables = Arc::default();
+        keeper::install(&context, &tables);
+        Self { context, tables, name_mapper: options.mapper().clone() }
     }
 
     /// The lock called `name`. Nothing is sent.
@@ -91,9 +93,59 @@ impl<B: Backend> LockClient<B> {
     ///
     /// [`NameError`] if no backend could keep a lock under that name, or this one cannot.
     pub fn get_lock(&self, name: &str) -> Result<Lock<B>, NameError> {
+        self.lock_of(name, Commands::Plain)
+    }
+
+    /// The fair lock called `name`: whoever waits for it, in whatever process, gets it in the order in which they began to wait. Nothing is
+    /// sent.
+    ///
+    /// It costs what fairness costs. Every release goes to the store, and what the plain lock passes on in memory takes a command. The
+    /// release itself grants the lock to the next waiter, so that a hand-off between processes is one hop.
+    ///
+    /// A name is to be one kind of lock. While it is held as another kind, this one is refused by [`LockError::OtherKind`].
+    ///
+    /// # Fairness
+    ///
+    /// First come, first served, up to the time that messages take. Except:
+    ///
+    /// * an owner that has the lock already takes it once more without waiting;
+    /// * a waiter that cannot be told when its turn has come, because its process is cut off from the store's messages, is passed over, and is
+    ///   the first again when it is back;
+    /// * a waiter whose future is kept and not polled, or whose process stands still, holds up the others for a third of the
+    ///   [watchdog's timeout](crate::LockOptions::watchdog_timeout) at most, and for 10 s at most. It waits anew then;
+    /// * after a failover or flush of the store the waiters queue anew, by when they began to wait.
+    ///
+    /// [`Lock::try_lock`] does not overtake anybody.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if no backend could keep a lock under that name, or this one cannot.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// use latchwork::LockClient;
+    ///
+    /// let client = LockClient::local();
+    /// let guard = client.fair_lock("tickets")?.lock().await?;
+    /// assert!(client.get_lock("tickets")?.try_lock().await.unwrap_err().is_other_kind());
+    /// guard.unlock().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn fair_lock(&self, name: &str) -> Result<Lock<B>, NameError>
+    where
+        B: FairBackend,
+    {
+        self.lock_of(name, Commands::fair())
+    }
+
+    fn lock_of(&self, name: &str, commands: Commands<B>) -> Result<Lock<B>, NameError> {
         let name = LockName::new(&self.name_mapper.map(name))?;
         self.context.backend.check_name(&name)?;
-        Ok(Lock::new(self.table.get(&name, || Entry::new(&self.context, &self.table, &name))))
+        let make = || Entry::new(&self.context, &self.tables, &name, commands);
+        Ok(Lock::new(commands.table(&self.tables).get(&name, make)))
     }
 
     /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].
@@ -168,7 +220,7 @@ impl<B: Backend> LockClient<B> {
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         let runtime = self.context.backend.runtime();
         self.context.shut_down();
-        for entry in self.table.all() {
+        for entry in self.tables.all() {
             entry.carry_out(entry.state.close());
         }
         let give_up = self.context.now() + limit;
@@ -187,7 +239,7 @@ impl<B: Backend> LockClient<B> {
 
     fn held(&self) -> Vec<LockName> {
         let held = |entry: &Arc<Entry<B>>| entry.state.holder(entry.now()).is_some();
-        self.table.all().iter().filter(|entry| held(entry)).map(|entry| entry.name.clone()).collect()
+        self.tables.all().iter().filter(|entry| held(entry)).map(|entry| entry.name.clone()).collect()
     }
 }
 
@@ -225,8 +277,8 @@ impl Error for ShutdownError {}
 
 impl<B: Backend> Clone for LockClient<B> {
     fn clone(&self) -> Self {
-        let (context, table) = (Arc::clone(&self.context), Arc::clone(&self.table));
-        Self { context, table, name_mapper: self.name_mapper.clone() }
+        let (context, tables) = (Arc::clone(&self.context), Arc::clone(&self.tables));
+        Self { context, tables, name_mapper: self.name_mapper.clone() }
     }
 }
 

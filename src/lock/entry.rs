@@ -6,18 +6,23 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::lock_entry::{Actions, Extension, GiveBack, Grant, LockEntry, LossReason, Moment};
+use crate::lock_entry::{
+    Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, LockEntry, LossReason, Moment, Next, Rules,
+};
+use crate::registry::Subscription;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
 use super::backend::{AcquireOutcome, Backend, LeaseKey, ReleaseOutcome};
+use super::commands::Commands;
 use super::context::Context;
 use super::error::LockError;
+use super::fair::{self, FairReleaseOutcome, Position};
 use super::name::LockName;
 use super::owner::Owner;
 use super::span;
 use super::stats::Counters;
-use super::table::Table;
+use super::table::{Table, Tables};
 use super::until::until;
 
 /// The longest time between two releases of one lease.
@@ -27,26 +32,45 @@ const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
 /// One name of a client.
 pub(super) struct Entry<B: Backend> {
     pub(super) context: Arc<Context<B>>,
-    pub(super) table: Arc<Table<Entry<B>>>,
+    tables: Arc<Tables<Entry<B>>>,
+    pub(super) commands: Commands<B>,
     pub(super) name: LockName,
     pub(super) channel: String,
+    /// For how long the store keeps a waiter's position, if it has a queue.
+    pub(super) position: Option<Duration>,
     pub(super) state: LockEntry,
     pub(super) counters: Counters,
     /// Releases that callers wait for, and since when: a caller may stop polling, and may not.
     awaited: Mutex<Vec<(GiveBack, Moment)>>,
+    /// The subscription under which a waiter that was named with a release waits for its turn, until that waiter takes it over.
+    kept: Mutex<Option<Subscription<B::Transport>>>,
 }
 
 impl<B: Backend> Entry<B> {
-    pub(super) fn new(context: &Arc<Context<B>>, table: &Arc<Table<Self>>, name: &LockName) -> Self {
+    pub(super) fn new(
+        context: &Arc<Context<B>>,
+        tables: &Arc<Tables<Self>>,
+        name: &LockName,
+        commands: Commands<B>,
+    ) -> Self {
+        let position = commands.position(context.rules.renewed_lease);
         Self {
             context: Arc::clone(context),
-            table: Arc::clone(table),
+            tables: Arc::clone(tables),
+            commands,
             name: name.clone(),
-            channel: context.backend.channel(name),
-            state: LockEntry::new(context.rules),
+            channel: commands.channel(&context.backend, name, context.id()),
+            position,
+            state: LockEntry::new(Rules { position, ..context.rules }),
             counters: Counters::default(),
             awaited: Mutex::default(),
+            kept: Mutex::default(),
         }
+    }
+
+    /// The table that it is in.
+    pub(super) fn table(&self) -> &Table<Self> {
+        self.commands.table(&self.tables)
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -70,9 +94,11 @@ impl<B: Backend> Entry<B> {
     #[cold]
     fn carry_out_more(self: &Arc<Self>, actions: Actions) {
         if let Some(give_back) = actions.give_back() {
-            self.release_in_background(give_back, false);
+            self.send_release(give_back, false, actions.next());
         }
         if let Some(roll_back) = actions.roll_back() {
+            // It may be that of a waiter that was named with a release, and has not taken it over.
+            let _kept = self.take_kept();
             self.release_in_background(roll_back, true);
         }
         if let Some(_reason) = actions.lost() {
@@ -88,6 +114,11 @@ impl<B: Backend> Entry<B> {
         self.context.recorder.superseded.add(actions.superseded() as usize);
     }
 
+    /// The subscription that is kept for the queue head.
+    pub(super) fn take_kept(&self) -> Option<Subscription<B::Transport>> {
+        self.kept.lock().take()
+    }
+
     // === Releasing ===
 
     /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in the background. False if the
@@ -99,7 +130,7 @@ impl<B: Backend> Entry<B> {
     ) -> Result<bool, LockError> {
         let id = self.context.lease_id(give_back.number);
         let mut repeat = OnDrop(Some(|| self.release_in_background(give_back, false)));
-        let mut release = pin!(self.context.backend.release(&self.name, &id));
+        let mut release = pin!(self.commands.release(&self.context.backend, &self.name, &id));
         let polled = {
             // It is on its way then. Whoever waits by now is not to depend on the caller's polling, nor on a waker that does not panic.
             let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
@@ -132,7 +163,7 @@ impl<B: Backend> Entry<B> {
             return false;
         }
         let id = self.context.lease_id(give_back.number);
-        match first_poll(pin!(self.context.backend.release(&self.name, &id))) {
+        match first_poll(pin!(self.commands.release(&self.context.backend, &self.name, &id))) {
             Poll::Ready(outcome) => self.released(outcome, false).is_ok(),
             Poll::Pending => false,
         }
@@ -216,12 +247,19 @@ impl<B: Backend> Entry<B> {
 
     /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in memory needs no task.
     pub(super) fn release_in_background(self: &Arc<Self>, give_back: GiveBack, rolls_back: bool) {
+        self.send_release(give_back, rolls_back, None);
+    }
+
+    fn send_release(self: &Arc<Self>, give_back: GiveBack, rolls_back: bool, next: Option<Next>) {
         if self.context.check_origin().is_err() {
             return;
         }
         self.context.releases.begin(give_back.number, &self.name);
-        let ends = ReleaseEnds { entry: Arc::clone(self), give_back, appoints: give_back.appoints };
-        let mut release = Box::pin(span::here(ends.send(rolls_back)));
+        let entry = Arc::clone(self);
+        let ends =
+            ReleaseEnds { entry, give_back, appoints: give_back.appoints, named: next.map(|next| next.head) };
+        let named = next.and_then(|next| Named::new(self, next));
+        let mut release = Box::pin(span::here(ends.send(rolls_back, named)));
         if first_poll(release.as_mut()).is_pending() {
             self.context.backend.runtime().spawn(release);
         }
@@ -247,7 +285,8 @@ impl<B: Backend> Entry<B> {
             }
             Extension::Token { .. } => {
                 let lease = whole_millis(lease);
-                match context.backend.try_acquire(&self.name, &id, lease, 1, sent).await {
+                match self.commands.try_acquire(&context.backend, &self.name, &id, lease, 1, None, sent).await
+                {
                     Ok(AcquireOutcome::Acquired { last_token }) => (true, Some(last_token)),
                     Ok(AcquireOutcome::Held { .. }) => (false, None),
                     Err(error) => return Err(context.failed(error)),
@@ -296,7 +335,7 @@ fn whole_millis(lease: Duration) -> Duration {
 
 impl<B: Backend> Drop for Entry<B> {
     fn drop(&mut self) {
-        self.table.remove(&self.name);
+        self.table().remove(&self.name);
     }
 }
 
@@ -307,23 +346,64 @@ impl<B: Backend> Wake for Entry<B> {
     }
 }
 
+/// A waiter that is named with a release, by what it asks for.
+struct Named<B: Backend> {
+    head: HeadTicket,
+    attempt: Attempt,
+    next: fair::Next,
+    sent: Moment,
+    /// For the grant that comes if it is not its turn yet.
+    subscription: Subscription<B::Transport>,
+}
+
+impl<B: Backend> Named<B> {
+    /// `None` if it is not to be named: it has left, or the store cannot say so with the release.
+    fn new(entry: &Entry<B>, next: Next) -> Option<Self> {
+        let (context, Commands::Fair(fair)) = (&entry.context, entry.commands) else { return None };
+        if !fair.grants_suffice(&context.backend) {
+            return None;
+        }
+        let kept = entry.position?;
+        let subscription = context.backend.registry().subscribe(&entry.channel);
+        let (sent, lease) = (entry.now(), context.lease_of(&next.request));
+        let attempt = entry.state.attempt(&next.head, context.number(), &next.request, sent, lease)?;
+        let waited = sent.saturating_duration_since(next.head.since());
+        let next_up = fair::Next {
+            id: context.lease_id(attempt.number()),
+            lease,
+            tokens: attempt.tokens(),
+            position: Position { waited, kept },
+        };
+        Some(Self { head: next.head, attempt, next: next_up, sent, subscription })
+    }
+}
+
 /// A release in the background. However it ends, the next waiter is appointed, and the client is told.
 struct ReleaseEnds<B: Backend> {
     entry: Arc<Entry<B>>,
     give_back: GiveBack,
     /// The next waiter is not appointed yet.
     appoints: bool,
+    /// The next waiter is the queue head, and has not been told.
+    named: Option<HeadTicket>,
 }
 
 impl<B: Backend> ReleaseEnds<B> {
-    async fn send(mut self, rolls_back: bool) {
+    async fn send(mut self, rolls_back: bool, mut named: Option<Named<B>>) {
         let entry = Arc::clone(&self.entry);
         let (context, id) = (&entry.context, entry.context.lease_id(self.give_back.number));
+        let (commands, backend) = (entry.commands, &entry.context.backend);
         let mut back_off = FIRST_BACK_OFF;
         loop {
-            let outcome = match rolls_back {
-                true => context.backend.roll_back(&entry.name, &id).await,
-                false => context.backend.release(&entry.name, &id).await,
+            let outcome = match (commands, named.take()) {
+                (Commands::Fair(fair), Some(named)) => {
+                    // Only what comes after the subscription was confirmed comes for sure.
+                    let hears_all = named.subscription.is_ready();
+                    let outcome = fair.release(backend, &entry.name, &id, Some(&named.next)).await;
+                    outcome.map(|outcome| self.tell_named(named, outcome, hears_all))
+                }
+                _ if rolls_back => commands.roll_back(backend, &entry.name, &id).await,
+                _ => commands.release(backend, &entry.name, &id).await,
             };
             let error = match outcome {
                 Ok(outcome) => {
@@ -341,7 +421,7 @@ impl<B: Backend> ReleaseEnds<B> {
             entry.release_failed(&error);
             // The next waiter has a lease of its own to ask for.
             self.appoint(0);
-            let (runtime, again) = (context.backend.runtime(), context.now() + back_off);
+            let (runtime, again) = (backend.runtime(), context.now() + back_off);
             if self.give_back.until <= again || runtime.has_ended() {
                 return;
             }
@@ -350,11 +430,43 @@ impl<B: Backend> ReleaseEnds<B> {
         }
     }
 
+    fn tell_named(
+        &mut self,
+        named: Named<B>,
+        outcome: FairReleaseOutcome,
+        hears_all: bool,
+    ) -> ReleaseOutcome {
+        let (entry, now) = (&self.entry, self.entry.now());
+        match outcome {
+            FairReleaseOutcome::GrantedToNext { last_token } => {
+                self.named = None;
+                let Named { head, attempt, sent, next, .. } = named;
+                let actions = entry.state.named_granted(&head, attempt, last_token, sent, next.lease, now);
+                entry.carry_out(actions);
+            }
+            FairReleaseOutcome::Released if hears_all => {
+                self.named = None;
+                let _before = entry.kept.lock().replace(named.subscription);
+                let (told, actions) = entry.state.named_waits(&named.head, Some(named.sent), now);
+                entry.carry_out(actions);
+                if !told {
+                    let _kept = entry.take_kept();
+                }
+            }
+            FairReleaseOutcome::Released | FairReleaseOutcome::NotHeld => {}
+        }
+        outcome.into()
+    }
+
     fn appoint(&mut self, heard: usize) {
+        let (entry, now) = (&self.entry, self.entry.now());
+        if let Some(named) = self.named.take() {
+            entry.carry_out(entry.state.named_waits(&named, None, now).1);
+        }
         if std::mem::replace(&mut self.appoints, false) {
-            self.entry.carry_out(self.entry.state.returned(heard, self.entry.now()));
+            entry.carry_out(entry.state.returned(heard, now));
         } else if heard > 0 {
-            self.entry.state.heard_by(heard, self.entry.now());
+            entry.state.heard_by(heard, now);
         }
     }
 }

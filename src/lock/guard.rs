@@ -230,7 +230,7 @@ impl<B: Backend> Guard<B> {
     /// Nobody renews it from now on.
     pub fn forget(mut self) {
         self.armed = false;
-        self.entry.table.keep(&self.entry.name, &self.entry);
+        self.entry.table().keep(&self.entry.name, &self.entry);
         self.entry.state.forget(&self.grant);
         // So that it is let go of when its lease is over.
         if let Ok(hold) = self.entry.state.state_of(&self.grant, self.entry.now())
@@ -238,7 +238,7 @@ impl<B: Backend> Guard<B> {
         {
             self.entry.context.alarm.ring(hold.ends);
         } else if !self.entry.state.is_forgotten() {
-            self.entry.table.let_go(&self.entry.name);
+            self.entry.table().let_go(&self.entry.name);
         }
     }
 

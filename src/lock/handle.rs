@@ -201,7 +201,7 @@ impl<B: Backend> Lock<B> {
         let (left, actions) = self.entry.state.leave_by_name(owner.number(), now);
         self.entry.carry_out(actions);
         if !self.entry.state.is_forgotten() {
-            self.entry.table.let_go(self.name());
+            self.entry.table().let_go(self.name());
         }
         match left {
             Left::Remains | Left::Passed => Ok(()),
@@ -225,7 +225,7 @@ impl<B: Backend> Lock<B> {
         let context = &self.entry.context;
         context.check_origin()?;
         let in_hand = self.entry.state.lease_number();
-        let freed = context.backend.force_release(self.name()).await;
+        let freed = self.entry.commands.force_release(&context.backend, self.name()).await;
         let freed = freed.map_err(|error| context.failed(error))?;
         if let Some(number) = in_hand {
             let (_, actions) = self.entry.state.lose(number, LossReason::Gone, self.entry.now());

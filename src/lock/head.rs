@@ -26,8 +26,10 @@ use crate::transport::Transport;
 use crate::unless::unless;
 
 use super::backend::{AcquireOutcome, Backend, Failure};
+use super::commands::Commands;
 use super::entry::{Entry, first_poll};
 use super::error::LockError;
+use super::fair::Position;
 use super::owner::LeaseId;
 use super::until::until;
 
@@ -65,6 +67,13 @@ pub(super) struct Head<'a, B: Backend> {
     entry: &'a Arc<Entry<B>>,
     ticket: HeadTicket,
     request: Request,
+    /// It waits, and so takes a position if the store has a queue.
+    may_wait: bool,
+    /// What it has in the store's queue: the attempt that has the position, and when the last command was sent that confirmed it. The first
+    /// that was sent, if none was answered yet.
+    position: Option<(Attempt, Moment)>,
+    /// It was subscribed when it got its position, and so need not ask whether its turn has come since.
+    hears_all: bool,
     /// It has the lock, or is the queue head no more.
     done: bool,
 }
@@ -78,8 +87,13 @@ impl<B: Backend> Drop for Head<'_, B> {
 }
 
 impl<'a, B: Backend> Head<'a, B> {
-    pub(super) fn new(entry: &'a Arc<Entry<B>>, ticket: HeadTicket, request: Request) -> Self {
-        Self { entry, ticket, request, done: false }
+    pub(super) fn new(
+        entry: &'a Arc<Entry<B>>,
+        ticket: HeadTicket,
+        request: Request,
+        may_wait: bool,
+    ) -> Self {
+        Self { entry, ticket, request, may_wait, position: None, hears_all: false, done: false }
     }
 
     pub(super) fn request(&self) -> &Request {
@@ -89,27 +103,28 @@ impl<'a, B: Backend> Head<'a, B> {
     /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to [compete](Self::compete).
     pub(super) fn ask_at_once(&mut self, attempt: Attempt, now: Moment) -> Result<Option<Grant>, LockError> {
         let question = self.question_of(attempt, now);
-        let Poll::Ready(outcome) = first_poll(pin!(question.put(self.entry))) else { return Ok(None) };
+        let Poll::Ready(outcome) = question.put_once(self.entry) else { return Ok(None) };
         Ok(match self.answered(&question, outcome, now)? {
             Asked::Over(Competed::Granted(grant, _)) => Some(grant),
             Asked::Over(_) | Asked::Held(_) | Asked::TooLate => None,
         })
     }
 
-    /// Competes from `now` on until it has the lock, or until `give_up`; without `may_wait` asks once. `patient`: a store that is gone
+    /// Competes from `now` on until it has the lock, or until `give_up`; if it may not wait, asks once. `patient`: a store that is gone
     /// is waited for from the first question on, and not only once it has answered one.
     pub(super) async fn compete(
         mut self,
         now: Moment,
-        may_wait: bool,
         patient: bool,
         give_up: Moment,
     ) -> Result<Competed, LockError> {
-        let (entry, ticket) = (self.entry, self.ticket);
+        let (entry, ticket, may_wait) = (self.entry, self.ticket, self.may_wait);
         let (mut left, mut unanswered) = (None, None);
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
         let subscribes_first = may_wait
-            && (!ticket.goes_first() || entry.context.backend.registry().transport().stands(&entry.channel));
+            && (!ticket.goes_first()
+                || ticket.position().is_some()
+                || entry.context.backend.registry().transport().stands(&entry.channel));
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(self.superseded()) };
             let mut answer = pin!(question.put(entry));
@@ -149,7 +164,15 @@ impl<'a, B: Backend> Head<'a, B> {
     ) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
-            let subscription = entry.context.backend.registry().subscribe(&entry.channel);
+            let kept = ticket.position().and_then(|since| Some((entry.take_kept()?, since)));
+            let subscription = match kept {
+                Some((subscription, since)) => {
+                    self.position = self.attempt(since).map(|attempt| (attempt, since));
+                    self.hears_all = true;
+                    subscription
+                }
+                None => entry.context.backend.registry().subscribe(&entry.channel),
+            };
             self.wait_subscribed(&subscription, left, unanswered, patient, give_up).await
         })
         .await;
@@ -183,6 +206,11 @@ impl<'a, B: Backend> Head<'a, B> {
         }
         // The notification that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
         let mut notified: Option<Notification<'_>> = None;
+        if self.hears_all {
+            left = entry.position;
+            let limit = self.look_again(Duration::MAX, give_up);
+            notified = until(runtime, limit, self.sleep(subscription, false)).await.flatten();
+        }
         loop {
             if steps > 0 {
                 // Who has not had its turn since is not to be overtaken.
@@ -204,6 +232,14 @@ impl<'a, B: Backend> Head<'a, B> {
             }
             // What was told while we were not there is answered by this question, our own release's message included.
             notified = notified.or_else(|| subscription.latch().try_wait());
+            if let Some(granted) = self.granted_unasked(subscription, entry.now()) {
+                if let Some(notified) = notified {
+                    notified.consume();
+                    entry.counters.wakes_useful.add_one();
+                }
+                context.recorder.hand_offs_remote.add_one();
+                return Ok(granted);
+            }
             let unconfirmed = !subscription.is_ready();
             let Some(asked) = until(runtime, give_up, self.ask(entry.now())).await else {
                 return unanswered.map_or(Ok(over(left)), Err);
@@ -269,32 +305,43 @@ impl<'a, B: Backend> Head<'a, B> {
     }
 
     /// When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its release go
-    /// unheard, that is what it costs.
+    /// unheard, that is what it costs. And early enough to keep a position in the store's queue, should a look or two be lost.
     fn look_again(&self, left: Duration, give_up: Moment) -> Moment {
         let context = &self.entry.context;
-        let left = left.min(context.rules.renewed_lease) + ROUNDING;
+        let at_most = self.entry.position.map_or(context.rules.renewed_lease, |kept| kept / 3);
+        let left = left.min(at_most) + ROUNDING;
         give_up.min(context.now() + left)
     }
 
     /// Asks the store once, at `sent`.
     async fn ask(&mut self, sent: Moment) -> Result<Asked, LockError> {
         let Some(question) = self.question(sent) else { return Ok(Asked::Over(self.superseded())) };
+        if question.position.is_some() {
+            // What an earlier command has confirmed holds until this one has.
+            self.position.get_or_insert((question.attempt, sent));
+        }
         let outcome = question.put(self.entry).await;
         self.answered(&question, outcome, self.entry.now())
     }
 
     /// What to ask the store at `sent`. `None` if it is the queue head no more.
     fn question(&self, sent: Moment) -> Option<Question> {
+        Some(self.question_of(self.attempt(sent)?, sent))
+    }
+
+    fn attempt(&self, sent: Moment) -> Option<Attempt> {
         let context = &self.entry.context;
         let (fresh, lease) = (context.number(), context.lease_of(&self.request));
-        let attempt = self.entry.state.attempt(&self.ticket, fresh, &self.request, sent, lease)?;
-        Some(self.question_of(attempt, sent))
+        self.entry.state.attempt(&self.ticket, fresh, &self.request, sent, lease)
     }
 
     fn question_of(&self, attempt: Attempt, sent: Moment) -> Question {
         let context = &self.entry.context;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
-        Question { id, attempt, lease, sent }
+        let position = self.entry.position.filter(|_| self.may_wait);
+        let waited = sent.saturating_duration_since(self.ticket.since());
+        let position = position.map(|kept| Position { waited, kept });
+        Question { id, attempt, lease, position, sent }
     }
 
     /// The store has answered, at `now`.
@@ -309,7 +356,13 @@ impl<'a, B: Backend> Head<'a, B> {
             Ok(AcquireOutcome::Acquired { last_token }) => last_token,
             Ok(AcquireOutcome::Held { left }) => {
                 event!(TRACE, lock = entry.name.as_str(), ?left, "held by another");
-                entry.state.refused(&self.ticket);
+                match question.position {
+                    None => entry.state.refused(&self.ticket),
+                    Some(_) => {
+                        entry.state.queued(&self.ticket);
+                        self.position = Some((question.attempt, question.sent));
+                    }
+                }
                 return Ok(Asked::Held(left));
             }
             Err(error) => {
@@ -320,15 +373,51 @@ impl<'a, B: Backend> Head<'a, B> {
             }
         };
         let Question { attempt, lease, sent, .. } = *question;
+        Ok(self.acquired(attempt, last_token, sent, lease, now))
+    }
+
+    fn acquired(
+        &mut self,
+        attempt: Attempt,
+        last_token: u64,
+        sent: Moment,
+        lease: Duration,
+        now: Moment,
+    ) -> Asked {
+        let entry = self.entry;
         let (verdict, actions) =
             entry.state.acquired(&self.ticket, &self.request, attempt, last_token, sent, lease, now);
         self.done = !matches!(verdict, Verdict::TooLate);
+        self.position = None;
         entry.carry_out(actions);
-        Ok(match verdict {
+        match verdict {
             Verdict::Granted(grant) => Asked::Over(Competed::Granted(grant, now)),
             Verdict::TooLate => Asked::TooLate,
             Verdict::Superseded => Asked::Over(Competed::Superseded),
-        })
+        }
+    }
+
+    /// What the store has granted without being asked, as a message says. What that leaves open, a lease of its own length or a token, takes
+    /// a question, which re-leases the lock by the same id.
+    fn granted_unasked(
+        &mut self,
+        subscription: &Subscription<B::Transport>,
+        now: Moment,
+    ) -> Option<Competed> {
+        let (entry, Some((attempt, since))) = (self.entry, self.position) else { return None };
+        let Commands::Fair(fair) = entry.commands else { return None };
+        let kept = entry.position?;
+        let suffices = self.request.own_lease().is_none()
+            && !self.request.is_fenced()
+            && fair.grants_suffice(&entry.context.backend);
+        // The store counts the position from when it was asked for or later.
+        if subscription.granted() != attempt.number() || !suffices || since + kept <= now {
+            return None;
+        }
+        match self.acquired(attempt, 0, since, kept, now) {
+            Asked::Over(competed) => Some(competed),
+            Asked::Held(_) | Asked::TooLate => None,
+        }
     }
 
     /// Another waiter is the queue head.
@@ -343,15 +432,29 @@ struct Question {
     id: LeaseId,
     attempt: Attempt,
     lease: Duration,
+    /// What it asks for if it is not its turn.
+    position: Option<Position>,
     sent: Moment,
 }
 
 impl Question {
-    fn put<B: Backend>(
-        &self,
-        entry: &Entry<B>,
-    ) -> impl Future<Output = Result<AcquireOutcome, B::Error>> + Send {
-        entry.context.backend.try_acquire(&entry.name, &self.id, self.lease, self.attempt.tokens(), self.sent)
+    async fn put<B: Backend>(&self, entry: &Entry<B>) -> Result<AcquireOutcome, B::Error> {
+        let (commands, backend, tokens) = (entry.commands, &entry.context.backend, self.attempt.tokens());
+        let Self { id, lease, position, sent, .. } = self;
+        commands.try_acquire(backend, &entry.name, id, *lease, tokens, *position, *sent).await
+    }
+
+    /// To a store that answers at once.
+    #[inline]
+    fn put_once<B: Backend>(&self, entry: &Entry<B>) -> Poll<Result<AcquireOutcome, B::Error>> {
+        let (backend, tokens) = (&entry.context.backend, self.attempt.tokens());
+        match entry.commands {
+            // The usual one, without a future around it.
+            Commands::Plain => {
+                first_poll(pin!(backend.try_acquire(&entry.name, &self.id, self.lease, tokens, self.sent)))
+            }
+            Commands::Fair(_) => first_poll(pin!(self.put(entry))),
+        }
     }
 }
 

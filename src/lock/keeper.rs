@@ -16,27 +16,27 @@ use super::backend::{Backend, LeaseKey};
 use super::context::Context;
 use super::entry::{Entry, OnDrop};
 use super::lease::Lease;
-use super::table::Table;
+use super::table::Tables;
 
 /// Looks this close together are made as one.
 const GRAIN: Duration = Duration::from_millis(1);
 
 /// Makes the client's alarm start its keeper.
-pub(super) fn install<B: Backend>(context: &Arc<Context<B>>, table: &Arc<Table<Entry<B>>>) {
-    let (weak_context, weak_table) = (Arc::downgrade(context), Arc::downgrade(table));
+pub(super) fn install<B: Backend>(context: &Arc<Context<B>>, tables: &Arc<Tables<Entry<B>>>) {
+    let (weak_context, weak_tables) = (Arc::downgrade(context), Arc::downgrade(tables));
     context.alarm.starts(move || {
         if let Some(context) = weak_context.upgrade() {
-            context.backend.runtime().spawn(keep(Weak::clone(&weak_context), Weak::clone(&weak_table)));
+            context.backend.runtime().spawn(keep(Weak::clone(&weak_context), Weak::clone(&weak_tables)));
         }
     });
 }
 
-async fn keep<B: Backend>(context: Weak<Context<B>>, table: Weak<Table<Entry<B>>>) {
+async fn keep<B: Backend>(context: Weak<Context<B>>, tables: Weak<Tables<Entry<B>>>) {
     let mut unfinished = OnDrop(Some(|| {
         let Some(context) = context.upgrade() else { return };
         context.alarm.ended();
         if context.backend.runtime().has_ended() {
-            close_all(&table);
+            close_all(&tables);
         }
     }));
     loop {
@@ -54,29 +54,29 @@ async fn keep<B: Backend>(context: Weak<Context<B>>, table: Weak<Table<Entry<B>>
         if let Some(sleep) = sleep {
             unless(rung, sleep).await;
         }
-        let (Some(context), Some(table)) = (context.upgrade(), table.upgrade()) else { break };
+        let (Some(context), Some(tables)) = (context.upgrade(), tables.upgrade()) else { break };
         let now = context.now();
         if context.alarm.next() <= now {
             context.alarm.looking();
-            look(&context, &table, now);
+            look(&context, &tables, now);
         }
     }
     unfinished.0 = None;
 }
 
 /// Nobody keeps leases any more, or wakes who waits.
-fn close_all<B: Backend>(table: &Weak<Table<Entry<B>>>) {
-    if let Some(table) = table.upgrade() {
-        table.all().iter().for_each(|entry| entry.carry_out(entry.state.close()));
+fn close_all<B: Backend>(tables: &Weak<Tables<Entry<B>>>) {
+    if let Some(tables) = tables.upgrade() {
+        tables.all().iter().for_each(|entry| entry.carry_out(entry.state.close()));
     }
 }
 
 /// Leases to be renewed by one call.
 type Batch<B> = Vec<(Arc<Entry<B>>, Renewal)>;
 
-fn look<B: Backend>(context: &Arc<Context<B>>, table: &Arc<Table<Entry<B>>>, now: Moment) {
+fn look<B: Backend>(context: &Arc<Context<B>>, tables: &Arc<Tables<Entry<B>>>, now: Moment) {
     let mut batches: HashMap<(u64, Option<Duration>), Batch<B>> = HashMap::new();
-    for entry in table.all() {
+    for entry in tables.all() {
         let (renewal, actions) = entry.state.tick(now);
         entry.carry_out(actions);
         entry.repeat_releases(now);
@@ -84,7 +84,7 @@ fn look<B: Backend>(context: &Arc<Context<B>>, table: &Arc<Table<Entry<B>>>, now
             let group = context.backend.renewal_group(&entry.name);
             batches.entry((group, renewal.lease)).or_default().push((entry, renewal));
         } else if !entry.state.is_forgotten() {
-            table.let_go(&entry.name);
+            entry.table().let_go(&entry.name);
         }
     }
     for ((_, lease), batch) in batches {

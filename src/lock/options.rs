@@ -122,6 +122,7 @@ impl LockOptions {
             renewed_lease: self.watchdog_timeout,
             max_hold: self.max_hold,
             unpolled_limit: self.unpolled_limit,
+            position: None,
         }
     }
 

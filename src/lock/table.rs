@@ -1,4 +1,4 @@
-//! [`Table`]: the entries of a client, by name.
+//! [`Tables`]: the entries of a client, by kind and name.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -7,6 +7,24 @@ use std::sync::{Arc, Weak};
 use crate::sync::Mutex;
 
 use super::name::{LockName, NameHasher};
+
+/// A table for each kind of lock: a name is another lock as another kind.
+pub(super) struct Tables<T> {
+    pub(super) plain: Table<T>,
+    pub(super) fair: Table<T>,
+}
+
+impl<T> Default for Tables<T> {
+    fn default() -> Self {
+        Self { plain: Table::default(), fair: Table::default() }
+    }
+}
+
+impl<T> Tables<T> {
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        [self.plain.all(), self.fair.all()].concat()
+    }
+}
 
 /// Keeps what is shared by all handles of a name, for as long as there are some.
 pub(super) struct Table<T>(Mutex<Entries<T>>);
@@ -71,7 +89,7 @@ impl<T> Table<T> {
         let _kept = self.0.lock().kept.remove(name);
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<T>> {
+    fn all(&self) -> Vec<Arc<T>> {
         self.0.lock().by_name.values().filter_map(Weak::upgrade).collect()
     }
 

@@ -4,7 +4,8 @@ use std::task::Waker;
 
 use crate::moment::Moment;
 
-use super::request::LossReason;
+use super::outcome::HeadTicket;
+use super::request::{LossReason, Request};
 use super::wakes;
 
 /// What an event of a [`LockEntry`](super::LockEntry) leaves to be done by its client. Dropping it wakes the waiters that the event concerns, so
@@ -33,6 +34,7 @@ pub(super) struct More {
     wakers: Vec<Waker>,
     pub(super) give_back: Option<GiveBack>,
     pub(super) roll_back: Option<GiveBack>,
+    pub(super) next: Option<Next>,
     pub(super) lost: Option<LossReason>,
     pub(super) call: bool,
     pub(super) superseded: u32,
@@ -50,7 +52,25 @@ pub struct GiveBack {
     pub appoints: bool,
 }
 
+/// The waiter that is named with a release, at a store that has a [queue](super::Rules::position): should its turn have come, the store leases
+/// the lock to it with the release.
+///
+/// The client makes its [`attempt`](super::LockEntry::attempt), names that with the release, and says what came of it by
+/// [`named_granted`](super::LockEntry::named_granted) or [`named_waits`](super::LockEntry::named_waits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// The next queue head.
+    pub head: HeadTicket,
+    /// What it asks for.
+    pub request: Request,
+}
+
 impl Actions {
+    /// Who is named with the release of [`give_back`](Self::give_back).
+    pub fn next(&self) -> Option<Next> {
+        self.more.as_ref()?.next
+    }
+
     /// A lease that is to be released in the background, until the store has answered or the lease is over.
     pub fn give_back(&self) -> Option<GiveBack> {
         self.more.as_ref()?.give_back

@@ -22,6 +22,8 @@ pub struct Ticket(pub(super) Slot);
 pub struct HeadTicket {
     pub(super) serial: u64,
     pub(super) steps: u32,
+    pub(super) since: Moment,
+    pub(super) position: Option<Moment>,
 }
 
 impl HeadTicket {
@@ -33,6 +35,17 @@ impl HeadTicket {
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn steps(&self) -> u32 {
         self.steps
+    }
+
+    /// When it began to wait: what its position in a store's queue goes by.
+    pub fn since(&self) -> Moment {
+        self.since
+    }
+
+    /// When the release was sent that put it into the store's queue, under the number of its next attempt: it waits there, and need not ask
+    /// for that.
+    pub fn position(&self) -> Option<Moment> {
+        self.position
     }
 
     /// How long to let other processes go first: this one had the lock last.
@@ -88,6 +101,14 @@ impl Attempt {
     /// How many fencing tokens to ask for.
     pub fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// From the first to the last of the tokens that it got.
+    pub(super) fn granted_tokens(&self, last_token: u64) -> (u64, u64) {
+        match self.tokens {
+            0 => (1, 0),
+            tokens => (last_token + 1 - tokens.min(last_token), last_token),
+        }
     }
 }
 

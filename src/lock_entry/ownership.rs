@@ -14,6 +14,9 @@
 //!                     leave that the store has to know of; lease lost; returned
 //! ```
 //!
+//! With a store that has a [queue](Rules::position), a lease that is left goes back to it at once, and the oldest waiter is the queue head of
+//! the next competition from then on. It sleeps until the release is answered, which has granted it the lock, or a position.
+//!
 //! * `Free`: no lease, no queue head, the queue is empty.
 //! * `Competing`: the queue head, which is no longer in the queue, talks to the store.
 //! * `Held`: there is a hold, under the lease in hand.
@@ -21,7 +24,8 @@
 //!
 //! # Invariants
 //!
-//! 1. There is at most one of queue head, hold and release under way; a waiter is queued only if there is one.
+//! 1. There is at most one of queue head, hold and release under way; a waiter is queued only if there is one. (With a store that has a queue,
+//!    the release of the lease before may be under way beside the queue head.)
 //! 2. A hold implies a lease whose deadline had not passed when it was granted and when it was claimed.
 //! 3. A number is used for one competition and the lease that comes of it, and never again.
 //! 4. A number that may be at the store and is not in hand has a release under way, or its lease is over.
@@ -69,6 +73,9 @@ pub struct Rules {
     pub max_hold: Option<Duration>,
     /// How long a waiter may leave it unnoticed that it has the lock, or is the queue head.
     pub unpolled_limit: Duration,
+    /// For how long the store keeps a waiter's position, if it has a queue of its own, over all processes. Every lease goes back to such a
+    /// store when it is left, whatever the tenure, and the oldest waiter here is named with the release: see [`Next`].
+    pub position: Option<Duration>,
 }
 
 impl Default for Rules {
@@ -78,6 +85,7 @@ impl Default for Rules {
             renewed_lease: Duration::from_secs(30),
             max_hold: None,
             unpolled_limit: Duration::from_secs(1),
+            position: None,
         }
     }
 }
@@ -245,12 +253,13 @@ impl Ownership {
         match &self.phase {
             Phase::Free => {
                 let steps = self.steps_behind_others(now);
-                Entered::Head(HeadTicket { serial: self.compete(None, None, steps, now), steps })
+                let serial = self.compete(None, None, steps, now);
+                Entered::Head(HeadTicket { serial, steps, since: now, position: None })
             }
             Phase::Held(hold, _) if hold.owner == request.owner => self.reenter(request, now, actions),
             _ if !may_wait => Entered::Busy,
             _ => {
-                let slot = self.queue.push(*request);
+                let slot = self.queue.push(*request, now);
                 // What is due differs only by whether there are some.
                 if self.queue.len() == 1 {
                     self.look_behind(now, actions);
@@ -306,18 +315,16 @@ impl Ownership {
     // === Waiting ===
 
     pub(super) fn is_queued(&self, slot: Slot) -> bool {
-        matches!(self.queue.place(slot), Place::Queued)
+        matches!(self.queue.place(slot), Place::Queued | Place::Named(_))
     }
 
     /// What a waiter that is not queued any more is told. Its slot is free then.
     pub(super) fn claim(&mut self, slot: Slot, now: Moment, actions: &mut Actions) -> Told {
         let told = match self.queue.place(slot) {
-            Place::Queued => unreachable!("the caller has looked"),
+            Place::Queued | Place::Named(_) => unreachable!("the caller has looked"),
             Place::Granted(grant, extension, _) => self.claim_grant(grant, extension, now, actions),
             Place::Appointed(serial) => match &mut self.phase {
-                Phase::Competing(head) if head.serial == serial => {
-                    Told::Head(HeadTicket { serial, steps: head.claimed() })
-                }
+                Phase::Competing(head) if head.serial == serial => Told::Head(head.claimed()),
                 _ => Told::Superseded,
             },
             Place::Superseded => Told::Superseded,
@@ -370,7 +377,7 @@ impl Ownership {
                     self.drop_grant(grant.serial, now, actions);
                 }
             }
-            Place::Appointed(serial) => self.abandon(serial, now, actions),
+            Place::Named(serial) | Place::Appointed(serial) => self.abandon(serial, now, actions),
             Place::Queued | Place::Superseded | Place::Closed => {}
         }
     }

@@ -27,6 +27,7 @@ pub(super) struct Queue {
 #[derive(Debug)]
 struct Node {
     request: Request,
+    since: Moment,
     before: Option<Slot>,
     after: Option<Slot>,
     place: Place,
@@ -37,6 +38,8 @@ struct Node {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
     Queued,
+    /// It was named with the release that is under way, as the queue head with this serial, and does not know.
+    Named(u64),
     /// It has the lock since then, and has not been polled.
     Granted(Grant, Option<Extension>, Moment),
     /// It is the queue head, by this serial, and has not been polled.
@@ -64,21 +67,26 @@ impl Queue {
         self.nodes[slot].request
     }
 
+    /// When it began to wait.
+    pub(super) fn since(&self, slot: Slot) -> Moment {
+        self.nodes[slot].since
+    }
+
     pub(super) fn place(&self, slot: Slot) -> Place {
         self.nodes[slot].place
     }
 
-    pub(super) fn push(&mut self, request: Request) -> Slot {
+    pub(super) fn push(&mut self, request: Request, since: Moment) -> Slot {
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 let node = &mut self.nodes[slot];
-                (node.request, node.place) = (request, Place::Queued);
+                (node.request, node.since, node.place) = (request, since, Place::Queued);
                 (node.before, node.after) = (self.last, None);
                 slot
             }
             None => {
                 let (before, after, place) = (self.last, None, Place::Queued);
-                self.nodes.push(Node { request, before, after, place, waker: None });
+                self.nodes.push(Node { request, since, before, after, place, waker: None });
                 self.nodes.len() - 1
             }
         };
@@ -117,6 +125,11 @@ impl Queue {
         let node = &mut self.nodes[slot];
         node.place = place;
         node.waker.take()
+    }
+
+    /// As [`place_at`](Self::place_at), of a waiter that is not to know.
+    pub(super) fn place_silently_at(&mut self, slot: Slot, place: Place) {
+        self.nodes[slot].place = place;
     }
 
     /// Unlinks the next waiter of `owner`, from the oldest on. Costs a look at each waiter if there are shared owners, nothing otherwise.
@@ -176,10 +189,14 @@ mod tests {
         Request::new(owner)
     }
 
+    fn now() -> Moment {
+        Moment::from(std::time::Instant::now())
+    }
+
     #[test]
     fn waiters_leave_in_the_order_of_their_coming_and_from_anywhere() {
         let mut queue = Queue::default();
-        let slots: Vec<_> = (0..5).map(|owner| queue.push(request(owner))).collect();
+        let slots: Vec<_> = (0..5).map(|owner| queue.push(request(owner), now())).collect();
         for leaves in [0, 2, 4] {
             assert!(queue.remove(slots[leaves]).is_none());
         }
@@ -193,7 +210,7 @@ mod tests {
     fn waiters_of_one_owner_are_found_in_the_middle() {
         let mut queue = Queue::default();
         for owner in [1, 2, 1, 3] {
-            queue.push(request(owner).shared_owner());
+            queue.push(request(owner).shared_owner(), now());
         }
         assert!(queue.pop_of(1).is_some() && queue.pop_of(1).is_some());
         assert!(queue.pop_of(1).is_none());
@@ -203,7 +220,7 @@ mod tests {
     #[test]
     fn memory_of_a_burst_is_freed_when_it_is_over() {
         let mut queue = Queue::default();
-        let slots: Vec<_> = (0..10_000).map(|owner| queue.push(request(owner))).collect();
+        let slots: Vec<_> = (0..10_000).map(|owner| queue.push(request(owner), now())).collect();
         slots.into_iter().for_each(|slot| _ = queue.remove(slot));
         assert_eq!(queue.nodes.capacity() + queue.vacant.capacity(), 0);
     }

@@ -25,6 +25,16 @@ pub(crate) trait Store {
 
     async fn client_with(&self, options: &LockOptions) -> LockClient<Self::Backend>;
 
+    /// The lock that the suite is about, of one kind or the other.
+    fn lock(&self, client: &LockClient<Self::Backend>, name: &str) -> Lock<Self::Backend> {
+        client.get_lock(name).unwrap()
+    }
+
+    /// The channel on which a queue head of `client` waits for it.
+    fn channel(&self, client: &LockClient<Self::Backend>, name: &LockName) -> String {
+        client.backend().channel(name)
+    }
+
     /// How many subscriptions to `channel` the store itself knows of.
     async fn subscribers(&self, channel: &str) -> usize;
 }
@@ -32,7 +42,8 @@ pub(crate) trait Store {
 /// Far longer than anything here takes, and far shorter than the leases that a lost wake-up would wait for.
 const SOON: Duration = Duration::from_secs(10);
 
-macro_rules! conformance {
+/// What a lock of every kind promises.
+macro_rules! conformance_of_every_kind {
     ($store:expr) => {
         conformance! { $store =>
             another_owner_is_kept_out
@@ -40,8 +51,6 @@ macro_rules! conformance {
             dropped_guard_wakes_a_waiter
             same_owner_may_enter_again
             inner_hold_does_not_shorten_the_lease
-            commands_that_run_twice_mean_the_same
-            shortened_lease_wakes_a_waiter
             holds_that_are_lost_are_all_lost
             tasks_of_one_owner_count_right
             task_gets_in_when_its_owner_does
@@ -58,15 +67,27 @@ macro_rules! conformance {
             lock_is_not_held_for_longer_than_allowed
             wait_ends_in_time_and_leaves_nothing
             force_unlock_wakes_a_waiter
-            bad_names_and_leases_are_refused
-            names_are_mapped
             dropped_unlock_still_unlocks
             future_dropped_at_any_poll_leaves_nothing
             successor_dropped_at_any_poll_leaves_nothing
-            waiters_hand_the_lock_off_in_memory
-            tenure_bounds_the_hand_offs
             waiters_are_served_in_the_order_in_which_they_came
             tasks_take_turns
+        }
+    };
+}
+pub(crate) use conformance_of_every_kind;
+
+/// What a plain lock promises.
+macro_rules! conformance {
+    ($store:expr) => {
+        conformance_of_every_kind! { $store }
+        conformance! { $store =>
+            commands_that_run_twice_mean_the_same
+            shortened_lease_wakes_a_waiter
+            bad_names_and_leases_are_refused
+            names_are_mapped
+            waiters_hand_the_lock_off_in_memory
+            tenure_bounds_the_hand_offs
         }
     };
     ($store:expr => $($test:ident)*) => {
@@ -102,13 +123,13 @@ async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
 }
 
 /// How many want the lock through this client and have not got it: the queue, and its head if that waits for the store.
-fn waiting<B: Backend>(client: &LockClient<B>, lock: &Lock<B>) -> usize {
-    lock.waiters() + usize::from(client.registry().join(&client.backend().channel(lock.name())).is_some())
+fn waiting<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) -> usize {
+    lock.waiters() + usize::from(client.registry().join(&store.channel(client, lock.name())).is_some())
 }
 
 /// Whether this client's queue head has asked, and sleeps until it is told something.
-fn head_sleeps<B: Backend>(client: &LockClient<B>, lock: &Lock<B>) -> bool {
-    let look = client.registry().join(&client.backend().channel(lock.name()));
+fn head_sleeps<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) -> bool {
+    let look = client.registry().join(&store.channel(client, lock.name()));
     look.is_some_and(|look| look.latch().waiters() > 0)
 }
 
@@ -118,7 +139,7 @@ fn lease_ids<const N: usize>() -> [LeaseId; N] {
 }
 
 async fn assert_nothing_left<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) {
-    let channel = client.backend().channel(lock.name());
+    let channel = store.channel(client, lock.name());
     assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
     eventually("the end of the subscription", async || store.subscribers(&channel).await == 0).await;
     eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
@@ -127,7 +148,7 @@ async fn assert_nothing_left<S: Store>(store: &S, client: &LockClient<S::Backend
 pub(crate) async fn another_owner_is_kept_out<S: Store>(store: &S) {
     let (one, other) = (store.client().await, store.client().await);
     let name = fresh_name();
-    let (mine, theirs) = (one.get_lock(&name).unwrap(), other.get_lock(&name).unwrap());
+    let (mine, theirs) = (store.lock(&one, &name), store.lock(&other, &name));
     assert!(!mine.is_locked().await.unwrap());
     assert_eq!(mine.remaining().await.unwrap(), None);
 
@@ -164,13 +185,13 @@ pub(crate) async fn force_unlock_wakes_a_waiter<S: Store>(store: &S) {
 async fn wakes_a_waiter<S: Store>(store: &S, let_go: impl AsyncFnOnce(Guard<S::Backend>, Lock<S::Backend>)) {
     let (one, other) = (store.client().await, store.client().await);
     let name = fresh_name();
-    let (mine, theirs) = (one.get_lock(&name).unwrap(), other.get_lock(&name).unwrap());
+    let (mine, theirs) = (store.lock(&one, &name), store.lock(&other, &name));
     let guard = mine.lock().await.unwrap();
     let waiter = tokio::spawn({
         let theirs = theirs.clone();
         async move { theirs.lock().await.unwrap().unlock().await.unwrap() }
     });
-    eventually("waiting", async || head_sleeps(&other, &theirs)).await;
+    eventually("waiting", async || head_sleeps(store, &other, &theirs)).await;
     // The lease has half a minute to go: only a message can be this quick.
     let_go(guard, mine.clone()).await;
     soon("the hand-off", waiter).await.unwrap();
@@ -180,7 +201,7 @@ async fn wakes_a_waiter<S: Store>(store: &S, let_go: impl AsyncFnOnce(Guard<S::B
 pub(crate) async fn same_owner_may_enter_again<S: Store>(store: &S) {
     let client = store.client().await;
     let me = client.owner();
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let mine = lock.owned_by(&me);
     let outer = mine.lock().await.unwrap();
     let inner = soon("re-entry", mine.lock()).await.unwrap();
@@ -194,7 +215,7 @@ pub(crate) async fn same_owner_may_enter_again<S: Store>(store: &S) {
 
 pub(crate) async fn inner_hold_does_not_shorten_the_lease<S: Store>(store: &S) {
     let client = store.client().await;
-    let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&client.owner());
+    let lock = store.lock(&client, &fresh_name()).owned_by(&client.owner());
     let outer = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
     let inner = lock.lock_with_lease(Duration::from_secs(20)).await.unwrap();
     assert!(lock.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
@@ -261,8 +282,8 @@ pub(crate) async fn shortened_lease_wakes_a_waiter<S: Store>(store: &S) {
     // However slow the machine, the lease stays here for the next one.
     let options = LockOptions::default().tenure(Duration::from_secs(3600));
     let (client, other) = (store.client_with(&options).await, store.client().await);
-    let lock = client.get_lock(&fresh_name()).unwrap();
-    let theirs = other.get_lock(lock.name().as_str()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
+    let theirs = store.lock(&other, lock.name().as_str());
     let watched = lock.lock().await.unwrap();
     let short = tokio::spawn({
         let lock = lock.clone();
@@ -273,7 +294,7 @@ pub(crate) async fn shortened_lease_wakes_a_waiter<S: Store>(store: &S) {
         let theirs = theirs.clone();
         async move { theirs.lock().await.unwrap() }
     });
-    eventually("sleep", async || head_sleeps(&other, &theirs)).await;
+    eventually("sleep", async || head_sleeps(store, &other, &theirs)).await;
     watched.unlock().await.unwrap();
     let short = soon("the short lease", short).await.unwrap();
     // It is neither given back nor renewed.
@@ -288,13 +309,13 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next<S: Store>(store
     for round in 0..4 {
         let client = &clients[round % 2];
         let me = client.owner();
-        let lock = client.get_lock(&name).unwrap().fenced().owned_by(&me);
+        let lock = store.lock(&client, &name).fenced().owned_by(&me);
         let outer = lock.lock().await.unwrap();
         assert!(outer.fencing_token() > last, "{:?} after {last:?}", outer.fencing_token());
         last = outer.fencing_token();
         let inner = lock.lock().await.unwrap();
         assert_eq!(inner.fencing_token(), last, "the owner's acquisition is the same");
-        let unfenced = client.get_lock(&name).unwrap().owned_by(&me).lock().await.unwrap();
+        let unfenced = store.lock(&client, &name).owned_by(&me).lock().await.unwrap();
         assert_eq!(unfenced.fencing_token(), None);
         inner.unlock().await.unwrap();
         unfenced.unlock().await.unwrap();
@@ -312,7 +333,7 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next<S: Store>(store
 
     // Who asks for one only on the way in has not had one before, and cannot be told somebody else's.
     let me = clients[0].owner();
-    let lock = clients[0].get_lock(&name).unwrap().owned_by(&me);
+    let lock = store.lock(&clients[0], &name).owned_by(&me);
     let outer = lock.lock().await.unwrap();
     let inner = lock.fenced().lock().await.unwrap();
     assert_eq!(outer.fencing_token(), None);
@@ -326,7 +347,7 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next<S: Store>(store
 pub(crate) async fn holds_that_are_lost_are_all_lost<S: Store>(store: &S) {
     let client = store.client().await;
     let me = client.owner();
-    let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&me);
+    let lock = store.lock(&client, &fresh_name()).owned_by(&me);
     let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
     assert!(lock.force_unlock().await.unwrap());
     let new = lock.lock().await.unwrap();
@@ -343,7 +364,7 @@ pub(crate) async fn holds_that_are_lost_are_all_lost<S: Store>(store: &S) {
     // The same if somebody else had it in between.
     let outer = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
-    let theirs = client.get_lock(lock.name().as_str()).unwrap().lock().await.unwrap();
+    let theirs = store.lock(&client, lock.name().as_str()).lock().await.unwrap();
     assert!(lock.try_lock().await.unwrap().is_none());
     assert!(!outer.is_held());
     assert!(outer.unlock().await.unwrap_err().is_not_held());
@@ -355,7 +376,7 @@ pub(crate) async fn holds_that_are_lost_are_all_lost<S: Store>(store: &S) {
 pub(crate) async fn tasks_of_one_owner_count_right<S: Store>(store: &S) {
     let client = store.client().await;
     let me = client.owner();
-    let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&me);
+    let lock = store.lock(&client, &fresh_name()).owned_by(&me);
     let outer = lock.lock().await.unwrap();
     let tasks: Vec<_> = (0..8)
         .map(|task| {
@@ -395,13 +416,13 @@ pub(crate) async fn task_gets_in_when_its_owner_does<S: Store>(store: &S) {
     let client = store.client().await;
     for holder in [client.clone(), store.client().await] {
         let me = client.owner();
-        let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&me);
-        let held = holder.get_lock(lock.name().as_str()).unwrap().lock().await.unwrap();
+        let lock = store.lock(&client, &fresh_name()).owned_by(&me);
+        let held = store.lock(&holder, lock.name().as_str()).lock().await.unwrap();
         let both = tokio::spawn({
             let lock = lock.clone();
             async move { tokio::join!(lock.lock(), lock.lock()) }
         });
-        eventually("sleep", async || waiting(&client, &lock) == 2).await;
+        eventually("sleep", async || waiting(store, &client, &lock) == 2).await;
         held.unlock().await.unwrap();
         let (one, other) = soon("both", both).await.unwrap();
         assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
@@ -414,9 +435,9 @@ pub(crate) async fn task_gets_in_when_its_owner_does<S: Store>(store: &S) {
 /// What is known in a process may be wrong: somebody else has forced the lock free, and its holder has not heard of it.
 pub(crate) async fn short_wait_asks_the_store<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let guard = lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap();
-    assert!(other.get_lock(lock.name().as_str()).unwrap().force_unlock().await.unwrap());
+    assert!(store.lock(&other, lock.name().as_str()).force_unlock().await.unwrap());
     let wait = Duration::from_millis(300);
     let next = lock.try_lock_for(wait, Lease::Watched).await.unwrap().expect("the lock is free");
     next.unlock().await.unwrap();
@@ -425,7 +446,7 @@ pub(crate) async fn short_wait_asks_the_store<S: Store>(store: &S) {
 
 pub(crate) async fn future_that_nobody_polls_keeps_nobody_of_its_owner_waiting<S: Store>(store: &S) {
     let client = store.client().await;
-    let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&client.owner());
+    let lock = store.lock(&client, &fresh_name()).owned_by(&client.owner());
     let guard = lock.lock().await.unwrap();
     let mut rests = Box::pin(lock.lock());
     // Its command is under way now, and nobody waits for the reply.
@@ -437,10 +458,10 @@ pub(crate) async fn future_that_nobody_polls_keeps_nobody_of_its_owner_waiting<S
 
 pub(crate) async fn owner_of_another_client_is_refused<S: Store>(store: &S) {
     let (one, other) = (store.client().await, store.client().await);
-    let lock = one.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&one, &fresh_name());
     let stranger = other.owner();
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.owned_by(&stranger))).is_err());
-    let theirs = other.get_lock(lock.name().as_str()).unwrap().owned_by(&stranger).lock().await.unwrap();
+    let theirs = store.lock(&other, lock.name().as_str()).owned_by(&stranger).lock().await.unwrap();
     // How often the stranger has it is for its own client to know.
     assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
     assert!(!lock.is_held_by(&stranger).await.unwrap());
@@ -450,7 +471,7 @@ pub(crate) async fn owner_of_another_client_is_refused<S: Store>(store: &S) {
 
 pub(crate) async fn unlock_without_hold_is_an_error<S: Store>(store: &S) {
     let client = store.client().await;
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let stranger = client.owner();
     let error = lock.unlock(&stranger).await.unwrap_err();
     assert!(error.is_not_held(), "{error}");
@@ -467,7 +488,7 @@ pub(crate) async fn unlock_without_hold_is_an_error<S: Store>(store: &S) {
 
 pub(crate) async fn guard_of_a_lost_hold_frees_nobody_elses_lock<S: Store>(store: &S) {
     let client = store.client().await;
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let (first, second) = (lock.lock().await.unwrap(), lock.clone());
     assert!(lock.force_unlock().await.unwrap());
     let new = second.try_lock().await.unwrap().expect("the lock was forced free");
@@ -485,7 +506,7 @@ pub(crate) async fn guard_of_a_lost_hold_frees_nobody_elses_lock<S: Store>(store
 
 pub(crate) async fn lease_ends_by_itself<S: Store>(store: &S) {
     let client = store.client().await;
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let lease = Duration::from_millis(150);
     let before = Instant::now();
     let expiring = lock.lock_with_lease(lease).await.unwrap();
@@ -501,7 +522,7 @@ pub(crate) async fn watchdog_keeps_the_lease<S: Store>(store: &S) {
     // A machine that stands still for two thirds of it loses the lock, and is right to.
     let lease = Duration::from_secs(3);
     let client = store.client_with(&LockOptions::default().watchdog_timeout(lease)).await;
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let guard = lock.lock().await.unwrap();
     assert!(lock.remaining().await.unwrap().unwrap() <= lease);
     let patience = lease + lease / 3;
@@ -517,7 +538,7 @@ pub(crate) async fn watchdog_keeps_the_lease<S: Store>(store: &S) {
 pub(crate) async fn watchdog_notices_the_loss<S: Store>(store: &S) {
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
     let client = store.client_with(&options).await;
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let guard = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     assert_eq!(soon("the notice", guard.lost()).await, LossReason::Gone);
@@ -527,10 +548,10 @@ pub(crate) async fn watchdog_notices_the_loss<S: Store>(store: &S) {
 
 pub(crate) async fn asking_tells_the_loss<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let guard = lock.lock().await.unwrap();
     guard.ensure_held().await.unwrap();
-    assert!(other.get_lock(lock.name().as_str()).unwrap().force_unlock().await.unwrap());
+    assert!(store.lock(&other, lock.name().as_str()).force_unlock().await.unwrap());
     assert!(guard.is_held(), "nobody has asked yet");
     let lost = |error: LockError, expected| match error {
         LockError::Lost { name, reason, .. } => assert_eq!((&name, reason), (lock.name(), expected)),
@@ -556,11 +577,11 @@ pub(crate) async fn lock_is_not_held_for_longer_than_allowed<S: Store>(store: &S
         let options = LockOptions::default().watchdog_timeout(watchdog).max_hold(limit);
         let client = store.client_with(&options).await;
         let me = client.owner();
-        let lock = client.get_lock(&fresh_name()).unwrap().owned_by(&me);
+        let lock = store.lock(&client, &fresh_name()).owned_by(&me);
         let begun = Instant::now();
         let guard = lock.lock().await.unwrap();
         let waits = tokio::spawn({
-            let lock = client.get_lock(lock.name().as_str()).unwrap();
+            let lock = store.lock(&client, lock.name().as_str());
             async move { lock.lock().await.unwrap() }
         });
         // An inner hold is no way around it.
@@ -582,7 +603,7 @@ pub(crate) async fn lock_is_not_held_for_longer_than_allowed<S: Store>(store: &S
 
 pub(crate) async fn wait_ends_in_time_and_leaves_nothing<S: Store>(store: &S) {
     let client = store.client().await;
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let guard = lock.lock().await.unwrap();
     let wait = Duration::from_millis(100);
     let before = Instant::now();
@@ -603,7 +624,7 @@ pub(crate) async fn bad_names_and_leases_are_refused<S: Store>(store: &S) {
     }
     assert!(client.get_lock(&"x".repeat(512)).is_ok());
 
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let too_long = Lease::MAX + Duration::from_millis(1);
     for (lease, why) in [
         (Duration::ZERO, LeaseError::TooShort),
@@ -631,7 +652,7 @@ pub(crate) async fn names_are_mapped<S: Store>(store: &S) {
     // The channel is mapped, too.
     let same = theirs.clone();
     let waits = tokio::spawn(async move { theirs.lock().await.unwrap() });
-    eventually("sleep", async || head_sleeps(&plain, &same)).await;
+    eventually("sleep", async || head_sleeps(store, &plain, &same)).await;
     guard.unlock().await.unwrap();
     soon("the message", waits).await.unwrap().unlock().await.unwrap();
     // What it comes to is checked like any other name.
@@ -642,7 +663,7 @@ pub(crate) async fn names_are_mapped<S: Store>(store: &S) {
 pub(crate) async fn dropped_unlock_still_unlocks<S: Store>(store: &S) {
     let client = store.client().await;
     for polls in 0..2 {
-        let lock = client.get_lock(&fresh_name()).unwrap();
+        let lock = store.lock(&client, &fresh_name());
         let guard = lock.lock().await.unwrap();
         tokio::spawn(DropAfter::polls(polls, guard.unlock())).await.unwrap();
         eventually("the unlock", async || !lock.is_locked().await.unwrap()).await;
@@ -668,20 +689,20 @@ async fn dropped_at_any_poll<S: Store>(
         let client = store.client().await;
         let holder = holder(&client).await;
         let name = fresh_name();
-        let held = holder.get_lock(&name).unwrap().lock().await.unwrap();
-        let lock = client.get_lock(&name).unwrap();
+        let held = store.lock(&holder, &name).lock().await.unwrap();
+        let lock = store.lock(&client, &name);
 
         let dropped = tokio::spawn({
             let lock = lock.clone();
             async move { DropAfter::polls(polls, lock.lock()).await.is_some() }
         });
-        eventually("waiting", async || dropped.is_finished() || waiting(&client, &lock) == 1).await;
+        eventually("waiting", async || dropped.is_finished() || waiting(store, &client, &lock) == 1).await;
         let behind = tokio::spawn({
             let lock = lock.clone();
             async move { lock.lock().await.unwrap().unlock().await.unwrap() }
         });
         eventually("waiting behind", async || {
-            waiting(&client, &lock) == 2 - usize::from(dropped.is_finished())
+            waiting(store, &client, &lock) == 2 - usize::from(dropped.is_finished())
         })
         .await;
         held.unlock().await.unwrap();
@@ -731,14 +752,14 @@ impl<F: Future> Future for DropAfter<F> {
 async fn hand_offs<S: Store>(store: &S, options: LockOptions, some_owned: bool) -> u64 {
     const WAITERS: usize = 8;
     let client = store.client_with(&options).await;
-    let lock = client.get_lock(&fresh_name()).unwrap().fenced();
+    let lock = store.lock(&client, &fresh_name()).fenced();
     let head = lock.lock().await.unwrap();
     let mut queue = Vec::new();
     for number in 0..=WAITERS {
         // An explicit owner can be handed the lock as well.
         let next = if some_owned && number % 3 == 1 { lock.owned_by(&client.owner()) } else { lock.clone() };
         queue.push(tokio::spawn(async move { next.lock().await.unwrap() }));
-        eventually("waiting", async || waiting(&client, &lock) == number + 1).await;
+        eventually("waiting", async || waiting(store, &client, &lock) == number + 1).await;
     }
     let mut queue = queue.into_iter();
     // Its block of tokens is for itself alone, as nobody waited. The next one asks for more.
@@ -771,7 +792,7 @@ pub(crate) async fn tenure_bounds_the_hand_offs<S: Store>(store: &S) {
 pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came<S: Store>(store: &S) {
     const WAITERS: usize = 8;
     let client = store.client().await;
-    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lock = store.lock(&client, &fresh_name());
     let served = Arc::new(Mutex::new(Vec::new()));
     let waiter = |number| {
         let (lock, served) = (lock.clone(), Arc::clone(&served));
@@ -785,7 +806,7 @@ pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came<S: Store>
     let mut waiters = Vec::new();
     for number in 0..WAITERS {
         waiters.push(tokio::spawn(waiter(number)));
-        eventually("waiting", async || waiting(&client, &lock) == number + 1).await;
+        eventually("waiting", async || waiting(store, &client, &lock) == number + 1).await;
     }
     guard.unlock().await.unwrap();
     // Who has just had it, and comes again at once, is the last.
@@ -809,7 +830,7 @@ pub(crate) async fn tasks_take_turns<S: Store>(store: &S) {
     let number = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
-            let lock = clients[task as usize % 2].get_lock(&name).unwrap();
+            let lock = store.lock(&clients[task as usize % 2], &name);
             let number = Arc::clone(&number);
             tokio::spawn(async move {
                 for _ in 0..ROUNDS {
@@ -833,6 +854,6 @@ pub(crate) async fn tasks_take_turns<S: Store>(store: &S) {
     // Ordering: Relaxed, the tasks have ended.
     assert_eq!(number.load(Ordering::Relaxed), TASKS * ROUNDS);
     for client in &clients {
-        assert_nothing_left(store, client, &client.get_lock(&name).unwrap()).await;
+        assert_nothing_left(store, client, &store.lock(client, &name)).await;
     }
 }

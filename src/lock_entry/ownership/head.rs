@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::super::actions::{Actions, GiveBack};
-use super::super::outcome::{Attempt, Verdict};
+use super::super::actions::{Actions, GiveBack, Next};
+use super::super::outcome::{Attempt, HeadTicket, Verdict};
 use super::super::queue::{Place, Slot};
 use super::super::request::Request;
 use super::{Hold, Lease, Ownership, Phase};
@@ -18,8 +18,12 @@ const TOKENS: u64 = 256;
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) serial: u64,
+    /// When it began to wait.
+    since: Moment,
     /// Where it stands, as long as it does not know.
     slot: Option<Slot>,
+    /// When the release was sent that put it into the store's queue.
+    position: Option<Moment>,
     /// Under which it competes.
     number: Option<u64>,
     /// The number may be at the store until then.
@@ -38,10 +42,15 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// It knows now, and says how many steps it is to wait.
-    pub(super) fn claimed(&mut self) -> u32 {
+    /// It knows now.
+    pub(super) fn claimed(&mut self) -> HeadTicket {
         (self.slot, self.woken) = (None, None);
-        self.steps
+        self.ticket()
+    }
+
+    fn ticket(&self) -> HeadTicket {
+        let Self { serial, steps, since, position, .. } = *self;
+        HeadTicket { serial, steps, since, position }
     }
 
     pub(super) fn take_waker(&mut self) -> Option<Waker> {
@@ -91,7 +100,9 @@ impl Ownership {
         self.last_serial += 1;
         self.phase = Phase::Competing(Head {
             serial: self.last_serial,
+            since: slot.map_or(now, |slot| self.queue.since(slot)),
             slot,
+            position: None,
             number: inherited.as_ref().map(|lease| lease.number),
             at_store: None,
             inherited,
@@ -162,11 +173,14 @@ impl Ownership {
         sent: Moment,
         lease: Duration,
     ) -> Option<Attempt> {
-        let alone = self.queue.is_empty();
+        let position = self.rules.position;
+        // What is granted by a store with a queue is not passed on in memory.
+        let alone = self.queue.is_empty() || position.is_some();
         let head = self.head(serial)?;
         let number = *head.number.get_or_insert(fresh);
         if !fault!(HeadForgetsItsAttempt) {
-            head.at_store = Some(sent + lease);
+            // A position may be at the store for longer than a short lease, and become one.
+            head.at_store = Some(sent + position.map_or(lease, |position| lease.max(position)));
         }
         head.tries += 1;
         let tokens = match (request.fenced, alone) {
@@ -195,17 +209,11 @@ impl Ownership {
         let deadline = sent + lease;
         let inherited = head.inherited.take();
         if deadline <= now && !fault!(GrantedAfterDeadline) {
-            // A number is not used again once it was given back.
-            (head.number, head.at_store) = (None, None);
-            actions.more().roll_back =
-                Some(GiveBack { number: attempt.number, until: deadline, appoints: false });
+            self.too_late(serial, attempt, deadline, actions);
             return Verdict::TooLate;
         }
         let won_at_once = head.offered && head.tries == 1;
-        let mut tokens = (last_token + 1 - attempt.tokens.min(last_token), last_token);
-        if attempt.tokens == 0 {
-            tokens = (1, 0);
-        }
+        let mut tokens = attempt.granted_tokens(last_token);
         if kept_block && let Some(before) = &inherited {
             tokens = before.tokens;
         }
@@ -216,24 +224,109 @@ impl Ownership {
             Some(before) => before.tenure_ends,
             None => sent + self.tenure,
         };
+        self.hold_by(attempt, tokens, sent, lease, tenure_ends, now);
+        let grant = self.begin_hold(request, now);
+        self.acquisitions += 1;
+        self.admit_same_owner(now, actions);
+        self.look_behind(now, actions);
+        Verdict::Granted(grant)
+    }
+
+    /// The lease was over by the time the answer was read.
+    fn too_late(&mut self, serial: u64, attempt: Attempt, deadline: Moment, actions: &mut Actions) {
+        let Some(head) = self.head(serial) else { return };
+        // A number is not used again once it was given back.
+        (head.number, head.at_store) = (None, None);
+        actions.more().roll_back =
+            Some(GiveBack { number: attempt.number, until: deadline, appoints: false });
+    }
+
+    /// The lease that `attempt` got is in hand, and a hold of nobody yet.
+    fn hold_by(
+        &mut self,
+        attempt: Attempt,
+        tokens: (u64, u64),
+        sent: Moment,
+        lease: Duration,
+        tenure_ends: Moment,
+        now: Moment,
+    ) {
+        let deadline = sent + lease;
+        // A division costs as much as the rest; nearly all leases are as long as the rules say.
+        let third = if lease < self.rules.renewed_lease { lease / 3 } else { self.third };
         let lease = Lease {
             number: attempt.number,
             tenure_ends,
             deadline,
             tokens,
             confirmed: sent,
-            renew_at: deadline - self.third * 2,
+            renew_at: deadline - third * 2,
             renewing: false,
             unanswered: false,
             not_before: None,
             verify: false,
         };
         self.phase = Phase::Held(Hold::none(now), lease);
-        let grant = self.begin_hold(request, now);
-        self.acquisitions += 1;
-        self.admit_same_owner(now, actions);
-        self.look_behind(now, actions);
-        Verdict::Granted(grant)
+    }
+
+    // === Named with a release ===
+
+    /// The oldest waiter is the queue head, and is named with the release that `actions` have. There is one.
+    pub(super) fn name_next(&mut self, now: Moment, actions: &mut Actions) {
+        let slot = self.queue.pop().expect("the caller has looked");
+        let serial = self.compete(None, Some(slot), 0, now);
+        let request = self.queue.request(slot);
+        self.queue.place_silently_at(slot, Place::Named(serial));
+        let Some(head) = self.head(serial) else { return };
+        // It has nothing to be polled for.
+        head.woken = None;
+        actions.more().next = Some(Next { head: head.ticket(), request });
+    }
+
+    /// The release has granted the lock to the waiter that was named with it.
+    #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
+    pub(in crate::lock_entry) fn named_granted(
+        &mut self,
+        serial: u64,
+        attempt: Attempt,
+        last_token: u64,
+        sent: Moment,
+        lease: Duration,
+        now: Moment,
+        actions: &mut Actions,
+    ) {
+        // Otherwise it has left, and what it has at the store is rolled back.
+        let Some(slot) = self.named(serial) else { return };
+        if sent + lease <= now {
+            self.too_late(serial, attempt, sent + lease, actions);
+            self.named_waits(serial, None, now, actions);
+            return;
+        }
+        self.hold_by(attempt, attempt.granted_tokens(last_token), sent, lease, sent, now);
+        self.grant_to(slot, now, actions);
+    }
+
+    /// The release is answered, or failed: the waiter that was named with it competes, with a position or without. False if it has left.
+    pub(in crate::lock_entry) fn named_waits(
+        &mut self,
+        serial: u64,
+        position: Option<Moment>,
+        now: Moment,
+        actions: &mut Actions,
+    ) -> bool {
+        let Some(slot) = self.named(serial) else { return false };
+        let limit = self.rules.unpolled_limit;
+        let Some(head) = self.head(serial) else { return false };
+        (head.woken, head.position, head.refused) = (Some(now), position, position.is_some());
+        actions.wake(self.queue.place_at(slot, Place::Appointed(serial)));
+        self.look_by(now + limit, now, actions);
+        true
+    }
+
+    /// Where the queue head with this serial stands, if it does not know that it is.
+    fn named(&mut self, serial: u64) -> Option<Slot> {
+        let slot = self.head(serial)?.slot?;
+        matches!(self.queue.place(slot), Place::Named(_)).then_some(slot)
     }
 
     /// The store said that another process has the lock.
@@ -243,6 +336,14 @@ impl Ownership {
         (head.at_store, head.inherited, head.refused) = (None, None, true);
         self.contended = true;
         self.tenure = self.rules.tenure;
+    }
+
+    /// The store said that another process has the lock, and has a position for this one.
+    pub(in crate::lock_entry) fn queued(&mut self, serial: u64) {
+        if let Some(head) = self.head(serial) {
+            // What is at the store stays there, and may become a lease.
+            head.refused = true;
+        }
     }
 
     /// The last attempt did not run.

@@ -5,7 +5,7 @@ use crate::moment::Moment;
 
 use super::super::actions::{Actions, GiveBack};
 use super::super::outcome::Left;
-use super::super::queue::Place;
+use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, LossReason, Request};
 use super::{BACK_OFF, Hold, Lease, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase};
 
@@ -70,6 +70,11 @@ impl Ownership {
             self.phase = Phase::Returning(false);
             return left;
         };
+        if self.rules.position.is_some() {
+            actions.more().give_back = Some(give_back(false));
+            self.name_next(now, actions);
+            return Left::Passed;
+        }
         let used_up = lease.tenure_ends <= now;
         // It could lengthen a lease that is to end when its request says so.
         let unsafe_renewal = lease.renewing && next.lease.is_some();
@@ -100,13 +105,18 @@ impl Ownership {
     /// The oldest waiter has the lock, by the lease in hand.
     fn grant_next(&mut self, now: Moment, actions: &mut Actions) {
         let slot = self.queue.pop().expect("the caller has looked");
+        self.hand_offs += 1;
+        actions.handed_off += 1;
+        self.grant_to(slot, now, actions);
+    }
+
+    /// A waiter that is not linked has the lock, by the lease in hand.
+    pub(super) fn grant_to(&mut self, slot: Slot, now: Moment, actions: &mut Actions) {
         let request = self.queue.request(slot);
         let grant = self.begin_hold(&request, now);
         if let Phase::Held(hold, _) = &mut self.phase {
             (hold.unclaimed, hold.guards, hold.watched) = (1, 0, 0);
         }
-        self.hand_offs += 1;
-        actions.handed_off += 1;
         actions.wake(self.queue.place_at(slot, Place::Granted(grant, None, now)));
         self.admit_same_owner(now, actions);
         self.look_by(now + self.rules.unpolled_limit, now, actions);

@@ -91,7 +91,14 @@ struct World {
 
 impl World {
     fn new(cast: &[Request]) -> Self {
-        let rules = Rules { tenure: TENURE, renewed_lease: LEASE, max_hold: None, unpolled_limit: UNPOLLED };
+        let position = None;
+        let rules = Rules {
+            tenure: TENURE,
+            renewed_lease: LEASE,
+            max_hold: None,
+            unpolled_limit: UNPOLLED,
+            position,
+        };
         Self {
             now: Moment::from(Instant::now()),
             engine: Ownership::new(rules),

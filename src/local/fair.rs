@@ -1,0 +1,159 @@
+//! Fair locks of a [`Local`].
+//!
+//! All clients of one `Local` are in this process, and most have one: then its queue is empty, and the one in the client's
+//! [`LockEntry`](crate::LockEntry) is the order. This one orders several clients.
+
+use std::time::Duration;
+
+use crate::lock::{AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, LockName, Next, Position};
+use crate::lock_entry::Moment;
+use crate::runtime::Runtime;
+use crate::transport::Message;
+
+use super::queue::Waiter;
+use super::{Held, Lease, Local, OtherKind};
+
+/// Who was granted the lock by this step, to be told when the mutex is free.
+type Granted = Option<LeaseId>;
+
+impl Held {
+    /// Leases `name`, which nobody has.
+    fn lease_fair(&mut self, name: &LockName, id: LeaseId, until: Moment) {
+        match self.find(name) {
+            Some(lease) => (lease.id, lease.until, lease.fair) = (Some(id), until, true),
+            None => self.insert(Lease { name: name.clone(), id: Some(id), until, fair: true }),
+        }
+    }
+
+    /// Leases `name`, which nobody has, to the first of the queue who can be told.
+    fn pass_on(
+        &mut self,
+        name: &LockName,
+        now: Moment,
+        not_behind: Option<&LeaseId>,
+        told: impl Fn(&LeaseId) -> bool,
+    ) -> Granted {
+        let Waiter { id, until, .. } = self.queues.pop_first(name, now, not_behind, told)?;
+        self.lease_fair(name, id.clone(), until);
+        Some(id)
+    }
+
+    fn tokens(&mut self, tokens: u64) -> u64 {
+        self.last_token += tokens;
+        if tokens > 0 { self.last_token } else { 0 }
+    }
+}
+
+impl<R: Runtime + Clone> Local<R> {
+    fn channel_of(&self, name: &LockName, id: &LeaseId) -> String {
+        self.grant_channel(name, &id.client_id())
+    }
+
+    /// Tells whose turn it is.
+    fn tell(&self, name: &LockName, granted: Granted) {
+        if let Some(id) = granted {
+            self.registry.transport().publish(&self.channel_of(name, &id), Message::Granted(id.number()));
+        }
+    }
+
+    /// Whether the client of `id` listens. Should it cease to do so before it is told, it gives back what it was granted.
+    fn listens(&self, name: &LockName, id: &LeaseId) -> bool {
+        self.registry.transport().is_subscribed(&self.channel_of(name, id))
+    }
+}
+
+impl<R: Runtime + Clone> FairBackend for Local<R> {
+    fn grant_channel(&self, name: &LockName, client: &str) -> String {
+        // No name of a lock that anybody would give.
+        ["\0granted:", client, ":", name.as_str()].concat()
+    }
+
+    async fn try_acquire_fair(
+        &self,
+        name: &LockName,
+        id: &LeaseId,
+        lease: Duration,
+        tokens: u64,
+        position: Option<Position>,
+        now: Moment,
+    ) -> Result<AcquireOutcome, OtherKind> {
+        let (outcome, granted) = {
+            let mut held = self.held.lock();
+            held.sweep(now);
+            let free = match held.alive(name, now) {
+                Some(other) if !other.fair => return Err(OtherKind::PLAIN),
+                Some(other) => other.id.as_ref() == Some(id),
+                None => true,
+            };
+            if let Some(position) = position {
+                held.queues.push(name, Waiter::new(id, position, now));
+            }
+            let is_ours = free && held.alive(name, now).is_some();
+            let granted = match free && !is_ours {
+                true => held.pass_on(name, now, position.map(|_| id), |id| self.listens(name, id)),
+                false => None,
+            };
+            if free && granted.is_none() {
+                held.queues.remove(name, id);
+                held.lease_fair(name, id.clone(), now + lease);
+                (AcquireOutcome::Acquired { last_token: held.tokens(tokens) }, None)
+            } else {
+                let left = held.alive(name, now).map_or(Duration::ZERO, |lease| lease.left(now));
+                (AcquireOutcome::Held { left }, granted)
+            }
+        };
+        self.tell(name, granted);
+        Ok(outcome)
+    }
+
+    async fn release_fair(
+        &self,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&Next>,
+    ) -> Result<FairReleaseOutcome, OtherKind> {
+        let now = self.now();
+        let (outcome, granted) = {
+            let mut held = self.held.lock();
+            held.queues.remove(name, id);
+            // Whether its lease is over makes no difference: nobody else has taken it.
+            let lease = held.find(name).filter(|lease| lease.id.as_ref() == Some(id));
+            let had_it = lease.and_then(|lease| lease.id.take()).is_some();
+            if had_it && let Some(Next { id: next, position, .. }) = next {
+                held.queues.push(name, Waiter::new(next, *position, now));
+            }
+            let next_id = next.map(|next| &next.id).filter(|_| had_it);
+            let granted = match held.alive(name, now) {
+                Some(_) => None,
+                None => held.pass_on(name, now, next_id, |id| self.listens(name, id)),
+            };
+            let outcome = match next {
+                _ if !had_it => FairReleaseOutcome::NotHeld,
+                Some(next) if granted.is_none() => {
+                    held.queues.remove(name, &next.id);
+                    held.lease_fair(name, next.id.clone(), now + next.lease);
+                    FairReleaseOutcome::GrantedToNext { last_token: held.tokens(next.tokens) }
+                }
+                _ => FairReleaseOutcome::Released,
+            };
+            (outcome, granted)
+        };
+        self.tell(name, granted);
+        Ok(outcome)
+    }
+
+    async fn force_release_fair(&self, name: &LockName) -> Result<bool, OtherKind> {
+        let now = self.now();
+        let (freed, granted) = {
+            let mut held = self.held.lock();
+            let freed = match held.alive(name, now) {
+                Some(lease) if !lease.fair => return Err(OtherKind::PLAIN),
+                Some(lease) => lease.id.take().is_some(),
+                None => false,
+            };
+            (freed, held.pass_on(name, now, None, |id| self.listens(name, id)))
+        };
+        self.tell(name, granted);
+        Ok(freed)
+    }
+}
