@@ -51,15 +51,19 @@ async fn user<S: AsRef<str>>(server: &RedisServer, name: &str, rights: &[S]) -> 
     server.url().replace("redis://", &format!("redis://{name}:secret@"))
 }
 
-struct ByDocumentedRights;
+/// Whether for fair locks, too.
+struct ByDocumentedRights(bool);
 
 impl Store for ByDocumentedRights {
     type Backend = Redis;
 
     async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
         // Once: some versions end the subscriptions of a user whose rights are written anew, though they are the same.
-        static URL: tokio::sync::OnceCell<String> = tokio::sync::OnceCell::const_new();
-        let url = URL.get_or_init(|| async { user(&SERVER, "locks", &documented()).await }).await;
+        static URLS: [tokio::sync::OnceCell<String>; 2] = [const { tokio::sync::OnceCell::const_new() }; 2];
+        let (which, name) = if self.0 { (1, "fair") } else { (0, "locks") };
+        let besides = if self.0 { besides("fair locks |") } else { Vec::new() };
+        let all: Vec<String> = documented().into_iter().map(str::to_owned).chain(besides).collect();
+        let url = URLS[which].get_or_init(|| async { user(&SERVER, name, &all).await }).await;
         let redis = Redis::builder().linger(Duration::from_millis(20)).connect(url).await.unwrap();
         LockClient::with_options(redis, options).unwrap()
     }
@@ -69,7 +73,13 @@ impl Store for ByDocumentedRights {
     }
 }
 
-conformance!(ByDocumentedRights);
+conformance!(ByDocumentedRights(false));
+
+mod fair {
+    use super::*;
+
+    conformance_of_every_kind!(conformance::Fair(ByDocumentedRights(true)));
+}
 
 /// The text of an error, with what stands behind it.
 fn texts(error: &(dyn std::error::Error + 'static)) -> String {
