@@ -154,7 +154,8 @@ impl Stage {
         let ids: Vec<String> = self.run("ZRANGE latchwork_fair_queue:{{}} 0 -1").await;
         let mut kept: Vec<String> = self.run("ZRANGE latchwork_fair_kept:{{}} 0 -1").await;
         let mut sorted = ids.clone();
-        (sorted.sort(), kept.sort());
+        sorted.sort();
+        kept.sort();
         assert_eq!(sorted, kept, "each position is kept until some time");
         ids.iter().map(|id| id.parse().unwrap()).collect()
     }
