@@ -29,33 +29,9 @@ impl Store for InProcess {
 conformance!(InProcess(Local::new()));
 
 mod fair {
-    use latchwork::{FairBackend, Lock, LockName};
-
     use super::*;
 
-    struct InTurn(Local);
-
-    impl Store for InTurn {
-        type Backend = Local;
-
-        async fn client_with(&self, options: &LockOptions) -> LockClient<Local> {
-            LockClient::with_options(self.0.clone(), options).unwrap()
-        }
-
-        fn lock(&self, client: &LockClient<Local>, name: &str) -> Lock<Local> {
-            client.fair_lock(name).unwrap()
-        }
-
-        fn channel(&self, client: &LockClient<Local>, name: &LockName) -> String {
-            client.backend().grant_channel(name, client.id())
-        }
-
-        async fn subscribers(&self, _channel: &str) -> usize {
-            0
-        }
-    }
-
-    conformance_of_every_kind!(InTurn(Local::new()));
+    conformance_of_every_kind!(conformance::Fair(InProcess(Local::new())));
 }
 
 #[test]

@@ -33,6 +33,12 @@ impl Store for OnServer {
 
 conformance!(OnServer);
 
+mod fair {
+    use super::*;
+
+    conformance_of_every_kind!(conformance::Fair(OnServer));
+}
+
 /// How many scripts it costs that so many wait behind a holder of their own process, and each holds the lock for so long; and how often it
 /// was handed on here.
 async fn crowd(waiters: usize, hold: Duration, options: &LockOptions) -> (usize, u64) {

@@ -9,8 +9,10 @@ if winner then
     must_pass_on()
     grant(winner, left, ids)
     over[#over + 1] = winner
+    dequeue(over)
 elseif ids[1] then
-    free()
+    free(over)
+else
+    dequeue(over)
 end
-dequeue(over)
 return ids[1] and 1 or 0

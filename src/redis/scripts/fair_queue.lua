@@ -40,7 +40,10 @@ local function must(...)
             end
         elseif words and name ~= 'hset' then
             -- Before 7.0 it cannot be asked, so the calls are made. HSET, which does something, is the first write where it matters.
-            redis.call(unpack(words))
+            local reply = redis.pcall(unpack(words))
+            if type(reply) == 'table' and reply.err then
+                error(reply.err .. " (asked to run the '" .. name .. "' command)")
+            end
         end
     end
 end
@@ -139,8 +142,9 @@ local function grant(id, millis, before)
     tell(ARGV[6] .. string.sub(id, 1, 36), ARGV[7] .. string.match(id, ':(%d+)', 37))
 end
 
--- Frees the lock, as nobody of ours can be granted it, and tells others in the way that each expects.
-local function free()
+-- Frees the lock, as nobody of ours can be granted it, and tells others in the way that each expects. `over`: ids whose positions are over.
+local function free(over)
+    must(over[1] and 'zrem')
     local foreign = redis.call('lindex', KEYS[4], 0)
     -- First, for the reason given in release.lua.
     tell(ARGV[4], ARGV[5])
@@ -148,6 +152,7 @@ local function free()
         tell(ARGV[4] .. ':' .. foreign, ARGV[5])
     end
     redis.call('del', KEYS[1])
+    dequeue(over)
 end
 
 -- Reserves tokens, if any are wanted. Before the lock is written, because it can fail.

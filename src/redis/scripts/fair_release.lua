@@ -46,8 +46,7 @@ if winner then
     return 1
 end
 if next == '' then
-    free()
-    dequeue(over)
+    free(over)
     return 1
 end
 local queued = redis.call('zscore', KEYS[2], next)
