@@ -1,10 +1,9 @@
 //! A transport that does not confirm what is subscribed to: messages cannot be relied on, and who waits looks for itself.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork::local::{Local, ThreadRuntime};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{
     AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockClient, LockName, LockOptions, Message,
     Moment, Registry, ReleaseOutcome, Transport,
@@ -31,7 +30,7 @@ struct WithoutMessages {
 }
 
 impl Backend for WithoutMessages {
-    type Error = Infallible;
+    type Error = OtherKind;
     type Transport = Deaf;
     type Runtime = ThreadRuntime;
 
@@ -54,23 +53,23 @@ impl Backend for WithoutMessages {
         lease: Duration,
         tokens: u64,
         now: Moment,
-    ) -> Result<AcquireOutcome, Infallible> {
+    ) -> Result<AcquireOutcome, OtherKind> {
         self.local.try_acquire(name, id, lease, tokens, now).await
     }
 
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Infallible> {
+    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
         self.local.release(name, id).await
     }
 
-    async fn force_release(&self, name: &LockName) -> Result<bool, Infallible> {
+    async fn force_release(&self, name: &LockName) -> Result<bool, OtherKind> {
         self.local.force_release(name).await
     }
 
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Infallible> {
+    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, OtherKind> {
         self.local.renew(leases, lease).await
     }
 
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Infallible> {
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, OtherKind> {
         self.local.holder(name).await
     }
 }
