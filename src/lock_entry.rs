@@ -235,9 +235,22 @@ impl LockEntry {
         self.ownership.lock().refused(head.serial);
     }
 
-    /// The store said that another process has the lock, and has put this one into its [queue](Rules::position).
-    pub fn queued(&self, head: &HeadTicket) {
-        self.ownership.lock().queued(head.serial);
+    /// The store said that another process has the lock, to an `attempt` that was sent at `sent`, and has put this one into its
+    /// [queue](Rules::position). False if the queue head is to ask anew, by another number: what it had may have ended before.
+    pub fn queued(&self, head: &HeadTicket, attempt: Attempt, sent: Moment, now: Moment) -> (bool, Actions) {
+        self.event(|ownership, actions| ownership.queued(head.serial, attempt, sent, now, actions))
+    }
+
+    /// A message said that the store has granted the lock to the lease with this number, for which the queue head has a
+    /// [position](Rules::position). `None` if it has to ask nevertheless: for a lease of its own or a token, or as it may be too late.
+    pub fn granted_unasked(
+        &self,
+        head: &HeadTicket,
+        request: &Request,
+        number: u64,
+        now: Moment,
+    ) -> (Option<Grant>, Actions) {
+        self.event(|ownership, actions| ownership.granted_unasked(head.serial, request, number, now, actions))
     }
 
     /// The release with which a waiter was [named](Next) has granted it what `attempt` asks for: a lease counted from `sent`, and tokens up to
@@ -257,10 +270,15 @@ impl LockEntry {
         .1
     }
 
-    /// The release with which a waiter was [named](Next) was answered otherwise: it is the queue head, with a position in the store's queue
-    /// since that release was sent, or without one, as when the release failed. False if it has left.
-    pub fn named_waits(&self, head: &HeadTicket, position: Option<Moment>, now: Moment) -> (bool, Actions) {
-        self.event(|ownership, actions| ownership.named_waits(head.serial, position, now, actions))
+    /// The release with which a waiter was [named](Next) has put it into the store's queue: it is the queue head, and hears of its turn. False
+    /// if it has left.
+    pub fn named_queued(&self, head: &HeadTicket, attempt: Attempt, now: Moment) -> (bool, Actions) {
+        self.event(|ownership, actions| ownership.named_queued(head.serial, attempt, now, actions))
+    }
+
+    /// The release with which a waiter was [named](Next) has failed, or was sent without its `attempt`: it is the queue head, and asks.
+    pub fn named_waits(&self, head: &HeadTicket, attempt: Option<Attempt>, now: Moment) -> Actions {
+        self.event(|ownership, actions| ownership.named_waits(head.serial, attempt, now, actions)).1
     }
 
     /// The command of the last [`attempt`](Self::attempt) did not run: nothing of it is at the store.

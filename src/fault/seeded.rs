@@ -110,6 +110,18 @@ faults! {
     LeaseDiesWithLastWaiter,
     /// A look is said to be due once, and not again when its time has passed.
     LookSaidOnce,
+    /// A queue head that was put into the store's queue takes it for a refusal that leaves nothing at the store.
+    PositionForgotten,
+    /// A number whose position may have ended goes on to be used.
+    LapsedNumberKept,
+    /// An attempt that did not run counts for those before it, too.
+    AttemptsBeforeForgotten,
+    /// What the store has granted, or put into its queue, is not rolled back if the waiter has left meanwhile.
+    AnswerDiesWithWaiter,
+    /// A waiter that was named with a release is granted a lease that is over by then.
+    NamedGrantedLate,
+    /// A waiter that was named with a release is not told that it failed.
+    NamedNotTold,
 }
 
 /// No model checker sees this; one fault to a process, set before there is a second thread.

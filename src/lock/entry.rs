@@ -256,9 +256,12 @@ impl<B: Backend> Entry<B> {
         }
         self.context.releases.begin(give_back.number, &self.name);
         let entry = Arc::clone(self);
-        let ends =
-            ReleaseEnds { entry, give_back, appoints: give_back.appoints, named: next.map(|next| next.head) };
+        let named = next.map(|next| (next.head, None));
+        let mut ends = ReleaseEnds { entry, give_back, appoints: give_back.appoints, named };
         let named = next.and_then(|next| Named::new(self, next));
+        if let (Some((_, attempt)), Some(named)) = (&mut ends.named, &named) {
+            *attempt = Some(named.attempt);
+        }
         let mut release = Box::pin(span::here(ends.send(rolls_back, named)));
         if first_poll(release.as_mut()).is_pending() {
             self.context.backend.runtime().spawn(release);
@@ -384,8 +387,8 @@ struct ReleaseEnds<B: Backend> {
     give_back: GiveBack,
     /// The next waiter is not appointed yet.
     appoints: bool,
-    /// The next waiter is the queue head, and has not been told.
-    named: Option<HeadTicket>,
+    /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it is.
+    named: Option<(HeadTicket, Option<Attempt>)>,
 }
 
 impl<B: Backend> ReleaseEnds<B> {
@@ -447,7 +450,7 @@ impl<B: Backend> ReleaseEnds<B> {
             FairReleaseOutcome::Released if hears_all => {
                 self.named = None;
                 let _before = entry.kept.lock().replace(named.subscription);
-                let (told, actions) = entry.state.named_waits(&named.head, Some(named.sent), now);
+                let (told, actions) = entry.state.named_queued(&named.head, named.attempt, now);
                 entry.carry_out(actions);
                 if !told {
                     let _kept = entry.take_kept();
@@ -460,8 +463,8 @@ impl<B: Backend> ReleaseEnds<B> {
 
     fn appoint(&mut self, heard: usize) {
         let (entry, now) = (&self.entry, self.entry.now());
-        if let Some(named) = self.named.take() {
-            entry.carry_out(entry.state.named_waits(&named, None, now).1);
+        if let Some((named, attempt)) = self.named.take() {
+            entry.carry_out(entry.state.named_waits(&named, attempt, now));
         }
         if std::mem::replace(&mut self.appoints, false) {
             entry.carry_out(entry.state.returned(heard, now));

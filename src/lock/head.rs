@@ -58,7 +58,7 @@ pub(super) enum Competed {
 enum Asked {
     Over(Competed),
     Held(Duration),
-    /// The lease was over before its reply was read: to be asked again.
+    /// The lease, or the position, may have been over before the reply was read: to be asked again.
     TooLate,
 }
 
@@ -69,11 +69,6 @@ pub(super) struct Head<'a, B: Backend> {
     request: Request,
     /// It waits, and so takes a position if the store has a queue.
     may_wait: bool,
-    /// What it has in the store's queue: the attempt that has the position, and when the last command was sent that confirmed it. The first
-    /// that was sent, if none was answered yet.
-    position: Option<(Attempt, Moment)>,
-    /// It was subscribed when it got its position, and so need not ask whether its turn has come since.
-    hears_all: bool,
     /// It has the lock, or is the queue head no more.
     done: bool,
 }
@@ -93,7 +88,7 @@ impl<'a, B: Backend> Head<'a, B> {
         request: Request,
         may_wait: bool,
     ) -> Self {
-        Self { entry, ticket, request, may_wait, position: None, hears_all: false, done: false }
+        Self { entry, ticket, request, may_wait, done: false }
     }
 
     pub(super) fn request(&self) -> &Request {
@@ -123,7 +118,7 @@ impl<'a, B: Backend> Head<'a, B> {
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
         let subscribes_first = may_wait
             && (!ticket.goes_first()
-                || ticket.position().is_some()
+                || ticket.has_position()
                 || entry.context.backend.registry().transport().stands(&entry.channel));
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(self.superseded()) };
@@ -164,16 +159,11 @@ impl<'a, B: Backend> Head<'a, B> {
     ) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
-            let kept = ticket.position().and_then(|since| Some((entry.take_kept()?, since)));
-            let subscription = match kept {
-                Some((subscription, since)) => {
-                    self.position = self.attempt(since).map(|attempt| (attempt, since));
-                    self.hears_all = true;
-                    subscription
-                }
-                None => entry.context.backend.registry().subscribe(&entry.channel),
-            };
-            self.wait_subscribed(&subscription, left, unanswered, patient, give_up).await
+            let kept = if ticket.has_position() { entry.take_kept() } else { None };
+            let hears_all = kept.is_some();
+            let subscription =
+                kept.unwrap_or_else(|| entry.context.backend.registry().subscribe(&entry.channel));
+            self.wait_subscribed(&subscription, hears_all, left, unanswered, patient, give_up).await
         })
         .await;
         competed.unwrap_or_else(|| Ok(self.superseded()))
@@ -182,6 +172,7 @@ impl<'a, B: Backend> Head<'a, B> {
     async fn wait_subscribed(
         &mut self,
         subscription: &Subscription<B::Transport>,
+        hears_all: bool,
         mut left: Option<Duration>,
         mut unanswered: Option<LockError>,
         patient: bool,
@@ -206,7 +197,8 @@ impl<'a, B: Backend> Head<'a, B> {
         }
         // The notification that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
         let mut notified: Option<Notification<'_>> = None;
-        if self.hears_all {
+        if hears_all {
+            // It is in the store's queue already, and hears of its turn.
             left = entry.position;
             let limit = self.look_again(Duration::MAX, give_up);
             notified = until(runtime, limit, self.sleep(subscription, false)).await.flatten();
@@ -232,7 +224,7 @@ impl<'a, B: Backend> Head<'a, B> {
             }
             // What was told while we were not there is answered by this question, our own release's message included.
             notified = notified.or_else(|| subscription.latch().try_wait());
-            if let Some(granted) = self.granted_unasked(subscription, entry.now()) {
+            if let Some(granted) = self.granted_unasked(subscription.granted(), entry.now()) {
                 if let Some(notified) = notified {
                     notified.consume();
                     entry.counters.wakes_useful.add_one();
@@ -316,10 +308,6 @@ impl<'a, B: Backend> Head<'a, B> {
     /// Asks the store once, at `sent`.
     async fn ask(&mut self, sent: Moment) -> Result<Asked, LockError> {
         let Some(question) = self.question(sent) else { return Ok(Asked::Over(self.superseded())) };
-        if question.position.is_some() {
-            // What an earlier command has confirmed holds until this one has.
-            self.position.get_or_insert((question.attempt, sent));
-        }
         let outcome = question.put(self.entry).await;
         self.answered(&question, outcome, self.entry.now())
     }
@@ -356,14 +344,14 @@ impl<'a, B: Backend> Head<'a, B> {
             Ok(AcquireOutcome::Acquired { last_token }) => last_token,
             Ok(AcquireOutcome::Held { left }) => {
                 event!(TRACE, lock = entry.name.as_str(), ?left, "held by another");
-                match question.position {
-                    None => entry.state.refused(&self.ticket),
-                    Some(_) => {
-                        entry.state.queued(&self.ticket);
-                        self.position = Some((question.attempt, question.sent));
-                    }
+                if question.position.is_none() {
+                    entry.state.refused(&self.ticket);
+                    return Ok(Asked::Held(left));
                 }
-                return Ok(Asked::Held(left));
+                let Question { attempt, sent, .. } = *question;
+                let (queued, actions) = entry.state.queued(&self.ticket, attempt, sent, now);
+                entry.carry_out(actions);
+                return Ok(if queued { Asked::Held(left) } else { Asked::TooLate });
             }
             Err(error) => {
                 if context.failure(&error) != Failure::Indeterminate {
@@ -388,7 +376,6 @@ impl<'a, B: Backend> Head<'a, B> {
         let (verdict, actions) =
             entry.state.acquired(&self.ticket, &self.request, attempt, last_token, sent, lease, now);
         self.done = !matches!(verdict, Verdict::TooLate);
-        self.position = None;
         entry.carry_out(actions);
         match verdict {
             Verdict::Granted(grant) => Asked::Over(Competed::Granted(grant, now)),
@@ -399,25 +386,15 @@ impl<'a, B: Backend> Head<'a, B> {
 
     /// What the store has granted without being asked, as a message says. What that leaves open, a lease of its own length or a token, takes
     /// a question, which re-leases the lock by the same id.
-    fn granted_unasked(
-        &mut self,
-        subscription: &Subscription<B::Transport>,
-        now: Moment,
-    ) -> Option<Competed> {
-        let (entry, Some((attempt, since))) = (self.entry, self.position) else { return None };
-        let Commands::Fair(fair) = entry.commands else { return None };
-        let kept = entry.position?;
-        let suffices = self.request.own_lease().is_none()
-            && !self.request.is_fenced()
-            && fair.grants_suffice(&entry.context.backend);
-        // The store counts the position from when it was asked for or later.
-        if subscription.granted() != attempt.number() || !suffices || since + kept <= now {
+    fn granted_unasked(&mut self, number: u64, now: Moment) -> Option<Competed> {
+        let (entry, Commands::Fair(fair)) = (self.entry, self.entry.commands) else { return None };
+        if number == 0 || !fair.grants_suffice(&entry.context.backend) {
             return None;
         }
-        match self.acquired(attempt, 0, since, kept, now) {
-            Asked::Over(competed) => Some(competed),
-            Asked::Held(_) | Asked::TooLate => None,
-        }
+        let (granted, actions) = entry.state.granted_unasked(&self.ticket, &self.request, number, now);
+        self.done = granted.is_some();
+        entry.carry_out(actions);
+        granted.map(|grant| Competed::Granted(grant, now))
     }
 
     /// Another waiter is the queue head.

@@ -56,7 +56,8 @@ pub struct GiveBack {
 /// the lock to it with the release.
 ///
 /// The client makes its [`attempt`](super::LockEntry::attempt), names that with the release, and says what came of it by
-/// [`named_granted`](super::LockEntry::named_granted) or [`named_waits`](super::LockEntry::named_waits).
+/// [`named_granted`](super::LockEntry::named_granted), [`named_queued`](super::LockEntry::named_queued) or
+/// [`named_waits`](super::LockEntry::named_waits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     /// The next queue head.

@@ -23,7 +23,7 @@ pub struct HeadTicket {
     pub(super) serial: u64,
     pub(super) steps: u32,
     pub(super) since: Moment,
-    pub(super) position: Option<Moment>,
+    pub(super) has_position: bool,
 }
 
 impl HeadTicket {
@@ -42,10 +42,9 @@ impl HeadTicket {
         self.since
     }
 
-    /// When the release was sent that put it into the store's queue, under the number of its next attempt: it waits there, and need not ask
-    /// for that.
-    pub fn position(&self) -> Option<Moment> {
-        self.position
+    /// Whether the release with which it was named has put it into the store's queue: it need not ask for that, but only wait to be told.
+    pub fn has_position(&self) -> bool {
+        self.has_position
     }
 
     /// How long to let other processes go first: this one had the lock last.
@@ -90,6 +89,8 @@ pub enum Told {
 pub struct Attempt {
     pub(super) number: u64,
     pub(super) tokens: u64,
+    /// How long the number may be at the store.
+    pub(super) until: Moment,
 }
 
 impl Attempt {
@@ -101,6 +102,11 @@ impl Attempt {
     /// How many fencing tokens to ask for.
     pub fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// To be sent if nobody is there for what it asked for.
+    pub(super) fn to_roll_back(self) -> GiveBack {
+        GiveBack { number: self.number, until: self.until, appoints: false }
     }
 
     /// From the first to the last of the tokens that it got.

@@ -254,7 +254,7 @@ impl Ownership {
             Phase::Free => {
                 let steps = self.steps_behind_others(now);
                 let serial = self.compete(None, None, steps, now);
-                Entered::Head(HeadTicket { serial, steps, since: now, position: None })
+                Entered::Head(HeadTicket { serial, steps, since: now, has_position: false })
             }
             Phase::Held(hold, _) if hold.owner == request.owner => self.reenter(request, now, actions),
             _ if !may_wait => Entered::Busy,
@@ -377,7 +377,9 @@ impl Ownership {
                     self.drop_grant(grant.serial, now, actions);
                 }
             }
-            Place::Named(serial) | Place::Appointed(serial) => self.abandon(serial, now, actions),
+            // What is asked for on its behalf is under way, and rolled back once that is answered.
+            Place::Named(_) => self.appoint(None, 0, now, actions),
+            Place::Appointed(serial) => self.abandon(serial, now, actions),
             Place::Queued | Place::Superseded | Place::Closed => {}
         }
     }

@@ -9,7 +9,7 @@ use crate::moment::Moment;
 use super::super::actions::{Actions, GiveBack, Next};
 use super::super::outcome::{Attempt, HeadTicket, Verdict};
 use super::super::queue::{Place, Slot};
-use super::super::request::Request;
+use super::super::request::{Grant, Request};
 use super::{Hold, Lease, Ownership, Phase};
 
 /// Tokens that are reserved at once if others wait: they are granted without a command.
@@ -22,12 +22,17 @@ pub(super) struct Head {
     since: Moment,
     /// Where it stands, as long as it does not know.
     slot: Option<Slot>,
-    /// When the release was sent that put it into the store's queue.
-    position: Option<Moment>,
+    /// It was named with a release, which has put it into the store's queue.
+    has_position: bool,
     /// Under which it competes.
     number: Option<u64>,
     /// The number may be at the store until then.
     at_store: Option<Moment>,
+    /// The same, before the last attempt.
+    at_store_before: Option<Moment>,
+    /// The last command was sent then of those that are known to have put it into the store's queue, or to have kept it there. The first one
+    /// for this number, if none is known to.
+    queued_at: Option<Moment>,
     /// The lease of the hold before, which goes on under the same number.
     inherited: Option<Lease>,
     steps: u32,
@@ -49,12 +54,17 @@ impl Head {
     }
 
     fn ticket(&self) -> HeadTicket {
-        let Self { serial, steps, since, position, .. } = *self;
-        HeadTicket { serial, steps, since, position }
+        let Self { serial, steps, since, has_position, .. } = *self;
+        HeadTicket { serial, steps, since, has_position }
     }
 
     pub(super) fn take_waker(&mut self) -> Option<Waker> {
         self.waker.take()
+    }
+
+    /// Where it stands, as long as it does not know.
+    pub(super) fn slot(&self) -> Option<Slot> {
+        self.slot
     }
 
     pub(super) fn was_refused(&self) -> bool {
@@ -73,6 +83,11 @@ impl Head {
     #[cfg(test)]
     pub(super) fn knows_lease(&self, number: u64) -> bool {
         self.number == Some(number)
+    }
+
+    /// A number is not used again once it was given back.
+    fn forget_number(&mut self) {
+        (self.number, self.at_store, self.at_store_before, self.queued_at) = (None, None, None, None);
     }
 
     /// What may be at the store.
@@ -102,9 +117,11 @@ impl Ownership {
             serial: self.last_serial,
             since: slot.map_or(now, |slot| self.queue.since(slot)),
             slot,
-            position: None,
+            has_position: false,
             number: inherited.as_ref().map(|lease| lease.number),
             at_store: None,
+            at_store_before: None,
+            queued_at: None,
             inherited,
             steps,
             woken: slot.map(|_| now),
@@ -178,17 +195,19 @@ impl Ownership {
         let alone = self.queue.is_empty() || position.is_some();
         let head = self.head(serial)?;
         let number = *head.number.get_or_insert(fresh);
+        // A position may be at the store for longer than a short lease, and become one.
+        let until = sent + position.map_or(lease, |position| lease.max(position));
         if !fault!(HeadForgetsItsAttempt) {
-            // A position may be at the store for longer than a short lease, and become one.
-            head.at_store = Some(sent + position.map_or(lease, |position| lease.max(position)));
+            (head.at_store_before, head.at_store) = (head.at_store, Some(until));
         }
+        head.queued_at.get_or_insert(sent);
         head.tries += 1;
         let tokens = match (request.fenced, alone) {
             (false, _) => 0,
             (true, true) => 1,
             (true, false) => TOKENS,
         };
-        Some(Attempt { number, tokens })
+        Some(Attempt { number, tokens, until })
     }
 
     /// The store granted the lease that `attempt` asked for.
@@ -205,7 +224,10 @@ impl Ownership {
         actions: &mut Actions,
     ) -> Verdict {
         let kept_block = fault!(TokenBlockKept);
-        let Some(head) = self.head(serial) else { return Verdict::Superseded };
+        let Some(head) = self.head(serial) else {
+            roll_back(attempt, actions);
+            return Verdict::Superseded;
+        };
         let deadline = sent + lease;
         let inherited = head.inherited.take();
         if deadline <= now && !fault!(GrantedAfterDeadline) {
@@ -235,8 +257,7 @@ impl Ownership {
     /// The lease was over by the time the answer was read.
     fn too_late(&mut self, serial: u64, attempt: Attempt, deadline: Moment, actions: &mut Actions) {
         let Some(head) = self.head(serial) else { return };
-        // A number is not used again once it was given back.
-        (head.number, head.at_store) = (None, None);
+        head.forget_number();
         actions.more().roll_back =
             Some(GiveBack { number: attempt.number, until: deadline, appoints: false });
     }
@@ -295,32 +316,61 @@ impl Ownership {
         now: Moment,
         actions: &mut Actions,
     ) {
-        // Otherwise it has left, and what it has at the store is rolled back.
-        let Some(slot) = self.named(serial) else { return };
-        if sent + lease <= now {
+        let Some(slot) = self.named(serial) else { return roll_back(attempt, actions) };
+        let is_over = sent + lease <= now && !fault!(NamedGrantedLate);
+        if is_over {
             self.too_late(serial, attempt, sent + lease, actions);
-            self.named_waits(serial, None, now, actions);
+            self.appoint_named(slot, now, actions);
             return;
         }
         self.hold_by(attempt, attempt.granted_tokens(last_token), sent, lease, sent, now);
         self.grant_to(slot, now, actions);
+        // A lease of its own may end before anything else is due.
+        self.look_behind(now, actions);
     }
 
-    /// The release is answered, or failed: the waiter that was named with it competes, with a position or without. False if it has left.
-    pub(in crate::lock_entry) fn named_waits(
+    /// The release has put the waiter that was named with it into the store's queue. False if it has left.
+    pub(in crate::lock_entry) fn named_queued(
         &mut self,
         serial: u64,
-        position: Option<Moment>,
+        attempt: Attempt,
         now: Moment,
         actions: &mut Actions,
     ) -> bool {
-        let Some(slot) = self.named(serial) else { return false };
-        let limit = self.rules.unpolled_limit;
-        let Some(head) = self.head(serial) else { return false };
-        (head.woken, head.position, head.refused) = (Some(now), position, position.is_some());
-        actions.wake(self.queue.place_at(slot, Place::Appointed(serial)));
-        self.look_by(now + limit, now, actions);
+        let Some(slot) = self.named(serial) else {
+            roll_back(attempt, actions);
+            return false;
+        };
+        if let Some(head) = self.head(serial) {
+            (head.has_position, head.refused) = (true, true);
+        }
+        self.appoint_named(slot, now, actions);
         true
+    }
+
+    /// The release has failed, or was sent without a name: the waiter competes.
+    pub(in crate::lock_entry) fn named_waits(
+        &mut self,
+        serial: u64,
+        attempt: Option<Attempt>,
+        now: Moment,
+        actions: &mut Actions,
+    ) {
+        match (self.named(serial), attempt) {
+            (Some(slot), _) if !fault!(NamedNotTold) => self.appoint_named(slot, now, actions),
+            (None, Some(attempt)) => roll_back(attempt, actions),
+            _ => {}
+        }
+    }
+
+    /// A waiter that is named learns that it is the queue head.
+    fn appoint_named(&mut self, slot: Slot, now: Moment, actions: &mut Actions) {
+        let limit = self.rules.unpolled_limit;
+        let Phase::Competing(head) = &mut self.phase else { unreachable!("who is named competes") };
+        head.woken = Some(now);
+        let place = Place::Appointed(head.serial);
+        actions.wake(self.queue.place_at(slot, place));
+        self.look_by(now + limit, now, actions);
     }
 
     /// Where the queue head with this serial stands, if it does not know that it is.
@@ -333,23 +383,71 @@ impl Ownership {
     pub(in crate::lock_entry) fn refused(&mut self, serial: u64) {
         let Some(head) = self.head(serial) else { return };
         // So what it inherited is gone.
-        (head.at_store, head.inherited, head.refused) = (None, None, true);
+        (head.at_store, head.at_store_before, head.inherited, head.refused) = (None, None, None, true);
         self.contended = true;
         self.tenure = self.rules.tenure;
     }
 
-    /// The store said that another process has the lock, and has a position for this one.
-    pub(in crate::lock_entry) fn queued(&mut self, serial: u64) {
-        if let Some(head) = self.head(serial) {
-            // What is at the store stays there, and may become a lease.
-            head.refused = true;
+    /// The store said, to a command that was sent at `sent`, that another process has the lock, and has a position for this one. False if the
+    /// queue head needs another one.
+    ///
+    /// What is at the store stays there, and may become a lease. So a position that may have ended before this command was the end of its
+    /// number: it may have become a lease that is over by now, and the message about that may be on its way still.
+    pub(in crate::lock_entry) fn queued(
+        &mut self,
+        serial: u64,
+        attempt: Attempt,
+        sent: Moment,
+        now: Moment,
+        actions: &mut Actions,
+    ) -> bool {
+        let kept = self.rules.position.unwrap_or_default();
+        let Some(head) = self.head(serial) else {
+            roll_back(attempt, actions);
+            return true;
+        };
+        head.refused = true;
+        if fault!(PositionForgotten) {
+            head.at_store = None;
+        }
+        let lapsed = head.queued_at.is_some_and(|before| before < sent && before + kept <= now);
+        if lapsed && !fault!(LapsedNumberKept) {
+            head.forget_number();
+            actions.more().roll_back = Some(attempt.to_roll_back());
+            return false;
+        }
+        head.queued_at = Some(sent);
+        true
+    }
+
+    /// A message said that the store has granted the lock to this number, unasked: the lease ends when the position would have.
+    pub(in crate::lock_entry) fn granted_unasked(
+        &mut self,
+        serial: u64,
+        request: &Request,
+        number: u64,
+        now: Moment,
+        actions: &mut Actions,
+    ) -> Option<Grant> {
+        let kept = self.rules.position?;
+        let head = self.head(serial)?;
+        let (since, until) = (head.queued_at?, head.at_store?);
+        // A lease of its own length, or a token, takes a question.
+        let suffices = request.lease.is_none() && !request.fenced;
+        if head.number != Some(number) || !suffices || since + kept <= now {
+            return None;
+        }
+        let attempt = Attempt { number, tokens: 0, until };
+        match self.acquired(serial, request, attempt, 0, since, kept, now, actions) {
+            Verdict::Granted(grant) => Some(grant),
+            Verdict::TooLate | Verdict::Superseded => None,
         }
     }
 
-    /// The last attempt did not run.
+    /// The last attempt did not run. Those before it may have.
     pub(in crate::lock_entry) fn did_not_run(&mut self, serial: u64) {
         if let Some(head) = self.head(serial) {
-            head.at_store = None;
+            head.at_store = if fault!(AttemptsBeforeForgotten) { None } else { head.at_store_before };
         }
     }
 
@@ -379,5 +477,12 @@ impl Ownership {
             actions.wake(self.queue.place_at(slot, Place::Superseded));
         }
         self.appoint(None, 0, now, actions);
+    }
+}
+
+/// Nobody is there for this answer any more. What was rolled back before may have been so before this was sent.
+fn roll_back(attempt: Attempt, actions: &mut Actions) {
+    if !fault!(AnswerDiesWithWaiter) {
+        actions.more().roll_back = Some(attempt.to_roll_back());
     }
 }

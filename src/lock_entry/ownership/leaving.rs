@@ -290,6 +290,13 @@ impl Ownership {
         }
         if let Phase::Competing(head) = &mut self.phase {
             actions.wake(head.take_waker());
+            // Who is named with a release does not know that it is the queue head, and would sleep until that is answered.
+            if let Some(slot) = head.slot()
+                && let Place::Named(_) = self.queue.place(slot)
+            {
+                actions.wake(self.queue.place_at(slot, Place::Closed));
+                self.phase = Phase::Free;
+            }
         }
         actions.more().call = true;
     }

@@ -1,14 +1,18 @@
 //! The engine, by every sequence of events up to a length: a few acquisitions, a store, another process, and time. Each sequence is then
-//! brought to its end, and nothing may be left.
+//! brought to its end, and nothing may be left. All of it for a store without a queue, and for one with.
 //!
 //! A mutant is run in a process of its own, with a fault seeded into the engine, and has to fail.
+
+mod store;
 
 use std::env;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use self::store::{Answer, KEPT, Store, THEIRS};
 use super::super::{
-    Actions, Attempt, Entered, Extension, Grant, HeadTicket, Left, Request, Ticket, Told, Verdict,
+    Actions, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, Next, Request, Ticket, Told,
+    Verdict,
 };
 use super::{Ownership, Rules};
 use crate::fault::{Fault, seed};
@@ -18,32 +22,6 @@ const LEASE: Duration = Duration::from_millis(900);
 const UNPOLLED: Duration = Duration::from_millis(100);
 const TENURE: Duration = Duration::from_millis(150);
 const STEP: Duration = Duration::from_millis(60);
-
-/// What the store has, and what is on its way there.
-struct Store {
-    lease: Option<(u64, Moment)>,
-    last_token: u64,
-    /// Releases in the background, and whether the next waiter is appointed by the answer.
-    releases: Vec<(u64, bool)>,
-    /// Forced free.
-    forced: Vec<u64>,
-    next_number: u64,
-}
-
-/// Another process's lease.
-const THEIRS: u64 = 0;
-
-impl Store {
-    fn held(&self, now: Moment) -> Option<u64> {
-        self.lease.filter(|(_, until)| *until > now).map(|(number, _)| number)
-    }
-
-    fn release(&mut self, number: u64, now: Moment) {
-        if self.held(now) == Some(number) {
-            self.lease = None;
-        }
-    }
-}
 
 #[derive(Debug)]
 enum Stage {
@@ -63,17 +41,38 @@ struct Sent {
     answer: Option<u64>,
 }
 
+/// A release in the background.
+#[derive(Clone, Copy, Debug)]
+struct Release {
+    number: u64,
+    /// The next waiter is appointed by the answer.
+    appoints: bool,
+    /// The waiter that is named with it, and what it asks for.
+    named: Option<(Next, Attempt, Moment)>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
     Enter(usize),
     Poll(usize),
     Ask(usize),
     Answer(usize),
+    /// The command does not run, and the queue head learns so.
+    AskInVain(usize),
     Drop(usize),
+    /// A release goes out that names a waiter.
+    Send,
     Release,
+    /// It takes effect, and the answer is lost.
+    ReleaseUnanswered,
+    /// It takes no effect, and nobody knows.
+    ReleaseLost,
+    /// The oldest message comes that has granted the lock.
+    Hear,
     Step,
     LeaseOver,
     TheyAcquire,
+    TheyQueue,
     TheyRelease,
     Force,
 }
@@ -82,38 +81,57 @@ struct World {
     now: Moment,
     engine: Ownership,
     store: Store,
+    /// Releases on their way to the store.
+    releases: Vec<Release>,
+    /// A release that names a waiter, and is not on its way yet: meanwhile the waiter may leave.
+    unsent: Vec<Release>,
     cast: Vec<Request>,
     stages: Vec<Stage>,
+    /// Who waits here, oldest first, and whether somebody was taken out of turn, or has left.
+    waiting: Vec<usize>,
+    disturbed: bool,
     /// The last serial that was granted, and its token.
     last_grant: (u64, Option<u64>),
     history: Vec<Event>,
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("after {:?}", self.history);
+        }
+    }
+}
+
 impl World {
-    fn new(cast: &[Request]) -> Self {
-        let position = None;
+    fn new(cast: &[Request], queues: bool) -> Self {
         let rules = Rules {
             tenure: TENURE,
             renewed_lease: LEASE,
             max_hold: None,
             unpolled_limit: UNPOLLED,
-            position,
+            position: queues.then_some(KEPT),
         };
         Self {
             now: Moment::from(Instant::now()),
             engine: Ownership::new(rules),
-            store: Store {
-                lease: None,
-                last_token: 0,
-                releases: Vec::new(),
-                forced: Vec::new(),
-                next_number: 1,
-            },
+            store: Store::new(queues),
+            releases: Vec::new(),
+            unsent: Vec::new(),
             cast: cast.to_vec(),
             stages: cast.iter().map(|_| Stage::Outside).collect(),
+            waiting: Vec::new(),
+            disturbed: false,
             last_grant: (0, None),
             history: Vec::new(),
         }
+    }
+
+    /// As `new`, and this has happened before.
+    fn after(cast: &[Request], queues: bool, prelude: &[Event]) -> Self {
+        let mut world = Self::new(cast, queues);
+        prelude.iter().for_each(|event| world.step(*event));
+        world
     }
 
     fn enabled(&self) -> Vec<Event> {
@@ -127,14 +145,28 @@ impl World {
                     }
                     events.push(Event::Drop(who));
                 }
-                Stage::Head(_, None) => events.extend([Event::Ask(who), Event::Drop(who)]),
+                Stage::Head(_, None) => {
+                    events.extend([Event::Ask(who), Event::Drop(who)]);
+                    if self.store.queues() {
+                        events.push(Event::AskInVain(who));
+                    }
+                }
                 Stage::Head(_, Some(_)) => events.extend([Event::Answer(who), Event::Drop(who)]),
                 Stage::Holding(_) => events.push(Event::Drop(who)),
                 Stage::Done => {}
             }
         }
-        if !self.store.releases.is_empty() {
+        if !self.unsent.is_empty() {
+            events.push(Event::Send);
+        }
+        if let Some(first) = self.releases.first() {
             events.push(Event::Release);
+            if first.named.is_some() {
+                events.extend([Event::ReleaseUnanswered, Event::ReleaseLost]);
+            }
+        }
+        if self.store.has_told() {
+            events.push(Event::Hear);
         }
         if self.stages.iter().any(|stage| !matches!(stage, Stage::Outside | Stage::Done)) {
             events.extend([Event::Step, Event::LeaseOver]);
@@ -144,15 +176,33 @@ impl World {
             Some(THEIRS) => events.push(Event::TheyRelease),
             Some(_) => events.push(Event::Force),
         }
+        if self.store.queues()
+            && self.store.held(self.now).is_some()
+            && !self.store.has_position(THEIRS, self.now)
+        {
+            events.push(Event::TheyQueue);
+        }
         events
     }
 
     fn carry_out(&mut self, actions: Actions) {
-        for (give_back, appoints) in [(actions.give_back(), true), (actions.roll_back(), false)] {
-            if let Some(give_back) = give_back {
-                self.store.releases.push((give_back.number, appoints && give_back.appoints));
+        if let Some(GiveBack { number, appoints, .. }) = actions.give_back() {
+            match actions.next() {
+                None => self.releases.push(Release { number, appoints, named: None }),
+                Some(next) => {
+                    let (fresh, lease) = (self.store.fresh(), next.request.own_lease().unwrap_or(LEASE));
+                    let attempt =
+                        self.engine.attempt(next.head.serial, fresh, &next.request, self.now, lease);
+                    let attempt = attempt.expect("nobody has left meanwhile");
+                    let named = Some((next, attempt, self.now));
+                    self.unsent.push(Release { number, appoints, named });
+                }
             }
         }
+        if let Some(roll_back) = actions.roll_back() {
+            self.releases.push(Release { number: roll_back.number, appoints: false, named: None });
+        }
+        self.disturbed |= actions.superseded() > 0;
     }
 
     fn event<T>(&mut self, event: impl FnOnce(&mut Ownership, Moment, &mut Actions) -> T) -> T {
@@ -174,6 +224,9 @@ impl World {
                         Entered::Queued(ticket) => Stage::Queued(ticket),
                         other => panic!("{other:?}"),
                     };
+                if !matches!(self.stages[who], Stage::Holding(_)) {
+                    self.waiting.push(who);
+                }
             }
             Event::Poll(who) => {
                 let Stage::Queued(ticket) = &self.stages[who] else { unreachable!() };
@@ -181,34 +234,105 @@ impl World {
                 self.stages[who] = match self.event(|engine, now, actions| engine.claim(slot, now, actions)) {
                     Told::Granted(grant, extension) => self.granted(who, grant, extension),
                     Told::Head(head) => Stage::Head(head, None),
-                    Told::Superseded => Stage::Outside,
+                    Told::Superseded => self.superseded(),
                     Told::Closed => panic!("nobody closes it"),
                 };
             }
             Event::Ask(who) => self.ask(who),
             Event::Answer(who) => self.answer(who),
             Event::Drop(who) => self.drop_one(who),
-            Event::Release => {
-                let (number, appoints) = self.store.releases.remove(0);
-                self.store.release(number, self.now);
-                if appoints {
-                    self.event(|engine, now, actions| engine.returned(1, now, actions));
+            Event::AskInVain(who) => {
+                if let Some((head, _)) = self.attempt(who) {
+                    self.engine.did_not_run(head.serial);
+                }
+            }
+            Event::Send => self.releases.push(self.unsent.remove(0)),
+            Event::Release | Event::ReleaseUnanswered | Event::ReleaseLost => self.release(event),
+            Event::Hear => {
+                self.store.tell();
+                for who in 0..self.stages.len() {
+                    self.hear(who);
                 }
             }
             Event::Step => self.pass_time(STEP),
             Event::LeaseOver => self.pass_time(LEASE),
-            Event::TheyAcquire => self.store.lease = Some((THEIRS, self.now + LEASE * 3)),
-            Event::TheyRelease => self.store.lease = None,
-            Event::Force => {
-                let (number, _) = self.store.lease.take().expect("somebody has it");
-                self.store.forced.push(number);
-            }
+            Event::TheyAcquire => _ = self.store.acquire(THEIRS, LEASE * 3, 0, self.now, self.now),
+            Event::TheyQueue => self.store.push(THEIRS, self.now, LEASE * 3, self.now),
+            Event::TheyRelease => self.store.release(THEIRS, self.now),
+            Event::Force => self.store.force(self.now),
         }
         self.check();
     }
 
+    fn superseded(&mut self) -> Stage {
+        self.disturbed = true;
+        Stage::Outside
+    }
+
+    fn release(&mut self, event: Event) {
+        let release = self.releases.remove(0);
+        let Release { number, appoints, named } = release;
+        let Some((next, attempt, sent)) = named else {
+            self.store.release(number, self.now);
+            if appoints {
+                self.event(|engine, now, actions| engine.returned(1, now, actions));
+            }
+            return;
+        };
+        let (lease, serial) = (next.request.own_lease().unwrap_or(LEASE), next.head.serial);
+        let answer = match event {
+            Event::ReleaseLost => None,
+            _ => self.store.release_for(
+                number,
+                attempt.number(),
+                lease,
+                attempt.tokens(),
+                next.head.since(),
+                self.now,
+            ),
+        };
+        if event != Event::Release {
+            self.event(|engine, now, actions| engine.named_waits(serial, Some(attempt), now, actions));
+            self.releases.push(Release { named: None, ..release });
+            return;
+        }
+        match answer {
+            Some(Answer::Leased(token)) => {
+                self.event(|engine, now, actions| {
+                    engine.named_granted(serial, attempt, token, sent, lease, now, actions);
+                });
+                let in_hand = self.engine.lease_number() == Some(attempt.number());
+                assert!(!in_hand || self.engine.holder(self.now).is_some(), "granted what is over");
+            }
+            Some(Answer::Queued) => {
+                self.event(|engine, now, actions| engine.named_queued(serial, attempt, now, actions));
+            }
+            None => {
+                self.event(|engine, now, actions| engine.named_waits(serial, Some(attempt), now, actions))
+            }
+        }
+    }
+
+    /// Looks at what messages have said. True if they have granted it the lock.
+    fn hear(&mut self, who: usize) -> bool {
+        let Stage::Head(head, None) = &self.stages[who] else { return false };
+        let (serial, request, number) = (head.serial, self.cast[who], self.store.heard());
+        let granted =
+            self.event(|engine, now, actions| engine.granted_unasked(serial, &request, number, now, actions));
+        if let Some(grant) = granted {
+            self.stages[who] = self.granted(who, grant, None);
+        }
+        granted.is_some()
+    }
+
     fn granted(&mut self, who: usize, grant: Grant, extension: Option<Extension>) -> Stage {
         assert!(self.engine.state_of(&grant, self.now).is_ok(), "granted what is over");
+        // All of an owner get in with the first of them.
+        let first = self.waiting.first().map(|first| self.cast[*first].owner());
+        let in_turn = first.is_none_or(|first| first == self.cast[who].owner());
+        let joins = grant.serial() == self.last_grant.0 || !self.waiting.contains(&who);
+        assert!(in_turn || joins || self.disturbed, "granted out of turn");
+        self.waiting.retain(|waits| *waits != who);
         assert!(!self.cast[who].is_fenced() || grant.token().is_some() || extension.is_some(), "no token");
         if grant.serial() > self.last_grant.0 {
             if let Some(last) = self.last_grant.1
@@ -225,52 +349,60 @@ impl World {
         self.cast[who].own_lease().unwrap_or(LEASE)
     }
 
+    /// It is about to ask, unless it need not, or may not.
+    fn attempt(&mut self, who: usize) -> Option<(HeadTicket, Attempt)> {
+        if self.hear(who) {
+            return None;
+        }
+        let Stage::Head(head, _) = self.stages[who] else { unreachable!() };
+        let (request, lease, fresh) = (self.cast[who], self.lease_of(who), self.store.fresh());
+        let attempt = self.engine.attempt(head.serial, fresh, &request, self.now, lease);
+        if attempt.is_none() {
+            self.stages[who] = self.superseded();
+        }
+        Some((head, attempt?))
+    }
+
     fn ask(&mut self, who: usize) {
-        let Stage::Head(head, _) = &self.stages[who] else { unreachable!() };
-        let (serial, head, request, lease, now) =
-            (head.serial, *head, self.cast[who], self.lease_of(who), self.now);
-        let fresh = self.store.next_number;
-        self.store.next_number += 1;
-        let Some(attempt) = self.engine.attempt(serial, fresh, &request, now, lease) else {
-            self.stages[who] = Stage::Outside;
-            return;
-        };
-        let answer = match self.store.held(now) {
-            Some(other) if other != attempt.number() => None,
-            _ => {
-                self.store.lease = Some((attempt.number(), now + lease));
-                self.store.last_token += attempt.tokens();
-                Some(self.store.last_token)
-            }
-        };
+        let Some((head, attempt)) = self.attempt(who) else { return };
+        let (lease, now) = (self.lease_of(who), self.now);
+        let answer = self.store.acquire(attempt.number(), lease, attempt.tokens(), head.since(), now);
         self.stages[who] = Stage::Head(head, Some(Sent { attempt, at: now, answer }));
     }
 
     fn answer(&mut self, who: usize) {
         let Stage::Head(head, Some(sent)) = &self.stages[who] else { unreachable!() };
         let (head, sent, request, lease) = (*head, *sent, self.cast[who], self.lease_of(who));
-        let polled = self.engine.head_polled(head.serial);
-        self.stages[who] = match sent.answer {
-            _ if !polled => Stage::Outside,
+        let Sent { attempt, at, answer } = sent;
+        let _ = self.engine.head_polled(head.serial);
+        self.stages[who] = match answer {
+            None if self.store.queues() => {
+                self.event(|engine, now, actions| engine.queued(head.serial, attempt, at, now, actions));
+                match self.engine.is_head(head.serial) {
+                    true => Stage::Head(head, None),
+                    false => self.superseded(),
+                }
+            }
+            None if !self.engine.is_head(head.serial) => self.superseded(),
             None => {
                 self.engine.refused(head.serial);
                 Stage::Head(head, None)
             }
             Some(last_token) => {
                 let verdict = self.event(|engine, now, actions| {
-                    let Sent { attempt, at, .. } = sent;
                     engine.acquired(head.serial, &request, attempt, last_token, at, lease, now, actions)
                 });
                 match verdict {
                     Verdict::Granted(grant) => self.granted(who, grant, None),
                     Verdict::TooLate => Stage::Head(head, None),
-                    Verdict::Superseded => Stage::Outside,
+                    Verdict::Superseded => self.superseded(),
                 }
             }
         };
     }
 
     fn drop_one(&mut self, who: usize) {
+        self.waiting.retain(|waits| *waits != who);
         match std::mem::replace(&mut self.stages[who], Stage::Done) {
             Stage::Queued(ticket) => self.event(|engine, now, actions| engine.cancel(ticket.0, now, actions)),
             Stage::Head(head, _) => {
@@ -279,7 +411,7 @@ impl World {
             Stage::Holding(grant) => {
                 let left = self.event(|engine, now, actions| engine.leave(&grant, now, actions));
                 if let Left::Return(give_back) = left {
-                    self.store.releases.push((give_back.number, false));
+                    self.releases.push(Release { number: give_back.number, appoints: false, named: None });
                     self.event(|engine, now, actions| engine.returned(0, now, actions));
                 }
             }
@@ -307,29 +439,34 @@ impl World {
             let Stage::Holding(grant) = stage else { continue };
             let Ok(hold) = self.engine.state_of(grant, self.now) else { continue };
             assert!(*believed.get_or_insert(grant.serial()) == grant.serial(), "two owners believe");
-            let forced = self.store.forced.contains(&hold.number);
+            let forced = self.store.was_forced(hold.number);
             assert!(
                 forced || self.store.held(self.now) == Some(hold.number),
                 "it believes, and the store does not"
             );
         }
-        if let Some((number, _)) = self.store.lease
-            && self.store.held(self.now).is_some_and(|held| held != THEIRS)
-        {
-            let asked = self.stages.iter().any(|stage| matches!(stage, Stage::Head(_, Some(_))));
+        for number in self.store.numbers(self.now) {
+            let asked = self
+                .stages
+                .iter()
+                .any(|stage| matches!(stage, Stage::Head(_, Some(sent)) if sent.attempt.number() == number));
             let known = self.engine.knows_lease(number);
-            let returning = self.store.releases.iter().any(|(other, _)| *other == number);
-            assert!(asked || known || returning, "lease {number} is left at the store");
+            let returning = self.releases.iter().chain(&self.unsent).any(|release| {
+                let named = release.named.map(|(_, attempt, _)| attempt.number());
+                release.number == number || named == Some(number)
+            });
+            assert!(asked || known || returning, "number {number} is left at the store");
         }
     }
 
     /// Everybody who waits gets the lock, uses it, and goes.
     fn bring_to_an_end(&mut self) {
-        for _ in 0..100 {
+        for _ in 0..200 {
             if self.store.held(self.now) == Some(THEIRS) {
                 self.step(Event::TheyRelease);
             }
             let urgency = |event: &Event| match event {
+                Event::Send => Some(0),
                 Event::Release => Some(0),
                 Event::Poll(_) | Event::Answer(_) => Some(1),
                 Event::Drop(who) if self.is_done_with_it(*who) => Some(2),
@@ -347,7 +484,8 @@ impl World {
         let unserved = |stage: &Stage| !matches!(stage, Stage::Outside | Stage::Done);
         assert!(!self.stages.iter().any(unserved), "somebody waits for ever: {:?}", self.stages);
         assert!(self.engine.is_idle() && self.engine.waiters() == 0, "the entry is not idle");
-        assert_eq!(self.store.held(self.now), None, "the lock is left at the store");
+        let left: Vec<_> = self.store.numbers(self.now).collect();
+        assert!(left.is_empty(), "left at the store: {left:?}");
     }
 
     fn was_superseded(&self, who: usize) -> bool {
@@ -365,12 +503,12 @@ impl World {
     }
 }
 
-/// Every sequence of `depth` events.
-fn explore(cast: &[Request], depth: usize) -> usize {
+/// Every sequence of `depth` events after those of `prelude`.
+fn explore(cast: &[Request], queues: bool, prelude: &[Event], depth: usize) -> usize {
     let mut choices: Vec<usize> = Vec::new();
     let mut sequences = 0;
     loop {
-        let mut world = World::new(cast);
+        let mut world = World::after(cast, queues, prelude);
         let mut widths = Vec::with_capacity(depth);
         for place in 0..depth {
             let enabled = world.enabled();
@@ -409,8 +547,25 @@ fn casts() -> Vec<(Vec<Request>, usize)> {
     ]
 }
 
+/// Where the store's queue begins to matter: the oldest waits there, and another one behind it here.
+const QUEUED: &[Event] =
+    &[Event::TheyAcquire, Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
+
+/// The first has the lock, and another one waits.
+const BEHIND: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
+
+/// It was granted the lock, and has not heard of it, until that was over.
+const LAPSED: &[Event] = &[
+    Event::TheyAcquire,
+    Event::Enter(0),
+    Event::Ask(0),
+    Event::Answer(0),
+    Event::TheyRelease,
+    Event::LeaseOver,
+];
+
 /// A long walk at random through a larger cast.
-fn wander(seed: u64, steps: usize) {
+fn wander(seed: u64, queues: bool, steps: usize) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut random = |below: usize| {
         state ^= state << 13;
@@ -420,14 +575,15 @@ fn wander(seed: u64, steps: usize) {
     };
     let watched = |owner| Request::new(owner).fenced();
     let shared = watched(5).shared_owner();
-    let mut world = World::new(&[
+    let cast = [
         watched(1),
         watched(2),
         shared,
         shared,
         Request::new(9).lease(LEASE / 2).fenced(),
-        watched(3),
-    ]);
+        if queues { Request::new(3) } else { watched(3) },
+    ];
+    let mut world = World::new(&cast, queues);
     for _ in 0..steps {
         let enabled = world.enabled();
         // Events of time, and of others, are as frequent as all the rest.
@@ -443,10 +599,23 @@ fn wander(seed: u64, steps: usize) {
 
 fn model() {
     for (cast, depth) in casts() {
-        assert!(explore(&cast, depth) > 1000);
+        assert!(explore(&cast, false, &[], depth) > 1000);
+    }
+    // What a message suffices for, and what takes a question.
+    let [simple, other, fenced] = [Request::new(1), Request::new(2), Request::new(3).fenced()];
+    let short = Request::new(4).lease(STEP / 2);
+    for (cast, prelude, depth) in [
+        (vec![simple, other], &[][..], 6),
+        (vec![simple, other], QUEUED, 5),
+        (vec![simple, other], BEHIND, 5),
+        (vec![simple], LAPSED, 5),
+        (vec![simple, short], BEHIND, 5),
+        (vec![fenced, simple, other], BEHIND, 4),
+    ] {
+        assert!(explore(&cast, true, prelude, depth) > 1000);
     }
     for seed in 1..=400 {
-        wander(seed, 120);
+        wander(seed, seed % 2 == 0, 120);
     }
 }
 
@@ -465,7 +634,7 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     if env::var(MUTANT).is_ok_and(|mutant| mutant == "NoPhaseCheck") {
         seed(Fault::NoPhaseCheck);
     }
-    let mut world = World::new(&[Request::new(1), Request::new(2)]);
+    let mut world = World::new(&[Request::new(1), Request::new(2)], false);
     for event in [Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)] {
         world.step(event);
     }
@@ -519,6 +688,18 @@ mutants! {
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
     mutant_whose_lease_dies_with_the_last_waiter_is_killed: LeaseDiesWithLastWaiter,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
+    mutant_whose_head_forgets_its_position_is_killed: PositionForgotten,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
+    mutant_that_keeps_a_lapsed_number_is_killed: LapsedNumberKept,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "it believes, and the store does not";
+    mutant_that_forgets_the_attempts_before_is_killed: AttemptsBeforeForgotten,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
+    mutant_whose_answer_dies_with_the_waiter_is_killed: AnswerDiesWithWaiter,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
+    mutant_that_grants_late_by_name_is_killed: NamedGrantedLate,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "granted what is over";
+    mutant_that_does_not_tell_the_named_waiter_is_killed: NamedNotTold,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "somebody waits for ever";
     mutant_that_says_once_when_to_look_is_killed: LookSaidOnce,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "nobody looks when something is due";
 }

@@ -1,0 +1,205 @@
+//! A store, with a queue or without one.
+
+use std::time::Duration;
+
+use super::LEASE;
+use crate::moment::Moment;
+
+/// For how long positions are kept.
+pub(super) const KEPT: Duration = LEASE.checked_div(3).unwrap();
+
+/// Another process's lease, and its position.
+pub(super) const THEIRS: u64 = 0;
+
+pub(super) struct Store {
+    lease: Option<(u64, Moment)>,
+    /// Who waits, in the order in which they began to.
+    queue: Option<Vec<Position>>,
+    last_token: u64,
+    /// Forced free.
+    forced: Vec<u64>,
+    next_number: u64,
+    /// Messages under way that have granted the lock, and the highest that has come.
+    messages: Vec<u64>,
+    heard: u64,
+}
+
+struct Position {
+    number: u64,
+    since: Moment,
+    until: Moment,
+}
+
+/// To a release that names a waiter.
+pub(super) enum Answer {
+    /// To that waiter, with this last token.
+    Leased(u64),
+    Queued,
+}
+
+impl Store {
+    pub(super) fn new(queues: bool) -> Self {
+        Self {
+            lease: None,
+            queue: queues.then(Vec::new),
+            last_token: 0,
+            forced: Vec::new(),
+            next_number: 1,
+            messages: Vec::new(),
+            heard: 0,
+        }
+    }
+
+    pub(super) fn queues(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    pub(super) fn fresh(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    pub(super) fn held(&self, now: Moment) -> Option<u64> {
+        self.lease.filter(|(_, until)| *until > now).map(|(number, _)| number)
+    }
+
+    pub(super) fn was_forced(&self, number: u64) -> bool {
+        self.forced.contains(&number)
+    }
+
+    pub(super) fn has_position(&self, number: u64, now: Moment) -> bool {
+        self.queue.iter().flatten().any(|position| position.number == number && position.until > now)
+    }
+
+    /// All of ours that have the lock, or a position.
+    pub(super) fn numbers(&self, now: Moment) -> impl Iterator<Item = u64> {
+        let queued = self.queue.iter().flatten().filter(move |position| position.until > now);
+        self.held(now)
+            .into_iter()
+            .chain(queued.map(|position| position.number))
+            .filter(|number| *number != THEIRS)
+    }
+
+    // === Commands ===
+
+    /// The last token, if `number` has the lock now. Otherwise it has a position.
+    pub(super) fn acquire(
+        &mut self,
+        number: u64,
+        lease: Duration,
+        tokens: u64,
+        since: Moment,
+        now: Moment,
+    ) -> Option<u64> {
+        if self.held(now) != Some(number) {
+            self.push(number, since, KEPT, now);
+            self.pass_on(Some(number), now);
+            if self.held(now).is_some() {
+                return None;
+            }
+        }
+        Some(self.lease_to(number, lease, tokens, now))
+    }
+
+    pub(super) fn release(&mut self, number: u64, now: Moment) {
+        self.free(number, now);
+        self.pass_on(None, now);
+    }
+
+    /// A release that names a waiter. `None`: it had no lease to release.
+    pub(super) fn release_for(
+        &mut self,
+        number: u64,
+        named: u64,
+        lease: Duration,
+        tokens: u64,
+        since: Moment,
+        now: Moment,
+    ) -> Option<Answer> {
+        if !self.free(number, now) {
+            self.pass_on(None, now);
+            return None;
+        }
+        self.push(named, since, KEPT, now);
+        self.pass_on(Some(named), now);
+        match self.held(now) {
+            Some(_) => Some(Answer::Queued),
+            None => Some(Answer::Leased(self.lease_to(named, lease, tokens, now))),
+        }
+    }
+
+    pub(super) fn force(&mut self, now: Moment) {
+        let (number, _) = self.lease.take().expect("somebody has it");
+        self.forced.push(number);
+        self.pass_on(None, now);
+    }
+
+    // === Inside ===
+
+    pub(super) fn push(&mut self, number: u64, since: Moment, kept: Duration, now: Moment) {
+        let Some(queue) = &mut self.queue else { return };
+        queue.retain(|position| position.until > now);
+        match queue.iter_mut().find(|position| position.number == number) {
+            Some(there) => there.until = now + kept,
+            None => {
+                let behind = queue.partition_point(|there| there.since <= since);
+                queue.insert(behind, Position { number, since, until: now + kept });
+            }
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(queue) = &mut self.queue {
+            queue.retain(|position| position.number != number);
+        }
+    }
+
+    /// Whether it had the lock.
+    fn free(&mut self, number: u64, now: Moment) -> bool {
+        self.remove(number);
+        let had_it = self.held(now) == Some(number);
+        if had_it {
+            self.lease = None;
+        }
+        had_it
+    }
+
+    /// The first of the queue has the lock if nobody else has, and is told. Not `not_yet`, nor anybody behind it.
+    fn pass_on(&mut self, not_yet: Option<u64>, now: Moment) {
+        if self.held(now).is_some() {
+            return;
+        }
+        let Some(queue) = &mut self.queue else { return };
+        queue.retain(|position| position.until > now);
+        if queue.first().is_some_and(|first| Some(first.number) != not_yet) {
+            let Position { number, until, .. } = queue.remove(0);
+            self.lease = Some((number, until));
+            if number != THEIRS {
+                self.messages.push(number);
+            }
+        }
+    }
+
+    fn lease_to(&mut self, number: u64, lease: Duration, tokens: u64, now: Moment) -> u64 {
+        self.remove(number);
+        self.lease = Some((number, now + lease));
+        self.last_token += tokens;
+        self.last_token
+    }
+
+    // === Messages ===
+
+    pub(super) fn has_told(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
+    /// The oldest message comes.
+    pub(super) fn tell(&mut self) {
+        self.heard = self.heard.max(self.messages.remove(0));
+    }
+
+    /// The highest number that was granted the lock by a message.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard
+    }
+}
