@@ -3,43 +3,61 @@
 -- in us), 4 the queue of Redisson's fair lock, 5 if tokens are wanted, their counter.
 -- ARGV: 1 the publishing command, 2 that of the other kind of messages if both are wanted, 3 `1` if the server knows of all who listen,
 -- 4 the lock's channel, 5 its message, 6 how grant channels begin, 7 how their messages begin. (Channels are no keys, see release.lua.)
-local clock = redis.call('time')
-local now = clock[1] * 1000000 + clock[2]
+local clock
+
+-- The server's time in us. Most scripts find nobody in the queue, and need none.
+local function now()
+    clock = clock or redis.call('time')
+    return clock[1] * 1000000 + clock[2]
+end
 
 -- The lock's mode, and the fields beside it: one at most, if it is a lock that fair locks know.
 local function found()
+    local fields = redis.call('hkeys', KEYS[1])
+    if not fields[1] then
+        return false, fields
+    end
     local mode, ids = redis.call('hget', KEYS[1], 'mode'), {}
-    if not mode or mode == 'fair' then
-        for _, field in ipairs(redis.call('hkeys', KEYS[1])) do
-            if field ~= 'mode' then
-                ids[#ids + 1] = field
-            end
+    for _, field in ipairs(fields) do
+        if field ~= 'mode' then
+            ids[#ids + 1] = field
         end
     end
     return mode, ids
 end
 
--- What the server refuses, it must refuse before the first write: what is written stays, and a grant that is told is believed.
+-- A call of the command that does nothing. (Of HSET there is none.)
+local function harmless(name)
+    if name == 'pexpire' then
+        return { name, KEYS[2], math.max(redis.call('pttl', KEYS[2]), 1) }
+    elseif name == 'zrem' then
+        return { name, KEYS[2], '' }
+    elseif name == 'zadd' then
+        return { name, KEYS[2], 'xx', '0', '' }
+    elseif name == 'hdel' then
+        return { name, KEYS[1], '' }
+    elseif name == 'hset' then
+        return { name, KEYS[1], 'mode', 'fair' }
+    elseif name == 'get' then
+        return { name, KEYS[5] }
+    end
+    return { name, ARGV[6], '' }
+end
+
+-- What the server refuses, it must refuse before the first write: what is written stays, and a grant that is told is believed. (false: no
+-- command.)
 local function must(...)
-    local harmless = {
-        get = { 'get', KEYS[5] },
-        hdel = { 'hdel', KEYS[1], '' },
-        hset = { 'hset', KEYS[1], 'mode', 'fair' },
-        pexpire = { 'pexpire', KEYS[2], math.max(redis.call('pttl', KEYS[2]), 1) },
-        zadd = { 'zadd', KEYS[2], 'xx', '0', '' },
-        zrem = { 'zrem', KEYS[2], '' },
-    }
     local may = redis.acl_check_cmd
     for i = 1, select('#', ...) do
         local name = select(i, ...)
-        local words = name and (harmless[name] or { name, ARGV[6], '' })
+        local words = name and harmless(name)
         if words and may then
             if not may(unpack(words)) then
                 -- In the server's words.
                 error({ err = "NOPERM the user has no permissions to run the '" .. name .. "' command" })
             end
         elseif words and name ~= 'hset' then
-            -- Before 7.0 it cannot be asked, so the calls are made. HSET, which does something, is the first write where it matters.
+            -- Before 7.0 it cannot be asked, so the calls are made. HSET is the first write where it matters.
             local reply = redis.pcall(unpack(words))
             if type(reply) == 'table' and reply.err then
                 error(reply.err .. " (asked to run the '" .. name .. "' command)")
@@ -78,10 +96,10 @@ end
 -- Since when the id waits: as its position says, if that lasts, or its client.
 local function since(id, waited)
     local began, kept = redis.call('zscore', KEYS[2], id), redis.call('zscore', KEYS[3], id)
-    if began and kept and tonumber(kept) > now then
+    if began and kept and tonumber(kept) > now() then
         return tonumber(began)
     end
-    return waited ~= '' and now - waited or math.huge
+    return waited ~= '' and now() - waited or math.huge
 end
 
 -- The first in the queue whose client can be told, unless the id, which has waited since `began`, comes first; the positions before it that are
@@ -95,7 +113,7 @@ local function first(id, began)
             return nil, over
         end
         if waiter ~= id then
-            local left = (redis.call('zscore', KEYS[3], waiter) or 0) - now
+            local left = (redis.call('zscore', KEYS[3], waiter) or 0) - now()
             if left <= 0 then
                 over[#over + 1] = waiter
             elseif listens(waiter) then
@@ -109,15 +127,15 @@ end
 -- Gives the id a position, or keeps the one that it has for so many ms.
 local function enqueue(id, kept, began)
     redis.call('zadd', KEYS[2], began, id)
-    redis.call('zadd', KEYS[3], now + kept * 1000, id)
+    redis.call('zadd', KEYS[3], now() + kept * 1000, id)
     if redis.call('pttl', KEYS[2]) < tonumber(kept) then
         redis.call('pexpire', KEYS[2], kept)
         redis.call('pexpire', KEYS[3], kept)
     end
 end
 
--- Takes ids (false: none) out of the queue that are in it. Nothing looks at the queue after that: a key that this removed is missing, and in a slot that
--- moves the server refuses to look for it.
+-- Takes ids (false: none) out of the queue that are in it. Nothing looks at the queue after that: a key that this removed is missing, and in a
+-- slot that moves the server refuses to look for it.
 local function dequeue(ids)
     for _, id in ipairs(ids) do
         if id then

@@ -5,10 +5,10 @@
 -- Returns 1 if the id had the lock, 0 if it had not, and if the next waiter has it now, an array with the last of its tokens, if it wanted any.
 local id, next, millis, tokens, kept, waited = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11], ARGV[12], ARGV[13]
 local mode, ids = found()
-local waits = redis.call('zscore', KEYS[2], id)
 if next ~= '' and mode == 'fair' and ids[1] == next then
     -- This ran before. Its lease is not made shorter: this may come late, when its client has asked for a longer one since.
     must('zrem', 'hset', 'pexpire', tokens ~= '0' and 'get')
+    local waits = redis.call('zscore', KEYS[2], id)
     local token = reserve(tokens)
     lease(next, math.max(millis, redis.call('pttl', KEYS[1])), {})
     dequeue({ waits and id })
@@ -16,6 +16,7 @@ if next ~= '' and mode == 'fair' and ids[1] == next then
 end
 local frees = mode == 'fair' and ids[1] == id
 if not frees then
+    local waits = redis.call('zscore', KEYS[2], id)
     -- Also if this ran before, and has put it there.
     local reply = next ~= '' and redis.call('zscore', KEYS[2], next) and 1 or 0
     local winner, over, left = nil, {}, nil
