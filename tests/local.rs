@@ -1,6 +1,7 @@
 //! The local backend, by the suite for every backend.
 
 mod conformance;
+mod fair_conformance;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use conformance::{Store, conformance, conformance_of_every_kind};
+use conformance::{Store, conformance};
 use latchwork::local::Local;
 use latchwork::{Backend, LeaseError, LockClient, LockOptions, Message};
 
@@ -55,7 +56,7 @@ mod fair {
         }
     }
 
-    conformance_of_every_kind!(InTurn(Local::new()));
+    crate::fair_conformance::fair_conformance!(InTurn(Local::new()));
 }
 
 #[test]

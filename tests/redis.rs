@@ -5,7 +5,7 @@ mod conformance;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use conformance::{Store, conformance, conformance_of_every_kind};
+use conformance::{Store, conformance};
 use latchwork::redis::Redis;
 use latchwork::{LockClient, LockOptions};
 use latchwork_testkit::RedisServer;

@@ -6,7 +6,7 @@ use std::error::Error as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use conformance::{Store, conformance, conformance_of_every_kind};
+use conformance::{Store, conformance};
 use latchwork::redis::{Error, Redis, RedisBuilder, ShardedMessages};
 use latchwork::{Lease, LockClient, LockError, LockOptions};
 use latchwork_testkit::{RedisCluster, RedisServer, SentinelSet, is_older_than_7};

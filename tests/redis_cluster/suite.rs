@@ -28,14 +28,14 @@ impl Store for OnCluster {
 
 mod plain {
     use super::{OnCluster, ShardedMessages};
-    use crate::conformance::{self, conformance, conformance_of_every_kind};
+    use crate::conformance::{self, conformance};
 
     conformance!(OnCluster(ShardedMessages::Off));
 }
 
 mod sharded {
     use super::{OnCluster, ShardedMessages};
-    use crate::conformance::{self, conformance, conformance_of_every_kind};
+    use crate::conformance::{self, conformance};
 
     conformance!(OnCluster(ShardedMessages::Auto));
 }

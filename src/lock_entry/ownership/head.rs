@@ -297,7 +297,7 @@ impl Ownership {
         let slot = self.queue.pop().expect("the caller has looked");
         let serial = self.compete(None, Some(slot), 0, now);
         let request = self.queue.request(slot);
-        self.queue.place_silently_at(slot, Place::Named(serial));
+        self.queue.place_silently_at(slot, Place::Named);
         let Some(head) = self.head(serial) else { return };
         // It has nothing to be polled for.
         head.woken = None;
@@ -376,7 +376,7 @@ impl Ownership {
     /// Where the queue head with this serial stands, if it does not know that it is.
     fn named(&mut self, serial: u64) -> Option<Slot> {
         let slot = self.head(serial)?.slot?;
-        matches!(self.queue.place(slot), Place::Named(_)).then_some(slot)
+        matches!(self.queue.place(slot), Place::Named).then_some(slot)
     }
 
     /// The store said that another process has the lock.
