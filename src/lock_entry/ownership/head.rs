@@ -299,8 +299,8 @@ impl Ownership {
         let request = self.queue.request(slot);
         self.queue.place_silently_at(slot, Place::Named);
         let Some(head) = self.head(serial) else { return };
-        // It has nothing to be polled for.
-        head.woken = None;
+        // It has nothing to be polled for, and until the release is answered the lock counts as held.
+        (head.woken, head.refused) = (None, true);
         actions.more().next = Some(Next { head: head.ticket(), request });
     }
 
@@ -342,7 +342,7 @@ impl Ownership {
             return false;
         };
         if let Some(head) = self.head(serial) {
-            (head.has_position, head.refused) = (true, true);
+            head.has_position = true;
         }
         self.appoint_named(slot, now, actions);
         true
@@ -357,7 +357,12 @@ impl Ownership {
         actions: &mut Actions,
     ) {
         match (self.named(serial), attempt) {
-            (Some(slot), _) if !fault!(NamedNotTold) => self.appoint_named(slot, now, actions),
+            (Some(slot), _) if !fault!(NamedNotTold) => {
+                if let Some(head) = self.head(serial) {
+                    head.refused = false;
+                }
+                self.appoint_named(slot, now, actions);
+            }
             (None, Some(attempt)) => roll_back(attempt, actions),
             _ => {}
         }
