@@ -22,6 +22,15 @@
 //! A release with a waiter here costs the store nothing, until the client's [tenure](LockOptions::tenure) is over: then the lease goes back,
 //! and this client asks again behind the others.
 //!
+//! A [fair lock](LockClient::fair_lock) is the same up to the release. The store has a queue, in which the queue head of each client has a
+//! position, and each release goes there:
+//!
+//! ```text
+//! release, with the next waiter of this client ─► store ──its turn──────────────────────► guard
+//!                                                   └─ in the queue, behind other clients ─► queue head, asleep
+//!                                                         a release elsewhere, which grants ──────┘─► guard
+//! ```
+//!
 //! # Where to look
 //!
 //! | module | is |
@@ -30,7 +39,8 @@
 //! | `acquire` → `head`, `waiter` | one acquisition: in memory, as the queue head, in the queue |
 //! | `keeper` | renews, verifies and ends leases |
 //! | `entry` → `table`, `context` | one name of a client: carries out what its state machine says |
-//! | `backend`, `error`, `lease`, `name`, `owner` | the contract of stores, and values |
+//! | `commands` | what an entry asks of the store, by the kind of its lock |
+//! | `backend`, `fair`, `error`, `lease`, `name`, `owner` | the contract of stores, that of stores with a queue, and values |
 //!
 //! # What can be watched
 //!

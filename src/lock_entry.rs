@@ -59,6 +59,26 @@ pub(crate) use self::wakes::flush;
 /// Strictly first come, first served, in the order of [`enter`](Self::enter). A released lock goes to the oldest waiter; a newcomer queues
 /// behind it. Only the waiters of one [shared owner](Request::shared_owner) get the lock together.
 ///
+/// # At a store with a queue
+///
+/// A store may keep the order of all processes. [`Rules::position`] says for how long it keeps a waiter's position that is not asked for
+/// again, and changes this:
+///
+/// ```text
+/// Head: attempt ─► ask, for a position ─► acquired
+///          ▲          └─► queued: sleep until a message says that it has the lock, or until the position is to be asked for again
+///          │                  ├─► granted_unasked: a grant
+///          └──────────────────┘
+/// leave ─► Passed, give_back and Next: attempt ─► release, which names it ─► named_granted, named_queued or named_waits
+/// ```
+///
+/// * Nothing is handed off in memory: each lease goes back when it is left, whatever the tenure.
+/// * The oldest waiter is the queue head as soon as the lock is left, and is [named](Next) with the release. It is not told before the answer is
+///   there.
+/// * How long a waiter has waited, which its place at the store goes by, counts from [`HeadTicket::since`].
+/// * A number that may have lost its position is rolled back, and another one is used: the store may have granted it the lock meanwhile, and
+///   the message about that may come when it is long over.
+///
 /// # Examples
 ///
 /// ```

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use latchwork::blocking::{Guard, Lock, LockClient};
 use latchwork::redis::Redis;
-use latchwork::{Backend, Lease, LeaseError, LockError, LockOptions, LossReason, NameError, Runtime as _};
+use latchwork::{
+    Backend, FairBackend as _, Lease, LeaseError, LockError, LockOptions, LossReason, NameError, Runtime as _,
+};
 use latchwork_testkit::RedisServer;
 
 /// Far longer than anything here takes, and far shorter than the lease of half a minute that a lost wake-up would wait for.
@@ -49,6 +51,36 @@ on_each_backend! {
     threads_take_turns
     threads_and_tasks_stand_in_one_line
     shutdown_waits_for_guards_and_says_what_is_left
+}
+
+/// Of two clients, by turns, and each one's thread comes when those before it wait.
+#[test]
+fn threads_of_several_clients_get_a_fair_lock_in_the_order_in_which_they_came() {
+    let backend = latchwork::local::Local::new();
+    let clients = [(); 2].map(|()| LockClient::new(backend.clone()));
+    let locks = clients.each_ref().map(|client| client.fair_lock("tickets").unwrap());
+    let held = LockClient::new(backend).fair_lock("tickets").unwrap().lock().unwrap();
+    assert!(clients[0].get_lock("tickets").unwrap().try_lock().unwrap_err().is_other_kind());
+    let served = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for number in 0..6 {
+            let (lock, served) = (&locks[number % 2], &served);
+            scope.spawn(move || {
+                let guard = lock.lock().unwrap();
+                served.lock().unwrap().push(number);
+                guard.unlock().unwrap();
+            });
+            // The first of each client waits at the store, the others behind it.
+            let client = &clients[number % 2];
+            let channel = client.backend().grant_channel(lock.name(), client.id());
+            eventually("waiting", || {
+                let sleeps = client.registry().join(&channel).is_some_and(|look| look.latch().waiters() == 1);
+                sleeps && lock.as_async().waiters() == number / 2
+            });
+        }
+        held.unlock().unwrap();
+    });
+    assert_eq!(served.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
 /// A name that no other test uses.

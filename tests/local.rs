@@ -1,6 +1,7 @@
 //! The local backend, by the suite for every backend.
 
 mod conformance;
+mod fair_conformance;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -8,9 +9,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use conformance::{Store, conformance, conformance_of_every_kind};
-use latchwork::local::Local;
-use latchwork::{Backend, LeaseError, LockClient, LockOptions, Message};
+use conformance::{Store, conformance};
+use latchwork::local::{Local, ThreadRuntime};
+use latchwork::{Backend, LeaseError, Lock, LockClient, LockOptions, Message};
 
 struct InProcess(Local);
 
@@ -31,7 +32,7 @@ conformance!(InProcess(Local::new()));
 mod fair {
     use super::*;
 
-    conformance_of_every_kind!(conformance::Fair(InProcess(Local::new())));
+    crate::fair_conformance::fair_conformance!(conformance::Fair(InProcess(Local::new())));
 }
 
 #[test]
@@ -82,20 +83,74 @@ fn waker_that_panics_at_a_release_keeps_nobody_out() {
         }
     }
     let locks = Local::new();
-    let [one, other] = [(); 2].map(|()| LockClient::new(locks.clone()).get_lock("orders").unwrap());
-    for dropped in [false, true] {
-        let Poll::Ready(Ok(guard)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
-        let mut waits = Box::pin(other.lock());
-        assert!(poll(waits.as_mut(), &Waker::from(Arc::new(Panics))).is_pending());
-        let release = AssertUnwindSafe(|| match dropped {
-            true => drop(guard),
-            false => _ = poll(pin!(guard.unlock()), Waker::noop()),
-        });
-        assert!(catch_unwind(release).is_err(), "the waiter was not woken");
-        drop(waits);
-        let Poll::Ready(tried) = poll(pin!(one.try_lock()), Waker::noop()) else { panic!("it waits") };
-        assert!(tried.unwrap().is_some(), "it is free, and cannot be had");
+    let clients = [(); 2].map(|()| LockClient::new(locks.clone()));
+    let [plain, fair] = [
+        clients.each_ref().map(|client| client.get_lock("orders").unwrap()),
+        clients.each_ref().map(|client| client.fair_lock("tickets").unwrap()),
+    ];
+    // A fair lock's release wakes the waiters of its own client in place, too.
+    for [one, other] in [plain, fair.clone(), fair.map(|_| clients[0].fair_lock("tickets").unwrap())] {
+        for dropped in [false, true] {
+            let Poll::Ready(Ok(guard)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+            let mut waits = Box::pin(other.lock());
+            assert!(poll(waits.as_mut(), &Waker::from(Arc::new(Panics))).is_pending());
+            let release = AssertUnwindSafe(|| match dropped {
+                true => drop(guard),
+                false => _ = poll(pin!(guard.unlock()), Waker::noop()),
+            });
+            assert!(catch_unwind(release).is_err(), "the waiter was not woken");
+            drop(waits);
+            let Poll::Ready(tried) = poll(pin!(one.try_lock()), Waker::noop()) else { panic!("it waits") };
+            assert!(tried.unwrap().is_some(), "it is free, and cannot be had");
+        }
     }
+}
+
+/// It is granted the lock, nobody polls it, and the grant ends. What it was told then is not to be believed later.
+#[test]
+fn grant_that_was_slept_through_is_not_believed() {
+    let runtime = ThreadRuntime::paused();
+    let locks = Local::with_runtime(runtime.clone());
+    let [one, other, third] = [(); 3].map(|()| LockClient::new(locks.clone()).fair_lock("tickets").unwrap());
+    let now = |lock: &Lock<Local>| poll(pin!(lock.try_lock()), Waker::noop());
+    for rests in [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(11)] {
+        let Poll::Ready(Ok(Some(held))) = now(&one) else { panic!("it is free") };
+        let mut waits = Box::pin(other.lock());
+        assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+        assert!(matches!(poll(pin!(held.unlock()), Waker::noop()), Poll::Ready(Ok(()))));
+        runtime.advance(rests);
+        let Poll::Ready(Ok(theirs)) = now(&third) else { panic!("a try waits") };
+        assert_eq!(theirs.is_some(), rests > Duration::from_secs(1), "after {rests:?}");
+        let waited = poll(waits.as_mut(), Waker::noop());
+        assert_eq!(waited.is_ready(), theirs.is_none(), "after {rests:?}");
+        drop((waits, waited, theirs));
+    }
+}
+
+/// The same, if it has a position again by the time that it could believe it.
+#[test]
+fn message_of_a_grant_that_is_over_is_not_believed() {
+    let runtime = ThreadRuntime::paused();
+    let locks = Local::with_runtime(runtime.clone());
+    // A position is kept for 100 ms, and the waiter may rest for longer than that.
+    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
+    let [one, other, third] = [(); 3]
+        .map(|()| LockClient::with_options(locks.clone(), &options).unwrap().fair_lock("tickets").unwrap());
+    let Poll::Ready(Ok(held)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+    let mut waits = Box::pin(other.lock());
+    assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+    assert!(matches!(poll(pin!(held.unlock()), Waker::noop()), Poll::Ready(Ok(()))));
+    runtime.advance(Duration::from_millis(200));
+    let Poll::Ready(Ok(theirs)) = poll(pin!(third.lock()), Waker::noop()) else {
+        panic!("the grant is over")
+    };
+    for _ in 0..10 {
+        assert!(poll(waits.as_mut(), Waker::noop()).is_pending(), "two have the lock");
+        runtime.advance(Duration::from_millis(20));
+    }
+    assert!(matches!(poll(pin!(theirs.unlock()), Waker::noop()), Poll::Ready(Ok(()))));
+    let Poll::Ready(Ok(guard)) = poll(waits.as_mut(), Waker::noop()) else { panic!("it is its turn") };
+    assert!(guard.is_held());
 }
 
 fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {

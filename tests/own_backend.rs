@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use conformance::{Store, conformance, conformance_of_every_kind};
+use conformance::{Store, conformance};
 use file_locks::FileLocks;
 use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockName, LockOptions};
 use tempfile::TempDir;

@@ -1,11 +1,12 @@
 //! The Redis backend on a real server, by the suite for every backend; connected to as by default.
 
 mod conformance;
+mod fair_conformance;
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use conformance::{Store, conformance, conformance_of_every_kind};
+use conformance::{Store, conformance};
 use latchwork::redis::Redis;
 use latchwork::{LockClient, LockOptions};
 use latchwork_testkit::RedisServer;
@@ -36,7 +37,7 @@ conformance!(OnServer);
 mod fair {
     use super::*;
 
-    conformance_of_every_kind!(conformance::Fair(OnServer));
+    crate::fair_conformance::fair_conformance!(conformance::Fair(OnServer));
 }
 
 /// How many scripts it costs that so many wait behind a holder of their own process, and each holds the lock for so long; and how often it

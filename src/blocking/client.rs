@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::lock::{Backend, LeaseError, LockOptions, Metrics, NameError, Owner, ShutdownError};
+use crate::lock::{Backend, FairBackend, LeaseError, LockOptions, Metrics, NameError, Owner, ShutdownError};
 use crate::registry::Registry;
 
 use super::{Lock, block_on};
@@ -83,6 +83,34 @@ impl<B: Backend> LockClient<B> {
     /// [`NameError`] if no backend could keep a lock under that name.
     pub fn get_lock(&self, name: &str) -> Result<Lock<B>, NameError> {
         self.inner.get_lock(name).map(Lock::from_async)
+    }
+
+    /// The fair lock called `name`: whoever waits for it, thread or task, in whatever process, gets it in the order in which they began to wait.
+    /// Nothing is sent.
+    ///
+    /// What it costs, and what the order does not include, is told by [`LockClient::fair_lock`](crate::LockClient::fair_lock). A thread that
+    /// waits is always polled.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if no backend could keep a lock under that name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork::blocking::LockClient;
+    ///
+    /// let client = LockClient::local();
+    /// let guard = client.fair_lock("tickets")?.lock()?;
+    /// // … whoever came before has had it, and whoever comes now is served later …
+    /// guard.unlock()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fair_lock(&self, name: &str) -> Result<Lock<B>, NameError>
+    where
+        B: FairBackend,
+    {
+        self.inner.fair_lock(name).map(Lock::from_async)
     }
 
     /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].

@@ -62,6 +62,9 @@ pub enum FairReleaseOutcome {
 ///
 /// So a client that is granted a lease never asks, and one that died costs the others nothing, or at most the time its position is kept.
 ///
+/// A message may come late, twice or never. The client believes it for as long as the position was kept by what it has sent itself, and asks
+/// again before that is over. For an id whose position may have ended meanwhile it believes none, and uses another one.
+///
 /// All of it may run twice: a client never uses an id again that it has released.
 pub trait FairBackend: Backend {
     /// The channel on which the client with this id is told that it was granted `name`.

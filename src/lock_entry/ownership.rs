@@ -315,13 +315,13 @@ impl Ownership {
     // === Waiting ===
 
     pub(super) fn is_queued(&self, slot: Slot) -> bool {
-        matches!(self.queue.place(slot), Place::Queued | Place::Named(_))
+        matches!(self.queue.place(slot), Place::Queued | Place::Named)
     }
 
     /// What a waiter that is not queued any more is told. Its slot is free then.
     pub(super) fn claim(&mut self, slot: Slot, now: Moment, actions: &mut Actions) -> Told {
         let told = match self.queue.place(slot) {
-            Place::Queued | Place::Named(_) => unreachable!("the caller has looked"),
+            Place::Queued | Place::Named => unreachable!("the caller has looked"),
             Place::Granted(grant, extension, _) => self.claim_grant(grant, extension, now, actions),
             Place::Appointed(serial) => match &mut self.phase {
                 Phase::Competing(head) if head.serial == serial => Told::Head(head.claimed()),
@@ -378,7 +378,7 @@ impl Ownership {
                 }
             }
             // What is asked for on its behalf is under way, and rolled back once that is answered.
-            Place::Named(_) => self.appoint(None, 0, now, actions),
+            Place::Named => self.appoint(None, 0, now, actions),
             Place::Appointed(serial) => self.abandon(serial, now, actions),
             Place::Queued | Place::Superseded | Place::Closed => {}
         }

@@ -38,8 +38,8 @@ struct Node {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
     Queued,
-    /// It was named with the release that is under way, as the queue head with this serial, and does not know.
-    Named(u64),
+    /// It was named with the release that is under way, as the queue head, and does not know.
+    Named,
     /// It has the lock since then, and has not been polled.
     Granted(Grant, Option<Extension>, Moment),
     /// It is the queue head, by this serial, and has not been polled.

@@ -69,7 +69,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// What a lock of every kind promises.
 macro_rules! conformance_of_every_kind {
     ($store:expr) => {
-        conformance! { $store =>
+        conformance::conformance! { $store =>
             another_owner_is_kept_out
             waiter_is_woken_by_release
             dropped_guard_wakes_a_waiter
@@ -104,7 +104,7 @@ pub(crate) use conformance_of_every_kind;
 /// What a plain lock promises.
 macro_rules! conformance {
     ($store:expr) => {
-        conformance_of_every_kind! { $store }
+        conformance::conformance_of_every_kind! { $store }
         conformance! { $store =>
             commands_that_run_twice_mean_the_same
             shortened_lease_wakes_a_waiter
@@ -126,18 +126,18 @@ macro_rules! conformance {
 pub(crate) use conformance;
 
 /// A name that no other test uses.
-fn fresh_name() -> String {
+pub(crate) fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Ordering: Relaxed, only the number's being used once matters.
     format!("conformance:{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {SOON:?}"))
 }
 
 /// Asks again and again until the answer is yes.
-async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
     soon(what, async {
         while !ask().await {
             tokio::task::yield_now().await;
@@ -147,12 +147,20 @@ async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
 }
 
 /// How many want the lock through this client and have not got it: the queue, and its head if that waits for the store.
-fn waiting<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) -> usize {
+pub(crate) fn waiting<S: Store>(
+    store: &S,
+    client: &LockClient<S::Backend>,
+    lock: &Lock<S::Backend>,
+) -> usize {
     lock.waiters() + usize::from(client.registry().join(&store.channel(client, lock.name())).is_some())
 }
 
 /// Whether this client's queue head has asked, and sleeps until it is told something.
-fn head_sleeps<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) -> bool {
+pub(crate) fn head_sleeps<S: Store>(
+    store: &S,
+    client: &LockClient<S::Backend>,
+    lock: &Lock<S::Backend>,
+) -> bool {
     let look = client.registry().join(&store.channel(client, lock.name()));
     look.is_some_and(|look| look.latch().waiters() > 0)
 }
@@ -162,7 +170,11 @@ fn lease_ids<const N: usize>() -> [LeaseId; N] {
     std::array::from_fn(|number| format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap())
 }
 
-async fn assert_nothing_left<S: Store>(store: &S, client: &LockClient<S::Backend>, lock: &Lock<S::Backend>) {
+pub(crate) async fn assert_nothing_left<S: Store>(
+    store: &S,
+    client: &LockClient<S::Backend>,
+    lock: &Lock<S::Backend>,
+) {
     let channel = store.channel(client, lock.name());
     assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
     eventually("the end of the subscription", async || store.subscribers(&channel).await == 0).await;
@@ -333,13 +345,13 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next<S: Store>(store
     for round in 0..4 {
         let client = &clients[round % 2];
         let me = client.owner();
-        let lock = store.lock(&client, &name).fenced().owned_by(&me);
+        let lock = store.lock(client, &name).fenced().owned_by(&me);
         let outer = lock.lock().await.unwrap();
         assert!(outer.fencing_token() > last, "{:?} after {last:?}", outer.fencing_token());
         last = outer.fencing_token();
         let inner = lock.lock().await.unwrap();
         assert_eq!(inner.fencing_token(), last, "the owner's acquisition is the same");
-        let unfenced = store.lock(&client, &name).owned_by(&me).lock().await.unwrap();
+        let unfenced = store.lock(client, &name).owned_by(&me).lock().await.unwrap();
         assert_eq!(unfenced.fencing_token(), None);
         inner.unlock().await.unwrap();
         unfenced.unlock().await.unwrap();
@@ -742,13 +754,13 @@ async fn dropped_at_any_poll<S: Store>(
 }
 
 /// Polls a future so many times, then drops it. `None` if it was dropped.
-struct DropAfter<F: Future> {
+pub(crate) struct DropAfter<F: Future> {
     future: Option<Pin<Box<F>>>,
     polls: usize,
 }
 
 impl<F: Future> DropAfter<F> {
-    fn polls(polls: usize, future: F) -> Self {
+    pub(crate) fn polls(polls: usize, future: F) -> Self {
         Self { future: Some(Box::pin(future)), polls }
     }
 }

@@ -28,28 +28,28 @@ impl Store for OnCluster {
 
 mod plain {
     use super::{OnCluster, ShardedMessages};
-    use crate::conformance::{self, conformance, conformance_of_every_kind};
+    use crate::conformance::{self, conformance};
 
     conformance!(OnCluster(ShardedMessages::Off));
 }
 
 mod sharded {
     use super::{OnCluster, ShardedMessages};
-    use crate::conformance::{self, conformance, conformance_of_every_kind};
+    use crate::conformance::{self, conformance};
 
     conformance!(OnCluster(ShardedMessages::Auto));
 }
 
 mod fair_plain {
     use super::{OnCluster, ShardedMessages};
-    use crate::conformance::{self, conformance, conformance_of_every_kind};
+    use crate::conformance::{self, conformance_of_every_kind};
 
     conformance_of_every_kind!(conformance::Fair(OnCluster(ShardedMessages::Off)));
 }
 
 mod fair_sharded {
     use super::{OnCluster, ShardedMessages};
-    use crate::conformance::{self, conformance, conformance_of_every_kind};
+    use crate::conformance::{self, conformance_of_every_kind};
 
     conformance_of_every_kind!(conformance::Fair(OnCluster(ShardedMessages::Auto)));
 }

@@ -297,10 +297,10 @@ impl Ownership {
         let slot = self.queue.pop().expect("the caller has looked");
         let serial = self.compete(None, Some(slot), 0, now);
         let request = self.queue.request(slot);
-        self.queue.place_silently_at(slot, Place::Named(serial));
+        self.queue.place_silently_at(slot, Place::Named);
         let Some(head) = self.head(serial) else { return };
-        // It has nothing to be polled for.
-        head.woken = None;
+        // It has nothing to be polled for, and until the release is answered the lock counts as held.
+        (head.woken, head.refused) = (None, true);
         actions.more().next = Some(Next { head: head.ticket(), request });
     }
 
@@ -342,7 +342,7 @@ impl Ownership {
             return false;
         };
         if let Some(head) = self.head(serial) {
-            (head.has_position, head.refused) = (true, true);
+            head.has_position = true;
         }
         self.appoint_named(slot, now, actions);
         true
@@ -357,7 +357,12 @@ impl Ownership {
         actions: &mut Actions,
     ) {
         match (self.named(serial), attempt) {
-            (Some(slot), _) if !fault!(NamedNotTold) => self.appoint_named(slot, now, actions),
+            (Some(slot), _) if !fault!(NamedNotTold) => {
+                if let Some(head) = self.head(serial) {
+                    head.refused = false;
+                }
+                self.appoint_named(slot, now, actions);
+            }
             (None, Some(attempt)) => roll_back(attempt, actions),
             _ => {}
         }
@@ -376,7 +381,7 @@ impl Ownership {
     /// Where the queue head with this serial stands, if it does not know that it is.
     fn named(&mut self, serial: u64) -> Option<Slot> {
         let slot = self.head(serial)?.slot?;
-        matches!(self.queue.place(slot), Place::Named(_)).then_some(slot)
+        matches!(self.queue.place(slot), Place::Named).then_some(slot)
     }
 
     /// The store said that another process has the lock.

@@ -292,7 +292,7 @@ impl Ownership {
             actions.wake(head.take_waker());
             // Who is named with a release does not know that it is the queue head, and would sleep until that is answered.
             if let Some(slot) = head.slot()
-                && let Place::Named(_) = self.queue.place(slot)
+                && let Place::Named = self.queue.place(slot)
             {
                 actions.wake(self.queue.place_at(slot, Place::Closed));
                 self.phase = Phase::Free;

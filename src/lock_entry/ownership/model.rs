@@ -645,6 +645,18 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     world.bring_to_an_end();
 }
 
+/// Whoever waits with a limit is told that the lock is held, and not that nobody knows.
+#[test]
+fn lock_counts_as_held_while_a_release_names_a_waiter() {
+    let mut world = World::after(&[Request::new(1), Request::new(2)], true, BEHIND);
+    world.step(Event::Drop(0));
+    assert!(world.engine.is_known_held());
+    world.step(Event::Send);
+    world.step(Event::ReleaseLost);
+    assert!(!world.engine.is_known_held(), "the store has not answered");
+    world.bring_to_an_end();
+}
+
 /// Names the fault that is seeded into this process.
 const MUTANT: &str = "LATCHWORK_MUTANT";
 
