@@ -275,7 +275,6 @@ impl LockEntry {
 
     /// The release with which a waiter was [named](Next) has granted it what `attempt` asks for: a lease counted from `sent`, and tokens up to
     /// `last_token`.
-    #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
     pub fn named_granted(
         &self,
         head: &HeadTicket,

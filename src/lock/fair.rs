@@ -80,7 +80,6 @@ pub trait FairBackend: Backend {
     /// `id` and can be told. With `tokens` above 0, reserves so many fencing tokens then.
     ///
     /// Otherwise `id` gets `position`, or keeps the one it has for as long as this one says. Without `position` it does not wait.
-    #[expect(clippy::too_many_arguments, reason = "as in `try_acquire`, and the position")]
     fn try_acquire_fair(
         &self,
         name: &LockName,

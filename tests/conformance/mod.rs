@@ -321,13 +321,13 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next<S: Store>(store
     for round in 0..4 {
         let client = &clients[round % 2];
         let me = client.owner();
-        let lock = store.lock(&client, &name).fenced().owned_by(&me);
+        let lock = store.lock(client, &name).fenced().owned_by(&me);
         let outer = lock.lock().await.unwrap();
         assert!(outer.fencing_token() > last, "{:?} after {last:?}", outer.fencing_token());
         last = outer.fencing_token();
         let inner = lock.lock().await.unwrap();
         assert_eq!(inner.fencing_token(), last, "the owner's acquisition is the same");
-        let unfenced = store.lock(&client, &name).owned_by(&me).lock().await.unwrap();
+        let unfenced = store.lock(client, &name).owned_by(&me).lock().await.unwrap();
         assert_eq!(unfenced.fencing_token(), None);
         inner.unlock().await.unwrap();
         unfenced.unlock().await.unwrap();
