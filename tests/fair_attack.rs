@@ -167,7 +167,8 @@ async fn run(seed: u64, forces: bool) {
             let (client, judge) = (clients[task % CLIENTS].clone(), Arc::clone(&judge));
             let lock = client.fair_lock("tickets").unwrap();
             tokio::spawn(async move {
-                let mut dice = Random((seed << 16 | task as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+                let mut dice =
+                    Random(((seed << 16) | (task as u64 + 1)).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
                 for _ in 0..ROUNDS {
                     attack(&judge, &client, &lock, task, &mut dice).await;
                 }
