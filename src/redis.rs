@@ -11,6 +11,18 @@
 //! | the tokens | a number under `redisson_lock_token:{name}`, which never expires; only a fenced lock has it |
 //! | the message | `0`, published when the lock becomes free, or its lease ends earlier than before |
 //!
+//! A fair lock has `fair` in its `mode`, and besides
+//!
+//! | thing | is |
+//! |---|---|
+//! | its queue | a sorted set `latchwork_fair_queue:{name}`: ids by the server's time (µs) since when they wait |
+//! | how long positions are kept | a sorted set `latchwork_fair_kept:{name}`: the same ids by the time (µs) at which their positions end |
+//! | a grant | `granted:` and the id's number, published on `latchwork_grant:{name}:<uuid>` when a release has leased the lock to a waiter |
+//!
+//! Whoever gives a fair lock back leases it to the first waiter whose client listens, by the server's count of listeners. (In a Cluster with
+//! plain messages no node knows of all; there a client that died has its turn, until its position is over.) Redisson's clients are told when
+//! nobody of ours waits, those of its plain lock on the lock's channel, and the head of its fair lock's queue on its own.
+//!
 //! A Redisson client on the same name takes turns with this one, and each wakes the other. Its plain, fair, fenced and spin locks have no
 //! `mode`, and look the same; as the fair and the spin lock wake nobody of ours, the one waiter of a process that talks to the server asks
 //! once a second while the hash has none. Its read and write locks are another kind of lock: `mode` keeps them out of a lock of ours, and
@@ -27,7 +39,7 @@
 //! | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means |
 //! | `topology` → `single`, `sentinel`, `cluster` | which connection a key or a channel goes to; `router` sends a command until it is answered |
 //! | `pubsub` | which channels are desired, who has confirmed them, how long they linger |
-//! | `backend` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
+//! | `backend`, `fair` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
 //!
 //! DESIGN.md has a picture of how a command travels.
 //!
@@ -70,8 +82,9 @@
 //! its own locks only.
 //!
 //! All that belongs to a lock lies in one slot. A name whose first braces are empty (`{}`) would make that impossible, and
-//! [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving, two things wait for the end of the
-//! move: the first acquisition of a fenced lock, whose lock and counter would be with different nodes, and a sharded message.
+//! [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving, three things wait for the end of the
+//! move: the first acquisition of a fenced lock, whose lock and counter would be with different nodes, all that is done with a fair lock
+//! but its renewals, and a sharded message.
 //!
 //! # Lost replies
 //!
@@ -107,6 +120,8 @@
 //! | a [name](RedisBuilder::client_name) | `+client\|setname` |
 //! | a database other than 0 | `+select` |
 //! | [replicas](RedisBuilder::wait_for_replicas) that are waited for | `+wait` |
+//! | fair locks | `+time +hdel +lindex +zadd +zrange +zrem +zscore +pubsub\|numsub ~latchwork_fair_* ~redisson_lock_queue:* &latchwork_grant:*` |
+//! | fair locks with sharded messages, too | `+pubsub\|shardnumsub` |
 //! | Sentinel, at the servers | `+role` |
 //! | Sentinel, at the Sentinels | `+sentinel +subscribe &+switch-master` |
 //! | a Cluster | `+cluster\|slots +asking` |
@@ -127,6 +142,7 @@
 mod backend;
 mod builder;
 mod connection;
+mod fair;
 mod keys;
 mod late;
 mod pubsub;

@@ -30,33 +30,9 @@ impl Store for InProcess {
 conformance!(InProcess(Local::new()));
 
 mod fair {
-    use latchwork::{FairBackend, LockName};
-
     use super::*;
 
-    struct InTurn(Local);
-
-    impl Store for InTurn {
-        type Backend = Local;
-
-        async fn client_with(&self, options: &LockOptions) -> LockClient<Local> {
-            LockClient::with_options(self.0.clone(), options).unwrap()
-        }
-
-        fn lock(&self, client: &LockClient<Local>, name: &str) -> Lock<Local> {
-            client.fair_lock(name).unwrap()
-        }
-
-        fn channel(&self, client: &LockClient<Local>, name: &LockName) -> String {
-            client.backend().grant_channel(name, client.id())
-        }
-
-        async fn subscribers(&self, _channel: &str) -> usize {
-            0
-        }
-    }
-
-    crate::fair_conformance::fair_conformance!(InTurn(Local::new()));
+    crate::fair_conformance::fair_conformance!(conformance::Fair(InProcess(Local::new())));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The Redis backend on a real server, by the suite for every backend; connected to as by default.
 
 mod conformance;
+mod fair_conformance;
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -32,6 +33,12 @@ impl Store for OnServer {
 }
 
 conformance!(OnServer);
+
+mod fair {
+    use super::*;
+
+    crate::fair_conformance::fair_conformance!(conformance::Fair(OnServer));
+}
 
 /// How many scripts it costs that so many wait behind a holder of their own process, and each holds the lock for so long; and how often it
 /// was handed on here.

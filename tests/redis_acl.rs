@@ -6,9 +6,12 @@ use std::error::Error as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use conformance::{Store, conformance};
-use latchwork::redis::{Error, Redis, RedisBuilder, ShardedMessages};
-use latchwork::{Lease, LockClient, LockError, LockOptions};
+use conformance::{Store, conformance, conformance_of_every_kind};
+use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
+use latchwork::{
+    FairBackend, FairReleaseOutcome, Lease, LeaseId, LockClient, LockError, LockName, LockOptions, Next,
+    Position,
+};
 use latchwork_testkit::{RedisCluster, RedisServer, SentinelSet, is_older_than_7};
 use redis::FromRedisValue;
 
@@ -48,15 +51,19 @@ async fn user<S: AsRef<str>>(server: &RedisServer, name: &str, rights: &[S]) -> 
     server.url().replace("redis://", &format!("redis://{name}:secret@"))
 }
 
-struct ByDocumentedRights;
+/// Whether for fair locks, too.
+struct ByDocumentedRights(bool);
 
 impl Store for ByDocumentedRights {
     type Backend = Redis;
 
     async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
         // Once: some versions end the subscriptions of a user whose rights are written anew, though they are the same.
-        static URL: tokio::sync::OnceCell<String> = tokio::sync::OnceCell::const_new();
-        let url = URL.get_or_init(|| async { user(&SERVER, "locks", &documented()).await }).await;
+        static URLS: [tokio::sync::OnceCell<String>; 2] = [const { tokio::sync::OnceCell::const_new() }; 2];
+        let (which, name) = if self.0 { (1, "fair") } else { (0, "locks") };
+        let besides = if self.0 { besides("fair locks |") } else { Vec::new() };
+        let all: Vec<String> = documented().into_iter().map(str::to_owned).chain(besides).collect();
+        let url = URLS[which].get_or_init(|| async { user(&SERVER, name, &all).await }).await;
         let redis = Redis::builder().linger(Duration::from_millis(20)).connect(url).await.unwrap();
         LockClient::with_options(redis, options).unwrap()
     }
@@ -66,7 +73,13 @@ impl Store for ByDocumentedRights {
     }
 }
 
-conformance!(ByDocumentedRights);
+conformance!(ByDocumentedRights(false));
+
+mod fair {
+    use super::*;
+
+    conformance_of_every_kind!(conformance::Fair(ByDocumentedRights(true)));
+}
 
 /// The text of an error, with what stands behind it.
 fn texts(error: &(dyn std::error::Error + 'static)) -> String {
@@ -113,6 +126,60 @@ async fn each_right_that_is_missing_is_named() {
         let url = user(&server, "poor", &rest).await;
         let said = use_everything(&url, &server).await;
         assert_named(right, said);
+    }
+}
+
+/// Uses all that there is of fair locks, until something is refused.
+async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
+    let redis = Redis::connect(url).await?;
+    let name = LockName::new("orders:fair").unwrap();
+    let id = |client: u32, number: u64| -> LeaseId {
+        format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
+    };
+    let (holder, waiter, next) = (id(1, 1), id(2, 1), id(1, 2));
+    let lease = Duration::from_secs(60);
+    let position = Some(Position { waited: Duration::ZERO, kept: lease });
+    let now = std::time::Instant::now().into();
+    redis.try_acquire_fair(&name, &holder, lease, 1, position, now).await?;
+    redis.try_acquire_fair(&name, &waiter, lease, 1, position, now).await?;
+    let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
+    listener.subscribe(redis.grant_channel(&name, &waiter.client_id())).await.unwrap();
+    let next = Next { id: next, lease, tokens: 1, position: position.unwrap() };
+    assert_eq!(redis.release_fair(&name, &holder, Some(&next)).await?, FairReleaseOutcome::Released);
+    assert_eq!(redis.release_fair(&name, &waiter, None).await?, FairReleaseOutcome::Released);
+    assert_eq!(redis.release_fair(&name, &next.id, None).await?, FairReleaseOutcome::NotHeld);
+    assert!(!redis.force_release_fair(&name).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn rights_for_fair_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
+    let server = RedisServer::start();
+    let besides = besides("fair locks |");
+    // Its own names only, so that each of the other keys needs its right.
+    let common =
+        documented().into_iter().map(|right| if right == "~orders:*" { "~orders:fair" } else { right });
+    let all: Vec<String> = common.map(str::to_owned).chain(besides.iter().cloned()).collect();
+    let url = user(&server, "whole", &all).await;
+    use_fair(&url, &server).await.expect("the documented rights suffice");
+    for right in &besides {
+        let () = run(&server, &["FLUSHALL"]).await;
+        let () = run(&server, &["SCRIPT", "FLUSH"]).await;
+        let rest: Vec<&String> = all.iter().filter(|other| *other != right).collect();
+        let url = user(&server, "poor", &rest).await;
+        let error = use_fair(&url, &server).await.expect_err(right);
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
+        // Which key or channel it is, no server says.
+        if right.starts_with('+') {
+            assert_named(right, Err(texts(&error)));
+        }
+        for key in run::<Vec<String>>(&server, &["KEYS", "*"]).await {
+            let left: i64 = run(&server, &["PTTL", &key]).await;
+            assert!(
+                left > 0 || key.starts_with("redisson_lock_token:"),
+                "{key} stays for ever without {right}"
+            );
+        }
     }
 }
 

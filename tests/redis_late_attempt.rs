@@ -4,13 +4,15 @@
 mod by_hand;
 mod waiting;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use by_hand::run;
 use latchwork::redis::Redis;
-use latchwork::{Lease, LockClient};
+use latchwork::{
+    FairBackend, FairReleaseOutcome, Lease, LeaseId, Lock, LockClient, LockName, Next, Position,
+};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use waiting::eventually;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -25,6 +27,7 @@ async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient<Redis>) {
     );
     // So that the server knows the scripts.
     client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    client.fair_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
     (server, proxy, client)
 }
 
@@ -34,9 +37,12 @@ async fn calls(server: &RedisServer, command: &str) -> usize {
     calls.split(',').next().unwrap().parse().unwrap()
 }
 
-async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str) {
+async fn attempt_that_comes_late_takes_the_lock_for_nobody(
+    rules: &str,
+    lock: impl Fn(&LockClient<Redis>) -> Lock<Redis>,
+) {
     let (server, proxy, client) = start(rules).await;
-    let lock = client.get_lock(NAME).unwrap();
+    let lock = lock(&client);
     let taken = calls(&server, "hset").await;
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
@@ -48,7 +54,7 @@ async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str) {
     assert_eq!(calls(&server, "hset").await, taken);
     proxy.heal();
     eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
         .await;
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
@@ -56,12 +62,46 @@ async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
-    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info").await;
+    let plain = |client: &LockClient<Redis>| client.get_lock(NAME).unwrap();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", plain).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_comes_late_is_undone_without_dangerous_commands() {
-    attempt_that_comes_late_takes_the_lock_for_nobody("-@dangerous").await;
+    let plain = |client: &LockClient<Redis>| client.get_lock(NAME).unwrap();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-@dangerous", plain).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair_attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+    let fair = |client: &LockClient<Redis>| client.fair_lock(NAME).unwrap();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", fair).await;
+}
+
+/// A release is an attempt by the next waiter, too, which has given up by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_that_comes_late_grants_the_lock_to_nobody_where_no_connection_can_be_ended() {
+    let (server, proxy, client) = start("-client +client|info").await;
+    let (redis, name) = (client.backend(), LockName::new(NAME).unwrap());
+    let id = |number: u64| -> LeaseId {
+        format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
+    };
+    let lease = Duration::from_secs(60);
+    let position = Position { waited: Duration::ZERO, kept: lease };
+    let next = Next { id: id(2), lease, tokens: 0, position };
+    redis.try_acquire_fair(&name, &id(1), lease, 0, None, Instant::now().into()).await.unwrap();
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    let released = timeout(Duration::from_millis(300), redis.release_fair(&name, &id(1), Some(&next))).await;
+    assert!(released.is_err(), "{released:?}");
+    redis.roll_back_fair(&name, &next.id).await.unwrap();
+    let taken = calls(&server, "hset").await;
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
+    eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
+        .await;
+    assert_eq!(redis.release_fair(&name, &id(1), None).await.unwrap(), FairReleaseOutcome::NotHeld);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

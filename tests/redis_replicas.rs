@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use by_hand::{connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Lease, LockClient, LockError, LockOptions};
+use latchwork::{FairBackend, Lease, Lock, LockClient, LockError, LockOptions};
 use latchwork_testkit::RedisServer;
 use redis::cmd;
 use tokio::time::timeout;
@@ -56,12 +56,27 @@ fn assert_not_replicated(error: &LockError, says: &str) {
     assert!(cause.to_string().contains(says), "{cause}");
 }
 
+/// A lock of one kind or the other.
+type LockOf = fn(&LockClient<Redis>) -> Lock<Redis>;
+
+const PLAIN: LockOf = |client| client.get_lock(NAME).unwrap();
+const FAIR: LockOf = |client| client.fair_lock(NAME).unwrap();
+
 #[tokio::test]
 async fn replica_has_what_was_acquired() {
+    replica_has_it(PLAIN).await;
+}
+
+#[tokio::test]
+async fn replica_has_what_was_acquired_as_a_fair_lock() {
+    replica_has_it(FAIR).await;
+}
+
+async fn replica_has_it(lock_of: LockOf) {
     let (master, replica) = pair().await;
     let client = client_that_waits(&master, 1, SOON).await;
     let mut raw = connection(&replica).await;
-    let lock = client.get_lock(NAME).unwrap().fenced();
+    let lock = lock_of(&client).fenced();
     let mut token = None;
     for _ in 0..20 {
         let guard = lock.lock().await.unwrap();
@@ -77,11 +92,54 @@ async fn replica_has_what_was_acquired() {
     assert!(stats.contains("cmdstat_evalsha:calls=40,"), "{stats}");
 }
 
+/// A release has granted it, and only the master need know.
+#[tokio::test]
+async fn granted_lock_counts_only_when_the_replica_has_it() {
+    let (master, replica) = pair().await;
+    let (releases, waits) = (client_that_waits(&master, 1, SOON).await, client(&master, 1).await);
+    let mut raw = connection(&replica).await;
+    for paused in [false, true] {
+        let guard = FAIR(&releases).lock().await.unwrap();
+        let mut waiter = tokio::spawn({
+            let lock = FAIR(&waits);
+            async move { lock.lock().await }
+        });
+        let channel = waits.backend().grant_channel(FAIR(&waits).name(), waits.id());
+        eventually("the subscription", async || {
+            let queued: usize = run(&master, &format!("ZCARD latchwork_fair_queue:{{{NAME}}}")).await;
+            queued == 1 && run::<(String, usize)>(&master, &format!("PUBSUB NUMSUB {channel}")).await.1 == 1
+        })
+        .await;
+        if paused {
+            replica.pause();
+        }
+        guard.unlock().await.unwrap();
+        if paused {
+            // It asks again and again, as the replica may be back.
+            assert!(timeout(WAIT * 2, &mut waiter).await.is_err(), "it believes what no replica has");
+            replica.resume();
+        }
+        let granted = timeout(SOON, waiter).await.expect("it is granted").unwrap().unwrap();
+        let ids: Vec<String> = cmd("HKEYS").arg(NAME).query_async(&mut raw).await.unwrap();
+        assert!(ids.iter().any(|id| id.starts_with(waits.id())), "{ids:?}");
+        granted.unlock().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn lock_that_no_replica_has_is_given_back() {
+    no_replica_has_it(PLAIN).await;
+}
+
+#[tokio::test]
+async fn fair_lock_that_no_replica_has_is_given_back() {
+    no_replica_has_it(FAIR).await;
+}
+
+async fn no_replica_has_it(lock_of: LockOf) {
     let (master, replica) = pair().await;
     let client = client(&master, 1).await;
-    let lock = client.get_lock(NAME).unwrap();
+    let lock = lock_of(&client);
     // Its connection stays up, and it confirms nothing.
     replica.pause();
     let begin = Instant::now();

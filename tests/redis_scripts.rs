@@ -3,15 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use latchwork_testkit::{RedisCluster, RedisServer};
-use redis::{Connection, RedisError, Value, cmd};
+use redis::{Connection, PubSub, RedisError, Value, cmd};
 
 const US: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
+const NEXT: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:2";
 const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
 /// In one slot, with all that belongs to them.
 const LOCK: &str = "{s}lock";
 const OTHER: &str = "{s}other";
+const QUEUE: &str = "latchwork_fair_queue:{s}lock";
+const KEPT: &str = "latchwork_fair_kept:{s}lock";
+const REDISSONS_QUEUE: &str = "redisson_lock_queue:{s}lock";
 const COUNTER: &str = "redisson_lock_token:{s}lock";
 const CHANNEL: &str = "redisson_lock__channel:{s}lock";
+const GRANTS: &str = "latchwork_grant:{s}lock:";
+const DEAD: &str = "22222222-0795-4907-87fd-6c719a6b4586:1";
+/// Waiters of one client, which listens.
+const FIRST: &str = "11111111-0795-4907-87fd-6c719a6b4586:1";
+const SECOND: &str = "11111111-0795-4907-87fd-6c719a6b4586:2";
 const SHORT: &str = "60000";
 const LONG: &str = "600000";
 
@@ -29,17 +38,51 @@ const FORCE_RELEASE: &str = include_str!("../src/redis/scripts/force_release.lua
 const RENEW: &str = include_str!("../src/redis/scripts/renew.lua");
 const HOLDER: &str = include_str!("../src/redis/scripts/holder.lua");
 
-const CALLS: [Call; 6] = [
+/// A script of fair locks.
+macro_rules! fair {
+    ($file:literal) => {
+        concat!(include_str!("../src/redis/scripts/fair_queue.lua"), include_str!($file))
+    };
+}
+
+const FAIR_ACQUIRE: &str = fair!("../src/redis/scripts/fair_acquire.lua");
+const FAIR_RELEASE: &str = fair!("../src/redis/scripts/fair_release.lua");
+const FAIR_FORCE_RELEASE: &str = fair!("../src/redis/scripts/fair_force_release.lua");
+
+const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE];
+const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, COUNTER];
+
+/// Arguments of a script of fair locks.
+macro_rules! args {
+    ($($own:expr),*) => {
+        &["publish", "", "1", CHANNEL, "0", GRANTS, "granted:", $($own),*]
+    };
+}
+
+const CALLS: [Call; 14] = [
     Call { text: ACQUIRE, keys: &[LOCK], args: &[SHORT, US, "0", "0", "publish", CHANNEL] },
     Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3", "0", "publish", CHANNEL] },
     Call { text: RELEASE, keys: &[LOCK], args: &[US, "0", "publish", CHANNEL] },
     Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["0", "publish", CHANNEL] },
     Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, US, US] },
     Call { text: HOLDER, keys: &[LOCK], args: &[] },
+    Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0", "", ""] },
+    Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, "0"] },
+    // It came before all others.
+    Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, "9000000000000000"] },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", ""] },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, NEXT, SHORT, "0", SHORT, "0"] },
+    Call {
+        text: FAIR_RELEASE,
+        keys: FENCED_KEYS,
+        args: args![US, NEXT, LONG, "3", SHORT, "9000000000000000"],
+    },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![FIRST, "", "", "0", "", ""] },
+    Call { text: FAIR_FORCE_RELEASE, keys: FAIR_KEYS, args: args![] },
 ];
 
-/// What a script may find: commands that bring it about.
-const FOUND: [&[&str]; 9] = [
+/// What a script of plain locks may find, and some of what others may.
+const FOUND: [&[&str]; 12] = [
     &[],
     &[
         "HSET {s}lock mode lock {us} 1",
@@ -54,7 +97,53 @@ const FOUND: [&[&str]; 9] = [
     &["HSET {s}lock mode write {them}:write 1", "PEXPIRE {s}lock 60000"],
     &["SET {s}lock text PX 60000"],
     &["SET redisson_lock_token:{s}lock text"],
+    &["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 600000"],
+    &["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 600000", "SET redisson_lock_token:{s}lock text"],
+    &["HSET {s}lock mode fair {next} 1", "PEXPIRE {s}lock 60000"],
 ];
+
+/// Three wait for a fair lock, of which the first was silent for too long.
+const WAITED_FOR: [&str; 4] = [
+    "ZADD latchwork_fair_queue:{s}lock 1 {dead} 2 {first} 3 {second}",
+    "PEXPIRE latchwork_fair_queue:{s}lock 60000",
+    "ZADD latchwork_fair_kept:{s}lock 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
+    "PEXPIRE latchwork_fair_kept:{s}lock 60000",
+];
+
+/// One who waits no more.
+const DEAD_QUEUE: [&str; 4] = [
+    "ZADD latchwork_fair_queue:{s}lock 1 {dead}",
+    "PEXPIRE latchwork_fair_queue:{s}lock 60000",
+    "ZADD latchwork_fair_kept:{s}lock 1 {dead}",
+    "PEXPIRE latchwork_fair_kept:{s}lock 60000",
+];
+
+/// With these and somebody who has the lock there is every key that can be: only then does a node run a script while its slot moves.
+const OTHERS: [&str; 3] = [
+    "RPUSH redisson_lock_queue:{s}lock {them}",
+    "PEXPIRE redisson_lock_queue:{s}lock 60000",
+    "SET redisson_lock_token:{s}lock 7",
+];
+
+/// What a script may find: commands that bring it about.
+fn found() -> Vec<Vec<&'static str>> {
+    let mut all = FOUND.map(<[_]>::to_vec).to_vec();
+    all.push(WAITED_FOR.to_vec());
+    all.push(DEAD_QUEUE.to_vec());
+    all.push([&WAITED_FOR[..], &["SET latchwork_fair_kept:{s}lock text PX 60000"]].concat());
+    for lock in [
+        "HSET {s}lock mode fair {us} 1",
+        "HSET {s}lock mode fair {them} 1",
+        "HSET {s}lock mode fair {next} 1",
+        "HSET {s}lock {them} 1",
+        "HSET {s}lock mode lock {us} 1",
+    ] {
+        for queue in [&WAITED_FOR, &DEAD_QUEUE] {
+            all.push([&[lock, "PEXPIRE {s}lock 60000"], &queue[..], &OTHERS].concat());
+        }
+    }
+    all
+}
 
 impl Call {
     fn run(&self, connection: &mut Connection) -> Result<Value, RedisError> {
@@ -70,10 +159,16 @@ impl Call {
     }
 }
 
+fn named(word: &str) -> String {
+    let names = [("{us}", US), ("{next}", NEXT), ("{them}", THEM), ("{dead}", DEAD)];
+    let names = names.into_iter().chain([("{first}", FIRST), ("{second}", SECOND)]);
+    names.fold(word.to_owned(), |word, (name, id)| word.replace(name, id))
+}
+
 fn run<T: redis::FromRedisValue>(connection: &mut Connection, command: &str) -> T {
     let mut words = command.split(' ');
     let mut it = cmd(words.next().unwrap());
-    words.for_each(|word| _ = it.arg(word.replace("{us}", US).replace("{them}", THEM)));
+    words.for_each(|word| _ = it.arg(named(word)));
     it.query(connection).unwrap_or_else(|error| panic!("{command}: {error}"))
 }
 
@@ -94,10 +189,11 @@ fn state(connection: &mut Connection) -> BTreeMap<String, (Vec<String>, i64)> {
     let keys: Vec<String> = run(connection, "KEYS *");
     let mut state = BTreeMap::new();
     for key in keys {
-        let is_hash = look::<String>(connection, &format!("TYPE {key}")) == "hash";
-        let mut holds: Vec<String> = match is_hash {
-            true => look::<Vec<String>>(connection, &format!("HGETALL {key}")),
-            false => vec![look(connection, &format!("GET {key}"))],
+        let mut holds: Vec<String> = match &*look::<String>(connection, &format!("TYPE {key}")) {
+            "hash" => look(connection, &format!("HGETALL {key}")),
+            "zset" => look(connection, &format!("ZRANGE {key} 0 -1")),
+            "list" => look(connection, &format!("LRANGE {key} 0 -1")),
+            _ => vec![look(connection, &format!("GET {key}"))],
         };
         holds.sort();
         let left: i64 = look(connection, &format!("PTTL {key}"));
@@ -107,8 +203,23 @@ fn state(connection: &mut Connection) -> BTreeMap<String, (Vec<String>, i64)> {
     state
 }
 
+/// The client of those who wait.
+fn listener(connection: &mut Connection) -> PubSub<'_> {
+    let mut listener = connection.as_pubsub();
+    listener.subscribe(format!("{GRANTS}{}", &FIRST[..36])).unwrap();
+    listener.subscribe("fence").unwrap();
+    listener
+}
+
+/// What it was granted since the last look.
+fn granted(listener: &mut PubSub<'_>, admin: &mut Connection) -> Vec<String> {
+    let () = run(admin, "PUBLISH fence over");
+    let told = std::iter::from_fn(|| Some(listener.get_message().unwrap().get_payload::<String>().unwrap()));
+    told.take_while(|message| message != "over").collect()
+}
+
 struct Stage {
-    _server: RedisServer,
+    server: RedisServer,
     admin: Connection,
     user: Connection,
 }
@@ -120,23 +231,26 @@ impl Stage {
         let () = run(&mut admin, "ACL SETUSER user on >secret ~* &* +@all");
         let url = server.url().replace("redis://", "redis://user:secret@");
         let user = redis::Client::open(url).unwrap().get_connection().unwrap();
-        Stage { _server: server, admin, user }
+        Stage { server, admin, user }
     }
 
     /// Each script on each thing that it may find, once with nothing refused and once under `refusal`, which `end` ends: an error has
     /// changed nothing, and what is no error has done everything. How often there was an error only then.
     fn refuse(&mut self, of: impl Fn(&Call) -> BTreeSet<(String, String)>) -> usize {
-        let Stage { admin, user, .. } = self;
+        let Stage { admin, user, server } = self;
+        let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let mut listener = listener(&mut connection);
         // What a user may do: since 7.0.
         let asks = cmd("EVAL").arg("return redis.acl_check_cmd and 1 or 0").arg(0).query(user);
         let can_be_asked: bool = asks.unwrap();
         let mut refused = 0;
         for call in CALLS {
-            for found in FOUND {
+            for found in &found() {
                 find(admin, found);
                 let before = state(admin);
                 let allowed = call.run(user);
                 let done = state(admin);
+                let told = granted(&mut listener, admin);
                 assert!(
                     allowed.is_ok() || before == done,
                     "{allowed:?} on {found:?}: {before:?} -> {done:?}"
@@ -147,6 +261,13 @@ impl Stage {
                     let reply = call.run(user);
                     let () = run(admin, &end);
                     let after = state(admin);
+                    // A grant is believed.
+                    let expected_told = if reply.is_ok() { &told[..] } else { &[] };
+                    assert_eq!(
+                        granted(&mut listener, admin),
+                        expected_told,
+                        "{begin:?} on {found:?}: {reply:?}"
+                    );
                     let text = call.text.lines().next().unwrap();
                     let mut expected = if reply.is_ok() { done.clone() } else { before.clone() };
                     if reply.is_err() && !can_be_asked {
@@ -209,15 +330,21 @@ fn script_does_all_or_nothing_in_a_slot_that_moves() {
     let connect =
         |node: usize| redis::Client::open(cluster.nodes()[node].url()).unwrap().get_connection().unwrap();
     let (mut source, mut target) = (connect(from), connect(to));
+    // Messages that are not sharded can be heard at any node; how many hear them each node counts for itself.
+    let (mut near, mut far) = (connect(from), connect(to));
+    let _listeners = [listener(&mut near), listener(&mut far)];
     let (mut ran, mut refused) = (0, 0);
     for call in CALLS {
-        for found in FOUND {
+        for found in &found() {
             find(&mut source, found);
             let before = state(&mut source);
             let _ = call.run(&mut source);
             let done = state(&mut source);
             // Each set of the keys is at the new node already.
-            for moved in 0..1_u32 << before.len() {
+            let keys = before.len() as u32;
+            // Of many keys, at most one that is not where the others are: that takes its time.
+            let some = |moved: &u32| keys < 4 || moved.count_ones() < 2 || moved.count_ones() > keys - 2;
+            for moved in (0..1_u32 << keys).filter(some) {
                 find(&mut source, found);
                 let () = run(&mut target, "FLUSHALL");
                 cluster.begin_to_move(slot, from, to);

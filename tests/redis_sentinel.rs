@@ -10,7 +10,7 @@ use std::error::Error as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use conformance::{Store, conformance};
+use conformance::{Store, conformance, conformance_of_every_kind};
 
 use by_hand::{connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
@@ -50,6 +50,12 @@ impl Store for WithReplicas {
 }
 
 conformance!(WithReplicas);
+
+mod fair {
+    use super::*;
+
+    conformance_of_every_kind!(conformance::Fair(WithReplicas));
+}
 
 async fn client(set: &SentinelSet) -> LockClient<Redis> {
     client_with(set, Duration::from_secs(30)).await

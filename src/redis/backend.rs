@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
 use futures_util::stream::{self, StreamExt};
@@ -15,12 +15,12 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::connection::{Common, Error, ErrorKind, Request, TokioRuntime};
+use super::connection::{Boxed, Common, Error, ErrorKind, Request, TokioRuntime};
 use super::keys;
 use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
-use super::topology::{Apart, Messages, Router, Sent};
+use super::topology::{Apart, Router, Sent};
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;
@@ -135,46 +135,14 @@ impl Backend for Redis {
         tokens: u64,
         _now: Moment,
     ) -> Result<AcquireOutcome, Error> {
-        let attempt = self.late.attempt(id);
-        let (id, count, channel) = (id.to_string(), tokens.to_string(), self.channel(name));
-        let args = [&*millis(lease), &*id, &*count, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
+        let (text, count, channel) = (id.to_string(), tokens.to_string(), self.channel(name));
+        let args = [&*millis(lease), &*text, &*count, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
         let token = (tokens > 0).then(|| keys::token(name.as_str()));
         let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
         let keys = &keys[..1 + usize::from(tokens > 0)];
         let in_full = || self.scripts.acquire.eval(keys, &args);
         let request = self.request(&self.scripts.acquire, keys, &args, &in_full);
-        let reply = match &self.acquisitions {
-            None => {
-                let (reply, sent) = self.router.send(request).await?;
-                attempt.answered(sent);
-                reply
-            }
-            // Seldom wanted, and so it takes no room in the futures of the others.
-            Some((router, replicas)) => {
-                Box::pin(async {
-                    let request = Request {
-                        followed_by: Some(replicas.wait()),
-                        takes: replicas.timeout,
-                        limit: request.limit + replicas.timeout,
-                        ..request
-                    };
-                    let ((reply, had), sent): ((Option<Reply>, _), _) = router.send(request).await?;
-                    attempt.answered(sent);
-                    // Who has not got the lock has nothing that replicas could have.
-                    if !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_))) {
-                        replicas.check(router, had)?;
-                    }
-                    Ok::<_, Error>(reply)
-                })
-                .await?
-            }
-        };
-        Ok(match reply {
-            None => AcquireOutcome::Acquired { last_token: 0 },
-            Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
-            Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
-            Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
-        })
+        self.attempt(name, id, request).await
     }
 
     async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
@@ -182,9 +150,7 @@ impl Backend for Redis {
     }
 
     async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        // Over the connection of the attempt, so that it cannot come before it.
-        let router = self.acquisitions.as_ref().map_or(&self.router, |(router, _)| router);
-        self.free(router, name, id).await
+        self.free(self.attempts(), name, id).await
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
@@ -239,8 +205,11 @@ impl Backend for Redis {
     }
 }
 
+/// Sends the release of an id once, over that router. True if it freed the lock.
+pub(super) type FreeOnce = for<'a> fn(&'a Redis, &'a Router, &'a LockName, &'a LeaseId) -> Boxed<'a, bool>;
+
 impl Redis {
-    fn request<'a>(
+    pub(super) fn request<'a>(
         &self,
         script: &Script,
         keys: &[&'a str],
@@ -252,30 +221,82 @@ impl Redis {
     }
 
     /// The command by which scripts tell who waits.
-    fn publish(&self) -> &'static str {
+    pub(super) fn publish(&self) -> &'static str {
         self.router.topology().messages().publish()
+    }
+
+    /// What attempts go over. A rollback goes over the same, so that it cannot come before its attempt.
+    pub(super) fn attempts(&self) -> &Router {
+        self.acquisitions.as_ref().map_or(&self.router, |(router, _)| router)
+    }
+
+    /// Sends an attempt by `id` to take a lock. If replicas are to be waited for, it counts when they have it.
+    pub(super) async fn attempt(
+        &self,
+        name: &LockName,
+        id: &LeaseId,
+        request: Request<'_>,
+    ) -> Result<AcquireOutcome, Error> {
+        let attempt = self.late.attempt(id);
+        let reply = match &self.acquisitions {
+            None => {
+                let (reply, sent) = self.router.send(request).await?;
+                attempt.answered(sent);
+                reply
+            }
+            // Seldom wanted, and so it takes no room in the futures of the others.
+            Some((router, replicas)) => {
+                Box::pin(async {
+                    let request = Request {
+                        followed_by: Some(replicas.wait()),
+                        takes: replicas.timeout,
+                        limit: request.limit + replicas.timeout,
+                        ..request
+                    };
+                    let ((reply, had), sent): ((Option<Reply>, _), _) = router.send(request).await?;
+                    attempt.answered(sent);
+                    // Who has not got the lock has nothing that replicas could have.
+                    if !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_))) {
+                        replicas.check(router, had)?;
+                    }
+                    Ok::<_, Error>(reply)
+                })
+                .await?
+            }
+        };
+        Ok(match reply {
+            None => AcquireOutcome::Acquired { last_token: 0 },
+            Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
+            Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
+            Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
+        })
     }
 
     /// Frees the lock if `id` has it.
     async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
         let outcome = self.free_once(router, name, id).await?;
-        if let Some(until) = self.late.may_come(id, &self.common) {
-            let (this, router, name, id) = (self.clone(), router.clone(), name.clone(), id.clone());
-            self.common.runtime.spawn(async move { this.undo(router, name, id, until).await });
-        }
+        self.undo_late(router, name, id, |redis, router, name, id| {
+            Box::pin(async move {
+                matches!(redis.free_once(router, name, id).await, Ok(ReleaseOutcome::Released { .. }))
+            })
+        });
         Ok(outcome)
     }
 
-    /// Releases by this id again and again: an attempt by it may come late.
-    async fn undo(&self, router: Router, name: LockName, id: LeaseId, until: Instant) {
-        let runtime = &self.common.runtime;
-        while runtime.now() < until && !runtime.has_ended() {
-            runtime.sleep_until(runtime.now() + UNDO_AFTER).await;
-            // If that fails, the next one may not.
-            if let Ok(ReleaseOutcome::Released { .. }) = self.free_once(&router, &name, &id).await {
-                event!(WARN, lock = name.as_str(), "an attempt that came late was undone");
+    /// Releases by this id, whose lease is given back, again and again if an attempt by it may come late.
+    pub(super) fn undo_late(&self, router: &Router, name: &LockName, id: &LeaseId, free_once: FreeOnce) {
+        let Some(until) = self.late.may_come(id, &self.common) else { return };
+        let (this, router, name, id) = (self.clone(), router.clone(), name.clone(), id.clone());
+        self.common.runtime.spawn(async move {
+            let runtime = &this.common.runtime;
+            while runtime.now() < until && !runtime.has_ended() {
+                runtime.sleep_until(runtime.now() + UNDO_AFTER).await;
+                // If that fails, the next one may not.
+                if free_once(&this, &router, &name, &id).await {
+                    event!(WARN, lock = name.as_str(), "an attempt that came late was undone");
+                }
             }
-        }
+        });
     }
 
     async fn free_once(
@@ -311,11 +332,7 @@ impl Redis {
         if !self.publishes_both {
             return router.send(request).await;
         }
-        let other = match router.topology().messages() {
-            Messages::Plain => Messages::Sharded,
-            Messages::Sharded => Messages::Plain,
-        };
-        let mut publish = cmd(other.publish());
+        let mut publish = cmd(router.topology().messages().other().publish());
         publish.arg(channel).arg(keys::UNLOCK_MESSAGE);
         let request = Request { followed_by: Some(publish), ..request };
         let ((reply, told), sent): ((T, Result<Value, RedisError>), Sent) = router.send(request).await?;
@@ -375,7 +392,7 @@ impl Redis {
 
 /// A lease as Redis takes it: rounded up, as it must not end there before it does here. `Lease::check` has seen to it that it is at
 /// least 1 and fits.
-fn millis(lease: Duration) -> String {
+pub(super) fn millis(lease: Duration) -> String {
     lease.as_nanos().div_ceil(1_000_000).to_string()
 }
 

@@ -12,6 +12,16 @@ pub(super) struct Scripts {
     pub(super) holder: Script,
     pub(super) force_release: Script,
     pub(super) renew: Script,
+    pub(super) fair_acquire: Script,
+    pub(super) fair_release: Script,
+    pub(super) fair_force_release: Script,
+}
+
+/// A script of fair locks: what all of them know of the queue stands in front.
+macro_rules! with_queue {
+    ($file:literal) => {
+        Script::new(concat!(include_str!("scripts/fair_queue.lua"), include_str!($file)))
+    };
 }
 
 impl Scripts {
@@ -22,6 +32,9 @@ impl Scripts {
             holder: Script::new(include_str!("scripts/holder.lua")),
             force_release: Script::new(include_str!("scripts/force_release.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
+            fair_acquire: with_queue!("scripts/fair_acquire.lua"),
+            fair_release: with_queue!("scripts/fair_release.lua"),
+            fair_force_release: with_queue!("scripts/fair_force_release.lua"),
         }
     }
 }

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::{
-    AcquireOutcome, Backend, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient, LockError,
-    LockName, LockOptions, LossReason, NameError, ReleaseOutcome, Runtime,
+    AcquireOutcome, Backend, FairBackend, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient,
+    LockError, LockName, LockOptions, LossReason, NameError, ReleaseOutcome, Runtime,
 };
 use tokio::time::timeout;
 
@@ -37,6 +37,30 @@ pub(crate) trait Store {
 
     /// How many subscriptions to `channel` the store itself knows of.
     async fn subscribers(&self, channel: &str) -> usize;
+}
+
+/// The fair locks of a store.
+#[allow(dead_code, reason = "some stores have none")]
+pub(crate) struct Fair<S>(pub(crate) S);
+
+impl<S: Store<Backend: FairBackend>> Store for Fair<S> {
+    type Backend = S::Backend;
+
+    async fn client_with(&self, options: &LockOptions) -> LockClient<S::Backend> {
+        self.0.client_with(options).await
+    }
+
+    fn lock(&self, client: &LockClient<S::Backend>, name: &str) -> Lock<S::Backend> {
+        client.fair_lock(name).unwrap()
+    }
+
+    fn channel(&self, client: &LockClient<S::Backend>, name: &LockName) -> String {
+        client.backend().grant_channel(name, client.id())
+    }
+
+    async fn subscribers(&self, channel: &str) -> usize {
+        self.0.subscribers(channel).await
+    }
 }
 
 /// Far longer than anything here takes, and far shorter than the leases that a lost wake-up would wait for.

@@ -5,6 +5,7 @@ mod both_kinds;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod failover;
+mod fair;
 mod migration;
 mod nodes;
 mod proxied;

@@ -39,3 +39,17 @@ mod sharded {
 
     conformance!(OnCluster(ShardedMessages::Auto));
 }
+
+mod fair_plain {
+    use super::{OnCluster, ShardedMessages};
+    use crate::conformance::{self, conformance_of_every_kind};
+
+    conformance_of_every_kind!(conformance::Fair(OnCluster(ShardedMessages::Off)));
+}
+
+mod fair_sharded {
+    use super::{OnCluster, ShardedMessages};
+    use crate::conformance::{self, conformance_of_every_kind};
+
+    conformance_of_every_kind!(conformance::Fair(OnCluster(ShardedMessages::Auto)));
+}

@@ -19,7 +19,7 @@ use super::monitor::Sent;
 use super::scenarios::Convoy;
 use super::server::Server;
 use super::turns::{self, Taken, Turns};
-use crate::each_client;
+use crate::{each_client, each_client_beside_fair};
 
 /// The option that makes this program a child.
 pub const CHILD: &str = "--child";
@@ -175,8 +175,8 @@ impl Drop for Process {
 /// If anything goes wrong; the parent sees that.
 pub fn be_child(assignment: &str) {
     let assignment: Assignment = serde_json::from_str(assignment).expect("from our parent");
-    let entries = each_client!(entry());
-    let (_, run) = entries.iter().find(|(name, _)| *name == assignment.client).expect("a client's name");
+    let entries = each_client!(entry()).into_iter().chain(each_client_beside_fair!(entry()));
+    let (_, run) = entries.into_iter().find(|(name, _)| *name == assignment.client).expect("a client's name");
     run(&assignment);
 }
 

@@ -9,7 +9,7 @@ mod rslock;
 use std::time::Duration;
 
 pub use self::blpop::Blpop;
-pub use self::latchwork::Latchwork;
+pub use self::latchwork::{Latchwork, LatchworkFair};
 pub use self::raw::Raw;
 pub use self::rlock::Rlock;
 pub use self::rslock::Rslock;
@@ -39,6 +39,18 @@ pub trait Client: Send + Sync + Sized + 'static {
 
     /// Gives it back.
     fn unlock(&self, guard: Self::Guard) -> impl Future<Output = ()> + Send;
+}
+
+/// As [`each_client!`](crate::each_client), for those that the fair lock is held against.
+#[macro_export]
+macro_rules! each_client_beside_fair {
+    ($function:ident($($argument:expr),*)) => {
+        [
+            $function::<$crate::lock::clients::LatchworkFair>($($argument),*),
+            $function::<$crate::lock::clients::Latchwork>($($argument),*),
+            $function::<$crate::lock::clients::Blpop>($($argument),*),
+        ]
+    };
 }
 
 /// Calls a generic function for each lock and makes an array of what it gives. Ours comes first, and [`Raw`] is not among

@@ -30,6 +30,29 @@ pub enum Goal {
     AtLeast(f64),
     /// So many times the best peer's at most; less is better.
     OfBestPeer(f64),
+    /// Of another row than ours: so many times a peer's at most.
+    OfRow {
+        /// The row.
+        row: &'static str,
+        /// The peer's row.
+        peer: &'static str,
+        /// How many times.
+        times: f64,
+    },
+    /// Of another row than ours: so much at most.
+    AtMostBy {
+        /// The row.
+        row: &'static str,
+        /// How much.
+        most: f64,
+    },
+    /// Of another row than ours: so much at least.
+    AtLeastBy {
+        /// The row.
+        row: &'static str,
+        /// How much.
+        least: f64,
+    },
     /// So many times the raw row's rate at least; the figures are times.
     RateOfRaw(f64),
 }
@@ -70,6 +93,14 @@ impl Figure {
             Goal::OfBestPeer(times) => {
                 let (name, best) = self.best_peer()?;
                 (format!("<= {times} of {name}: {:.2}", ours / best), ours / best <= times)
+            }
+            Goal::OfRow { row, peer, times } => {
+                let ratio = self.of(row)? / self.of(peer)?;
+                (format!("{row} <= {times} of {peer}: {ratio:.2}"), ratio <= times)
+            }
+            Goal::AtMostBy { row, most } => (format!("{row} <= {most}"), self.shown(self.of(row)?) <= most),
+            Goal::AtLeastBy { row, least } => {
+                (format!("{row} >= {least}"), self.shown(self.of(row)?) >= least)
             }
             Goal::RateOfRaw(times) => {
                 let rate = self.of(Raw::NAME)? / ours;

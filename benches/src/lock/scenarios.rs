@@ -3,6 +3,7 @@
 mod commands;
 mod convoy;
 mod crowd;
+mod fair;
 mod hand_off;
 mod inside;
 mod reentry;
@@ -24,7 +25,7 @@ pub struct Scenario {
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 8] = [
+pub const SCENARIOS: [Scenario; 9] = [
     Scenario { name: commands::NAME, measure: commands::measure },
     Scenario { name: uncontended::NAME, measure: uncontended::measure },
     Scenario { name: hand_off::NAME, measure: hand_off::measure },
@@ -32,6 +33,7 @@ pub const SCENARIOS: [Scenario; 8] = [
     Scenario { name: inside::NAME, measure: inside::measure },
     Scenario { name: reentry::NAME, measure: reentry::measure },
     Scenario { name: crowd::NAME, measure: crowd::measure },
+    Scenario { name: fair::NAME, measure: fair::measure },
     Scenario { name: watched::NAME, measure: watched::measure },
 ];
 

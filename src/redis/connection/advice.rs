@@ -114,5 +114,9 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
         let keys: usize = word(2)?.parse().ok()?;
         return word(2 + keys + number).map(str::to_uppercase);
     }
-    Some(called.split('\'').nth(1)?.to_uppercase())
+    let mut quoted = called.split('\'').skip(1);
+    let name = quoted.next()?.to_uppercase();
+    // What stands right behind it is the command's second word.
+    let second = quoted.next().filter(|between| *between == ", ").and_then(|_| quoted.next());
+    Some(second.map_or_else(|| name.clone(), |second| format!("{name} {}", second.to_uppercase())))
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::transport::{Message, SubscribeError};
 
 use super::super::connection::{Common, Connection, Error, Live, Meaning, Push, out_of_step};
-use super::super::keys::{READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
+use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
 use super::super::topology::{Messages, Node};
 use super::desired::Desired;
 
@@ -299,13 +299,42 @@ fn dispatch(desired: &Desired, push: PushInfo) {
         return;
     }
     let Some(message) = Msg::from_push_info(push) else { return };
-    let unlock = match message.get_payload_bytes() {
-        payload if payload == UNLOCK_MESSAGE.as_bytes() => Message::Unlock,
-        payload if payload == READ_UNLOCK_MESSAGE.as_bytes() => Message::ReadUnlock,
-        // Not of the lock's: somebody else uses the channel.
-        _ => return,
-    };
+    // Otherwise it is not of the lock's: somebody else uses the channel.
+    let Some(said) = read(message.get_payload_bytes()) else { return };
     if let Some(inbox) = desired.inbox(message.get_channel_name()) {
-        inbox.deliver(unlock);
+        inbox.deliver(said);
+    }
+}
+
+fn read(payload: &[u8]) -> Option<Message> {
+    match std::str::from_utf8(payload).ok()? {
+        UNLOCK_MESSAGE => Some(Message::Unlock),
+        READ_UNLOCK_MESSAGE => Some(Message::ReadUnlock),
+        other => {
+            let number = other.strip_prefix(GRANTED)?;
+            // `parse` takes a sign, too.
+            let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| number.parse().ok())?.map(Message::Granted)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Message, read};
+
+    #[test]
+    fn message_that_is_not_exactly_a_locks_is_nobodys() {
+        assert_eq!(read(b"0"), Some(Message::Unlock));
+        assert_eq!(read(b"1"), Some(Message::ReadUnlock));
+        assert_eq!(read(b"granted:42"), Some(Message::Granted(42)));
+        assert_eq!(read(b"granted:18446744073709551615"), Some(Message::Granted(u64::MAX)));
+        for other in
+            ["", "2", "00", "granted", "granted:", "granted:+1", "granted:-1", "granted: 1", "granted:1:2"]
+        {
+            assert_eq!(read(other.as_bytes()), None, "{other:?}");
+        }
+        assert_eq!(read(b"granted:18446744073709551616"), None);
+        assert_eq!(read(b"granted:\xff"), None);
     }
 }

@@ -5,16 +5,16 @@
 -- latest (-1: the lease has no end), or the text of its `mode` if it is another kind of lock.
 local ours = redis.call('hget', KEYS[1], ARGV[2])
 local left = redis.call('pttl', KEYS[1])
-if not ours and left ~= -2 then
+if left ~= -2 then
     local mode = redis.call('hget', KEYS[1], 'mode')
     if mode and mode ~= 'lock' then
         return mode
     end
-    -- Without a mode it is a lock of Redisson's. Its fair and spin locks tell nobody of ours that they are free, and look the same as the others.
-    if not mode and (left < 0 or left > 1000) then
-        return 1000
+    if not ours then
+        -- Without a mode it is a lock of Redisson's. Its fair and spin locks tell nobody of ours that they are free, and look the same as the
+        -- others.
+        return not mode and (left < 0 or left > 1000) and 1000 or left
     end
-    return left
 end
 -- What the server refuses, it must refuse before the first write: what is written stays, and without PEXPIRE for ever.
 local may = redis.acl_check_cmd

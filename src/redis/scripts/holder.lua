@@ -1,6 +1,6 @@
 -- Who has the lock.
 -- KEYS: the lock.
--- Returns nil if it is free, otherwise how many ms the lease lasts (-1: without end), and the fields of the lock, if it is a plain one.
+-- Returns nil if it is free, otherwise how many ms the lease lasts (-1: without end), and the fields of the lock, if it is a plain or fair one.
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
     return false
@@ -11,7 +11,7 @@ if type(mode) == 'table' then
     return string.find(mode.err, 'WRONGTYPE', 1, true) and { left, {} } or mode
 end
 -- A writer's field, of another kind of lock, would pass for the id of a lease with a label.
-if mode and mode ~= 'lock' then
+if mode and mode ~= 'lock' and mode ~= 'fair' then
     return { left, {} }
 end
 return { left, redis.call('hkeys', KEYS[1]) }

@@ -2,9 +2,10 @@
 
 use ::redis::{FromRedisValue, ParsingError, Value};
 
-/// What `acquire.lua` returns, if not nil, and `force_release.lua`.
+/// What `acquire.lua` returns, if not nil, `force_release.lua`, and the scripts of fair locks.
 pub(in super::super) enum Reply {
     Number(i64),
+    /// The last of the tokens, or 0 if none were wanted: from an array of one, or of none.
     Token(u64),
     /// The text of the field `mode`, which names another kind of lock. Nothing was changed.
     Mode(String),
@@ -13,7 +14,9 @@ pub(in super::super) enum Reply {
 impl FromRedisValue for Reply {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         Ok(match value {
-            Value::Array(_) => Self::Token(<(u64,)>::from_redis_value(value)?.0),
+            Value::Array(_) => {
+                Self::Token(Vec::from_redis_value(value)?.first().copied().unwrap_or_default())
+            }
             Value::Int(number) => Self::Number(number),
             mode => Self::Mode(String::from_redis_value(mode)?),
         })

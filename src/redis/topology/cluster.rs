@@ -113,6 +113,11 @@ impl Topology for Cluster {
         self.messages
     }
 
+    fn knows_all_listeners(&self) -> bool {
+        // To a plain message one may listen at any node.
+        self.messages == Messages::Sharded
+    }
+
     fn slot(&self, key: &str) -> u16 {
         slot(key)
     }

@@ -22,6 +22,11 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         Messages::Plain
     }
 
+    /// Whether the node of a channel's slot knows of all who listen to it.
+    fn knows_all_listeners(&self) -> bool {
+        true
+    }
+
     /// Keys of different slots are not sent in one command.
     fn slot(&self, key: &str) -> u16 {
         let _ = key;
@@ -78,6 +83,13 @@ pub(crate) enum Messages {
 }
 
 impl Messages {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Plain => Self::Sharded,
+            Self::Sharded => Self::Plain,
+        }
+    }
+
     /// The command that publishes one.
     pub(crate) fn publish(self) -> &'static str {
         match self {

@@ -60,7 +60,7 @@ impl Convoy {
 }
 
 pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
-    let mut walked = WALK.walked(server, rounds);
+    let mut walked = WALK.walked(each_client!(row()).into(), server, rounds);
     walked.push("commands of a hand-off", 1, Some(Goal::AtMost(5.0)), Row::commands);
     walked.push("hand-offs a second", 0, None, Row::rate);
     walked.push("largest gap, ms", 1, None, |row| row.largest_gap.as_secs_f64() * 1e3);
@@ -77,8 +77,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn walked(&self, server: &mut Server, rounds: usize) -> Walked {
-        let mut rows = each_client!(row()).into_iter().collect::<Vec<_>>();
+    pub(super) fn walked(&self, mut rows: Vec<Row>, server: &mut Server, rounds: usize) -> Walked {
         rows.iter_mut().for_each(|row| row.count(self, server));
         for round in 0..rounds {
             there_and_back(round, &mut rows, |row| row.time(self, server));
@@ -132,9 +131,11 @@ pub(super) struct Row {
     pub(super) longest_wait: Duration,
     /// Which part of a round's turns a process had at least.
     pub(super) least: f64,
+    /// The least of Jain's indices of the processes' turns in a round: 1 if all had as many.
+    pub(super) jain: f64,
 }
 
-fn row<C: Client>() -> Row {
+pub(super) fn row<C: Client>() -> Row {
     Row {
         client: C::NAME,
         sent: (Sent::default(), 0),
@@ -145,6 +146,7 @@ fn row<C: Client>() -> Row {
         stalls: 0,
         longest_wait: Duration::ZERO,
         least: 1.0,
+        jain: 1.0,
     }
 }
 
@@ -174,5 +176,8 @@ impl Row {
         self.longest_wait = self.longest_wait.max(Duration::from_nanos(outcome.taken.longest));
         let least = outcome.by_process.iter().min().copied().unwrap_or(0);
         self.least = self.least.min(least as f64 / outcome.taken.entered.max(1) as f64);
+        let squares: u64 = outcome.by_process.iter().map(|entered| entered * entered).sum();
+        let all = outcome.taken.entered as f64;
+        self.jain = self.jain.min(all * all / (outcome.by_process.len() as f64 * squares.max(1) as f64));
     }
 }

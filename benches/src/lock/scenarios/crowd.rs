@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use super::super::figure::{Goal, Measurement};
 use super::super::server::Server;
-use super::convoy::{Convoy, PROCESSES, Row, Walk};
+use super::convoy::{Convoy, PROCESSES, Row, Walk, row};
+use crate::each_client;
 
 pub(super) const NAME: &str = "crowd";
 
-const WALK: Walk =
+pub(super) const WALK: Walk =
     Walk { name: NAME, convoy: Convoy { tasks: 8, hold: 500, think: 0..0 }, time: Duration::from_secs(3) };
 
 /// Five tenures of each process.
 const LONGEST_WAIT: f64 = 5.0 * 30.0 * PROCESSES as f64;
 
 pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
-    let mut walked = WALK.walked(server, rounds);
+    let mut walked = WALK.walked(each_client!(row()).into(), server, rounds);
     walked.push("commands of a hand-off", 1, Some(Goal::AtMost(0.5)), Row::commands);
     walked.push("hand-offs a second", 0, None, Row::rate);
     walked.push("longest wait, ms", 0, Some(Goal::AtMost(LONGEST_WAIT)), |row| {

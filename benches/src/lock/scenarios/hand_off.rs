@@ -1,4 +1,4 @@
-//! Two processes: one has the lock, the other sleeps until it is let go of.
+//! Two processes, or more: one has the lock, the others sleep until it is let go of.
 
 use std::time::Duration;
 
@@ -24,33 +24,60 @@ const ASLEEP: u64 = 3_000;
 const LONGER: u64 = 10_000;
 
 pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
-    let mut rows = each_client!(row());
-    rows.iter_mut().for_each(|row| row.count(server));
-    for round in 0..rounds {
-        there_and_back(round, &mut rows, |row| row.time(server));
-    }
-    let mut measurement = Measurement::default();
-    for row in &rows {
-        let (sent, entered) = &row.sent;
-        measurement.notes.push(format!(
-            "{NAME}: {} sends {}; times of {} hand-offs",
-            row.client,
-            sent.per(*entered),
-            row.nanos.len()
-        ));
-    }
-    let mut push = |what, digits, goal, of: fn(&Row) -> f64| {
-        let values = rows.iter().map(|row| (row.client, of(row))).collect();
-        measurement.figures.push(Figure { scenario: NAME, what, digits, goal, values });
-    };
-    push("p50, us", 0, Some(Goal::OfBestPeer(0.5)), |row| row.micros(0.5));
-    push("p99, us", 0, None, |row| row.micros(0.99));
-    push("commands", 1, Some(Goal::AtMost(3.0)), |row| row.sent.0.total() as f64 / row.sent.1 as f64);
-    measurement
+    let mut handed = HandedOff::measure(NAME, each_client!(row(2)).into(), server, rounds);
+    handed.push("p50, us", 0, Some(Goal::OfBestPeer(0.5)), |row| row.micros(0.5));
+    handed.push("p99, us", 0, None, |row| row.micros(0.99));
+    handed.push("commands", 1, Some(Goal::AtMost(3.0)), Row::commands);
+    handed.measurement
 }
 
-struct Row {
+/// What came of it.
+pub(super) struct HandedOff {
+    name: &'static str,
+    rows: Vec<Row>,
+    pub(super) measurement: Measurement,
+}
+
+impl HandedOff {
+    pub(super) fn measure(
+        name: &'static str,
+        mut rows: Vec<Row>,
+        server: &mut Server,
+        rounds: usize,
+    ) -> Self {
+        rows.iter_mut().for_each(|row| row.count(name, server));
+        for round in 0..rounds {
+            there_and_back(round, &mut rows, |row| row.time(name, server));
+        }
+        let mut measurement = Measurement::default();
+        for row in &rows {
+            let (sent, entered) = &row.sent;
+            measurement.notes.push(format!(
+                "{name}: {} sends {} among {} processes; times of {} hand-offs",
+                row.client,
+                sent.per(*entered),
+                row.processes,
+                row.nanos.len()
+            ));
+        }
+        Self { name, rows, measurement }
+    }
+
+    pub(super) fn push(
+        &mut self,
+        what: &'static str,
+        digits: usize,
+        goal: Option<Goal>,
+        of: fn(&Row) -> f64,
+    ) {
+        let values = self.rows.iter().map(|row| (row.client, of(row))).collect();
+        self.measurement.figures.push(Figure { scenario: self.name, what, digits, goal, values });
+    }
+}
+
+pub(super) struct Row {
     client: &'static str,
+    processes: u64,
     /// Whoever asks at intervals is called at a moment that has nothing to do with them.
     longer: u64,
     nanos: Histogram<u64>,
@@ -58,29 +85,34 @@ struct Row {
     sent: (Sent, u64),
 }
 
-fn row<C: Client>() -> Row {
+pub(super) fn row<C: Client>(processes: u64) -> Row {
     let longer = C::POLLS.map_or(LONGER, |interval| interval.as_micros() as u64);
     let nanos = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sensible bounds");
-    Row { client: C::NAME, longer, nanos, sent: (Sent::default(), 0) }
+    Row { client: C::NAME, processes, longer, nanos, sent: (Sent::default(), 0) }
 }
 
 impl Row {
-    fn run(&self, counted: bool) -> Run<'_> {
-        let turns = Turns { waiting: 1, hold: ASLEEP..ASLEEP + self.longer };
-        Run { client: self.client, name: NAME, processes: 2, part: Part::Turns(turns), time: TIME, counted }
+    fn run<'a>(&self, name: &'a str, counted: bool) -> Run<'a> {
+        let turns = Turns { waiting: self.processes - 1, hold: ASLEEP..ASLEEP + self.longer };
+        let (client, processes) = (self.client, self.processes);
+        Run { client, name, processes, part: Part::Turns(turns), time: TIME, counted }
     }
 
-    fn micros(&self, quantile: f64) -> f64 {
+    pub(super) fn commands(&self) -> f64 {
+        self.sent.0.total() as f64 / self.sent.1 as f64
+    }
+
+    pub(super) fn micros(&self, quantile: f64) -> f64 {
         self.nanos.value_at_quantile(quantile) as f64 / 1e3
     }
 
-    fn count(&mut self, server: &mut Server) {
-        let outcome = self.run(true).run(server);
+    fn count(&mut self, name: &str, server: &mut Server) {
+        let outcome = self.run(name, true).run(server);
         self.sent = (outcome.sent.expect("it was counted"), outcome.taken.entered);
     }
 
-    fn time(&mut self, server: &mut Server) {
-        let outcome = self.run(false).run(server);
+    fn time(&mut self, name: &str, server: &mut Server) {
+        let outcome = self.run(name, false).run(server);
         // Were it not so, somebody would have been timed who did not come from the other process.
         assert_eq!(outcome.board.remote(), outcome.taken.entered, "{}: turns were not taken", self.client);
         for nanos in outcome.taken.nanos {

@@ -5,6 +5,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 import org.redisson.Redisson;
@@ -96,7 +97,7 @@ public final class Player {
             case "locked": return String.valueOf(lock.isLocked());
             case "holds": return String.valueOf(lock.getHoldCount());
             case "left": return String.valueOf(lock.remainTimeToLive());
-            case "count": return count(lock, words[4], words[5]);
+            case "count": return count(lock, words[4], words[5], Long.parseLong(words[6]));
             case "pace": return pace(lock, Long.parseLong(words[4]));
             default: throw new IllegalArgumentException("no such verb: " + verb);
         }
@@ -123,8 +124,9 @@ public final class Player {
     }
 
     /** Adds to a number under the lock, and to its own in the same command, until it is to stop. */
-    private String count(RLock lock, String number, String own) {
+    private String count(RLock lock, String number, String own, long thinkMillis) throws InterruptedException {
         while (!stopping) {
+            Thread.sleep(ThreadLocalRandom.current().nextLong(thinkMillis + 1));
             try {
                 lock.lock();
                 Map<String, String> read = data.getBuckets().get(number, own);

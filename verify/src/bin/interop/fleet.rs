@@ -20,6 +20,30 @@ const NUMBER: &str = "number";
 /// So many faults are cuts before one is a death.
 const CUTS: usize = 10;
 
+/// A fleet.
+#[derive(Clone, Copy)]
+struct Fleet {
+    /// Ours, and theirs.
+    kinds: (&'static str, &'static str),
+    /// For how many ms a thread does without the lock between two turns.
+    think: u64,
+    /// Whose links are cut, and who dies.
+    struck: &'static [Side],
+}
+
+const FLEETS: [(&str, Fleet); 2] = [
+    (
+        "a fleet of both counts right, whoever dies",
+        Fleet { kinds: ("plain", "plain"), think: 0, struck: &[Side::Ours, Side::Redisson] },
+    ),
+    // The queues of both know nothing of each other, and the one that never empties keeps the other out: so this one does not crowd. And in
+    // Redisson's queue a dead thread holds up those behind it for five minutes, and one that was cut off swallows its call.
+    (
+        "a fleet of both, and fair, counts right, whoever of ours dies",
+        Fleet { kinds: ("fair", "fair"), think: 40, struck: &[Side::Ours] },
+    ),
+];
+
 struct Ship {
     side: Side,
     number: usize,
@@ -28,16 +52,15 @@ struct Ship {
 }
 
 impl Ship {
-    fn launch(side: Side, number: usize, sides: &Sides, server: &Server) -> Self {
+    fn launch(fleet: Fleet, side: Side, number: usize, sides: &Sides, server: &Server) -> Self {
         let proxy = ChaosProxy::start(server.server.port());
         let way = Way { locks: proxy.url(), data: server.server.url(), watchdog: WATCHDOG };
         let player = Player::start(side, sides, &way);
         let ship = Self { side, number, proxy, player };
+        let kind = if side == Side::Ours { fleet.kinds.0 } else { fleet.kinds.1 };
         for thread in 0..THREADS {
-            let _ = ship.player.begin(
-                &format!("counts-{thread}"),
-                &format!("count plain fleet {NUMBER} {}", ship.own(thread)),
-            );
+            let line = format!("count {kind} fleet {NUMBER} {} {}", ship.own(thread), fleet.think);
+            let _ = ship.player.begin(&format!("counts-{thread}"), &line);
         }
         ship
     }
@@ -49,16 +72,17 @@ impl Ship {
 }
 
 pub(crate) fn sail(sides: &Sides, checks: &mut Checks, time: Duration, seed: u64) {
-    let what = "a fleet of both counts right, whoever dies";
-    if checks.wants(what) {
-        checks.note(what, guarded(|| count(sides, time, Rng::with_seed(seed))));
+    for (what, fleet) in FLEETS {
+        if checks.wants(what) {
+            checks.note(what, guarded(|| count(fleet, sides, time, Rng::with_seed(seed))));
+        }
     }
 }
 
-fn count(sides: &Sides, time: Duration, mut rng: Rng) -> Checked {
+fn count(fleet: Fleet, sides: &Sides, time: Duration, mut rng: Rng) -> Checked {
     let server = Server::start();
     let mut ships: Vec<Ship> =
-        (0..).zip(SIDES).map(|(number, side)| Ship::launch(side, number, sides, &server)).collect();
+        (0..).zip(SIDES).map(|(number, side)| Ship::launch(fleet, side, number, sides, &server)).collect();
     let turns = |server: &Server, own: &str| server.run::<Option<u64>>(&["GET", own]).unwrap_or(0);
     let all: Vec<String> = ships.iter().flat_map(|ship| (0..THREADS).map(|it| ship.own(it))).collect();
     server.until("a turn of each", |server| all.iter().all(|own| turns(server, own) > 0))?;
@@ -69,13 +93,17 @@ fn count(sides: &Sides, time: Duration, mut rng: Rng) -> Checked {
         // When a fault comes, and not something to wait for.
         std::thread::sleep(Duration::from_millis(rng.u64(100..500)));
         if (cuts + deaths) % (CUTS + 1) == CUTS {
-            let ship = &mut ships[deaths % SIDES.len()];
+            let mut struck: Vec<_> =
+                ships.iter_mut().filter(|ship| fleet.struck.contains(&ship.side)).collect();
+            let turn = deaths % struck.len();
+            let ship = &mut *struck[turn];
             ship.player.kill_9();
-            *ship = Ship::launch(ship.side, ship.number, sides, &server);
+            *ship = Ship::launch(fleet, ship.side, ship.number, sides, &server);
             deaths += 1;
         } else {
             let how = if rng.bool() { Cut::Close } else { Cut::Reset };
-            rng.choice(&ships).expect("there are some").proxy.cut(how);
+            let struck: Vec<_> = ships.iter().filter(|ship| fleet.struck.contains(&ship.side)).collect();
+            rng.choice(struck).expect("there are some").proxy.cut(how);
             cuts += 1;
         }
         ships.iter().for_each(|ship| ship.proxy.forget());

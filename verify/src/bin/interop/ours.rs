@@ -96,12 +96,13 @@ impl Thread {
 
     async fn act(&mut self, words: &[&str]) -> Result<String, LockError> {
         let &[verb, kind, name, ref rest @ ..] = words else { return Ok("error no such line".to_owned()) };
-        let lock = self.client.get_lock(name).expect("it is a name").owned_by(&self.owner);
         let lock = match kind {
-            "plain" => lock,
-            "fenced" => lock.fenced(),
+            "plain" => self.client.get_lock(name),
+            "fenced" => self.client.get_lock(name).map(|lock| lock.fenced()),
+            "fair" => self.client.fair_lock(name),
             _ => return Ok(format!("error no such kind: {kind}")),
         };
+        let lock = lock.expect("it is a name").owned_by(&self.owner);
         let number = |at: usize| rest[at].parse::<i64>().expect("it is a number");
         Ok(match verb {
             "lock" => {
@@ -129,7 +130,7 @@ impl Thread {
             "locked" => lock.is_locked().await?.to_string(),
             "holds" => lock.hold_count(&self.owner).await?.to_string(),
             "left" => lock.remaining().await?.map_or(-2, |left| left.as_millis() as i64).to_string(),
-            "count" => self.count(&lock, rest[0], rest[1]).await,
+            "count" => self.count(&lock, rest[0], rest[1], number(2) as u64).await,
             "pace" => pace(&lock, Duration::from_millis(number(0) as u64)).await?,
             _ => format!("error no such verb: {verb}"),
         })
@@ -146,10 +147,11 @@ impl Thread {
     }
 
     /// Adds to a number under the lock, and to its own in the same command, until it is to stop.
-    async fn count(&self, lock: &Lock<Redis>, number: &str, own: &str) -> String {
+    async fn count(&self, lock: &Lock<Redis>, number: &str, own: &str, think: u64) -> String {
         let mut data = self.connect().await;
         // Ordering: Relaxed; nothing else is told by it.
         while !self.stopping.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..=think))).await;
             // An error: its link was cut.
             let guard = match self.twin {
                 Some(Twin::CountsUnlocked) => None,

@@ -14,7 +14,7 @@
 //! | `locked KIND NAME` | | `true`, `false` |
 //! | `holds KIND NAME` | how often this thread has it | a number |
 //! | `left KIND NAME` | how long its lease lasts | ms, −2: it is free |
-//! | `count KIND NAME NUMBER OWN` | adds 1 to two keys under the lock, by GET and one command that sets both, again and again | `counted`, after `stop` |
+//! | `count KIND NAME NUMBER OWN THINK` | adds 1 to two keys under the lock, by GET and one command that sets both, again and again, with up to so many ms in between | `counted`, after `stop` |
 //! | `pace KIND NAME MS` | takes the lock and gives it back, again and again | `waited NSxTIMES …` |
 //! | `stop` | ends every `count` of this process | `stopping` |
 //!

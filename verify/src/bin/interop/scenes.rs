@@ -23,25 +23,30 @@ impl fmt::Display for Role {
     }
 }
 
-const OURS: Role = Role { side: Side::Ours, kind: "plain" };
+const PLAIN: Role = Role { side: Side::Ours, kind: "plain" };
+const FENCED: Role = Role { side: Side::Ours, kind: "fenced" };
+const FAIR: Role = Role { side: Side::Ours, kind: "fair" };
 
 fn redisson(kind: &'static str) -> Role {
     Role { side: Side::Redisson, kind }
 }
 
+/// Who plays whom, for one kind of ours and some of Redisson's.
+type Casting = fn(Role, &[&'static str]) -> Vec<(Role, Role)>;
+
 /// Ours holds, then Redisson does.
-fn both(kinds: &[&'static str]) -> Vec<(Role, Role)> {
-    kinds.iter().flat_map(|kind| [(OURS, redisson(kind)), (redisson(kind), OURS)]).collect()
+fn both(ours: Role, kinds: &[&'static str]) -> Vec<(Role, Role)> {
+    kinds.iter().flat_map(|kind| [(ours, redisson(kind)), (redisson(kind), ours)]).collect()
 }
 
 /// Redisson holds, ours comes.
-fn theirs(kinds: &[&'static str]) -> Vec<(Role, Role)> {
-    kinds.iter().map(|kind| (redisson(kind), OURS)).collect()
+fn theirs(ours: Role, kinds: &[&'static str]) -> Vec<(Role, Role)> {
+    kinds.iter().map(|kind| (redisson(kind), ours)).collect()
 }
 
 /// Ours holds, Redisson comes.
-fn to_them(kinds: &[&'static str]) -> Vec<(Role, Role)> {
-    kinds.iter().map(|kind| (OURS, redisson(kind))).collect()
+fn to_them(ours: Role, kinds: &[&'static str]) -> Vec<(Role, Role)> {
+    kinds.iter().map(|kind| (ours, redisson(kind))).collect()
 }
 
 /// One scene with its roles cast.
@@ -58,32 +63,42 @@ type Scene = fn(&Act<'_>) -> Checked;
 type Cast = (&'static str, Scene, Vec<(Role, Role)>);
 
 fn scenes() -> Vec<Cast> {
-    let fenced = Role { kind: "fenced", ..OURS };
+    let (exclusive, shared) = (["plain", "fenced", "fair", "spin"], ["read", "write"]);
+    let of_two = |cast: Casting, kinds: &[&'static str]| [cast(PLAIN, kinds), cast(FAIR, kinds)].concat();
+    let kinds_of_ours = [(PLAIN, FAIR), (FAIR, PLAIN)];
     vec![
-        ("keeps out", keeps_out, both(&["plain", "fenced", "fair", "spin"])),
-        ("keeps out, and is not freed by,", keeps_other_kind_out, to_them(&["read", "write"])),
-        ("is another kind for", is_other_kind, theirs(&["read", "write"])),
-        ("leaves nothing that counts for", leaves_nothing, theirs(&["plain", "read", "write"])),
-        ("hands over to", hands_over, both(&["plain", "fenced"])),
-        ("is found free by", hands_over, [theirs(&["fair", "spin"]), to_them(&["spin"])].concat()),
-        ("shows its lease to", shows_its_lease, both(&["plain"])),
-        ("ends with its lease for", lease_ends, both(&["plain", "spin"])),
-        ("outlasts the wait of", outlasts_wait, both(&["plain", "fair"])),
-        ("is entered again before", is_entered_again, both(&["plain", "fair"])),
-        ("is forced free by", is_forced_free, both(&["plain"])),
+        ("keeps out", keeps_out, of_two(both, &exclusive)),
+        ("keeps out, and is not freed by,", keeps_other_kind_out, of_two(to_them, &shared)),
+        ("is another kind for", is_other_kind, [of_two(theirs, &shared), kinds_of_ours.into()].concat()),
+        ("leaves nothing that counts for", leaves_nothing, of_two(theirs, &["plain", "read", "write"])),
+        ("hands over to", hands_over, both(PLAIN, &["plain", "fenced"])),
+        ("hands over to", hands_over, to_them(FAIR, &["plain", "fair"])),
         (
-            "rises its tokens with",
-            tokens_rise,
-            vec![(fenced, redisson("fenced")), (redisson("fenced"), fenced)],
+            "is found free by",
+            hands_over,
+            [theirs(PLAIN, &["fair", "spin"]), to_them(PLAIN, &["spin"])].concat(),
         ),
+        ("is found free by", hands_over, [theirs(FAIR, &exclusive), to_them(FAIR, &["spin"])].concat()),
+        ("shows its lease to", shows_its_lease, of_two(both, &["plain"])),
+        ("ends with its lease for", lease_ends, of_two(both, &["plain", "spin"])),
+        ("ends with its lease for", lease_ends, both(FAIR, &["fair"])),
+        ("outlasts the wait of", outlasts_wait, of_two(both, &["plain", "fair"])),
+        ("is entered again before", is_entered_again, of_two(both, &["plain", "fair"])),
+        ("is forced free by", is_forced_free, both(PLAIN, &["plain"])),
+        ("is forced free by", is_forced_free, both(FAIR, &["fair"])),
+        ("rises its tokens with", tokens_rise, both(FENCED, &["fenced"])),
     ]
 }
 
 /// As [`scenes`], of those that wait for leases as they are by default. They are played beside the others.
 fn slow_scenes() -> Vec<Cast> {
     vec![
-        ("is renewed before", is_renewed, both(&["plain"])),
-        ("dies, and in time leaves its lock to", dies, both(&["plain"])),
+        ("is renewed before", is_renewed, [both(PLAIN, &["plain"]), both(FAIR, &["fair"])].concat()),
+        (
+            "dies, and in time leaves its lock to",
+            dies,
+            [both(PLAIN, &["plain"]), both(FAIR, &["fair"])].concat(),
+        ),
     ]
 }
 
@@ -143,10 +158,16 @@ impl Act<'_> {
 
     /// Until a waiter is told what is published, and for a while longer.
     fn until_waiting(&self, asked: &Asked<'_>) -> Checked {
-        if self.other.kind != "spin" {
-            let channel = format!("redisson_lock__channel:{{{}}}", self.name);
+        let channel = match (self.other.side, self.other.kind) {
+            (_, "spin") => None,
+            // Each client has one of its own.
+            (Side::Ours, "fair") => Some(format!("latchwork_grant:{{{}}}:*", self.name)),
+            // In Redisson's fair lock, each thread.
+            _ => Some(format!("redisson_lock__channel:{{{}}}*", self.name)),
+        };
+        if let Some(channel) = channel {
             self.stage.server.until("a subscription", |server| {
-                server.run::<(String, usize)>(&["PUBSUB", "NUMSUB", &channel]).1 > 0
+                !server.run::<Vec<String>>(&["PUBSUB", "CHANNELS", &channel]).is_empty()
             })?;
         }
         match asked.within(A_WHILE)? {

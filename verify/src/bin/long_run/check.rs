@@ -4,6 +4,7 @@
 mod exclusion;
 mod leftovers;
 mod losses;
+mod order;
 mod patience;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use crate::clock::seconds;
 use crate::history::History;
 use crate::story::Story;
 
+pub(crate) use self::order::Order;
 pub(crate) use self::patience::Patience;
 
 /// Something that must not be.
@@ -39,6 +41,7 @@ pub(crate) struct Verdict {
     /// Holds whose lock was taken from them meanwhile, by the stage.
     pub(crate) excused: u64,
     pub(crate) patience: Patience,
+    pub(crate) order: Order,
     /// How long one of a crowd waited at the most.
     pub(crate) longest_turn: u64,
 }
@@ -51,8 +54,9 @@ pub(crate) fn check(history: &History) -> Verdict {
     tokens::check(&story, &mut violations);
     losses::check(&story, &mut violations);
     let patience = patience::check(&story, &mut violations);
+    let order = order::check(&story, &mut violations);
     let longest_turn = turns::check(&story, &mut violations);
     leftovers::check(&story, history, &mut violations);
     violations.sort_by_key(|violation: &Violation| violation.at);
-    Verdict { story, violations, excused, patience, longest_turn }
+    Verdict { story, violations, excused, patience, order, longest_turn }
 }

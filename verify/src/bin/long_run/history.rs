@@ -13,6 +13,13 @@ use crate::clock::now;
 pub(crate) const NAMES: u32 = 16;
 /// The lock before which some of each process crowd, so that no queue is ever empty.
 pub(crate) const CROWDED: u32 = 100;
+/// Another such, which is fair.
+pub(crate) const CROWDED_FAIR: u32 = 101;
+
+/// Whether that lock is a fair one.
+pub(crate) fn is_fair(name: u32) -> bool {
+    name == CROWDED_FAIR || (name < NAMES && name % 8 >= 6)
+}
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use latchwork::redis::Redis;
 use latchwork_testkit::{ChaosProxy, RedisServer, pause, resume};
 
 use crate::clock::now;
-use crate::history::{Event, History, Journal, Kind, Life, read};
+use crate::history::{Event, History, Journal, Kind, Life, is_fair, read};
 use crate::probe;
 use crate::task::lock_name;
 use crate::twin::Twin;
@@ -130,8 +130,12 @@ impl Stage {
 
     pub(crate) fn force(&self, name: u32) {
         self.journal.tell(Event::Forces { name });
-        let lock = self.forcer.get_lock(&lock_name(name)).expect("it is a name");
-        let free = lock.force_unlock().unwrap_or(false);
+        let name_there = lock_name(name);
+        let lock = match is_fair(name) {
+            true => self.forcer.fair_lock(&name_there),
+            false => self.forcer.get_lock(&name_there),
+        };
+        let free = lock.expect("it is a name").force_unlock().unwrap_or(false);
         self.journal.tell(Event::Forced { name, free });
     }
 

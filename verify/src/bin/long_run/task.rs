@@ -13,7 +13,7 @@ use latchwork::{Lease, Lock, LockClient, LockError, LossReason};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::{nanos, now, seconds};
-use crate::history::{By, CROWDED, Event, Journal, NAMES, Outcome, Why, Wish, Without};
+use crate::history::{By, Event, Journal, NAMES, Outcome, Why, Wish, Without, is_fair};
 use crate::twin::Twinned;
 use crate::worker::{LEASE, LONG_LEASE};
 
@@ -76,7 +76,7 @@ impl Shared {
             sleep(millis(&mut rng, 0, 30)).await;
             let again = own.is_some() || unknown || rng.u8(..100) < 10;
             let name = if again { home } else { rng.u32(..NAMES) };
-            let lock = self.client.get_lock(&lock_name(name)).expect("it is a name");
+            let lock = self.lock(name);
             let lock = if is_fenced(name) { lock.fenced() } else { lock };
             // On the odd ones some go out of line, as an owner does that was there before; on the even ones all stand in it, so that
             // nobody hides, by coming along, that the first one was not woken.
@@ -93,9 +93,18 @@ impl Shared {
         }
     }
 
-    /// One of a crowd: comes again at once.
-    pub(crate) async fn crowd(self: Arc<Self>, place: Arc<Place>, mut rng: Rng) {
-        let lock = self.client.get_lock(&lock_name(CROWDED)).expect("it is a name").fenced();
+    /// The lock called so, of its kind.
+    fn lock(&self, name: u32) -> Lock<Twinned> {
+        let (client, text) = (&self.client, lock_name(name));
+        let lock = if is_fair(name) { client.fair_lock(&text) } else { client.get_lock(&text) };
+        lock.expect("it is a name")
+    }
+
+    /// One of a crowd before that lock: comes again at once.
+    pub(crate) async fn crowd(self: Arc<Self>, name: u32, place: Arc<Place>, mut rng: Rng) {
+        // Of two neighbours in the fair one, one asks for a token: what it is granted unasked does not suffice for it.
+        let fenced = !is_fair(name) || rng.bool();
+        let lock = if fenced { self.lock(name).fenced() } else { self.lock(name) };
         // Ordering: Relaxed; nothing else is told by it.
         while !self.ending.load(Ordering::Relaxed) {
             let wish = Wish {
@@ -103,10 +112,10 @@ impl Shared {
                 lease: nanos(LEASE),
                 watched: true,
                 explicit: false,
-                fenced: true,
+                fenced,
                 unpolled: false,
             };
-            match self.take(CROWDED, &lock, wish, &place, &mut rng).await {
+            match self.take(name, &lock, wish, &place, &mut rng).await {
                 Some(held) => {
                     self.hold(&held, millis(&mut rng, 0, 4)).await;
                     // Not forgotten: all would wait for the lease.
@@ -276,7 +285,7 @@ pub(crate) fn lock_name(name: u32) -> String {
 
 /// Who uses one of these asks for a token.
 fn is_fenced(name: u32) -> bool {
-    name.is_multiple_of(4)
+    name.is_multiple_of(4) || name == 7
 }
 
 fn wish(name: u32, out_of_line: bool, rng: &mut Rng) -> Wish {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use latchwork::redis::{Error, Redis, RedisTransport, TokioRuntime};
 use latchwork::{
-    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, Moment, Registry, ReleaseOutcome,
+    AcquireOutcome, Backend, Failure, FairBackend, FairReleaseOutcome, Holder, LeaseId, LeaseKey, LockName,
+    Moment, Next, Position, Registry, ReleaseOutcome,
 };
 
 /// What is broken.
@@ -23,6 +24,10 @@ pub(crate) enum Twin {
     AcquiresInName,
     /// Tokens are made up, and do not rise.
     TokensFall,
+    /// Who waits for a fair lock is said to have waited for no time at all.
+    ForgetsTheWait,
+    /// Who waits for a fair lock listens to another channel than the one on which it is granted.
+    GrantsInSilence,
     /// Not the store's, but the client's: its tenure does not end.
     KeepsTheLease,
     /// Nor this one: who is not polled keeps its turn.
@@ -39,6 +44,27 @@ pub(crate) struct Twinned {
 impl Twinned {
     pub(crate) fn new(redis: Redis, twin: Option<Twin>) -> Self {
         Self { redis, twin }
+    }
+
+    /// What the store is said to have answered.
+    fn twisted(&self, outcome: AcquireOutcome, tokens: u64) -> AcquireOutcome {
+        match outcome {
+            AcquireOutcome::Held { .. } if self.goes_wrong(Twin::TakesWhatIsHeld, 20) => {
+                AcquireOutcome::Acquired { last_token: 0 }
+            }
+            AcquireOutcome::Acquired { last_token: 1.. } if self.goes_wrong(Twin::TokensFall, 20) => {
+                AcquireOutcome::Acquired { last_token: tokens }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The position that the store is told of.
+    fn position(&self, position: Position) -> Position {
+        match self.goes_wrong(Twin::ForgetsTheWait, 1) {
+            true => Position { waited: Duration::ZERO, ..position },
+            false => position,
+        }
     }
 
     /// Whether it is this one's turn to go wrong.
@@ -84,16 +110,7 @@ impl Backend for Twinned {
         if tokens == 0 && self.goes_wrong(Twin::AcquiresInName, 20) {
             return Ok(AcquireOutcome::Acquired { last_token: 0 });
         }
-        let outcome = self.redis.try_acquire(name, id, lease, tokens, now).await?;
-        Ok(match outcome {
-            AcquireOutcome::Held { .. } if self.goes_wrong(Twin::TakesWhatIsHeld, 20) => {
-                AcquireOutcome::Acquired { last_token: 0 }
-            }
-            AcquireOutcome::Acquired { last_token: 1.. } if self.goes_wrong(Twin::TokensFall, 20) => {
-                AcquireOutcome::Acquired { last_token: tokens }
-            }
-            outcome => outcome,
-        })
+        Ok(self.twisted(self.redis.try_acquire(name, id, lease, tokens, now).await?, tokens))
     }
 
     async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
@@ -120,5 +137,51 @@ impl Backend for Twinned {
 
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
         self.redis.holder(name).await
+    }
+}
+
+impl FairBackend for Twinned {
+    fn grant_channel(&self, name: &LockName, client: &str) -> String {
+        let channel = self.redis.grant_channel(name, client);
+        if self.goes_wrong(Twin::GrantsInSilence, 1) { format!("{channel}:elsewhere") } else { channel }
+    }
+
+    fn grants_suffice(&self) -> bool {
+        self.redis.grants_suffice()
+    }
+
+    async fn try_acquire_fair(
+        &self,
+        name: &LockName,
+        id: &LeaseId,
+        lease: Duration,
+        tokens: u64,
+        position: Option<Position>,
+        now: Moment,
+    ) -> Result<AcquireOutcome, Error> {
+        let position = position.map(|position| self.position(position));
+        let outcome = self.redis.try_acquire_fair(name, id, lease, tokens, position, now).await?;
+        Ok(self.twisted(outcome, tokens))
+    }
+
+    async fn release_fair(
+        &self,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&Next>,
+    ) -> Result<FairReleaseOutcome, Error> {
+        if self.goes_wrong(Twin::KeepsWhatIsReleased, 50) {
+            return Ok(FairReleaseOutcome::Released);
+        }
+        let next = next.map(|next| Next { position: self.position(next.position), ..next.clone() });
+        self.redis.release_fair(name, id, next.as_ref()).await
+    }
+
+    async fn roll_back_fair(&self, name: &LockName, id: &LeaseId) -> Result<FairReleaseOutcome, Error> {
+        self.redis.roll_back_fair(name, id).await
+    }
+
+    async fn force_release_fair(&self, name: &LockName) -> Result<bool, Error> {
+        self.redis.force_release_fair(name).await
     }
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::{nanos, now};
-use crate::history::{Event, Journal, NAMES};
+use crate::history::{CROWDED, CROWDED_FAIR, Event, Journal, NAMES};
 use crate::task::{Place, Shared};
 use crate::twin::{Twin, Twinned};
 
@@ -25,7 +25,7 @@ pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
 /// As short as the lease is, beside what users have.
 const UNPOLLED_LIMIT: Duration = Duration::from_millis(150);
 const TASKS: usize = 32;
-/// How many more crowd before one lock.
+/// How many more crowd before each of two locks.
 const CROWD: usize = 4;
 /// How many of them have a lock of their own.
 const REGULARS: usize = 4;
@@ -101,10 +101,11 @@ async fn work(orders: &Orders, journal: &Arc<Journal>, end: &Notify) {
     let mut tasks = JoinSet::new();
     let mut rng = fastrand::Rng::with_seed(orders.seed);
     let shared = Arc::new(Shared::new(client.clone(), Arc::clone(journal), Arc::clone(&ending)));
-    let places: Vec<Arc<Place>> = (0..TASKS + CROWD).map(|_| Arc::default()).collect();
+    let places: Vec<Arc<Place>> = (0..TASKS + 2 * CROWD).map(|_| Arc::default()).collect();
     for (task, place) in places.iter().enumerate() {
         if task >= TASKS {
-            tasks.spawn(Arc::clone(&shared).crowd(Arc::clone(place), rng.fork()));
+            let name = if task % 2 == 0 { CROWDED } else { CROWDED_FAIR };
+            tasks.spawn(Arc::clone(&shared).crowd(name, Arc::clone(place), rng.fork()));
             continue;
         }
         let own = (task < REGULARS).then(|| NAMES + (orders.worker * REGULARS + task) as u32);

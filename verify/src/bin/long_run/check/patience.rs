@@ -5,8 +5,13 @@ use std::time::Duration;
 
 use super::Violation;
 use crate::clock::{nanos, seconds};
+use crate::history::is_fair;
 use crate::spans::Spans;
 use crate::story::Story;
+use crate::worker::LEASE;
+
+/// For how long a position in a fair lock's queue is kept: a third of the watched lease.
+const POSITION: u64 = nanos(LEASE) / 3;
 
 /// A round trip, on a machine that has other things to do as well; and far less than a watched lease, which is what a wake-up
 /// that is lost costs.
@@ -37,7 +42,18 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Patience 
     let names: BTreeSet<u32> = story.attempts.iter().map(|attempt| attempt.name).collect();
     for name in names {
         let of_name = || story.attempts.iter().filter(move |attempt| attempt.name == name);
-        let held = Spans::union(of_name().filter_map(|attempt| story.may_be_held(attempt)));
+        let held = of_name().filter_map(|attempt| story.may_be_held(attempt));
+        // A fair lock may be granted to who does not take it, as it stands still or is cut off, and stays with it for as long as a position is
+        // kept.
+        let granted = of_name().filter(|_| is_fair(name)).flat_map(|attempt| {
+            let waits = attempt.waited();
+            let woes = &story.woes[attempt.worker].any;
+            waits.into_iter().flat_map(|(from, to)| {
+                let woes = woes.iter().filter(move |(begin, end)| *begin <= to && from <= *end);
+                woes.map(move |(begin, end)| (begin.max(from), end + POSITION))
+            })
+        });
+        let held = Spans::union(held.chain(granted));
         let mut waits: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
         for attempt in of_name() {
             waits.entry(attempt.worker).or_default().extend(attempt.waited());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Violation;
 use crate::clock::{nanos, seconds};
-use crate::history::CROWDED;
+use crate::history::{CROWDED, CROWDED_FAIR};
 use crate::spans::Spans;
 use crate::story::Story;
 use crate::worker::LEASE;
@@ -21,14 +21,15 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> u64 {
         (trouble.from, trouble.to + trouble.kind.recovery() + left)
     }));
     let mut longest = 0;
-    for attempt in story.attempts.iter().filter(|attempt| attempt.name == CROWDED) {
+    for attempt in story.attempts.iter().filter(|attempt| [CROWDED, CROWDED_FAIR].contains(&attempt.name)) {
         let waited = Spans::union(attempt.waited()).without(&troubles).total();
         longest = longest.max(waited);
         if waited > LIMIT {
             let what = format!(
-                "{} was kept waiting for {:.3} s before lock {CROWDED}, and no fault is to blame",
+                "{} was kept waiting for {:.3} s before lock {}, and no fault is to blame",
                 attempt.tag(),
                 seconds(waited),
+                attempt.name,
             );
             violations.push(Violation { at: attempt.wanted, what });
         }

@@ -1,0 +1,173 @@
+//! Fair locks of [`Redis`].
+
+use std::time::Duration;
+
+use crate::lock::{
+    AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, LockName, Moment, Next, Position,
+};
+
+use super::backend::{Redis, millis};
+use super::connection::{Error, Request};
+use super::keys;
+use super::scripts::{Reply, Script};
+use super::topology::{Messages, Router, Sent};
+
+/// Keys and arguments of a script.
+struct Words {
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+impl Words {
+    fn keys(&self) -> Vec<&str> {
+        self.keys.iter().map(|key| &**key).collect()
+    }
+
+    fn args(&self) -> Vec<&str> {
+        self.args.iter().map(|arg| &**arg).collect()
+    }
+}
+
+impl FairBackend for Redis {
+    fn grant_channel(&self, name: &LockName, client: &str) -> String {
+        keys::grants(name.as_str()) + client
+    }
+
+    fn grants_suffice(&self) -> bool {
+        // Of a lease that a release has granted no replica need have heard.
+        self.acquisitions.is_none()
+    }
+
+    async fn try_acquire_fair(
+        &self,
+        name: &LockName,
+        id: &LeaseId,
+        lease: Duration,
+        tokens: u64,
+        position: Option<Position>,
+        _now: Moment,
+    ) -> Result<AcquireOutcome, Error> {
+        let [kept, waited] = position.map(words).unwrap_or_default();
+        let own = [millis(lease), id.to_string(), tokens.to_string(), kept, waited];
+        let words = self.fair_words(name, tokens, own);
+        let (keys, args) = (words.keys(), words.args());
+        let script = &self.scripts.fair_acquire;
+        let in_full = || script.eval(&keys, &args);
+        self.attempt(name, id, self.request(script, &keys, &args, &in_full)).await
+    }
+
+    async fn release_fair(
+        &self,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&Next>,
+    ) -> Result<FairReleaseOutcome, Error> {
+        self.pass_on(&self.router, name, id, next).await
+    }
+
+    async fn roll_back_fair(&self, name: &LockName, id: &LeaseId) -> Result<FairReleaseOutcome, Error> {
+        self.pass_on(self.attempts(), name, id, None).await
+    }
+
+    async fn force_release_fair(&self, name: &LockName) -> Result<bool, Error> {
+        let words = self.fair_words(name, 0, []);
+        // Not again: somebody else may have it by then.
+        let (reply, _) =
+            self.send_words(&self.router, &self.scripts.fair_force_release, &words, false).await?;
+        match reply {
+            Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
+            Reply::Number(freed) => Ok(freed == 1),
+            Reply::Token(_) => Ok(true),
+        }
+    }
+}
+
+impl Redis {
+    /// The keys of a fair lock, and what its scripts are told before their own arguments.
+    fn fair_words<const N: usize>(&self, name: &LockName, tokens: u64, own: [String; N]) -> Words {
+        let name = name.as_str();
+        let [queue, kept] = keys::fair_queue(name);
+        let mut keys = vec![name.to_owned(), queue, kept, keys::redisson_queue(name)];
+        if tokens > 0 {
+            keys.push(keys::token(name));
+        }
+        let topology = self.router.topology();
+        // Grants go out in both kinds, too, as they go to clients of a fleet of which some listen to the other one already. Of those the node
+        // does not know.
+        let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
+        let knows_all = topology.knows_all_listeners()
+            && !(self.publishes_both && topology.messages() == Messages::Sharded);
+        let common = [
+            self.publish(),
+            other,
+            if knows_all { "1" } else { "0" },
+            &keys::channel(name),
+            keys::UNLOCK_MESSAGE,
+            &keys::grants(name),
+            keys::GRANTED,
+        ];
+        let args = common.into_iter().map(str::to_owned).chain(own).collect();
+        Words { keys, args }
+    }
+
+    async fn send_words(
+        &self,
+        router: &Router,
+        script: &Script,
+        words: &Words,
+        again: bool,
+    ) -> Result<(Reply, Sent), Error> {
+        let (keys, args) = (words.keys(), words.args());
+        let in_full = || script.eval(&keys, &args);
+        router.send(Request { again, ..self.request(script, &keys, &args, &in_full) }).await
+    }
+
+    /// Passes the lock on if `id` has it, and takes `id` out of the queue.
+    async fn pass_on(
+        &self,
+        router: &Router,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&Next>,
+    ) -> Result<FairReleaseOutcome, Error> {
+        let outcome = self.pass_on_once(router, name, id, next).await?;
+        self.undo_late(router, name, id, |redis, router, name, id| {
+            Box::pin(async move {
+                matches!(redis.pass_on_once(router, name, id, None).await, Ok(FairReleaseOutcome::Released))
+            })
+        });
+        Ok(outcome)
+    }
+
+    async fn pass_on_once(
+        &self,
+        router: &Router,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&Next>,
+    ) -> Result<FairReleaseOutcome, Error> {
+        let tokens = next.map_or(0, |next| next.tokens);
+        let [next_id, lease] = next.map(|next| [next.id.to_string(), millis(next.lease)]).unwrap_or_default();
+        let [kept, waited] = next.map(|next| words(next.position)).unwrap_or_default();
+        let own = [id.to_string(), next_id, lease, tokens.to_string(), kept, waited];
+        let words = self.fair_words(name, tokens, own);
+        // It is an attempt by the next one, too, and one that comes late may lease the lock to it.
+        let attempt = next.map(|next| self.late.attempt(&next.id));
+        let (reply, sent) = self.send_words(router, &self.scripts.fair_release, &words, true).await?;
+        if let Some(attempt) = attempt {
+            attempt.answered(sent);
+        }
+        Ok(match reply {
+            Reply::Token(last_token) => FairReleaseOutcome::GrantedToNext { last_token },
+            Reply::Number(1) => FairReleaseOutcome::Released,
+            // The first sending has passed it on. (That it was lost before then cannot be told from that, and comes to the same.)
+            _ if sent == Sent::Again => FairReleaseOutcome::Released,
+            _ => FairReleaseOutcome::NotHeld,
+        })
+    }
+}
+
+/// As scripts take it: for how many ms it is kept, and for how many us it has waited.
+fn words(position: Position) -> [String; 2] {
+    [millis(position.kept), position.waited.as_micros().to_string()]
+}

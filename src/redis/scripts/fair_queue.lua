@@ -1,0 +1,183 @@
+-- The queue of a fair lock: stands in front of each script of fair locks.
+-- KEYS: 1 the lock, 2 the ids in its queue by the time since when they wait, 3 the same ids by the time until when their positions are kept (both
+-- in us), 4 the queue of Redisson's fair lock, 5 if tokens are wanted, their counter.
+-- ARGV: 1 the publishing command, 2 that of the other kind of messages if both are wanted, 3 `1` if the server knows of all who listen,
+-- 4 the lock's channel, 5 its message, 6 how grant channels begin, 7 how their messages begin. (Channels are no keys, see release.lua.)
+local clock
+
+-- The server's time in us. Most scripts find nobody in the queue, and need none.
+local function now()
+    clock = clock or redis.call('time')
+    return clock[1] * 1000000 + clock[2]
+end
+
+-- The lock's mode, and the fields beside it: one at most, if it is a lock that fair locks know.
+local function found()
+    local fields = redis.call('hkeys', KEYS[1])
+    if not fields[1] then
+        return false, fields
+    end
+    local mode, ids = redis.call('hget', KEYS[1], 'mode'), {}
+    for _, field in ipairs(fields) do
+        if field ~= 'mode' then
+            ids[#ids + 1] = field
+        end
+    end
+    return mode, ids
+end
+
+-- A call of the command that does nothing. (Of HSET there is none.)
+local function harmless(name)
+    if name == 'pexpire' then
+        return { name, KEYS[2], math.max(redis.call('pttl', KEYS[2]), 1) }
+    elseif name == 'zrem' then
+        return { name, KEYS[2], '' }
+    elseif name == 'zadd' then
+        return { name, KEYS[2], 'xx', '0', '' }
+    elseif name == 'hdel' then
+        return { name, KEYS[1], '' }
+    elseif name == 'hset' then
+        return { name, KEYS[1], 'mode', 'fair' }
+    elseif name == 'get' then
+        return { name, KEYS[5] }
+    end
+    return { name, ARGV[6], '' }
+end
+
+-- What the server refuses, it must refuse before the first write: what is written stays, and a grant that is told is believed. (false: no
+-- command.)
+local function must(...)
+    local may = redis.acl_check_cmd
+    for i = 1, select('#', ...) do
+        local name = select(i, ...)
+        local words = name and harmless(name)
+        if words and may then
+            if not may(unpack(words)) then
+                -- In the server's words.
+                error({ err = "NOPERM the user has no permissions to run the '" .. name .. "' command" })
+            end
+        elseif words and name ~= 'hset' then
+            -- Before 7.0 it cannot be asked, so the calls are made. HSET is the first write where it matters.
+            local reply = redis.pcall(unpack(words))
+            if type(reply) == 'table' and reply.err then
+                error(reply.err .. " (asked to run the '" .. name .. "' command)")
+            end
+        end
+    end
+end
+
+-- `must` for whoever passes the lock on. A write that needs no memory comes first: what follows is not refused for want of it.
+local function must_pass_on(...)
+    must('zrem', 'zadd', 'hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
+    redis.call('zrem', KEYS[2], '')
+end
+
+local function tell(channel, message)
+    redis.call(ARGV[1], channel, message)
+    if ARGV[2] ~= '' then
+        redis.call(ARGV[2], channel, message)
+    end
+end
+
+-- Whether the id's client can be told. It is asked before anything is published: a message that somebody hears though the server knows of
+-- nobody would be a grant that was never made.
+local function listens(id)
+    local channel, told = ARGV[6] .. string.sub(id, 1, 36), nil
+    if ARGV[3] ~= '1' then
+        return true
+    elseif ARGV[1] == 'spublish' then
+        told = redis.call('pubsub', 'shardnumsub', channel)
+    else
+        told = redis.call('pubsub', 'numsub', channel)
+    end
+    return told[2] > 0
+end
+
+-- Since when the id waits: as its position says, if that lasts, or its client.
+local function since(id, waited)
+    local began, kept = redis.call('zscore', KEYS[2], id), redis.call('zscore', KEYS[3], id)
+    if began and kept and tonumber(kept) > now() then
+        return tonumber(began)
+    end
+    return waited ~= '' and now() - waited or math.huge
+end
+
+-- The first in the queue whose client can be told, unless the id, which has waited since `began`, comes first; the positions before it that are
+-- over; and for how many ms the first one's lasts.
+local function first(id, began)
+    local over, place = {}, 0
+    while true do
+        local waiter, its = unpack(redis.call('zrange', KEYS[2], place, place, 'withscores'))
+        its = tonumber(its)
+        if not waiter or its > began or waiter == id and its == began then
+            return nil, over
+        end
+        if waiter ~= id then
+            local left = (redis.call('zscore', KEYS[3], waiter) or 0) - now()
+            if left <= 0 then
+                over[#over + 1] = waiter
+            elseif listens(waiter) then
+                return waiter, over, math.ceil(left / 1000)
+            end
+        end
+        place = place + 1
+    end
+end
+
+-- Gives the id a position, or keeps the one that it has for so many ms.
+local function enqueue(id, kept, began)
+    redis.call('zadd', KEYS[2], began, id)
+    redis.call('zadd', KEYS[3], now() + kept * 1000, id)
+    if redis.call('pttl', KEYS[2]) < tonumber(kept) then
+        redis.call('pexpire', KEYS[2], kept)
+        redis.call('pexpire', KEYS[3], kept)
+    end
+end
+
+-- Takes ids (false: none) out of the queue that are in it. Nothing looks at the queue after that: a key that this removed is missing, and in a
+-- slot that moves the server refuses to look for it.
+local function dequeue(ids)
+    for _, id in ipairs(ids) do
+        if id then
+            redis.call('zrem', KEYS[2], id)
+            redis.call('zrem', KEYS[3], id)
+        end
+    end
+end
+
+-- Leases the lock to the id, in the place of those who had it. It is never deleted in between, for the reason given above.
+local function lease(id, millis, before)
+    redis.call('hset', KEYS[1], 'mode', 'fair', id, '1')
+    for _, other in ipairs(before) do
+        redis.call('hdel', KEYS[1], other)
+    end
+    redis.call('pexpire', KEYS[1], millis)
+end
+
+-- The same for an id that is not asking, and is told. It is out of the queue with the next `dequeue`.
+local function grant(id, millis, before)
+    lease(id, millis, before)
+    tell(ARGV[6] .. string.sub(id, 1, 36), ARGV[7] .. string.match(id, ':(%d+)', 37))
+end
+
+-- Frees the lock, as nobody of ours can be granted it, and tells others in the way that each expects. `over`: ids whose positions are over.
+local function free(over)
+    must(over[1] and 'zrem')
+    local foreign = redis.call('lindex', KEYS[4], 0)
+    -- First, for the reason given in release.lua.
+    tell(ARGV[4], ARGV[5])
+    if foreign then
+        tell(ARGV[4] .. ':' .. foreign, ARGV[5])
+    end
+    redis.call('del', KEYS[1])
+    dequeue(over)
+end
+
+-- Reserves tokens, if any are wanted. Before the lock is written, because it can fail.
+local function reserve(tokens)
+    if tokens == '0' then
+        return {}
+    end
+    redis.call('incrby', KEYS[5], tokens)
+    return { redis.call('get', KEYS[5]) }
+end

@@ -1,0 +1,10 @@
+//! What the scripts of fair locks do to the keys, and whom they tell.
+
+#[path = "../by_hand/mod.rs"]
+mod by_hand;
+mod kinds;
+mod queue;
+mod random;
+mod releases;
+mod rights;
+mod stage;

@@ -1,0 +1,215 @@
+//! Leases, tokens and releases.
+
+use std::time::{Duration, Instant};
+
+use latchwork::{AcquireOutcome, Backend, FairBackend, FairReleaseOutcome, LeaseId, LeaseKey, Next};
+
+use crate::stage::{KEPT, LEASE, Stage, id, next, position};
+
+const PASSED: FairReleaseOutcome = FairReleaseOutcome::GrantedToNext { last_token: 0 };
+
+#[tokio::test]
+async fn next_waiter_has_the_lock_at_once_if_nobody_comes_before_it() {
+    let mut stage = Stage::set("fair:next").await;
+    let (holder, before, after, ours) = (id(1, 1), id(2, 1), id(3, 1), id(1, 2));
+    stage.take(&holder).await;
+    for (id, steps) in [(&before, 3), (&after, 1)] {
+        stage.wait(id, steps).await;
+        stage.listen(id).await;
+    }
+    assert_eq!(stage.release(&holder, Some(&next(&ours, 2, 0))).await, FairReleaseOutcome::Released);
+    stage.assert_granted(&[&before]).await;
+    stage.assert_queue(&[&ours, &after]).await;
+    // Its own client, which was told of it, is not: it knows by the reply.
+    stage.listen(&ours).await;
+    let second = id(2, 2);
+    assert_eq!(stage.release(&before, Some(&next(&second, 4, 0))).await, PASSED);
+    stage.assert_granted(&[]).await;
+    stage.assert_holder(&second, LEASE).await;
+    assert_eq!(stage.release(&second, None).await, FairReleaseOutcome::Released);
+    stage.assert_granted(&[&ours]).await;
+    // Those before it who do not listen are passed over.
+    stage.listen_no_more(&after).await;
+    let last = id(1, 3);
+    assert_eq!(stage.release(&ours, Some(&next(&last, 0, 0))).await, PASSED);
+    stage.assert_holder(&last, LEASE).await;
+    stage.assert_queue(&[&after]).await;
+    stage.release(&last, None).await;
+    stage.release(&after, None).await;
+    stage.assert_freed(1).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn release_means_the_same_when_it_runs_twice() {
+    let mut stage = Stage::set("fair:twice").await;
+    let (holder, other, ours) = (id(1, 1), id(2, 1), id(1, 2));
+    // To the next waiter.
+    stage.take(&holder).await;
+    let wanted = next(&ours, 0, 2);
+    let mut last = 0;
+    for _ in 0..3 {
+        match stage.release(&holder, Some(&wanted)).await {
+            FairReleaseOutcome::GrantedToNext { last_token } => {
+                assert!(last_token >= last + 2, "{last_token} after {last}");
+                last = last_token;
+            }
+            outcome => panic!("{outcome:?}"),
+        }
+        stage.assert_holder(&ours, LEASE).await;
+    }
+    assert_eq!(stage.release(&ours, None).await, FairReleaseOutcome::Released);
+    stage.assert_freed(1).await;
+    for _ in 0..2 {
+        assert_eq!(stage.release(&holder, Some(&wanted)).await, FairReleaseOutcome::NotHeld);
+        assert_eq!(stage.release(&ours, None).await, FairReleaseOutcome::NotHeld);
+    }
+    stage.assert_queue(&[]).await;
+    // To another one: the next waiter is in the queue, whichever run has put it there.
+    stage.take(&holder).await;
+    stage.wait(&other, 1).await;
+    stage.listen(&other).await;
+    for _ in 0..2 {
+        assert_eq!(stage.release(&holder, Some(&wanted)).await, FairReleaseOutcome::Released);
+        stage.assert_holder(&other, KEPT).await;
+        stage.assert_queue(&[&ours]).await;
+    }
+    stage.assert_granted(&[&other]).await;
+    // A waiter that leaves.
+    for _ in 0..2 {
+        assert_eq!(stage.release(&ours, None).await, FairReleaseOutcome::NotHeld);
+        stage.assert_queue(&[]).await;
+        stage.assert_holder(&other, KEPT).await;
+    }
+    stage.release(&other, None).await;
+    stage.assert_freed(1).await;
+    stage.end().await;
+}
+
+/// A release comes once more, late, when its next waiter has a longer lease.
+#[tokio::test]
+async fn late_release_does_not_cut_the_next_waiters_lease() {
+    let mut stage = Stage::set("fair:late").await;
+    let (holder, ours) = (id(1, 1), id(1, 2));
+    stage.take(&holder).await;
+    let short = Next { lease: LEASE / 10, ..next(&ours, 0, 0) };
+    assert_eq!(stage.release(&holder, Some(&short)).await, PASSED);
+    stage.assert_holder(&ours, LEASE / 10).await;
+    stage.take(&ours).await;
+    assert_eq!(stage.release(&holder, Some(&short)).await, PASSED);
+    stage.assert_holder(&ours, LEASE).await;
+    stage.release(&ours, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn waiter_that_leaves_harms_nobody() {
+    let mut stage = Stage::set("fair:leaves").await;
+    let (holder, leaves, stays) = (id(1, 1), id(2, 1), id(2, 2));
+    stage.take(&holder).await;
+    stage.wait(&leaves, 1).await;
+    stage.wait(&stays, 0).await;
+    stage.listen(&stays).await;
+    assert_eq!(stage.release(&leaves, None).await, FairReleaseOutcome::NotHeld);
+    stage.assert_holder(&holder, LEASE).await;
+    stage.assert_queue(&[&stays]).await;
+    // One that leaves with another in mind has not put that one anywhere.
+    assert_eq!(stage.release(&leaves, Some(&next(&id(2, 3), 5, 0))).await, FairReleaseOutcome::NotHeld);
+    stage.assert_queue(&[&stays]).await;
+    stage.release(&holder, None).await;
+    stage.assert_granted(&[&stays]).await;
+    // Granted, and not wanted any more.
+    assert_eq!(stage.redis.roll_back_fair(&stage.name, &stays).await.unwrap(), FairReleaseOutcome::Released);
+    stage.assert_freed(1).await;
+    stage.end().await;
+}
+
+async fn tokens(stage: &Stage, id: &LeaseId, tokens: u64) -> u64 {
+    let now = Instant::now().into();
+    let taken = stage.redis.try_acquire_fair(&stage.name, id, LEASE, tokens, Some(position(0)), now).await;
+    match taken.unwrap() {
+        AcquireOutcome::Acquired { last_token } => last_token,
+        outcome => panic!("{id}: {outcome:?}"),
+    }
+}
+
+#[tokio::test]
+async fn tokens_rise_and_are_reserved_as_many_as_are_asked_for() {
+    let mut stage = Stage::set("fair:tokens").await;
+    let (holder, granted, ours) = (id(1, 1), id(2, 1), id(2, 2));
+    assert_eq!(tokens(&stage, &holder, 0).await, 0);
+    assert_eq!(tokens(&stage, &holder, 1).await, 1);
+    assert_eq!(tokens(&stage, &holder, 10).await, 11);
+    // A grant brings none; who wants one asks again.
+    stage.wait(&granted, 0).await;
+    stage.listen(&granted).await;
+    stage.release(&holder, None).await;
+    stage.assert_granted(&[&granted]).await;
+    assert_eq!(stage.run::<u64>("GET redisson_lock_token:{{}}").await, 11);
+    assert_eq!(tokens(&stage, &granted, 5).await, 16);
+    let passed = stage.release(&granted, Some(&next(&ours, 0, 3))).await;
+    assert_eq!(passed, FairReleaseOutcome::GrantedToNext { last_token: 19 });
+    stage.release(&ours, None).await;
+    // Nor does who waits get any.
+    stage.take(&holder).await;
+    let now = Instant::now().into();
+    let waits = stage.redis.try_acquire_fair(&stage.name, &ours, LEASE, 7, Some(position(0)), now).await;
+    assert!(matches!(waits, Ok(AcquireOutcome::Held { .. })), "{waits:?}");
+    assert_eq!(stage.run::<u64>("GET redisson_lock_token:{{}}").await, 19);
+    // A plain lock goes on from there.
+    stage.release(&ours, None).await;
+    stage.release(&holder, None).await;
+    let plain = stage.redis.try_acquire(&stage.name, &holder, LEASE, 1, now).await.unwrap();
+    assert_eq!(plain, AcquireOutcome::Acquired { last_token: 20 });
+    stage.redis.release(&stage.name, &holder).await.unwrap();
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn holder_that_asks_again_has_exactly_the_lease_it_asked_for() {
+    let mut stage = Stage::set("fair:exact").await;
+    let (holder, waits) = (id(1, 1), id(2, 1));
+    stage.take(&holder).await;
+    stage.wait(&waits, 0).await;
+    stage.listen(&waits).await;
+    for (lease, told) in [(LEASE * 2, 0), (LEASE / 2, 1), (LEASE, 0)] {
+        let now = Instant::now().into();
+        let again = stage.redis.try_acquire_fair(&stage.name, &holder, lease, 0, None, now).await.unwrap();
+        assert_eq!(again, AcquireOutcome::Acquired { last_token: 0 });
+        stage.assert_holder(&holder, lease).await;
+        // Others wait for its end.
+        stage.assert_freed(told).await;
+    }
+    // A grant lasts as long as the position did, and is extended as any lease.
+    stage.release(&holder, None).await;
+    stage.assert_granted(&[&waits]).await;
+    stage.assert_holder(&waits, KEPT).await;
+    let key = LeaseKey { name: stage.name.clone(), id: waits.clone() };
+    assert_eq!(stage.redis.renew(&[key], LEASE).await.unwrap(), [true]);
+    stage.assert_holder(&waits, LEASE).await;
+    let shown = stage.redis.holder(&stage.name).await.unwrap().expect("it is held");
+    assert_eq!(shown.id.as_ref(), Some(&waits));
+    assert!(shown.left > LEASE - Duration::from_secs(30) && shown.left <= LEASE);
+    stage.release(&waits, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn forced_lock_goes_to_the_first_of_the_queue() {
+    let mut stage = Stage::set("fair:force").await;
+    let (holder, waits) = (id(1, 1), id(2, 1));
+    let force = async |stage: &Stage| stage.redis.force_release_fair(&stage.name).await.unwrap();
+    assert!(!force(&stage).await);
+    stage.take(&holder).await;
+    stage.wait(&waits, 0).await;
+    stage.listen(&waits).await;
+    assert!(force(&stage).await);
+    stage.assert_granted(&[&waits]).await;
+    stage.assert_holder(&waits, KEPT).await;
+    assert_eq!(stage.release(&holder, None).await, FairReleaseOutcome::NotHeld);
+    assert!(force(&stage).await);
+    stage.assert_freed(1).await;
+    assert!(!force(&stage).await);
+    stage.assert_freed(0).await;
+    stage.end().await;
+}

@@ -1,0 +1,86 @@
+//! Who waits for a fair lock, and meets with no fault, has it in the order of arrival.
+
+use std::time::Duration;
+
+use super::Violation;
+use crate::clock::{nanos, seconds};
+use crate::history::is_fair;
+use crate::spans::Spans;
+use crate::story::{Attempt, Story};
+
+/// A process that stands still for less than that does not say so, and begins to wait as much later than it says.
+const LIMIT: u64 = nanos(Duration::from_millis(200));
+
+/// By how much somebody who began to wait later was served before somebody else, in all that were compared.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// In order; only who was overtaken.
+    overtaken: Vec<u64>,
+    /// How many waits were compared with the others.
+    pub(crate) compared: usize,
+}
+
+impl Order {
+    pub(crate) fn longest(&self) -> u64 {
+        self.overtaken.last().copied().unwrap_or(0)
+    }
+
+    /// How many were overtaken by more than so much.
+    pub(crate) fn beyond(&self, nanos: u64) -> usize {
+        self.overtaken.len() - self.overtaken.partition_point(|by| *by <= nanos)
+    }
+}
+
+pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Order {
+    // A position is lost with the server, and a message to whoever is cut off: those who are not let others go first.
+    let everybody = Spans::union(
+        story
+            .troubles
+            .iter()
+            .filter(|trouble| trouble.worker.is_none())
+            .map(|trouble| (trouble.from, trouble.to + trouble.kind.recovery())),
+    );
+    let mut order = Order::default();
+    let mut served: Vec<&Attempt> = story.attempts.iter().filter(|it| queues(it)).collect();
+    served.sort_by_key(|it| (it.name, it.acquired));
+    for of_name in served.chunk_by(|a, b| a.name == b.name) {
+        // From the last to be served on: who of those that were served before it came after it.
+        let mut earlier: Vec<(u64, u64)> =
+            of_name.iter().map(|it| (it.wanted, it.acquired.unwrap_or(it.wanted))).collect();
+        for attempt in of_name.iter().rev() {
+            earlier.pop();
+            let Some(acquired) = attempt.acquired else { continue };
+            let troubled = [&story.woes[attempt.worker].any, &everybody];
+            if troubled.iter().any(|woes| woes.first_within(attempt.wanted, acquired).is_some()) {
+                continue;
+            }
+            order.compared += 1;
+            // Only who was served while it waited; the others are none of its business.
+            let since = earlier.partition_point(|(_, at)| *at <= attempt.wanted);
+            let by = earlier[since..].iter().map(|(wanted, _)| wanted.saturating_sub(attempt.wanted)).max();
+            let Some(by) = by.filter(|by| *by > 0) else { continue };
+            order.overtaken.push(by);
+            if by > LIMIT {
+                let what = format!(
+                    "{} was overtaken before the fair lock {} by one that came {:.3} s later, and no fault is to blame",
+                    attempt.tag(),
+                    attempt.name,
+                    seconds(by),
+                );
+                violations.push(Violation { at: attempt.wanted, what });
+            }
+        }
+    }
+    order.overtaken.sort_unstable();
+    order
+}
+
+/// Whether it took its place in the queue, and got the lock by it. An owner that has it already does not queue, and whoever is not polled
+/// loses its place.
+fn queues(attempt: &Attempt) -> bool {
+    is_fair(attempt.name)
+        && attempt.acquired.is_some()
+        && attempt.wish.wait != Some(0)
+        && !attempt.wish.explicit
+        && !attempt.wish.unpolled
+}
