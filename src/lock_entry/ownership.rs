@@ -74,7 +74,7 @@ pub struct Rules {
     /// How long a waiter may leave it unnoticed that it has the lock, or is the queue head.
     pub unpolled_limit: Duration,
     /// For how long the store keeps a waiter's position, if it has a queue of its own, over all processes. Every lease goes back to such a
-    /// store when it is left, whatever the tenure, and the oldest waiter here is named with the release: see [`Next`].
+    /// store when it is left, whatever the tenure, and the oldest waiter here is named with the release: see [`Next`](super::Next).
     pub position: Option<Duration>,
 }
 

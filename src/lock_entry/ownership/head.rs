@@ -91,7 +91,7 @@ impl Head {
     }
 
     /// What may be at the store.
-    fn to_roll_back(&self) -> Option<GiveBack> {
+    pub(super) fn to_roll_back(&self) -> Option<GiveBack> {
         match (self.at_store, &self.inherited) {
             (Some(until), _) => self.number.map(|number| GiveBack { number, until, appoints: false }),
             (None, Some(_)) if fault!(LeaseDiesWithLastWaiter) => None,

@@ -289,14 +289,17 @@ impl Ownership {
             actions.wake(self.queue.place_at(slot, Place::Closed));
         }
         if let Phase::Competing(head) = &mut self.phase {
+            let (slot, roll_back) = (head.slot(), head.to_roll_back());
             actions.wake(head.take_waker());
-            // Who is named with a release does not know that it is the queue head, and would sleep until that is answered.
-            if let Some(slot) = head.slot()
-                && let Place::Named = self.queue.place(slot)
-            {
+            let is_named = slot.is_some_and(|slot| matches!(self.queue.place(slot), Place::Named));
+            if let Some(slot) = slot {
                 actions.wake(self.queue.place_at(slot, Place::Closed));
-                self.phase = Phase::Free;
             }
+            // Here, as nobody may poll it before the client ends. Who is named is rolled back by the answer.
+            if let Some(roll_back) = roll_back.filter(|_| !is_named) {
+                actions.more().roll_back = Some(roll_back);
+            }
+            self.phase = Phase::Free;
         }
         actions.more().call = true;
     }

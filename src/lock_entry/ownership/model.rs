@@ -645,6 +645,25 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     world.bring_to_an_end();
 }
 
+/// Nobody may be there to do it any more.
+#[test]
+fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
+    for (prelude, at_store) in [(QUEUED, true), (BEHIND, false)] {
+        let mut world = World::after(&[Request::new(1), Request::new(2)], true, prelude);
+        if !at_store {
+            world.step(Event::Drop(0));
+            assert!(!world.unsent.is_empty(), "nobody is named");
+        }
+        world.event(|engine, _, actions| engine.close(actions));
+        assert_eq!(!world.releases.is_empty(), at_store);
+        assert!(matches!(&world.stages[1], Stage::Queued(waits) if !world.engine.is_queued(waits.0)));
+        for who in [0, 1] {
+            world.step(Event::Drop(who));
+        }
+        world.bring_to_an_end();
+    }
+}
+
 /// Whoever waits with a limit is told that the lock is held, and not that nobody knows.
 #[test]
 fn lock_counts_as_held_while_a_release_names_a_waiter() {
