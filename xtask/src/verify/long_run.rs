@@ -18,7 +18,7 @@ const TWINS: [(&str, u32, &str); 10] = [
     ("acquires-in-name", 6, "nobody took it away"),
     ("tokens-fall", 3, "do not rise"),
     ("forgets-the-wait", 8, "was overtaken before the fair lock"),
-    ("grants-in-silence", 8, "was free for"),
+    ("grants-in-silence", 8, "was kept waiting for"),
     ("keeps-the-lease", 8, "was kept waiting for"),
     ("waits-for-who-is-not-polled", 8, "was free for"),
 ];

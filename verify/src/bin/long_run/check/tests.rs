@@ -196,6 +196,35 @@ fn missing_token_is_found() {
     tale.is_wrong("got none");
 }
 
+// === Order ===
+
+/// Three before a fair lock: one has it, the second comes at 10, the third at 400; and who has it after the first.
+fn third_comes(first_served: usize) -> Tale {
+    const FAIR: u32 = 6;
+    let mut tale = Tale::new();
+    tale.wants_of(0, 0, 1, FAIR).has(2, 0, 1).wants_of(10, 1, 2, FAIR).wants_of(400, 0, 3, FAIR);
+    tale.gives(500, 0, 1, Outcome::Free);
+    let served = if first_served == 2 { [(1, 2), (0, 3)] } else { [(0, 3), (1, 2)] };
+    for ((worker, id), at) in served.into_iter().zip([502, 512]) {
+        tale.has(at, worker, id).gives(at + 8, worker, id, Outcome::Free);
+    }
+    tale
+}
+
+#[test]
+fn overtaking_before_a_fair_lock_is_found() {
+    third_comes(2).is_sound();
+    third_comes(3).is_wrong("was overtaken before the fair lock 6 by one that came 0.390 s later");
+}
+
+#[test]
+fn who_has_a_fault_may_be_overtaken() {
+    third_comes(3).fault(100, 150, Kind::SubscriptionsKilled, Some(1)).is_sound();
+    third_comes(3).fault(100, 150, Kind::ServerKilled, None).is_sound();
+    // Not by somebody else's.
+    third_comes(3).fault(100, 150, Kind::SubscriptionsKilled, Some(0)).is_wrong("was overtaken");
+}
+
 // === Patience ===
 
 /// The second waits from 3 on, the first gives back at 10.
