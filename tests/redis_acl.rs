@@ -138,13 +138,13 @@ async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
     };
     let (holder, waiter, next) = (id(1, 1), id(2, 1), id(1, 2));
     let lease = Duration::from_secs(60);
-    let position = Some(Position { waited: Duration::ZERO, kept: lease });
+    let position = Position { waited: Duration::ZERO, kept: lease };
     let now = std::time::Instant::now().into();
-    redis.try_acquire_fair(&name, &holder, lease, 1, position, now).await?;
-    redis.try_acquire_fair(&name, &waiter, lease, 1, position, now).await?;
+    redis.try_acquire_fair(&name, &holder, lease, 1, Some(position), now).await?;
+    redis.try_acquire_fair(&name, &waiter, lease, 1, Some(position), now).await?;
     let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
     listener.subscribe(redis.grant_channel(&name, &waiter.client_id())).await.unwrap();
-    let next = Next { id: next, lease, tokens: 1, position: position.unwrap() };
+    let next = Next { id: next, lease, tokens: 1, position };
     assert_eq!(redis.release_fair(&name, &holder, Some(&next)).await?, FairReleaseOutcome::Released);
     assert_eq!(redis.release_fair(&name, &waiter, None).await?, FairReleaseOutcome::Released);
     assert_eq!(redis.release_fair(&name, &next.id, None).await?, FairReleaseOutcome::NotHeld);

@@ -317,6 +317,21 @@ fn renewal_gives_a_lease_without_an_end_its_end_back() {
     assert_eq!(state(&mut stage.admin)[LOCK].1, 10);
 }
 
+/// Nobody could let go of it otherwise.
+#[test]
+fn fair_lock_is_passed_on_by_a_server_without_memory() {
+    let Stage { mut admin, mut user, server } = Stage::set();
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut listener = listener(&mut connection);
+    let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
+    find(&mut admin, &[&held[..], &WAITED_FOR].concat());
+    let () = run(&mut admin, "CONFIG SET maxmemory 1");
+    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", ""] };
+    assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
+    assert_eq!(granted(&mut listener, &mut admin), ["granted:1"]);
+    assert!(state(&mut admin)[LOCK].0.contains(&FIRST.to_owned()));
+}
+
 /// In the middle of a move each node has some of a slot's keys, and runs a script only if it has all that the script names: those that are
 /// there, as nothing but their new node may make those that are not. What it lets begin, it must let end.
 #[test]

@@ -288,7 +288,8 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
 fn scripts_do_what_a_sequential_queue_does() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    proptest!(ProptestConfig::with_cases(200), |(commands in commands())| {
+    let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(commands in commands())| {
         // Ordering: Relaxed, only numbers that differ.
         let name = format!("fair:random:{}", RUNS.fetch_add(1, Ordering::Relaxed));
         runtime.block_on(async {
