@@ -1,0 +1,128 @@
+//! A waiter whose links are cut, or fall silent, just before it is granted the lock.
+
+use latchwork_testkit::{ChaosProxy, Cut, Way};
+
+use crate::day::Day;
+use crate::stage::{AT_ONCE, LIFE, LITTLE, end, lock, proxied, queued, serve, until_queued, waiter, within};
+
+/// What happens to the links of the first waiter. It is undone once the second one has the lock.
+enum Fault {
+    Cut(Cut),
+    CutSubscriptions,
+    CutCommands,
+    Silence(&'static [Way]),
+    /// Only the link that its messages come over.
+    SilentSubscriptions,
+    /// Only the link that it asks over.
+    SilentCommands,
+}
+
+impl Fault {
+    fn begin(&self, proxy: &ChaosProxy) {
+        let commands = || proxy.wait_for_link_of("EVAL");
+        let subscriptions = || proxy.wait_for_link_of("SUBSCRIBE");
+        match self {
+            Fault::Cut(how) => proxy.cut(*how),
+            Fault::CutSubscriptions => subscriptions().cut(Cut::Reset),
+            Fault::CutCommands => commands().cut(Cut::Reset),
+            Fault::Silence(ways) => ways.iter().for_each(|way| proxy.silence(*way)),
+            Fault::SilentSubscriptions => subscriptions().silence(Way::ToClient),
+            Fault::SilentCommands => {
+                commands().silence(Way::ToClient);
+                commands().silence(Way::ToServer);
+            }
+        }
+    }
+}
+
+/// The first waits through a link that fails, the second behind it. Both have their turn, one after the other.
+async fn both_have_their_turn(fault: Fault) {
+    let day = Day::begin();
+    let (proxy, first) = proxied(&day.server).await;
+    let (holder, second) = (day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let mut cut_off = waiter(&first).await;
+    let mut behind = waiter(&second).await;
+    until_queued(&day.server, 2).await;
+    fault.begin(&proxy);
+    held.unlock().await.unwrap();
+    // Whoever is first of the two: nobody sleeps beside a free lock, nor for longer beside one that a position holds.
+    let (guard, came_first) = within(LIFE + LITTLE, "somebody's turn", async {
+        tokio::select! {
+            guard = &mut cut_off => (guard, true),
+            guard = &mut behind => (guard, false),
+        }
+    })
+    .await;
+    let guard = guard.unwrap().unwrap();
+    proxy.heal();
+    let left = if came_first { behind } else { cut_off };
+    if !came_first {
+        // It has asked anew, and does not believe what it was told meanwhile.
+        until_queued(&day.server, 1).await;
+    }
+    guard.ensure_held().await.unwrap();
+    assert!(!left.is_finished(), "two have the lock");
+    guard.unlock().await.unwrap();
+    serve(AT_ONCE, "the other one's turn", left).await;
+    assert_eq!(queued(&day.server).await, 0);
+    end(day, &[&holder, &first, &second]).await;
+}
+
+/// Nobody else waits. The lock is its own as soon as it hears again.
+async fn alone_it_has_its_turn(fault: Fault) {
+    let day = Day::begin();
+    let (proxy, client) = proxied(&day.server).await;
+    let holder = day.bystander().await;
+    let held = lock(&holder).lock().await.unwrap();
+    let cut_off = waiter(&client).await;
+    until_queued(&day.server, 1).await;
+    fault.begin(&proxy);
+    held.unlock().await.unwrap();
+    if matches!(fault, Fault::Silence(_)) {
+        // A newcomer gets in once the position is over, and not before.
+        let guard = within(LIFE + LITTLE, "the newcomer's turn", lock(&holder).lock()).await.unwrap();
+        proxy.heal();
+        until_queued(&day.server, 1).await;
+        guard.ensure_held().await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    serve(LIFE + LITTLE, "its turn", cut_off).await;
+    end(day, &[&holder, &client]).await;
+}
+
+macro_rules! faults {
+    ($($name:ident: $fault:expr;)*) => {
+        mod both_have_their_turn {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::both_have_their_turn($fault).await;
+                }
+            )*
+        }
+
+        mod alone_it_has_its_turn {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::alone_it_has_its_turn($fault).await;
+                }
+            )*
+        }
+    };
+}
+
+faults! {
+    with_links_that_are_closed: Fault::Cut(Cut::Close);
+    with_links_that_are_reset: Fault::Cut(Cut::Reset);
+    with_its_subscription_cut: Fault::CutSubscriptions;
+    with_its_commands_cut: Fault::CutCommands;
+    with_silence_both_ways: Fault::Silence(&[Way::ToServer, Way::ToClient]);
+    with_silence_to_the_server: Fault::Silence(&[Way::ToServer]);
+    with_silence_from_the_server: Fault::Silence(&[Way::ToClient]);
+    with_messages_that_do_not_come: Fault::SilentSubscriptions;
+    with_commands_that_go_nowhere: Fault::SilentCommands;
+}
