@@ -187,7 +187,8 @@ async fn client_that_is_shut_down_takes_its_waiters_out_of_the_queue() {
             eventually("waiting", async || self::lock(&leaves).waiters() == behind).await;
         }
         let next = waiter(&other).await;
-        let release = at_grant.then(|| tokio::spawn(held.unlock()));
+        let (release, still) =
+            if at_grant { (Some(tokio::spawn(held.unlock())), None) } else { (None, Some(held)) };
         let ended = within(AT_ONCE, "the shutdown", leaves.shutdown(AT_ONCE)).await;
         let mut got = Vec::new();
         for told in told {
@@ -204,6 +205,9 @@ async fn client_that_is_shut_down_takes_its_waiters_out_of_the_queue() {
         match release {
             Some(release) => within(AT_ONCE, "the release", release).await.unwrap().unwrap(),
             None => until_queued(&day.server, 1).await,
+        }
+        if let Some(held) = still {
+            held.unlock().await.unwrap();
         }
         serve(AT_ONCE, "the turn of the one behind", next).await;
         assert_eq!(queued(&day.server).await, 0);

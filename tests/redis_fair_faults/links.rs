@@ -1,5 +1,6 @@
 //! A waiter whose links are cut, or fall silent, just before it is granted the lock.
 
+use latchwork::LossReason;
 use latchwork_testkit::{ChaosProxy, Cut, Way};
 
 use crate::day::Day;
@@ -79,6 +80,21 @@ async fn alone_it_has_its_turn(fault: Fault) {
     until_queued(&day.server, 1).await;
     fault.begin(&proxy);
     held.unlock().await.unwrap();
+    if let Fault::Silence([Way::ToServer]) = fault {
+        // It hears of its turn, and has the lock for as long as nobody has to hear of it.
+        let guard = within(AT_ONCE, "its turn", cut_off).await.unwrap().unwrap();
+        assert!(guard.is_held());
+        let theirs = within(LIFE + LITTLE, "the newcomer's turn", lock(&holder).lock()).await.unwrap();
+        assert!(!guard.is_held(), "two have the lock");
+        assert_eq!(guard.lost().await, LossReason::Unreachable);
+        proxy.heal();
+        // The connection that kept it waiting may be noticed by this very command.
+        let error = guard.unlock().await.unwrap_err();
+        assert!(error.is_not_held() || error.is_retryable(), "{error:?}");
+        theirs.ensure_held().await.unwrap();
+        theirs.unlock().await.unwrap();
+        return end(day, &[&holder, &client]).await;
+    }
     if matches!(fault, Fault::Silence(_)) {
         // A newcomer gets in once the position is over, and not before.
         let guard = within(LIFE + LITTLE, "the newcomer's turn", lock(&holder).lock()).await.unwrap();

@@ -112,7 +112,9 @@ impl Process {
     /// Until it says that.
     async fn hear(&mut self, limit: Duration, word: &str) {
         within(limit, word, async {
-            while self.from.recv().await.unwrap_or_else(|| panic!("it ended before it said {word:?}")) != word {}
+            while self.from.recv().await.unwrap_or_else(|| panic!("it ended before it said {word:?}")) != word
+            {
+            }
         })
         .await;
     }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork::redis::Redis;
 use latchwork::{LockClient, LossReason};
 use latchwork_testkit::{RedisServer, SentinelSet};
 
 use crate::by_hand::run;
-use crate::stage::{Convoy, LIFE, LITTLE, LONG, lock, queued, until_queued, waiter, within};
+use crate::stage::{Convoy, LIFE, LITTLE, lock, queued, serve, until_queued, waiter, within};
 
 async fn clients<const N: usize>(set: &SentinelSet) -> [LockClient<Redis>; N] {
     let mut clients = Vec::new();
@@ -65,14 +66,14 @@ async fn waiters_go_on_at_the_next_master(knows: bool) {
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
         held.unlock().await.unwrap();
         for next in waiters {
-            let guard = within(LIFE + LITTLE, "the next turn, by when they came", next).await.unwrap().unwrap();
+            let guard =
+                within(LIFE + LITTLE, "the next turn, by when they came", next).await.unwrap().unwrap();
             guard.ensure_held().await.unwrap();
             guard.unlock().await.unwrap();
         }
     } else {
-        for next in waiters.into_iter().map(|waiter| tokio::spawn(async { waiter.await.unwrap().unwrap().unlock().await })) {
-            within(LONG, "everybody's turn", next).await.unwrap().unwrap();
-        }
+        let turns = waiters.into_iter().map(|next| serve(LIFE + LITTLE, "everybody's turn", next));
+        join_all(turns).await;
         assert_eq!(within(LIFE + LITTLE, "notice of the loss", held.lost()).await, LossReason::Gone);
         assert!(held.unlock().await.unwrap_err().is_not_held());
     }

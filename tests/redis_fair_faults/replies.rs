@@ -7,9 +7,7 @@ use latchwork::{Lease, LockClient};
 use latchwork_testkit::{Afterwards, ChaosProxy, Way};
 
 use crate::day::{Day, EVAL, eventually, soon};
-use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, queued, serve, sleeps, until_queued, waiter,
-};
+use crate::stage::{AT_ONCE, Convoy, LIFE, LITTLE, end, lock, queued, serve, sleeps, until_queued, waiter};
 
 const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence];
 
@@ -33,10 +31,14 @@ async fn of_the_command_that_takes_the_lock() {
         assert!(lock(&other).try_lock().await.unwrap().is_none());
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
-        serve(AT_ONCE, "the next turn", tokio::spawn({
-            let lock = lock(&other);
-            async move { lock.lock().await }
-        }))
+        serve(
+            AT_ONCE,
+            "the next turn",
+            tokio::spawn({
+                let lock = lock(&other);
+                async move { lock.lock().await }
+            }),
+        )
         .await;
         end(day, &[&client, &other]).await;
     }
@@ -49,7 +51,8 @@ async fn of_the_commands_that_a_waiter_waits_by() {
         let day = Day::begin();
         let (client, holder, behind) = three(&day).await;
         let held = lock(&holder).lock().await.unwrap();
-        day.proxy.lose_reply(EVAL, afterwards);
+        // The server knows the script already.
+        day.proxy.lose_reply("EVALSHA", afterwards);
         day.proxy.lose_reply("EVALSHA", afterwards);
         let first = tokio::spawn({
             let lock = lock(&client);
@@ -58,8 +61,11 @@ async fn of_the_commands_that_a_waiter_waits_by() {
         day.proxy.wait_until_replies_are_lost();
         let second = waiter(&behind).await;
         held.unlock().await.unwrap();
-        serve(LIFE + LITTLE, "the first turn", first).await;
-        serve(LIFE + LITTLE, "the second turn", second).await;
+        // It is passed over if it does not listen yet.
+        tokio::join!(
+            serve(LIFE + LITTLE, "the first turn", first),
+            serve(LIFE + LITTLE, "the second turn", second),
+        );
         assert_eq!(queued(&day.server).await, 0);
         end(day, &[&client, &holder, &behind]).await;
     }
@@ -124,7 +130,8 @@ async fn of_the_roll_back_of_a_waiter_that_has_the_lock_and_does_not_know() {
         day.subscriptions().silence(Way::ToClient);
         held.unlock().await.unwrap();
         until_queued(&day.server, 1).await;
-        day.proxy.lose_reply(EVAL, afterwards);
+        // The server knows the script already.
+        day.proxy.lose_reply("EVALSHA", afterwards);
         leaves.abort();
         assert!(leaves.await.unwrap_err().is_cancelled());
         day.proxy.wait_until_replies_are_lost();
