@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use latchwork::LossReason;
+use futures_util::future::join_all;
+use latchwork::redis::Redis;
+use latchwork::{Guard, LossReason};
 
-use crate::day::{Day, NAME};
-use crate::stage::{AT_ONCE, Convoy, LIFE, LITTLE, end, lock, queued, until_queued, waiter, within};
+use crate::day::{Day, NAME, eventually};
+use crate::stage::{
+    AT_ONCE, Convoy, LIFE, LITTLE, Waiter, end, lock, queued, serve, until_listening, until_queued, waiter,
+    within,
+};
 
 /// The server knows nothing any more of a holder and three who wait.
 async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
@@ -20,8 +25,10 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
     until_queued(&day.server, 3).await;
     forgets(&mut day).await;
     // Who asks first has the lock. The others wait as long as it has it.
-    let (mut guard, mut rest) = within(LIFE + LITTLE, "somebody's turn", first_of(waiters)).await;
+    let (mut guard, mut rest, first) = within(LIFE + LITTLE, "somebody's turn", first_of(waiters)).await;
     until_queued(&day.server, 2).await;
+    let others: Vec<_> = (0..3).filter(|client| *client != first).map(|client| &clients[client]).collect();
+    until_listening(&day.server, &others).await;
     // By when they began to wait, and not by when they asked.
     for turn in 0..2 {
         guard.ensure_held().await.unwrap();
@@ -39,14 +46,12 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
     end(day, &[&holder, one, two, three]).await;
 }
 
-/// The guard of the one that has it, and the others in their order.
-async fn first_of(
-    mut waiters: Vec<crate::stage::Waiter>,
-) -> (latchwork::Guard<latchwork::redis::Redis>, Vec<crate::stage::Waiter>) {
+/// The guard of the one that has it, the others in their order, and which one it was.
+async fn first_of(mut waiters: Vec<Waiter>) -> (Guard<Redis>, Vec<Waiter>, usize) {
     loop {
         if let Some(at) = waiters.iter().position(|waiter| waiter.is_finished()) {
             let guard = waiters.remove(at).await.unwrap().unwrap();
-            return (guard, waiters);
+            return (guard, waiters, at);
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -76,6 +81,33 @@ async fn away_for_a_while_and_empty_after_that() {
     .await;
 }
 
+/// The holder gives it back meanwhile, to its own client's waiters among others: who waits goes on waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
+    let mut day = Day::begin();
+    let (client, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&client).lock().await.unwrap();
+    let mut waiters = vec![waiter(&other).await];
+    for behind in 1..3 {
+        let lock = lock(&client);
+        waiters.push(tokio::spawn(async move { lock.lock().await }));
+        eventually("waiting", async || self::lock(&client).waiters() == behind).await;
+    }
+    day.server.kill_9();
+    // It is over here, whatever the server would say.
+    let _ = within(AT_ONCE, "an answer", held.unlock()).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    for waiter in &mut waiters {
+        if waiter.is_finished() {
+            panic!("a wait has ended with the server away: {:?}", waiter.await.unwrap());
+        }
+    }
+    day.server.restart();
+    let turns = waiters.into_iter().map(|next| serve(LIFE + LITTLE, "everybody's turn", next));
+    join_all(turns).await;
+    end(day, &[&client, &other]).await;
+}
+
 /// Only the queue is gone: nobody is passed over for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queue_alone() {
@@ -88,7 +120,7 @@ async fn queue_alone() {
         let () = day.run(&format!("DEL {key}:{{{NAME}}}")).await;
         held.unlock().await.unwrap();
         for _ in 0..2 {
-            let (guard, rest) = within(AT_ONCE, "a turn", first_of(waiters)).await;
+            let (guard, rest, _) = within(AT_ONCE, "a turn", first_of(waiters)).await;
             assert!(rest.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
             guard.ensure_held().await.unwrap();
             guard.unlock().await.unwrap();
@@ -124,6 +156,7 @@ async fn stands_still_for_five_seconds() {
     day.server.resume();
     held.ensure_held().await.unwrap();
     until_queued(&day.server, 2).await;
+    until_listening(&day.server, &[&one, &other]).await;
     held.unlock().await.unwrap();
     let guard = within(AT_ONCE, "the first turn", first).await.unwrap().unwrap();
     assert!(!second.is_finished());
@@ -145,7 +178,7 @@ async fn stands_still_for_as_long_as_positions_last() {
     let release = tokio::spawn(held.unlock());
     tokio::time::sleep(LIFE + Duration::from_secs(1)).await;
     day.server.resume();
-    let (guard, mut rest) = within(AT_ONCE, "somebody's turn", first_of(waiters)).await;
+    let (guard, mut rest, _) = within(AT_ONCE, "somebody's turn", first_of(waiters)).await;
     until_queued(&day.server, 1).await;
     guard.ensure_held().await.unwrap();
     guard.unlock().await.unwrap();

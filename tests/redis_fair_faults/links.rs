@@ -1,10 +1,15 @@
 //! A waiter whose links are cut, or fall silent, just before it is granted the lock.
 
-use latchwork::LossReason;
+use std::time::Duration;
+
+use latchwork::redis::Redis;
+use latchwork::{LockClient, LossReason};
 use latchwork_testkit::{ChaosProxy, Cut, Way};
 
 use crate::day::Day;
-use crate::stage::{AT_ONCE, LIFE, LITTLE, end, lock, proxied, queued, serve, until_queued, waiter, within};
+use crate::stage::{
+    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, proxied, queued, serve, until_queued, waiter, within,
+};
 
 /// What happens to the links of the first waiter. It is undone once the second one has the lock.
 enum Fault {
@@ -105,6 +110,79 @@ async fn alone_it_has_its_turn(fault: Fault) {
     }
     serve(LIFE + LITTLE, "its turn", cut_off).await;
     end(day, &[&holder, &client]).await;
+}
+
+/// Clients, each through a proxy of its own.
+async fn convoy_of_proxied(day: &Day) -> (Vec<ChaosProxy>, Vec<LockClient<Redis>>, Convoy) {
+    let (mut proxies, mut clients) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let (proxy, client) = proxied(&day.server).await;
+        proxies.push(proxy);
+        clients.push(client);
+    }
+    let convoy = Convoy::start(&clients, 3, 40);
+    (proxies, clients, convoy)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_over_links_that_are_cut_again_and_again() {
+    let day = Day::begin();
+    let (proxies, clients, convoy) = convoy_of_proxied(&day).await;
+    for round in 0..40 {
+        proxies[round % 4].cut(if round % 3 == 0 { Cut::Close } else { Cut::Reset });
+        convoy.goes_on(3 + round % 5).await;
+    }
+    convoy.ends().await;
+    end(day, &clients.iter().collect::<Vec<_>>()).await;
+}
+
+/// In the middle of messages, and of commands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_when_the_server_ends_connections_again_and_again() {
+    let day = Day::begin();
+    let (_proxies, clients, convoy) = convoy_of_proxied(&day).await;
+    let mut raw = day.connection().await;
+    for round in 0..40 {
+        for kind in ["pubsub", "normal"] {
+            let mut kill = redis::cmd("CLIENT");
+            let kill = kill.arg("KILL").arg("TYPE").arg(kind).arg("SKIPME").arg("yes");
+            let _: usize = kill.query_async(&mut raw).await.unwrap();
+            convoy.goes_on(2 + round % 3).await;
+        }
+    }
+    convoy.ends().await;
+    end(day, &clients.iter().collect::<Vec<_>>()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_over_links_that_are_slow_and_send_byte_by_byte() {
+    let day = Day::begin();
+    let (proxies, clients, convoy) = convoy_of_proxied(&day).await;
+    for (number, proxy) in proxies.iter().enumerate() {
+        proxy.chop();
+        proxy.delay(if number % 2 == 0 { Way::ToClient } else { Way::ToServer }, Duration::from_millis(9));
+    }
+    convoy.goes_on(100).await;
+    proxies.iter().for_each(ChaosProxy::heal);
+    convoy.ends().await;
+    end(day, &clients.iter().collect::<Vec<_>>()).await;
+}
+
+/// One after the other falls silent for longer than its links live, and no longer than a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_around_clients_that_fall_silent_in_turns() {
+    let day = Day::begin();
+    let (proxies, clients, convoy) = convoy_of_proxied(&day).await;
+    for (number, way) in [Way::ToServer, Way::ToClient].into_iter().cycle().take(6).enumerate() {
+        let proxy = &proxies[number % 4];
+        proxy.silence(way);
+        convoy.goes_on(1).await;
+        tokio::time::sleep(Duration::from_millis(400 * number as u64)).await;
+        proxy.heal();
+        convoy.goes_on(10).await;
+    }
+    convoy.ends().await;
+    end(day, &clients.iter().collect::<Vec<_>>()).await;
 }
 
 macro_rules! faults {

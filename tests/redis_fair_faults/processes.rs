@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::day::{Day, eventually};
 use crate::stage::{
-    AT_ONCE, LIFE, LITTLE, end, listeners, lock, queued, serve, sleeps, until_queued, waiter, within,
+    AT_ONCE, LIFE, LITTLE, LONG, end, listeners, lock, queued, serve, sleeps, until_queued, waiter, within,
 };
 
 /// Set for the other process only: the server's URL.
@@ -23,6 +23,9 @@ const SERVER: &str = "LATCHWORK_TEST_FAIR_WAITER";
 
 /// A key that is there while a process has the lock, as it sees it.
 const INSIDE: &str = "inside";
+
+/// A key that each turn counts.
+const COUNT: &str = "count";
 
 /// What the other process runs. Does nothing as a test of the first.
 #[test]
@@ -32,7 +35,7 @@ fn other_process() {
     runtime.block_on(wait_and_hold(url.to_str().unwrap()));
 }
 
-/// Takes the lock, and gives it back when it reads a line, as often as it is told to.
+/// Takes the lock, and gives it back when it reads a line, as often as it is told to; or takes as many turns as a line says.
 async fn wait_and_hold(url: &str) {
     let client = LockClient::new(Redis::connect(url).await.unwrap());
     let mut raw = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
@@ -40,7 +43,12 @@ async fn wait_and_hold(url: &str) {
     thread::spawn(move || io::stdin().lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
     // On a line of its own: the harness's "test ... " has no end yet.
     tell("\nup");
-    while lines.recv().await.is_some() {
+    while let Some(line) = lines.recv().await {
+        if let Ok(turns) = line.parse() {
+            take_turns(&client, &mut raw, turns).await;
+            tell("has taken all its turns");
+            continue;
+        }
         let taken = {
             let lock = lock(&client);
             tokio::spawn(async move { lock.lock().await })
@@ -54,6 +62,18 @@ async fn wait_and_hold(url: &str) {
         leave(&mut raw).await;
         guard.unlock().await.unwrap();
         tell("gave it back");
+    }
+}
+
+/// Counts at the server, in a way that only one at a time can.
+async fn take_turns(client: &LockClient<Redis>, raw: &mut MultiplexedConnection, turns: usize) {
+    for _ in 0..turns {
+        let guard = lock(client).lock().await.unwrap();
+        enter(raw).await;
+        let count: Option<usize> = cmd("GET").arg(COUNT).query_async(raw).await.unwrap();
+        let () = cmd("SET").arg(COUNT).arg(count.unwrap_or(0) + 1).query_async(raw).await.unwrap();
+        leave(raw).await;
+        guard.unlock().await.unwrap();
     }
 }
 
@@ -140,6 +160,35 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill_9();
     }
+}
+
+/// They take the lock again and again, and one after the other stands still for a while, wherever it is then: in the queue, with a grant on
+/// its way, or inside. That is never for as long as what is left of a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_stand_still_in_turns_keep_each_other_out() {
+    const PROCESSES: usize = 4;
+    const ROUNDS: usize = 120;
+    let day = Day::begin();
+    let mut all = Vec::new();
+    for _ in 0..PROCESSES {
+        let mut process = Process::start(&day.server).await;
+        writeln!(process.to, "{ROUNDS}").unwrap();
+        all.push(process);
+    }
+    for millis in [5, 900, 30, 1500, 300, 10, 2200, 100] {
+        for process in &all {
+            pause(&process.child).unwrap();
+            tokio::time::sleep(Duration::from_millis(millis) / 4).await;
+            resume(&process.child).unwrap();
+        }
+    }
+    for process in &mut all {
+        process.hear(LONG, "has taken all its turns").await;
+    }
+    assert_eq!(day.run::<usize>(&format!("GET {COUNT}")).await, PROCESSES * ROUNDS);
+    let () = day.run(&format!("DEL {COUNT}")).await;
+    drop(all);
+    end(day, &[]).await;
 }
 
 async fn waiters(server: &RedisServer, how_many: usize) -> Vec<Process> {

@@ -8,7 +8,9 @@ use latchwork::{LockClient, LossReason};
 use latchwork_testkit::{RedisServer, SentinelSet};
 
 use crate::by_hand::run;
-use crate::stage::{Convoy, LIFE, LITTLE, lock, queued, serve, until_queued, waiter, within};
+use crate::stage::{
+    Convoy, LIFE, LITTLE, lock, queued, serve, until_listening, until_queued, waiter, within,
+};
 
 async fn clients<const N: usize>(set: &SentinelSet) -> [LockClient<Redis>; N] {
     let mut clients = Vec::new();
@@ -62,6 +64,7 @@ async fn waiters_go_on_at_the_next_master(knows: bool) {
     set.wait_for_master(1);
     if knows {
         until_queued(&set.servers[1], 3).await;
+        until_listening(&set.servers[1], &[first, second, third]).await;
         held.ensure_held().await.unwrap();
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
         held.unlock().await.unwrap();

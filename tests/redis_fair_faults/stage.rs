@@ -72,6 +72,15 @@ pub(crate) async fn until_queued(server: &RedisServer, how_many: usize) {
     eventually("positions", async || queued(server).await == how_many).await;
 }
 
+/// Waits until the server knows that they listen. Who does not is passed over.
+pub(crate) async fn until_listening(server: &RedisServer, clients: &[&LockClient<Redis>]) {
+    for client in clients {
+        let channel = client.backend().grant_channel(lock(client).name(), client.id());
+        let channel = format!("PUBSUB NUMSUB {channel}");
+        eventually("listening", async || run::<(String, usize)>(server, &channel).await.1 == 1).await;
+    }
+}
+
 /// How many listen for grants, as the server has it.
 pub(crate) async fn listeners(server: &RedisServer) -> usize {
     run::<Vec<String>>(server, "PUBSUB CHANNELS latchwork_grant*").await.len()
