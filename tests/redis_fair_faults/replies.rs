@@ -1,12 +1,13 @@
 //! The server has run a command, and its reply is lost.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchwork::redis::Redis;
-use latchwork::{Lease, LockClient};
-use latchwork_testkit::{Afterwards, ChaosProxy, Way};
+use latchwork::{FairBackend, Lease, LeaseId, LockClient, LockName, Next, Position};
+use latchwork_testkit::{Afterwards, ChaosProxy, Cut, Link, RedisServer, Way};
+use tokio::time::timeout;
 
-use crate::day::{Day, EVAL, eventually, soon};
+use crate::day::{Day, EVAL, NAME, eventually, soon};
 use crate::stage::{AT_ONCE, Convoy, LIFE, LITTLE, end, lock, queued, serve, sleeps, until_queued, waiter};
 
 const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence];
@@ -190,4 +191,67 @@ async fn convoy_goes_on_over_links_that_are_reset() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn convoy_goes_on_over_links_that_fall_silent() {
     convoy_goes_on(&[Afterwards::Silence, Afterwards::Reset]).await;
+}
+
+/// A place in the queue is by when the wait began, however long the way of the command was that asks for it: over no connection, or once more
+/// over the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_that_is_on_its_way_for_long_loses_no_place() {
+    const ON_ITS_WAY: Duration = Duration::from_secs(1);
+    let ids: [LeaseId; 2] =
+        ["1", "2"].map(|number| format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap());
+    for is_sent_again in [false, true] {
+        for by_a_release in [false, true] {
+            let day = Day::begin();
+            let (client, holder) = (day.client().await, day.bystander().await);
+            let (redis, name) = (client.backend(), LockName::new(NAME).unwrap());
+            // What a release that names the next one finds is somebody who has waited for longer.
+            let position = Position { waited: Duration::ZERO, kept: LIFE };
+            let (first, next) = (&ids[0], Next { id: ids[1].clone(), lease: LIFE, tokens: 0, position });
+            let mut theirs = None;
+            let held = if by_a_release {
+                redis.try_acquire_fair(&name, first, LIFE, 0, None, Instant::now().into()).await.unwrap();
+                theirs = Some(waiter(&holder).await);
+                None
+            } else {
+                Some(lock(&holder).lock().await.unwrap())
+            };
+            let (port, gone) = (day.server.port(), RedisServer::start().port());
+            day.proxy.lead_to(gone);
+            if is_sent_again {
+                day.proxy.silence(Way::ToServer);
+            } else {
+                let links = day.proxy.links();
+                day.proxy.cut(Cut::Reset);
+                links.iter().for_each(Link::wait_for_end);
+            }
+            let mut asks = Box::pin(async {
+                if by_a_release {
+                    redis.release_fair(&name, first, Some(&next)).await.map(drop)
+                } else {
+                    let now = Instant::now().into();
+                    redis.try_acquire_fair(&name, &next.id, LIFE, 0, Some(position), now).await.map(drop)
+                }
+            });
+            assert!(timeout(Duration::ZERO, asks.as_mut()).await.is_err(), "nobody can have answered");
+            let [seconds, micros]: [u64; 2] = day.run("TIME").await;
+            let begun = Duration::from_secs(seconds) + Duration::from_micros(micros);
+            if is_sent_again {
+                day.proxy.cut(Cut::Reset);
+                day.proxy.heal();
+            }
+            assert!(timeout(ON_ITS_WAY, asks.as_mut()).await.is_err(), "nobody can have answered");
+            day.proxy.lead_to(port);
+            soon("an answer", asks).await.unwrap();
+            let score: f64 = day.run(&format!("ZSCORE latchwork_fair_queue:{{{NAME}}} {}", ids[1])).await;
+            let later = Duration::from_micros(score as u64).saturating_sub(begun);
+            assert!(later < ON_ITS_WAY / 2, "its place is {later:?} too late");
+            redis.release_fair(&name, &ids[1], None).await.unwrap();
+            match (held, theirs) {
+                (Some(held), _) => held.unlock().await.unwrap(),
+                (None, theirs) => serve(AT_ONCE, "their turn", theirs.expect("somebody waits")).await,
+            }
+            end(day, &[&client, &holder]).await;
+        }
+    }
 }
