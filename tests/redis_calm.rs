@@ -395,6 +395,30 @@ async fn lock_that_waits_outlasts_an_outage() {
     soon("the next one", behind).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
+/// Behind a holder of its own client, which gives the lock back meanwhile: nobody of this process has asked the server for it before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_that_waits_for_its_own_client_outlasts_an_outage() {
+    for fair in [false, true] {
+        let mut server = RedisServer::start();
+        let client = client(&server.url()).await;
+        let lock = if fair { client.fair_lock(NAME).unwrap() } else { client.get_lock(NAME).unwrap() };
+        // Given back by its release, and not passed on in memory.
+        let held = lock.lock_with_lease(SOON).await.unwrap();
+        let behind = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.fenced().lock().await }
+        });
+        eventually("its place in the queue", async || lock.waiters() == 1).await;
+        server.kill_9();
+        // It is over here, whatever becomes of the release.
+        let _ = held.unlock().await;
+        // A release, and an attempt after that.
+        sleep(LIMIT * 2 + Duration::from_secs(1)).await;
+        server.restart();
+        soon("the lock", behind).await.unwrap().unwrap().unlock().await.unwrap();
+    }
+}
+
 /// The server is up again before that, and silent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_that_waits_outlasts_a_silence() {

@@ -114,6 +114,8 @@ impl<B: Backend, O: Outcome<B>> Future for Acquisition<'_, B, O> {
                     wanted.enter(now, task.waker())?
                 }
                 Stage::Queued(request, waiter) => {
+                    // Also for a holder here, which the store knows nothing of: when it leaves, the store may be gone.
+                    *patient = true;
                     let (told, now) = ready!(Pin::new(waiter).poll(task));
                     wanted.told(request, told, now)?
                 }

@@ -101,12 +101,16 @@ impl Connection {
         asking: bool,
         give_up: Instant,
     ) -> Result<Value, Failure> {
-        let live = match self.0.usable() {
-            Some(live) => live,
+        let (live, as_of_now) = match self.0.usable() {
+            Some(live) => (live, None),
             // Seldom, and so it takes no room in the futures of the others.
-            None => Box::pin(self.live_until(give_up)).await.map_err(Failure::NotSent)?,
+            None => {
+                let live = Box::pin(self.live_until(give_up)).await.map_err(Failure::NotSent)?;
+                (live, request.as_of_now.map(|command| Box::new(command())))
+            }
         };
-        let reply = self.send_on(&live, request, &request.command, asking, give_up).await;
+        let command = as_of_now.as_deref().unwrap_or(&request.command);
+        let reply = self.send_on(&live, request, command, asking, give_up).await;
         let reply = match (reply, request.in_full) {
             (Err(error), Some(in_full)) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
                 // It takes as long as the first one did, and that was not its fault.

@@ -1,6 +1,8 @@
 //! Fair locks of [`Redis`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use ::redis::Cmd;
 
 use crate::lock::{
     AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, LockName, Moment, Next, Position,
@@ -15,16 +17,19 @@ use super::topology::{Messages, Router, Sent};
 /// Keys and arguments of a script.
 struct Words {
     keys: Vec<String>,
+    /// All but the last.
     args: Vec<String>,
+    /// The last one: for how long the waiter has waited that is about to get a position, and when that was so.
+    waited: Option<(Duration, Instant)>,
 }
 
 impl Words {
-    fn keys(&self) -> Vec<&str> {
-        self.keys.iter().map(|key| &**key).collect()
-    }
-
-    fn args(&self) -> Vec<&str> {
-        self.args.iter().map(|arg| &**arg).collect()
+    /// A call with these words, as of now. A command may be on its way for longer than others have waited.
+    fn call(&self, call: impl Fn(&[&str], &[&str]) -> Cmd) -> Cmd {
+        let waited = self.waited.map(|(waited, then)| (waited + then.elapsed()).as_micros().to_string());
+        let keys: Vec<_> = self.keys.iter().map(|key| &**key).collect();
+        let args = self.args.iter().map(|arg| &**arg);
+        call(&keys, &args.chain([waited.as_deref().unwrap_or_default()]).collect::<Vec<_>>())
     }
 }
 
@@ -47,13 +52,13 @@ impl FairBackend for Redis {
         position: Option<Position>,
         _now: Moment,
     ) -> Result<AcquireOutcome, Error> {
-        let [kept, waited] = position.map(words).unwrap_or_default();
-        let own = [millis(lease), id.to_string(), tokens.to_string(), kept, waited];
-        let words = self.fair_words(name, tokens, own);
-        let (keys, args) = (words.keys(), words.args());
+        let kept = position.map(|position| millis(position.kept)).unwrap_or_default();
+        let own = [millis(lease), id.to_string(), tokens.to_string(), kept];
+        let words = self.fair_words(name, tokens, own, position);
         let script = &self.scripts.fair_acquire;
-        let in_full = || script.eval(&keys, &args);
-        self.attempt(name, id, self.request(script, &keys, &args, &in_full)).await
+        let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
+        let in_full = || words.call(|keys, args| script.eval(keys, args));
+        self.attempt(name, id, self.fair_request(&words, &by_hash, &in_full)).await
     }
 
     async fn release_fair(
@@ -70,7 +75,7 @@ impl FairBackend for Redis {
     }
 
     async fn force_release_fair(&self, name: &LockName) -> Result<bool, Error> {
-        let words = self.fair_words(name, 0, []);
+        let words = self.fair_words(name, 0, [], None);
         // Not again: somebody else may have it by then.
         let (reply, _) =
             self.send_words(&self.router, &self.scripts.fair_force_release, &words, false).await?;
@@ -84,7 +89,13 @@ impl FairBackend for Redis {
 
 impl Redis {
     /// The keys of a fair lock, and what its scripts are told before their own arguments.
-    fn fair_words<const N: usize>(&self, name: &LockName, tokens: u64, own: [String; N]) -> Words {
+    fn fair_words<const N: usize>(
+        &self,
+        name: &LockName,
+        tokens: u64,
+        own: [String; N],
+        position: Option<Position>,
+    ) -> Words {
         let name = name.as_str();
         let [queue, kept] = keys::fair_queue(name);
         let mut keys = vec![name.to_owned(), queue, kept, keys::redisson_queue(name)];
@@ -107,7 +118,17 @@ impl Redis {
             keys::GRANTED,
         ];
         let args = common.into_iter().map(str::to_owned).chain(own).collect();
-        Words { keys, args }
+        Words { keys, args, waited: position.map(|position| (position.waited, Instant::now())) }
+    }
+
+    fn fair_request<'a>(
+        &self,
+        words: &'a Words,
+        by_hash: &'a (dyn Fn() -> Cmd + Sync),
+        in_full: &'a (dyn Fn() -> Cmd + Sync),
+    ) -> Request<'a> {
+        let request = Request::plain(by_hash(), self.common.timing.response);
+        Request { key: &words.keys[0], as_of_now: Some(by_hash), in_full: Some(in_full), ..request }
     }
 
     async fn send_words(
@@ -117,9 +138,9 @@ impl Redis {
         words: &Words,
         again: bool,
     ) -> Result<(Reply, Sent), Error> {
-        let (keys, args) = (words.keys(), words.args());
-        let in_full = || script.eval(&keys, &args);
-        router.send(Request { again, ..self.request(script, &keys, &args, &in_full) }).await
+        let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
+        let in_full = || words.call(|keys, args| script.eval(keys, args));
+        router.send(Request { again, ..self.fair_request(words, &by_hash, &in_full) }).await
     }
 
     /// Passes the lock on if `id` has it, and takes `id` out of the queue.
@@ -148,9 +169,10 @@ impl Redis {
     ) -> Result<FairReleaseOutcome, Error> {
         let tokens = next.map_or(0, |next| next.tokens);
         let [next_id, lease] = next.map(|next| [next.id.to_string(), millis(next.lease)]).unwrap_or_default();
-        let [kept, waited] = next.map(|next| words(next.position)).unwrap_or_default();
-        let own = [id.to_string(), next_id, lease, tokens.to_string(), kept, waited];
-        let words = self.fair_words(name, tokens, own);
+        let position = next.map(|next| next.position);
+        let kept = position.map(|position| millis(position.kept)).unwrap_or_default();
+        let own = [id.to_string(), next_id, lease, tokens.to_string(), kept];
+        let words = self.fair_words(name, tokens, own, position);
         // It is an attempt by the next one, too, and one that comes late may lease the lock to it.
         let attempt = next.map(|next| self.late.attempt(&next.id));
         let (reply, sent) = self.send_words(router, &self.scripts.fair_release, &words, true).await?;
@@ -165,9 +187,4 @@ impl Redis {
             _ => FairReleaseOutcome::NotHeld,
         })
     }
-}
-
-/// As scripts take it: for how many ms it is kept, and for how many us it has waited.
-fn words(position: Position) -> [String; 2] {
-    [millis(position.kept), position.waited.as_micros().to_string()]
 }

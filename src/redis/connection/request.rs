@@ -13,6 +13,8 @@ pub(crate) struct Request<'a> {
     /// Says which node of a Cluster it goes to.
     pub(crate) key: &'a str,
     pub(crate) command: Cmd,
+    /// The same for a sending that comes late, if it says how long something has taken.
+    pub(crate) as_of_now: Option<&'a (dyn Fn() -> Cmd + Sync)>,
     /// The same with the text of its script, for a server that does not know it.
     pub(crate) in_full: Option<&'a (dyn Fn() -> Cmd + Sync)>,
     /// Sent right behind it, in one piece; the reply is then an array of both replies.
@@ -33,6 +35,7 @@ impl<'a> Request<'a> {
         Self {
             key: "",
             command,
+            as_of_now: None,
             in_full: None,
             followed_by: None,
             limit,

@@ -91,7 +91,7 @@ impl Router {
     /// What becomes of a command that was not answered at once.
     async fn persist<T: FromRedisValue>(
         &self,
-        request: Request<'_>,
+        mut request: Request<'_>,
         mut hop: Option<Hop>,
         mut failure: Option<Failure>,
         give_up: Instant,
@@ -144,6 +144,9 @@ impl Router {
             let owner = || self.topology.node(request.key).map(|node| Hop { node, asking: false });
             hop = named.or_else(owner);
             let Some(to) = &hop else { continue };
+            if let Some(command) = request.as_of_now {
+                request.command = command();
+            }
             match to.node.commands.send(&request, to.asking, give_up).await {
                 Ok(reply) => {
                     let sent = if lost.is_some() { Sent::Again } else { Sent::Once };

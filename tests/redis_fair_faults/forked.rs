@@ -1,0 +1,58 @@
+//! A process that forks while one of its tasks waits: the child has a copy of it, and is not to act for it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use crate::day::{Day, eventually};
+use crate::stage::{AT_ONCE, end, lock, serve, sleeps, until_queued, waiter, within};
+
+/// In a runtime with one thread, which nobody is in at the moment of the fork.
+#[tokio::test]
+async fn child_does_not_leave_the_queue_for_its_parent() {
+    let day = Day::begin();
+    let (holder, client, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let first = lock(&client);
+    let mut wait = Box::pin(first.lock());
+    eventually("sleep", async || {
+        assert!(poll_once(&mut wait).is_pending());
+        sleeps(&client)
+    })
+    .await;
+    let behind = waiter(&other).await;
+    until_queued(&day.server, 2).await;
+    // SAFETY: the child runs a few functions of this crate, whose locks nobody holds at this moment, and exits at once.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            // None of it the child's to give back.
+            drop(wait);
+            drop(held);
+            let mut refused = pin!(first.lock());
+            match refused.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Err(error)) if error.is_shut_down() => 0_i32,
+                _ => 1,
+            }
+        }));
+        // SAFETY: ends the process, as it says; nothing of the test's is to run in the child.
+        unsafe { libc::_exit(found.unwrap_or(3)) };
+    }
+    assert!(process > 0, "no process to be had");
+    let mut status = 0;
+    // SAFETY: the status is written to a place that is there.
+    let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
+    assert_eq!((waited, status), (process, 0), "the child went on, or hung");
+    until_queued(&day.server, 2).await;
+    held.ensure_held().await.unwrap();
+    held.unlock().await.unwrap();
+    let guard = within(AT_ONCE, "the parent's turn", wait).await.unwrap();
+    assert!(!behind.is_finished());
+    guard.unlock().await.unwrap();
+    serve(AT_ONCE, "the turn of the one behind", behind).await;
+    end(day, &[&holder, &client, &other]).await;
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}

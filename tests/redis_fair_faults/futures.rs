@@ -1,0 +1,239 @@
+//! Futures that are dropped, polled once and dropped, or polled once and kept; runtimes and clients that end with waiters.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latchwork::LockClient;
+use latchwork::redis::Redis;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::day::{Day, eventually};
+use crate::stage::{
+    AT_ONCE, Convoy, LIFE, LITTLE, end, listeners, lock, queued, serve, sleeps, until_queued, waiter, within,
+};
+
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Numbers that are the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Somebody comes, is polled for a while, and goes, again and again.
+async fn come_and_go(client: LockClient<Redis>, mut random: Random, rounds: usize) {
+    for _ in 0..rounds {
+        let lock = lock(&client);
+        let patience = Duration::from_micros(random.below(4000));
+        if let Ok(guard) = tokio::time::timeout(patience, lock.lock()).await {
+            let guard = guard.unwrap();
+            match random.below(3) {
+                0 => drop(guard),
+                1 => {
+                    let mut unlock = Box::pin(guard.unlock());
+                    let _ = poll_once(unlock.as_mut());
+                }
+                _ => drop(guard.unlock()),
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_among_those_that_come_and_go() {
+    let day = Day::begin();
+    let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
+    let convoy = Convoy::start(&clients, 2, 60);
+    let all: Vec<_> = (0..9)
+        .map(|number| tokio::spawn(come_and_go(clients[number % 3].clone(), Random(number as u64), 80)))
+        .collect();
+    convoy.ends().await;
+    for one in all {
+        within(LIFE * 3, "its end", one).await.unwrap();
+    }
+    end(day, &clients.each_ref()).await;
+}
+
+/// The releases of a convoy are all polled once, and then kept, so that nobody drops them either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unlocks_that_nobody_polls_again_are_done() {
+    let day = Day::begin();
+    let clients = [day.bystander().await, day.bystander().await];
+    let mut kept = Vec::new();
+    for round in 0..3 {
+        let guard = within(AT_ONCE, "the lock", lock(&clients[0]).lock()).await.unwrap();
+        let theirs = waiter(&clients[1]).await;
+        let mut unlock = Box::pin(guard.unlock());
+        let _ = poll_once(unlock.as_mut());
+        kept.push(unlock);
+        serve(AT_ONCE, "the other client's turn", theirs).await;
+        assert_eq!(kept.len(), round + 1);
+    }
+    drop(kept);
+    end(day, &clients.each_ref()).await;
+}
+
+/// Kept and not polled: at the store's queue, and behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_nobody_polls_cost_the_others_one_life_at_most() {
+    let day = Day::begin();
+    let (holder, clients) = (day.bystander().await, [day.bystander().await, day.bystander().await]);
+    let held = lock(&holder).lock().await.unwrap();
+    let mut kept = Vec::new();
+    for client in &clients {
+        for _ in 0..2 {
+            let lock = lock(client);
+            let mut wait = Box::pin(async move { lock.lock().await });
+            // Until it has a position, or a place behind the one that has.
+            let is_first = kept.len() % 2 == 0;
+            eventually("waiting", async || {
+                assert!(poll_once(wait.as_mut()).is_pending());
+                if is_first { sleeps(client) } else { self::lock(client).waiters() == 1 }
+            })
+            .await;
+            kept.push(wait);
+        }
+    }
+    until_queued(&day.server, 2).await;
+    let other = day.bystander().await;
+    let next = waiter(&other).await;
+    held.unlock().await.unwrap();
+    serve(LIFE + LITTLE, "the turn of the one behind", next).await;
+    // And they have theirs when somebody polls them again.
+    for wait in kept {
+        let guard = within(LIFE + LITTLE, "a late turn", wait).await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    assert_eq!(queued(&day.server).await, 0);
+    let [one, two] = &clients;
+    end(day, &[&holder, &other, one, two]).await;
+}
+
+/// Several clients in a runtime of their own, that ends without a word while they wait.
+fn runtime_with_waiters(day: &Day, clients: usize) -> (Runtime, Vec<LockClient<Redis>>) {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let waiting = (0..clients)
+        .map(|_| {
+            runtime.block_on(async {
+                let client = day.bystander().await;
+                // The second waits behind the first.
+                for _ in 0..2 {
+                    let lock = lock(&client);
+                    tokio::spawn(async move { lock.lock().await });
+                }
+                eventually("sleep", async || sleeps(&client) && lock(&client).waiters() == 1).await;
+                client
+            })
+        })
+        .collect();
+    (runtime, waiting)
+}
+
+#[test]
+fn runtime_that_ends_with_waiters_costs_the_next_nothing() {
+    let own = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let day = Day::begin();
+    let (holder, other) = own.block_on(async { (day.bystander().await, day.bystander().await) });
+    let held = own.block_on(lock(&holder).lock()).unwrap();
+    let (runtime, clients) = runtime_with_waiters(&day, 3);
+    let next = own.block_on(waiter(&other));
+    runtime.shutdown_timeout(AT_ONCE);
+    own.block_on(async {
+        eventually("their end", async || listeners(&day.server).await == 1).await;
+        held.unlock().await.unwrap();
+        serve(AT_ONCE, "the turn of the one behind", next).await;
+        drop(clients);
+        end(day, &[&holder, &other]).await;
+    });
+}
+
+/// The lock is on its way to them when they end.
+#[test]
+fn runtime_that_ends_with_a_grant_on_its_way_costs_the_next_one_life() {
+    let own = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let day = Day::begin();
+    let (holder, other) = own.block_on(async { (day.bystander().await, day.bystander().await) });
+    let held = own.block_on(lock(&holder).lock()).unwrap();
+    let (runtime, clients) = runtime_with_waiters(&day, 3);
+    let next = own.block_on(waiter(&other));
+    let release = own.spawn(held.unlock());
+    runtime.shutdown_background();
+    own.block_on(async {
+        within(AT_ONCE, "the release", release).await.unwrap().unwrap();
+        serve(LIFE + LITTLE, "the turn of the one behind", next).await;
+        drop(clients);
+        end(day, &[&holder, &other]).await;
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_that_is_shut_down_takes_its_waiters_out_of_the_queue() {
+    let day = Day::begin();
+    let (holder, leaves, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
+    for at_grant in [false, true] {
+        let held = lock(&holder).lock().await.unwrap();
+        let leaves = if at_grant { day.bystander().await } else { leaves.clone() };
+        let mut told = vec![waiter(&leaves).await];
+        for behind in 1..4 {
+            let lock = lock(&leaves);
+            told.push(tokio::spawn(async move { lock.lock().await }));
+            eventually("waiting", async || self::lock(&leaves).waiters() == behind).await;
+        }
+        let next = waiter(&other).await;
+        let (release, still) =
+            if at_grant { (Some(tokio::spawn(held.unlock())), None) } else { (None, Some(held)) };
+        let ended = within(AT_ONCE, "the shutdown", leaves.shutdown(AT_ONCE)).await;
+        let mut got = Vec::new();
+        for told in told {
+            match within(AT_ONCE, "being told", told).await.unwrap() {
+                Err(error) => assert!(error.is_shut_down(), "{error:?}"),
+                // It was faster than the shutdown.
+                Ok(guard) => got.push(guard),
+            }
+        }
+        if got.is_empty() {
+            ended.unwrap();
+        }
+        drop(got);
+        match release {
+            Some(release) => within(AT_ONCE, "the release", release).await.unwrap().unwrap(),
+            None => until_queued(&day.server, 1).await,
+        }
+        if let Some(held) = still {
+            held.unlock().await.unwrap();
+        }
+        serve(AT_ONCE, "the turn of the one behind", next).await;
+        assert_eq!(queued(&day.server).await, 0);
+    }
+    end(day, &[&holder, &leaves, &other]).await;
+}
+
+/// Clients that end by being dropped, with all that they have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_are_dropped_with_their_client_leave_nothing() {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    for _ in 0..5 {
+        let client = day.bystander().await;
+        let lock = lock(&client);
+        let mut wait = pin!(lock.lock());
+        eventually("sleep", async || {
+            assert!(poll_once(wait.as_mut()).is_pending());
+            sleeps(&client)
+        })
+        .await;
+    }
+    until_queued(&day.server, 0).await;
+    let next = waiter(&other).await;
+    held.unlock().await.unwrap();
+    serve(AT_ONCE, "the turn of the one behind", next).await;
+    end(day, &[&holder, &other]).await;
+}

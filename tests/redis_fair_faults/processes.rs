@@ -1,0 +1,342 @@
+//! Processes that are killed, or stand still: this test binary, run once more for each.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchwork::LockClient;
+use latchwork::redis::Redis;
+use latchwork_testkit::{RedisServer, pause, resume};
+use redis::aio::MultiplexedConnection;
+use redis::cmd;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::day::{Day, eventually};
+use crate::stage::{
+    AT_ONCE, LIFE, LITTLE, LONG, end, listeners, lock, queued, serve, sleeps, until_queued, waiter, within,
+};
+
+/// Set for the other process only: the server's URL.
+const SERVER: &str = "LATCHWORK_TEST_FAIR_WAITER";
+
+/// A key that is there while a process has the lock, as it sees it.
+const INSIDE: &str = "inside";
+
+/// A key that each turn counts.
+const COUNT: &str = "count";
+
+/// What the other process runs. Does nothing as a test of the first.
+#[test]
+fn other_process() {
+    let Some(url) = env::var_os(SERVER) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(wait_and_hold(url.to_str().unwrap()));
+}
+
+/// Takes the lock, and gives it back when it reads a line, as often as it is told to; or takes as many turns as a line says.
+async fn wait_and_hold(url: &str) {
+    let client = LockClient::new(Redis::connect(url).await.unwrap());
+    let mut raw = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let (send, mut lines) = unbounded_channel();
+    thread::spawn(move || io::stdin().lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
+    // On a line of its own: the harness's "test ... " has no end yet.
+    tell("\nup");
+    while let Some(line) = lines.recv().await {
+        if let Ok(turns) = line.parse() {
+            take_turns(&client, &mut raw, turns).await;
+            tell("has taken all its turns");
+            continue;
+        }
+        let taken = {
+            let lock = lock(&client);
+            tokio::spawn(async move { lock.lock().await })
+        };
+        eventually("sleep", async || taken.is_finished() || sleeps(&client)).await;
+        tell("waits");
+        let guard = taken.await.unwrap().unwrap();
+        enter(&mut raw).await;
+        tell("has it");
+        lines.recv().await.unwrap();
+        leave(&mut raw).await;
+        guard.unlock().await.unwrap();
+        tell("gave it back");
+    }
+}
+
+/// Counts at the server, in a way that only one at a time can.
+async fn take_turns(client: &LockClient<Redis>, raw: &mut MultiplexedConnection, turns: usize) {
+    for _ in 0..turns {
+        let guard = lock(client).lock().await.unwrap();
+        enter(raw).await;
+        let count: Option<usize> = cmd("GET").arg(COUNT).query_async(raw).await.unwrap();
+        let () = cmd("SET").arg(COUNT).arg(count.unwrap_or(0) + 1).query_async(raw).await.unwrap();
+        leave(raw).await;
+        guard.unlock().await.unwrap();
+    }
+}
+
+async fn enter(raw: &mut MultiplexedConnection) {
+    let entered: bool = cmd("SETNX").arg(INSIDE).arg(1).query_async(raw).await.unwrap();
+    assert!(entered, "two hold the lock");
+}
+
+async fn leave(raw: &mut MultiplexedConnection) {
+    let left: bool = cmd("DEL").arg(INSIDE).query_async(raw).await.unwrap();
+    assert!(left, "two held the lock");
+}
+
+fn tell(what: &str) {
+    println!("{what}");
+    io::stdout().flush().unwrap();
+}
+
+/// Ends with the test, however that ends.
+struct Process {
+    child: Child,
+    to: ChildStdin,
+    from: UnboundedReceiver<String>,
+}
+
+impl Process {
+    async fn start(server: &RedisServer) -> Process {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "processes::other_process", "--nocapture"])
+            .env(SERVER, server.url())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (send, from) = unbounded_channel();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        thread::spawn(move || lines.map_while(Result::ok).all(|line| send.send(line).is_ok()));
+        let to = child.stdin.take().unwrap();
+        let mut process = Process { child, to, from };
+        process.hear(LIFE, "up").await;
+        process
+    }
+
+    /// One that waits for the lock, and has a position in its queue.
+    async fn waiter(server: &RedisServer) -> Process {
+        let mut process = Process::start(server).await;
+        process.go_on();
+        process.hear(LIFE, "waits").await;
+        process
+    }
+
+    fn go_on(&mut self) {
+        writeln!(self.to).unwrap();
+    }
+
+    /// Until it says that.
+    async fn hear(&mut self, limit: Duration, word: &str) {
+        within(limit, word, async {
+            while self.from.recv().await.unwrap_or_else(|| panic!("it ended before it said {word:?}")) != word
+            {
+            }
+        })
+        .await;
+    }
+
+    fn has_said_nothing(&mut self) -> bool {
+        self.from.try_recv().is_err()
+    }
+
+    async fn holds_and_gives_back(&mut self, limit: Duration) {
+        self.hear(limit, "has it").await;
+        self.go_on();
+        self.hear(LIFE, "gave it back").await;
+    }
+
+    fn kill_9(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill_9();
+    }
+}
+
+/// They take the lock again and again, and one after the other stands still for a while, wherever it is then: in the queue, with a grant on
+/// its way, or inside. That is never for as long as what is left of a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_stand_still_in_turns_keep_each_other_out() {
+    const PROCESSES: usize = 4;
+    const ROUNDS: usize = 120;
+    let day = Day::begin();
+    let mut all = Vec::new();
+    for _ in 0..PROCESSES {
+        let mut process = Process::start(&day.server).await;
+        writeln!(process.to, "{ROUNDS}").unwrap();
+        all.push(process);
+    }
+    for millis in [5, 900, 30, 1500, 300, 10, 2200, 100] {
+        for process in &all {
+            pause(&process.child).unwrap();
+            tokio::time::sleep(Duration::from_millis(millis) / 4).await;
+            resume(&process.child).unwrap();
+        }
+    }
+    for process in &mut all {
+        process.hear(LONG, "has taken all its turns").await;
+    }
+    assert_eq!(day.run::<usize>(&format!("GET {COUNT}")).await, PROCESSES * ROUNDS);
+    let () = day.run(&format!("DEL {COUNT}")).await;
+    drop(all);
+    end(day, &[]).await;
+}
+
+async fn waiters(server: &RedisServer, how_many: usize) -> Vec<Process> {
+    let mut waiters = Vec::new();
+    for _ in 0..how_many {
+        waiters.push(Process::waiter(server).await);
+    }
+    waiters
+}
+
+async fn waiters_that_are_killed_are_passed_over(how_many: usize) {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let mut dead = waiters(&day.server, how_many).await;
+    let next = waiter(&other).await;
+    until_queued(&day.server, how_many + 1).await;
+    dead.iter_mut().for_each(Process::kill_9);
+    // From its kernel's word for it on.
+    eventually("the end of their connections", async || listeners(&day.server).await == 1).await;
+    held.unlock().await.unwrap();
+    serve(AT_ONCE, "the turn of the one behind", next).await;
+    drop(dead);
+    end(day, &[&holder, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_that_is_killed_costs_the_next_nothing() {
+    waiters_that_are_killed_are_passed_over(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_waiters_that_are_killed_cost_the_next_nothing() {
+    waiters_that_are_killed_are_passed_over(4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_are_killed_with_the_grant_on_its_way_cost_one_life() {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let mut dead = waiters(&day.server, 3).await;
+    let next = waiter(&other).await;
+    // It is granted the lock and does not see it.
+    pause(&dead[0].child).unwrap();
+    held.unlock().await.unwrap();
+    until_queued(&day.server, 3).await;
+    dead.iter_mut().for_each(Process::kill_9);
+    serve(LIFE + LITTLE, "the turn of the one behind", next).await;
+    drop(dead);
+    end(day, &[&holder, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_that_is_killed_keeps_the_lock_as_long_as_its_lease_and_the_order_stays() {
+    let day = Day::begin();
+    let clients = [day.bystander().await, day.bystander().await];
+    let mut holder = Process::start(&day.server).await;
+    holder.go_on();
+    holder.hear(LIFE, "has it").await;
+    let first = waiter(&clients[0]).await;
+    let second = waiter(&clients[1]).await;
+    let mut third = Process::waiter(&day.server).await;
+    holder.kill_9();
+    let () = day.run(&format!("DEL {INSIDE}")).await;
+    let left = lock(&clients[0]).remaining().await.unwrap().unwrap();
+    let killed = Instant::now();
+    let guard = within(left + LITTLE, "the end of the lease", first).await.unwrap().unwrap();
+    assert!(killed.elapsed() + LITTLE > left, "it came before the lease was over");
+    assert!(!second.is_finished() && third.has_said_nothing());
+    guard.unlock().await.unwrap();
+    let guard = within(AT_ONCE, "the second turn", second).await.unwrap().unwrap();
+    assert!(third.has_said_nothing());
+    guard.unlock().await.unwrap();
+    third.holds_and_gives_back(AT_ONCE).await;
+    drop((holder, third));
+    end(day, &[&clients[0], &clients[1]]).await;
+}
+
+/// Who was granted the lock unasked has it for as long as a position lasts, until it has renewed that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_that_was_granted_the_lock_unasked_and_is_killed_keeps_it_as_long_as_its_lease() {
+    let day = Day::begin();
+    let (client, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&client).lock().await.unwrap();
+    let mut dies = Process::waiter(&day.server).await;
+    let next = waiter(&other).await;
+    held.unlock().await.unwrap();
+    dies.hear(AT_ONCE, "has it").await;
+    dies.kill_9();
+    let left = lock(&other).remaining().await.unwrap().unwrap();
+    serve(left + LITTLE, "the end of the lease", next).await;
+    drop(dies);
+    let () = day.run(&format!("DEL {INSIDE}")).await;
+    end(day, &[&client, &other]).await;
+}
+
+async fn waiters_that_stand_still_cost_one_life(how_many: usize) {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let mut still = waiters(&day.server, how_many).await;
+    let next = waiter(&other).await;
+    until_queued(&day.server, how_many + 1).await;
+    still.iter().for_each(|process| pause(&process.child).unwrap());
+    held.unlock().await.unwrap();
+    let guard = within(LIFE + LITTLE, "the turn of the one behind", next).await.unwrap().unwrap();
+    // What they were told is not true any more.
+    still.iter().for_each(|process| resume(&process.child).unwrap());
+    until_queued(&day.server, how_many).await;
+    assert!(still.iter_mut().all(Process::has_said_nothing), "somebody believes that it has the lock");
+    guard.ensure_held().await.unwrap();
+    guard.unlock().await.unwrap();
+    // By when they began to wait, as before.
+    for process in &mut still {
+        process.holds_and_gives_back(AT_ONCE).await;
+    }
+    assert_eq!(queued(&day.server).await, 0);
+    drop(still);
+    end(day, &[&holder, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_that_stands_still_costs_the_next_the_life_of_its_position_and_has_its_turn_later() {
+    waiters_that_stand_still_cost_one_life(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_waiters_that_stand_still_together_cost_the_next_one_life() {
+    waiters_that_stand_still_cost_one_life(3).await;
+}
+
+/// Its grant comes while it stands still, and it goes on in time: it has the lock, and nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_that_goes_on_in_time_has_the_lock() {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let mut still = Process::waiter(&day.server).await;
+    let next = waiter(&other).await;
+    pause(&still.child).unwrap();
+    held.unlock().await.unwrap();
+    until_queued(&day.server, 1).await;
+    resume(&still.child).unwrap();
+    still.hear(AT_ONCE, "has it").await;
+    assert!(!next.is_finished());
+    still.go_on();
+    serve(AT_ONCE, "the turn of the one behind", next).await;
+    drop(still);
+    end(day, &[&holder, &other]).await;
+}
