@@ -71,8 +71,10 @@ async fn everything_is_counted_once<B: Backend>(clients: [LockClient<B>; 2]) {
     let metrics = there.metrics();
     assert_eq!((metrics.renewals_late, metrics.renewals_failed, metrics.leases_lost), (0, 0, 1));
     assert_eq!((metrics.holds.count(), metrics.reconnects), (2, 0));
-    assert!(metrics.holds.quantile(1.0) >= THIRD * 2, "{metrics:?}");
-    assert!(metrics.holds.sum() >= THIRD * 2, "{metrics:?}");
+    // A lease counts from when it was asked for, and a hold from the answer.
+    let two_renewals = THIRD * 2 - THIRD / 4;
+    assert!(metrics.holds.quantile(1.0) >= two_renewals, "{metrics:?}");
+    assert!(metrics.holds.sum() >= two_renewals, "{metrics:?}");
 }
 
 /// The tenure is not over, however slow the machine; and two thirds of the lease, after which it is not handed on, only on a dead one.

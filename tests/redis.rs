@@ -1,5 +1,6 @@
 //! The Redis backend on a real server, by the suite for every backend; connected to as by default.
 
+mod by_hand;
 mod conformance;
 mod fair_conformance;
 
@@ -24,8 +25,7 @@ impl Store for OnServer {
     }
 
     async fn subscribers(&self, channel: &str) -> usize {
-        let client = redis::Client::open(SERVER.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = by_hand::connection(&SERVER).await;
         let (_, subscribers): (String, usize) =
             redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async(&mut connection).await.unwrap();
         subscribers
@@ -87,8 +87,7 @@ async fn waiters_of_one_process_cost_the_server_two_commands_a_tenure() {
 }
 
 async fn scripts_run(server: &RedisServer) -> usize {
-    let mut connection =
-        redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = by_hand::connection(server).await;
     let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
     let calls = |command: &str| -> usize {
         let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);

@@ -1,5 +1,6 @@
 //! The rights that the page of `redis` asks for: they suffice, and each is needed, and named where it is missing.
 
+mod by_hand;
 mod conformance;
 
 use std::error::Error as _;
@@ -37,8 +38,7 @@ fn besides(row: &str) -> Vec<String> {
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
 async fn run<T: FromRedisValue>(server: &RedisServer, command: &[&str]) -> T {
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = by_hand::connection(server).await;
     redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
 }
 

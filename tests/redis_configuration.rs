@@ -267,8 +267,7 @@ async fn server_that_asks_for_a_certificate_gets_one() {
     let root = file("root", &authority.pem);
     let files = format!("tls-cert-file {certificate} tls-key-file {key} tls-ca-cert-file {root}");
     let () = run(&server, &format!("CONFIG SET tls-auth-clients yes {files}")).await;
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut raw = client.get_multiplexed_async_connection().await.unwrap();
+    let mut raw = by_hand::connection(&server).await;
     for settings in [["port", "0"], ["tls-port", &server.port().to_string()]] {
         let () = redis::cmd("CONFIG").arg("SET").arg(&settings).query_async(&mut raw).await.unwrap();
     }

@@ -1,20 +1,18 @@
 //! The Redis backend on bad days. Each test has a server of its own to be cruel to.
 
+mod by_hand;
+
 use std::error::Error as _;
 use std::time::{Duration, Instant};
 
+use by_hand::connection;
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Lease, Lock, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
-use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
 /// Far less than the lease of half a minute that a missed message would wait for.
 const SOON: Duration = Duration::from_secs(10);
-
-async fn connection(server: &RedisServer) -> MultiplexedConnection {
-    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
-}
 
 async fn run(server: &RedisServer, command: &[&str]) -> redis::Value {
     let (name, args) = command.split_first().unwrap();

@@ -1,5 +1,7 @@
 //! A release that comes late: nobody waits for it any more, and its owner has the lock anew.
 
+mod by_hand;
+
 use latchwork::LockClient;
 use latchwork::redis::Redis;
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
@@ -16,8 +18,7 @@ async fn comes_late(rules: &str) {
     let server = RedisServer::start();
     let words = format!("ACL SETUSER user on >secret ~* &* +@all {rules}");
     let (command, args) = words.trim_end().split_once(' ').unwrap();
-    let mut raw =
-        redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut raw = by_hand::connection(&server).await;
     let () =
         redis::cmd(command).arg(args.split(' ').collect::<Vec<_>>()).query_async(&mut raw).await.unwrap();
     let proxy = ChaosProxy::start(server.port());

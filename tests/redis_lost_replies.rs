@@ -1,5 +1,7 @@
 //! The Redis backend when a command has run and its reply is lost with the connection.
 
+mod by_hand;
+
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::sync::Arc;
@@ -67,7 +69,7 @@ impl Faulty {
     }
 
     async fn raw(&self) -> MultiplexedConnection {
-        redis::Client::open(self.server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+        by_hand::connection(&self.server).await
     }
 
     /// Who has the lock, as Redisson would find it.

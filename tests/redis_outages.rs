@@ -33,8 +33,7 @@ struct Scene {
 impl Scene {
     async fn set() -> Self {
         let server = RedisServer::start();
-        let admin = redis::Client::open(server.url()).unwrap();
-        let admin = admin.get_multiplexed_async_connection().await.unwrap();
+        let admin = by_hand::connection(&server).await;
         Self { proxy: ChaosProxy::start(server.port()), server, admin }
     }
 

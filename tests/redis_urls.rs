@@ -1,10 +1,13 @@
 //! Every kind of URL, against a real server, and what becomes of the password in it.
 
+mod by_hand;
+
 use std::error::Error as _;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use by_hand::connection;
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Backend as _, LockClient};
 use latchwork_testkit::RedisServer;
@@ -12,10 +15,6 @@ use redis::aio::MultiplexedConnection;
 
 /// The password of every test here.
 const PASSWORD: &str = "hunter2";
-
-async fn connection(server: &RedisServer) -> MultiplexedConnection {
-    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
-}
 
 async fn run<T: redis::FromRedisValue>(raw: &mut MultiplexedConnection, command: &[&str]) -> T {
     let (name, args) = command.split_first().unwrap();

@@ -1,5 +1,7 @@
 //! A client that speaks Redisson's protocol, played by hand, takes turns with ours on a real server.
 
+mod by_hand;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -63,7 +65,7 @@ const ACQUIRE_FENCED: &str = "
 const LEASE: u64 = 30_000;
 
 async fn connection() -> MultiplexedConnection {
-    redis::Client::open(SERVER.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    by_hand::connection(&SERVER).await
 }
 
 impl Redisson {

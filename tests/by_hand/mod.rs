@@ -3,10 +3,19 @@
 
 use latchwork_testkit::RedisServer;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, Cmd, FromRedisValue, cmd};
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, cmd};
+
+use std::time::Duration;
 
 pub(crate) async fn connection(server: &RedisServer) -> MultiplexedConnection {
-    Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    connect(&server.url()).await
+}
+
+/// With time for a busy machine: the redis crate gives a reply half a second.
+pub(crate) async fn connect(url: &str) -> MultiplexedConnection {
+    let patient = Some(Duration::from_secs(30));
+    let config = AsyncConnectionConfig::new().set_connection_timeout(patient).set_response_timeout(patient);
+    Client::open(url).unwrap().get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 /// Words with spaces between.

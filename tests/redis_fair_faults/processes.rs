@@ -38,7 +38,7 @@ fn other_process() {
 /// Takes the lock, and gives it back when it reads a line, as often as it is told to; or takes as many turns as a line says.
 async fn wait_and_hold(url: &str) {
     let client = LockClient::new(Redis::connect(url).await.unwrap());
-    let mut raw = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut raw = crate::by_hand::connect(url).await;
     let (send, mut lines) = unbounded_channel();
     thread::spawn(move || io::stdin().lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
     // On a line of its own: the harness's "test ... " has no end yet.

@@ -23,12 +23,15 @@ if not ours and redis.call('exists', KEYS[2]) == 1 then
     local began, winner, left = since(id, waited), nil, nil
     winner, over, left = first(id, began)
     if winner then
+        -- A position that is over is none.
+        local lapsed = kept == '' and began == math.huge and redis.call('zscore', KEYS[2], id)
         must_pass_on()
         grant(winner, left, {})
         if kept ~= '' then
             enqueue(id, kept, began)
         end
         over[#over + 1] = winner
+        over[#over + 1] = lapsed and id
         dequeue(over)
         return left
     end
