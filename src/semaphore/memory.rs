@@ -384,8 +384,13 @@ impl Sweeper<'_> {
         let hint = done.load(Ordering::Acquire);
         // SAFETY: null, or a node that was not freed.
         if unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
-            // Ordering: Relaxed. If it fails, another hint was set.
-            let _ = done.compare_exchange(hint, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+            // Not null, for which the next walk would go back over all who wait: those before the oldest node were left, so they are final, and
+            // it has its offset from them.
+            // SAFETY: in the chain, and only the sweeper frees nodes.
+            let oldest = self.0.oldest().map(|oldest| Hint::first(unsafe { oldest.as_ref() }));
+            let oldest = oldest.unwrap_or(ptr::null_mut());
+            // Ordering: Release, as in `remember` [D]. Relaxed on failure: another hint was set.
+            let _ = done.compare_exchange(hint, oldest, Ordering::Release, Ordering::Relaxed);
         }
         self.free(epoch);
         Some(records.unwrap_or(0))
