@@ -236,7 +236,7 @@ pub(super) struct Engine {
     /// At least so much is consumed: a hint, and true for ever.
     front: AtomicU64,
     /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or, marked as a
-    /// [`Hint`](super::node::Hint), the first waiter, all before which are final.
+    /// [`Hint`](super::node::Hint), one all before which are final.
     done: AtomicPtr<Node>,
     /// Permits that are meant to exist. Below zero while more are forgotten than were added, as in a latch.
     capacity: AtomicIsize,

@@ -10,8 +10,8 @@
 //!
 //! * Walks begin at the queue's tail or at the hint `done`, and follow links. The tail is never taken out. From the nodes that remain, no
 //!   link leads to one that was taken out. The hint may be set to such a node by a walk that came there before. So there are two rounds:
-//!   when all walks are over that were under way when the node was taken out, no thread sets the hint to it any more; the sweeper clears it,
-//!   and waits until all walks are over that may have begun there.
+//!   when all walks are over that were under way when the node was taken out, no thread sets the hint to it any more; the sweeper sets it to
+//!   the oldest node that stays, and waits until all walks are over that may have begun there.
 //! * A round lasts two epochs: an epoch begins when no walk of the one before the last is under way, as a walk notes the epoch before
 //!   it is seen. Hence [`ROUNDS`].
 //!

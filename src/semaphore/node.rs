@@ -37,8 +37,8 @@ pub(super) struct Node {
     canary: Canary,
 }
 
-/// Where walks start: at a node all before which are final. Its address; with a bit if it was not final itself, so that it does not say that
-/// the queue is settled where it is the tail.
+/// Where walks start: at a node all before which are final. Its address; with a bit if it was not known to be final itself, so that it does not
+/// say that the queue is settled where it is the tail.
 pub(super) struct Hint;
 
 impl Hint {
