@@ -2,12 +2,12 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork::{Acquire, AsyncSemaphore, Latch, TryAcquireError};
+use latchwork::{Acquire, AcquireOwned, AsyncSemaphore, Latch, TryAcquireError};
 
 /// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(30);
@@ -222,6 +222,36 @@ fn waker_can_wait_for_a_free_permit() {
             semaphore.add_permits(1000);
             assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_ready()));
         }
+    }
+}
+
+/// A wake batch is called before those behind it are granted theirs, as if the releasing thread had been stopped there.
+#[test]
+fn poll_of_a_granted_waiter_goes_on_where_the_granting_thread_has_stopped() {
+    for len in ABOUT_A_BATCH.into_iter().filter(|len| *len > 1) {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let ends: Arc<Mutex<Option<[AcquireOwned; 2]>>> = Arc::default();
+        // Held, as they are: a permit that is dropped settles, too.
+        let held = Arc::new(Mutex::new(Vec::new()));
+        let waker = {
+            let (ends, held) = (Arc::clone(&ends), Arc::clone(&held));
+            waker(move || {
+                for waiter in ends.lock().unwrap().as_mut().unwrap() {
+                    held.lock().unwrap().push(poll(waiter));
+                }
+            })
+        };
+        let mut waiters: Vec<_> = (0..len).map(|_| Arc::clone(&semaphore).acquire_owned()).collect();
+        for (number, waiter) in waiters.iter_mut().enumerate() {
+            let waker = if number == 0 { &waker } else { Waker::noop() };
+            assert!(poll_with(Pin::new(waiter), waker).is_pending());
+        }
+        let last = waiters.pop().unwrap();
+        *ends.lock().unwrap() = Some([waiters.swap_remove(0), last]);
+
+        semaphore.add_permits(len);
+        let ready = held.lock().unwrap().iter().filter(|poll| poll.is_ready()).count();
+        assert_eq!(ready, 2, "the first waiter and the last of {len}");
     }
 }
 

@@ -236,7 +236,7 @@ pub(super) struct Engine {
     /// At least so much is consumed: a hint, and true for ever.
     front: AtomicU64,
     /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or, marked as a
-    /// [`Hint`](super::node::Hint), the first waiter, all before which are final.
+    /// [`Hint`](super::node::Hint), one all before which are final.
     done: AtomicPtr<Node>,
     /// Permits that are meant to exist. Below zero while more are forgotten than were added, as in a latch.
     capacity: AtomicIsize,
@@ -465,7 +465,9 @@ impl Engine {
     pub(super) fn enqueue(&self, need: usize, waker: &Waker) -> Enqueued {
         // Ordering: Relaxed, a guess.
         let front = self.front.load(Ordering::Relaxed);
-        if covers(self.credited(), front, need) && self.end().is_queued() {
+        // In a queue that is not settled, what was credited and is not consumed is most likely about to be granted to another waiter: a try
+        // would hold up the thread that is at it.
+        if covers(self.credited(), front, need) && self.is_known_settled() {
             match self.try_take_queued(need) {
                 Ok(()) => return Enqueued::Taken(Taken::Queued),
                 Err(Refused::Closed) => return Enqueued::Closed,
@@ -570,15 +572,22 @@ impl Engine {
     pub(super) unsafe fn poll(&self, position: Position, waker: &Waker) -> Option<Ended> {
         // SAFETY: the caller's promise.
         let node = unsafe { position.node() };
-        let granted = node.poll(waker)? == Kind::Granted;
-        // The thread that granted this may have been stopped before it came to those behind.
+        let kind = node.poll(waker)?;
+        // The thread that ended this wait may have been stopped before it came to those behind; not if there was nothing for them.
+        if kind != Kind::Granted {
+            self.settle_the_rest();
+        }
+        self.leave(node);
+        Some(if kind == Kind::Void { Ended::Closed } else { Ended::Granted })
+    }
+
+    #[inline]
+    fn settle_the_rest(&self) {
         let end = self.end();
         let front = self.front();
         if self.credited() != front || end.is_closed() {
             self.settle_unless_done(end);
         }
-        self.leave(node);
-        Some(if granted { Ended::Granted } else { Ended::Closed })
     }
 
     /// Gives up the wait at `position` for `need` permits, and gives back those that were granted. Ends the ownership of the node.
@@ -601,7 +610,7 @@ impl Engine {
             // If the cancellation comes first, a settler goes on to the next; otherwise what it granted is ours to give back.
             Err(kind) => {
                 self.leave(node);
-                if kind != Kind::Granted {
+                if kind == Kind::Void {
                     self.settle_what_is_closed(self.end());
                 } else if !fault!(GrantDiesWithWaiter) {
                     self.give_back(need, Taken::Queued);
@@ -671,9 +680,9 @@ impl Engine {
             let word = seen.load();
             match word.kind() {
                 Kind::Waiting | Kind::Updating => show(Seen::Waiting { need: seen.wants(word).0 / UNIT }),
-                Kind::Granted => show(Seen::Granted),
+                Kind::Granted | Kind::GrantedOfMore => show(Seen::Granted),
                 Kind::Void => show(Seen::Closed),
-                Kind::LeftGranted | Kind::LeftVoid | Kind::Unlinked => {}
+                Kind::Left | Kind::Unlinked => {}
             }
             here = seen.next();
         }

@@ -10,8 +10,8 @@
 //!
 //! * Walks begin at the queue's tail or at the hint `done`, and follow links. The tail is never taken out. From the nodes that remain, no
 //!   link leads to one that was taken out. The hint may be set to such a node by a walk that came there before. So there are two rounds:
-//!   when all walks are over that were under way when the node was taken out, no thread sets the hint to it any more; the sweeper clears it,
-//!   and waits until all walks are over that may have begun there.
+//!   when all walks are over that were under way when the node was taken out, no thread sets the hint to it any more; the sweeper sets it to
+//!   the oldest node that stays, and waits until all walks are over that may have begun there.
 //! * A round lasts two epochs: an epoch begins when no walk of the one before the last is under way, as a walk notes the epoch before
 //!   it is seen. Hence [`ROUNDS`].
 //!
@@ -384,8 +384,13 @@ impl Sweeper<'_> {
         let hint = done.load(Ordering::Acquire);
         // SAFETY: null, or a node that was not freed.
         if unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
-            // Ordering: Relaxed. If it fails, another hint was set.
-            let _ = done.compare_exchange(hint, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+            // Not null, for which the next walk would go back over all who wait: those before the oldest node were left, so they are final, and
+            // it has its offset from them.
+            // SAFETY: in the chain, and only the sweeper frees nodes.
+            let oldest = self.0.oldest().map(|oldest| Hint::first(unsafe { oldest.as_ref() }));
+            let oldest = oldest.unwrap_or(ptr::null_mut());
+            // Ordering: Release, as in `remember` [D]. Relaxed on failure: another hint was set.
+            let _ = done.compare_exchange(hint, oldest, Ordering::Release, Ordering::Relaxed);
         }
         self.free(epoch);
         Some(records.unwrap_or(0))

@@ -1,9 +1,9 @@
 //! A waiter's node: what it needs, its waker, and where it stands in the queue.
 //!
 //! ```text
-//!                    ┌──► Granted ──► Granted, left          by any thread, when the credit covers it; the owner leaves
+//!                    ┌──► Granted ──► Left                  by any thread, when the credit covers it; the owner leaves
 //! Waiting ◄──► Updating                                      the owner changes its waker
-//!                    └──► Void    ──► Void, left             cancelled by the owner, or closed by any thread
+//!                    └──► Void    ──► Left                   cancelled by the owner, or closed by any thread
 //! ```
 //!
 //! Both `Waiting` and `Updating` lead to either end. A node is *final* from then on: what it has consumed never changes again.
@@ -37,8 +37,8 @@ pub(super) struct Node {
     canary: Canary,
 }
 
-/// Where walks start: at a node all before which are final. Its address; with a bit if it was not final itself, so that it does not say that
-/// the queue is settled where it is the tail.
+/// Where walks start: at a node all before which are final. Its address; with a bit if it was not known to be final itself, so that it does not
+/// say that the queue is settled where it is the tail.
 pub(super) struct Hint;
 
 impl Hint {
@@ -106,12 +106,14 @@ pub(super) enum Kind {
     /// The owner is at the waker's slot.
     Updating = 2,
     // From here on, final.
+    /// With the last of the credit that the granting thread knew of.
     Granted = 3,
     /// Cancelled or closed. Consumes nothing but a deficit.
     Void = 4,
+    /// Granted, and there was credit left for those behind: the granting thread may have been stopped before it came to them.
+    GrantedOfMore = 5,
     // From here on, the node has no owner.
-    LeftGranted = 5,
-    LeftVoid = 6,
+    Left = 6,
     /// Taken out of the queue; what it has consumed is still right for a thread that stands here.
     Unlinked = 7,
 }
@@ -119,8 +121,11 @@ pub(super) enum Kind {
 impl Kind {
     const BITS: u32 = 3;
     const MASK: u64 = (1 << Self::BITS) - 1;
-    /// What leaving adds to a final kind.
-    const LEFT: u64 = Self::LeftGranted as u64 - Self::Granted as u64;
+    /// What leaving adds to a final kind beside a deficit, where a void node's is told from a granted one's.
+    const LEFT: u64 = Self::Left as u64 - Self::Granted as u64;
+    const VOID: u64 = Self::Void as u64;
+    /// There.
+    const LEFT_VOID: u64 = Self::VOID + Self::LEFT;
 
     const fn of(bits: u64) -> Self {
         match bits & Self::MASK {
@@ -128,14 +133,12 @@ impl Kind {
             2 => Self::Updating,
             3 => Self::Granted,
             4 => Self::Void,
-            5 => Self::LeftGranted,
-            6 => Self::LeftVoid,
+            5 => Self::GrantedOfMore,
+            6 => Self::Left,
             _ => Self::Unlinked,
         }
     }
 }
-
-const _: () = assert!(Kind::LEFT == Kind::LeftVoid as u64 - Kind::Void as u64);
 
 impl Word {
     const DEFICIT: u64 = 0;
@@ -163,13 +166,20 @@ impl Word {
 
     #[cold]
     const fn kind_beside_deficit(self) -> Kind {
-        if self.0 & Self::UNLINKED != 0 { Kind::Unlinked } else { self.kind_of_waiter() }
+        if self.0 & Self::UNLINKED != 0 {
+            return Kind::Unlinked;
+        }
+        match Kind::of(self.0 >> Kind::BITS) {
+            // Which of the two is not told apart here.
+            Kind::Granted => Kind::GrantedOfMore,
+            kind => kind,
+        }
     }
 
-    /// Of a word with a deficit: the waiter's kind, whether or not the node was taken out.
+    /// Of a word with a deficit, whether or not the node was left or taken out.
     #[cold]
-    const fn kind_of_waiter(self) -> Kind {
-        Kind::of(self.0 >> Kind::BITS)
+    const fn is_void_beside_deficit(self) -> bool {
+        matches!(self.0 >> Kind::BITS & Kind::MASK, Kind::VOID | Kind::LEFT_VOID)
     }
 
     /// The same need and deficit in another kind. A waiter's need is no consumption once it is void, and stays with it only where a
@@ -189,6 +199,7 @@ impl Word {
     const fn with_kind_beside_deficit(self, kind: Kind) -> Self {
         match kind {
             Kind::Unlinked => Self(self.0 | Self::UNLINKED),
+            Kind::GrantedOfMore => self.with_kind_beside_deficit(Kind::Granted),
             _ => Self(self.0 & !(Kind::MASK << Kind::BITS) | (kind as u64) << Kind::BITS),
         }
     }
@@ -207,8 +218,8 @@ impl Word {
 
     #[inline]
     const fn is_left(self) -> bool {
-        self.bits() >= Kind::LeftGranted as u64
-            || self.has_deficit() && self.kind_beside_deficit() as u64 >= Kind::LeftGranted as u64
+        self.bits() >= Kind::Left as u64
+            || self.has_deficit() && self.kind_beside_deficit() as u64 >= Kind::Left as u64
     }
 
     #[inline]
@@ -219,7 +230,12 @@ impl Word {
     /// A final word whose owner has left.
     #[inline]
     const fn left(self) -> Self {
-        Self(self.0 + (Kind::LEFT << if self.has_deficit() { Kind::BITS } else { 0 }))
+        if self.has_deficit() { self.left_beside_deficit() } else { self.with_kind(Kind::Left) }
+    }
+
+    #[cold]
+    const fn left_beside_deficit(self) -> Self {
+        Self(self.0 + (Kind::LEFT << Kind::BITS))
     }
 
     /// Of a word without a deficit: what it needs or has consumed, in units.
@@ -531,10 +547,8 @@ impl Node {
     #[cold]
     fn has_consumed_with_deficit(&self, word: Word) -> u64 {
         let deficit = self.deficit(word);
-        match word.kind_of_waiter() {
-            Kind::Void | Kind::LeftVoid => deficit.permits.wrapping_mul(UNIT),
-            _ => deficit.permits.wrapping_add(deficit.need).wrapping_mul(UNIT),
-        }
+        let need = if word.is_void_beside_deficit() { 0 } else { deficit.need };
+        deficit.permits.wrapping_add(need).wrapping_mul(UNIT)
     }
 
     /// Ends the wait from `word`, which is not final, as `kind`. The new word, and the waker if the waiter sleeps.

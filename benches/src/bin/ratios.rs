@@ -1,4 +1,4 @@
-//! The short scenarios in one table, in less than twenty seconds: the tool to optimise with.
+//! The short scenarios in one table, in half a minute: the tool to optimise with.
 //!
 //! Each row runs in many slices of a millisecond or two, and the peers take turns slice by slice, so that whatever else
 //! the machine does meets them all alike. The figure is the median slice: it stays where it is until half of them are

@@ -41,6 +41,12 @@ impl Engine {
         end.tail().map_or(ptr::null_mut(), NonNull::as_ptr) == self.done.load(Ordering::Acquire)
     }
 
+    /// Whether a queue is in use, and all its nodes are known to be final.
+    pub(super) fn is_known_settled(&self) -> bool {
+        let end = self.end();
+        end.is_queued() && self.is_done(end)
+    }
+
     #[inline]
     pub(super) fn settle_unless_done(&self, end: End) {
         if end.is_queued() && !self.is_done(end) {
@@ -150,10 +156,12 @@ impl Engine {
         loop {
             let mut word = here.load();
             while !word.is_final() {
+                let mut kind = Kind::Void;
                 if !end.is_closed() {
                     let (need, deficit) = here.wants(word);
                     // The deficit goes to the other side: only what is free and what is needed are sure to fit into a number.
-                    if (credited.wrapping_sub(consumed).wrapping_sub(deficit) as i64) < need as i64 {
+                    let free = credited.wrapping_sub(consumed).wrapping_sub(deficit);
+                    if (free as i64) < need as i64 {
                         // A release that saw no node behind `done` has left it to this node's publisher, which may have stopped.
                         let now = self.credited();
                         if now != credited && !fault!(BlockedByOldCredit) {
@@ -169,13 +177,14 @@ impl Engine {
                     // Between the credit and the grant: what is credited after `close` is not granted.
                     if self.end().is_closed() && !fault!(NoLookAtClosed) {
                         end = End(end.0 | End::CLOSED);
+                    } else {
+                        kind = if free == need { Kind::Granted } else { Kind::GrantedOfMore };
                     }
                 }
                 if wakes.is_full() {
                     self.remember(consumed, last);
                     return Settled::Full;
                 }
-                let kind = if end.is_closed() { Kind::Void } else { Kind::Granted };
                 match here.end(word, kind) {
                     Ok((ended, waker)) => {
                         word = ended;

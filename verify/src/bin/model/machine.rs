@@ -27,6 +27,7 @@ pub(crate) enum At {
     FreeStoreFront { node: NodeId },
     QueuedReadFront { tail: NodeId },
     QueuedReadS { front: Permits, tail: NodeId },
+    QueuedReadDone { tail: NodeId },
     SettledReadS { tail: NodeId, end: Permits },
     Take { tail: NodeId, end: Permits },
     TakeStoreNext { tail: NodeId, node: NodeId },
@@ -211,9 +212,16 @@ impl Machine<'_> {
             At::QueuedReadFront { tail } => go(At::QueuedReadS { front: self.memory.front, tail }),
             At::QueuedReadS { front, tail } => {
                 if self.memory.s - front >= n {
-                    settle(Caller::Acquire)
+                    if is_try { settle(Caller::Acquire) } else { go(At::QueuedReadDone { tail }) }
                 } else if is_try {
                     answer(Answer::NoPermits)
+                } else {
+                    go(At::Enqueue { tail })
+                }
+            }
+            At::QueuedReadDone { tail } => {
+                if self.memory.done == Some(tail) {
+                    settle(Caller::Acquire)
                 } else {
                     go(At::Enqueue { tail })
                 }
@@ -237,7 +245,7 @@ impl Machine<'_> {
             }
             // ... passes through
             At::Take { tail, end } => {
-                let node = Node::new(State::Granted { consumed: n }, Link::Offset(end));
+                let node = Node::new(State::Granted { consumed: n, of_more: false }, Link::Offset(end));
                 match self.memory.publish(E::open(Kind::Queued(tail)), node) {
                     Some(node) => self.taken(Next::At(At::TakeStoreNext { tail, node })),
                     None => go(At::ReadFront),
@@ -292,11 +300,12 @@ impl Machine<'_> {
             },
 
             // a poll: the thread that has made the node final may have stopped before it came to the
-            // next one, so the poll settles before it returns
+            // next one, so the poll settles before it returns; unless there was nothing to grant the next one
             At::PollReadState { node } => match self.memory.node(node).state {
                 State::Waiting { .. } => Ok(Next::Park(node)),
                 State::Granted { .. } if self.has(Mutant::GrantedPollDoesNotSettle) => answer(Answer::Ok),
-                State::Granted { .. } => go(At::GrantedReadS),
+                State::Granted { of_more: false, .. } => answer(Answer::Ok),
+                State::Granted { of_more: true, .. } => go(At::GrantedReadS),
                 State::Void { .. } if self.has(Mutant::ClosedPollDoesNotSettle) => answer(Answer::Closed),
                 State::Void { .. } => go(At::VoidReadE { returns: Answer::Closed }),
             },
@@ -387,7 +396,7 @@ impl Machine<'_> {
                 }
             }
             At::LowerSettled { e, end } => {
-                let node = Node::new(State::Granted { consumed: n }, Link::Offset(end));
+                let node = Node::new(State::Granted { consumed: n, of_more: false }, Link::Offset(end));
                 match self.memory.publish(e, node) {
                     Some(node) => go(At::LowerStoreNext { tail: e.tail(), node }),
                     None => go(At::LowerReadE),

@@ -23,6 +23,8 @@ pub(crate) enum State {
     /// Final.
     Granted {
         consumed: Permits,
+        /// Whether the granting thread knew of credit for those behind.
+        of_more: bool,
     },
     /// Cancelled or closed; final.
     Void {
@@ -39,7 +41,7 @@ impl State {
     pub(crate) fn consumed(self) -> Permits {
         match self {
             State::Waiting { debt, .. } => debt,
-            State::Granted { consumed } | State::Void { consumed } => consumed,
+            State::Granted { consumed, .. } | State::Void { consumed } => consumed,
         }
     }
 }
@@ -310,7 +312,8 @@ impl fmt::Debug for State {
         match self {
             State::Waiting { need, debt: 0 } => write!(f, "Waiting({need})"),
             State::Waiting { need, debt } => write!(f, "Waiting({need}, debt {debt})"),
-            State::Granted { consumed } => write!(f, "Granted({consumed})"),
+            State::Granted { consumed, of_more: false } => write!(f, "Granted({consumed})"),
+            State::Granted { consumed, of_more: true } => write!(f, "Granted({consumed} of more)"),
             State::Void { consumed } => write!(f, "Void({consumed})"),
         }
     }

@@ -195,7 +195,10 @@ impl Machine<'_> {
             Settle::Grant { walk, n, off, state } => {
                 let State::Waiting { need, debt } = state else { unreachable!("a node is granted once") };
                 let consumed = if self.has(Mutant::GrantForgetsDebt) { need } else { need + debt };
-                let granted = State::Granted { consumed };
+                // Beside a debt that is not written down in the engine, and the poll looks in any case.
+                let of_more = debt > 0 || walk.s - off > need;
+                let of_more = of_more && !self.has(Mutant::GrantIsNeverOfMore);
+                let granted = State::Granted { consumed, of_more };
                 if self.has(Mutant::GrantIsAStore) {
                     self.memory.store_state(n, granted);
                 } else {
