@@ -39,6 +39,8 @@ fn other_process() {
 async fn wait_and_hold(url: &str) {
     let client = LockClient::new(Redis::connect(url).await.unwrap());
     let mut raw = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    // It may be stopped between a command and the reply.
+    raw.set_response_timeout(LONG);
     let (send, mut lines) = unbounded_channel();
     thread::spawn(move || io::stdin().lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
     // On a line of its own: the harness's "test ... " has no end yet.
