@@ -435,6 +435,22 @@ async fn lock_that_waits_outlasts_a_silence() {
     soon("the lock", waiter).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
+/// The ones behind the first do not wait for a holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_lock_at_a_server_that_is_gone_is_told_so() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    server.kill_9();
+    let locks = [(); 3].map(|()| {
+        let lock = client.get_lock(NAME).unwrap();
+        tokio::spawn(async move { lock.lock().await.map(drop) })
+    });
+    for lock in locks {
+        // One after the other, each within the limit of a command.
+        assert!(timeout(SOON * 2, lock).await.expect("an error").unwrap().is_err());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn try_lock_for_uses_its_whole_wait() {
     let mut server = RedisServer::start();

@@ -114,8 +114,6 @@ impl<B: Backend, O: Outcome<B>> Future for Acquisition<'_, B, O> {
                     wanted.enter(now, task.waker())?
                 }
                 Stage::Queued(request, waiter) => {
-                    // Also for a holder here, which the store knows nothing of: when it leaves, the store may be gone.
-                    *patient = true;
                     let (told, now) = ready!(Pin::new(waiter).poll(task));
                     wanted.told(request, told, now)?
                 }
@@ -134,7 +132,10 @@ impl<B: Backend, O: Outcome<B>> Future for Acquisition<'_, B, O> {
                     *patient = true;
                     Stage::Entering
                 }
-                Step::Queue(request, waiter) if wanted.wait.is_none() => Stage::Queued(request, waiter),
+                Step::Queue(request, waiter) if wanted.wait.is_none() => {
+                    *patient |= wanted.is_behind_a_holder();
+                    Stage::Queued(request, waiter)
+                }
                 Step::Queue(request, waiter) => {
                     Stage::Waiting(Box::pin(wanted.wait_queued(request, waiter, begun)))
                 }
@@ -166,6 +167,13 @@ impl<B: Backend> Copy for Wanted<'_, B> {}
 impl<'a, B: Backend> Wanted<'a, B> {
     fn no_answer(&self) -> LockError {
         LockError::NoAnswer { name: self.entry.name.clone(), wait: self.wait.unwrap_or_default() }
+    }
+
+    /// Whether it waits for a holder, here or elsewhere: when that leaves, the store may be gone. And not for a queue head that has not reached
+    /// the store, and is told so.
+    fn is_behind_a_holder(&self) -> bool {
+        // A store that answers at once is never gone.
+        !B::ANSWERS_AT_ONCE && self.entry.state.is_known_held()
     }
 
     /// When to give up.

@@ -9,13 +9,15 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use latchwork::redis::Redis;
-use latchwork::{LockClient, LockOptions};
+use latchwork::{Lock, LockClient, LockOptions};
 use latchwork_testkit::{pause, resume};
 
-use crate::day::{Day, NAME, soon};
+use crate::day::{Day, NAME, eventually, soon};
 
 /// Set for the second process only: the server's URL.
 const HOLDER: &str = "LATCHWORK_TEST_HOLDER";
+/// Set for the second process if it is a fair lock.
+const FAIR: &str = "LATCHWORK_TEST_HOLDER_FAIR";
 
 /// What the second process runs. Does nothing as a test of the first.
 #[test]
@@ -28,7 +30,7 @@ fn holder() {
 async fn hold(url: &str) {
     let options = LockOptions::default().watchdog_timeout(Duration::from_secs(1));
     let client = LockClient::with_options(Redis::connect(url).await.unwrap(), &options).unwrap();
-    let guard = Arc::new(client.get_lock(NAME).unwrap().lock().await.unwrap());
+    let guard = Arc::new(lock(&client, env::var_os(FAIR).is_some()).lock().await.unwrap());
     // On a line of its own: the harness's "test ... " has no end yet.
     tell("\nheld");
     // A thread that asks all the time, as work would that goes on only while the lock is held.
@@ -56,6 +58,10 @@ async fn hold(url: &str) {
     tell(&format!("not held {}", guard.unlock().await.is_err_and(|error| error.is_not_held())));
 }
 
+fn lock(client: &LockClient<Redis>, fair: bool) -> Lock<Redis> {
+    if fair { client.fair_lock(NAME).unwrap() } else { client.get_lock(NAME).unwrap() }
+}
+
 fn tell(what: &str) {
     println!("{what}");
     io::stdout().flush().unwrap();
@@ -69,13 +75,13 @@ fn since_the_epoch() -> u128 {
 struct Holder(Child, io::Lines<BufReader<std::process::ChildStdout>>);
 
 impl Holder {
-    fn start(url: &str) -> Holder {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "paused::holder", "--nocapture"])
-            .env(HOLDER, url)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+    fn start(url: &str, fair: bool) -> Holder {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "paused::holder", "--nocapture"]).env(HOLDER, url).stdout(Stdio::piped());
+        if fair {
+            command.env(FAIR, "");
+        }
+        let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Holder(child, lines)
     }
@@ -99,8 +105,27 @@ impl Drop for Holder {
 async fn learns_that_it_lost_before_it_believes_otherwise() {
     let day = Day::begin();
     let other = day.bystander().await;
-    let lock = other.get_lock(NAME).unwrap();
-    let mut holder = Holder::start(&day.server.url());
+    let holder = Holder::start(&day.server.url(), false);
+    learns_that_it_lost(day, other, holder, false).await;
+}
+
+/// A fair lock that was granted to it while it waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn learns_that_it_lost_what_it_was_granted_unasked_before_it_believes_otherwise() {
+    let day = Day::begin();
+    let other = day.bystander().await;
+    let held = lock(&other, true).lock().await.unwrap();
+    let holder = Holder::start(&day.server.url(), true);
+    eventually("its waiting", async || {
+        day.run::<usize>(&format!("ZCARD latchwork_fair_queue:{{{NAME}}}")).await == 1
+    })
+    .await;
+    held.unlock().await.unwrap();
+    learns_that_it_lost(day, other, holder, true).await;
+}
+
+async fn learns_that_it_lost(day: Day, other: LockClient<Redis>, mut holder: Holder, fair: bool) {
+    let lock = lock(&other, fair);
     holder.hear("held");
     pause(&holder.0).unwrap();
     // Nobody lets go of it, so this waits until the lease has run out.

@@ -1,30 +1,43 @@
-//! A slot that moves from node to node while a convoy goes over its lock.
+//! A slot that moves from node to node while a convoy goes over its lock, and a master that fails while some wait.
 
 use std::time::Duration;
 
-use latchwork::LockClient;
 use latchwork::redis::{Redis, ShardedMessages};
+use latchwork::{FairBackend, LockClient};
 use latchwork_testkit::RedisCluster;
 
-use crate::day::{NAME, eventually};
-use crate::stage::{Convoy, LIFE, LITTLE, within};
+use crate::day::eventually;
+use crate::nodes::{keys, name_at, slot, subscribers};
+use crate::stage::{AT_ONCE, Convoy, LIFE, LITTLE, within};
 
-/// All keys of all nodes.
-fn keys(cluster: &RedisCluster) -> Vec<String> {
-    (0..cluster.nodes().len()).flat_map(|node| cluster.ask::<Vec<String>>(node, &["KEYS", "*"])).collect()
-}
-
-async fn convoy_goes_on_while_its_slot_moves(sharded: ShardedMessages) {
-    const CLIENTS: usize = 3;
-    let cluster = RedisCluster::start_with(&[]);
+async fn clients(cluster: &RedisCluster, sharded: ShardedMessages) -> Vec<LockClient<Redis>> {
     let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
+    for _ in 0..3 {
         let redis = Redis::builder().sharded_messages(sharded).connect(&cluster.url()).await.unwrap();
         clients.push(LockClient::new(redis));
     }
-    let slot: u16 = cluster.ask(0, &["CLUSTER", "KEYSLOT", NAME]);
-    let mut at = cluster.owner(0, slot).expect("each slot is somewhere");
-    let convoy = Convoy::start(&clients, 2, 100);
+    clients
+}
+
+async fn assert_nothing_left(cluster: &RedisCluster, clients: &[LockClient<Redis>]) {
+    within(LIFE + LITTLE, "an empty cluster", async {
+        while !keys(cluster).is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    for client in clients {
+        eventually("the end of interest", async || client.registry().is_empty()).await;
+    }
+}
+
+async fn convoy_goes_on_while_its_slot_moves(sharded: ShardedMessages) {
+    let cluster = RedisCluster::start_with(&[]);
+    let clients = clients(&cluster, sharded).await;
+    let name = name_at(&cluster, 0, "moves");
+    let (slot, mut at) = (slot(&cluster, &name), 0);
+    let locks = clients.iter().map(|client| client.fair_lock(&name).unwrap()).collect();
+    let convoy = Convoy::of(locks, 2, 100);
     for _ in 0..6 {
         let to = (at + 1) % 3;
         cluster.begin_to_move(slot, at, to);
@@ -35,15 +48,7 @@ async fn convoy_goes_on_while_its_slot_moves(sharded: ShardedMessages) {
         at = to;
     }
     convoy.ends().await;
-    within(LIFE + LITTLE, "an empty cluster", async {
-        while !keys(&cluster).is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
-    for client in &clients {
-        eventually("the end of interest", async || client.registry().is_empty()).await;
-    }
+    assert_nothing_left(&cluster, &clients).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,4 +59,57 @@ async fn convoy_goes_on_while_its_slot_moves_with_plain_messages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn convoy_goes_on_while_its_slot_moves_with_sharded_messages() {
     convoy_goes_on_while_its_slot_moves(ShardedMessages::Auto).await;
+}
+
+/// What `INFO replication` of the first master says of how far its replica is behind.
+fn is_replicated(cluster: &RedisCluster) -> bool {
+    let info: String = cluster.ask(0, &["INFO", "replication"]);
+    let number = |after: &str| -> u64 {
+        let (_, rest) = info.split_once(after).unwrap_or_else(|| panic!("no {after:?} in {info:?}"));
+        rest.split(|other: char| !other.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    number(",offset=") >= number("master_repl_offset:")
+}
+
+async fn waiters_go_on_at_the_replica(sharded: ShardedMessages) {
+    let mut cluster = RedisCluster::start_replicated_with(&[]);
+    let clients = clients(&cluster, sharded).await;
+    let name = name_at(&cluster, 0, "fails");
+    let locks: Vec<_> = clients.iter().map(|client| client.fair_lock(&name).unwrap()).collect();
+    let held = locks[0].lock().await.unwrap();
+    let mut waiters = Vec::new();
+    let channel =
+        |client: usize| clients[client].backend().grant_channel(locks[0].name(), clients[client].id());
+    for client in [1, 2] {
+        let lock = locks[client].clone();
+        waiters.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
+        eventually("sleep", async || {
+            clients[client].registry().join(&channel(client)).is_some_and(|look| look.latch().waiters() > 0)
+        })
+        .await;
+    }
+    eventually("the replica's knowing", async || is_replicated(&cluster)).await;
+    cluster.fail_over();
+    for client in [1, 2] {
+        eventually("listening", async || subscribers(&cluster, &channel(client)) == 1).await;
+    }
+    held.ensure_held().await.unwrap();
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
+    held.unlock().await.unwrap();
+    for waiter in waiters {
+        let guard = within(AT_ONCE, "the next turn, by when they came", waiter).await.unwrap();
+        guard.ensure_held().await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    assert_nothing_left(&cluster, &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_go_on_at_the_replica_with_plain_messages() {
+    waiters_go_on_at_the_replica(ShardedMessages::Off).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_go_on_at_the_replica_with_sharded_messages() {
+    waiters_go_on_at_the_replica(ShardedMessages::Auto).await;
 }

@@ -237,3 +237,31 @@ async fn waiters_that_are_dropped_with_their_client_leave_nothing() {
     serve(AT_ONCE, "the turn of the one behind", next).await;
     end(day, &[&holder, &other]).await;
 }
+
+/// Clients come, wait, and are shut down with whatever they have, while others take turns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_among_clients_that_are_shut_down() {
+    let day = Day::begin();
+    let clients = [day.bystander().await, day.bystander().await];
+    let convoy = Convoy::start(&clients, 2, 400);
+    for round in 0..20 {
+        let leaves = day.bystander().await;
+        let told: Vec<_> = (0..4)
+            .map(|_| {
+                let lock = lock(&leaves);
+                tokio::spawn(async move {
+                    while let Ok(guard) = lock.lock().await {
+                        drop(guard);
+                    }
+                })
+            })
+            .collect();
+        convoy.goes_on(2 + round % 7).await;
+        within(AT_ONCE, "the shutdown", leaves.shutdown(AT_ONCE)).await.unwrap();
+        for told in told {
+            within(AT_ONCE, "being told", told).await.unwrap();
+        }
+    }
+    convoy.ends().await;
+    end(day, &clients.each_ref()).await;
+}

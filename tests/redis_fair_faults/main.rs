@@ -14,6 +14,9 @@ mod forgotten;
 mod forked;
 mod futures;
 mod links;
+#[path = "../redis_cluster/nodes.rs"]
+#[allow(dead_code, unused_imports, reason = "those of plain locks use the rest")]
+mod nodes;
 mod processes;
 mod replaced;
 mod replies;
