@@ -110,6 +110,17 @@ impl Held {
         self.find(name).filter(|lease| lease.is_alive(now))
     }
 
+    /// Takes the lease of `id` away. Whether it is over makes no difference: nobody else has taken it.
+    fn take(&mut self, name: &LockName, id: &LeaseId) -> Option<LeaseId> {
+        self.find(name).filter(|lease| lease.id.as_ref() == Some(id))?.id.take()
+    }
+
+    /// So many tokens: the last of them, or 0 if none are wanted.
+    fn reserve(&mut self, tokens: u64) -> u64 {
+        self.last_token += tokens;
+        if tokens > 0 { self.last_token } else { 0 }
+    }
+
     fn sweep(&mut self, now: Moment) {
         if self.by_name.len() >= self.sweep_at {
             self.by_name.retain(|lease| lease.is_alive(now));
@@ -173,23 +184,17 @@ impl<R: Runtime + Clone> Backend for Local<R> {
                     was_alive && until < before
                 }
             };
-            held.last_token += tokens;
-            (held.last_token, shorter)
+            (held.reserve(tokens), shorter)
         };
         if shorter {
             // Whoever waits for its end waits for the wrong one.
             self.registry.transport().publish(name.as_str(), Message::Unlock);
         }
-        Ok(AcquireOutcome::Acquired { last_token: if tokens > 0 { last_token } else { 0 } })
+        Ok(AcquireOutcome::Acquired { last_token })
     }
 
     async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        let released = {
-            // Whether its lease is over makes no difference: nobody else has taken it.
-            let mut held = self.held.lock();
-            held.find(name).filter(|lease| lease.id.as_ref() == Some(id)).and_then(|lease| lease.id.take())
-        };
-        if released.is_none() {
+        if self.held.lock().take(name, id).is_none() {
             return Ok(ReleaseOutcome::NotHeld);
         }
         let heard = self.registry.transport().publish(name.as_str(), Message::Unlock);

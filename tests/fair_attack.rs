@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use latchwork::local::Local;
 use latchwork::{FairBackend as _, Guard, Lease, Lock, LockClient, LockError, LockOptions};
 use tokio::time::{sleep, timeout};
@@ -19,17 +20,6 @@ const HOLD: Duration = Duration::from_millis(3);
 const SLACK: Duration = Duration::from_millis(100);
 /// Far longer than a wait of all others' holds, and shorter than the leases.
 const LIMIT: Duration = Duration::from_secs(20);
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
 
 /// Sees who comes, and who is served.
 #[derive(Default)]
@@ -79,28 +69,22 @@ impl Judge {
 }
 
 /// One acquisition, and what becomes of it.
-async fn attack(
-    judge: &Judge,
-    client: &LockClient<Local>,
-    lock: &Lock<Local>,
-    task: usize,
-    dice: &mut Random,
-) {
-    let lock = if dice.below(3) == 0 { lock.fenced() } else { lock.clone() };
-    let lease = if dice.below(4) == 0 { Lease::For(LIMIT * 2) } else { Lease::Watched };
-    let owned = dice.below(5) == 0;
+async fn attack(judge: &Judge, client: &LockClient<Local>, lock: &Lock<Local>, task: usize, dice: &mut Rng) {
+    let lock = if dice.u8(..3) == 0 { lock.fenced() } else { lock.clone() };
+    let lease = if dice.u8(..4) == 0 { Lease::For(LIMIT * 2) } else { Lease::Watched };
+    let owned = dice.u8(..5) == 0;
     let began = judge.comes(task);
-    let guard = match dice.below(8) {
+    let guard = match dice.u8(..8) {
         // Leaves after a while, wherever it is by then.
         0 => {
             judge.leaves(began);
-            let wait = Duration::from_micros(dice.below(60_000));
+            let wait = Duration::from_micros(dice.u64(..60_000));
             timeout(wait, lock.lock_with_lease(LIMIT)).await.ok().map(Result::unwrap)
         }
         // As above, by the lock's own limit.
         1 => {
             judge.leaves(began);
-            match lock.try_lock_for(Duration::from_micros(dice.below(60_000)), lease).await {
+            match lock.try_lock_for(Duration::from_micros(dice.u64(..60_000)), lease).await {
                 // The first of its client has not asked yet.
                 Err(LockError::NoAnswer { .. }) => None,
                 tried => tried.unwrap(),
@@ -111,7 +95,7 @@ async fn attack(
             judge.leaves(began);
             let mut rests = Box::pin(lock.lock());
             let mut got = None;
-            for _ in 0..dice.below(3) {
+            for _ in 0..dice.u8(..3) {
                 got = poll_fn(|context| {
                     Poll::Ready(match rests.as_mut().poll(context) {
                         Poll::Ready(got) => Some(got.unwrap()),
@@ -122,9 +106,9 @@ async fn attack(
                 if got.is_some() {
                     break;
                 }
-                sleep(Duration::from_micros(dice.below(20_000))).await;
+                sleep(Duration::from_micros(dice.u64(..20_000))).await;
             }
-            match (got, dice.below(2)) {
+            match (got, dice.u8(..2)) {
                 (Some(got), _) => Some(got),
                 (None, 0) => Some(rests.await.unwrap()),
                 (None, _) => None,
@@ -144,13 +128,13 @@ async fn attack(
     };
     let Some(guard) = guard else { return };
     judge.holds(&guard).await;
-    if judge.forces && dice.below(6) == 0 {
+    if judge.forces && dice.u8(..6) == 0 {
         let _ = lock.force_unlock().await.unwrap();
     }
-    match dice.below(3) {
+    match dice.u8(..3) {
         0 => drop(guard),
         // Its future may be dropped before it is polled.
-        1 => drop(timeout(Duration::from_micros(dice.below(2)), guard.unlock()).await),
+        1 => drop(timeout(Duration::from_micros(dice.u64(..2)), guard.unlock()).await),
         _ => assert!(guard.unlock().await.is_ok() || judge.forces, "the hold was lost"),
     }
 }
@@ -167,8 +151,7 @@ async fn run(seed: u64, forces: bool) {
             let (client, judge) = (clients[task % CLIENTS].clone(), Arc::clone(&judge));
             let lock = client.fair_lock("tickets").unwrap();
             tokio::spawn(async move {
-                let mut dice =
-                    Random(((seed << 16) | (task as u64 + 1)).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+                let mut dice = Rng::with_seed((seed << 16) | task as u64);
                 for _ in 0..ROUNDS {
                     attack(&judge, &client, &lock, task, &mut dice).await;
                 }

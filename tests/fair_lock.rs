@@ -1,13 +1,16 @@
 //! A fair lock whose release falls into a gap: between a waiter's question, its subscription, and its sleep.
 
+mod over_local;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
+use latchwork::local::{Local, LocalTransport};
 use latchwork::{
-    AcquireOutcome, Backend, FairBackend, FairReleaseOutcome, Holder, Inbox, LeaseId, LeaseKey, LockClient,
-    LockName, Moment, Next, Position, Registry, ReleaseOutcome, Runtime, Transport,
+    AcquireOutcome, Backend, FairBackend, FairReleaseOutcome, Inbox, LeaseId, LockClient, LockName, Runtime,
+    Transport,
 };
+use over_local::OverLocal;
 
 /// Shorter than a third of the time for which a position is kept, after which a waiter looks by itself.
 const SOON: Duration = Duration::from_secs(2);
@@ -15,21 +18,16 @@ const LEASE: Duration = Duration::from_secs(30);
 
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// A store in memory, and what happens before the next subscription.
-struct Interrupted {
-    local: Local,
-    registry: Registry<InterruptedTransport>,
-}
+/// Messages of a store in memory, and what happens before the next subscription.
+struct Interrupted(Local, Hook);
 
-struct InterruptedTransport(Local, Hook);
-
-impl InterruptedTransport {
+impl Interrupted {
     fn inner(&self) -> &LocalTransport {
         self.0.registry().transport()
     }
 }
 
-impl Transport for InterruptedTransport {
+impl Transport for Interrupted {
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
         if let Some(hook) = self.1.lock().unwrap().take() {
             hook();
@@ -39,82 +37,6 @@ impl Transport for InterruptedTransport {
 
     fn unsubscribe(&self, channel: &Arc<str>) {
         self.inner().unsubscribe(channel);
-    }
-}
-
-impl Backend for Interrupted {
-    type Error = OtherKind;
-    type Transport = InterruptedTransport;
-    type Runtime = ThreadRuntime;
-
-    fn registry(&self) -> &Registry<InterruptedTransport> {
-        &self.registry
-    }
-
-    fn runtime(&self) -> &ThreadRuntime {
-        self.local.runtime()
-    }
-
-    fn channel(&self, name: &LockName) -> String {
-        self.local.channel(name)
-    }
-
-    async fn try_acquire(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        now: Moment,
-    ) -> Result<AcquireOutcome, OtherKind> {
-        self.local.try_acquire(name, id, lease, tokens, now).await
-    }
-
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        self.local.release(name, id).await
-    }
-
-    async fn force_release(&self, name: &LockName) -> Result<bool, OtherKind> {
-        self.local.force_release(name).await
-    }
-
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, OtherKind> {
-        self.local.renew(leases, lease).await
-    }
-
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, OtherKind> {
-        self.local.holder(name).await
-    }
-}
-
-impl FairBackend for Interrupted {
-    fn grant_channel(&self, name: &LockName, client: &str) -> String {
-        self.local.grant_channel(name, client)
-    }
-
-    async fn try_acquire_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        now: Moment,
-    ) -> Result<AcquireOutcome, OtherKind> {
-        self.local.try_acquire_fair(name, id, lease, tokens, position, now).await
-    }
-
-    async fn release_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, OtherKind> {
-        self.local.release_fair(name, id, next).await
-    }
-
-    async fn force_release_fair(&self, name: &LockName) -> Result<bool, OtherKind> {
-        self.local.force_release_fair(name).await
     }
 }
 
@@ -134,8 +56,8 @@ async fn release_between_a_waiters_question_and_its_subscription_is_found() {
             assert_eq!(released, Some(Ok(FairReleaseOutcome::Released)));
         }
     }));
-    let registry = Registry::new(InterruptedTransport(local.clone(), Arc::clone(&hook)));
-    let client = LockClient::new(Interrupted { local, registry });
+    let transport = Interrupted(local.clone(), Arc::clone(&hook));
+    let client = LockClient::new(OverLocal::new(local, transport));
     let lock = client.fair_lock("orders").unwrap();
     let waits = tokio::time::timeout(SOON, lock.lock()).await.expect("it sleeps beside a free lock");
     assert!(hook.lock().unwrap().is_none(), "it has not subscribed, and this test says nothing");

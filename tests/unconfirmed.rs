@@ -1,13 +1,13 @@
 //! A transport that does not confirm what is subscribed to: messages cannot be relied on, and who waits looks for itself.
 
+mod over_local;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::{
-    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockClient, LockName, LockOptions, Message,
-    Moment, Registry, ReleaseOutcome, Transport,
-};
+use latchwork::local::{Local, ThreadRuntime};
+use latchwork::{Inbox, LockClient, LockOptions, Message, Transport};
+use over_local::OverLocal;
 
 const WATCHDOG: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(5);
@@ -24,56 +24,6 @@ impl Transport for Deaf {
     fn unsubscribe(&self, _: &Arc<str>) {}
 }
 
-struct WithoutMessages {
-    local: Local,
-    registry: Registry<Deaf>,
-}
-
-impl Backend for WithoutMessages {
-    type Error = OtherKind;
-    type Transport = Deaf;
-    type Runtime = ThreadRuntime;
-
-    fn registry(&self) -> &Registry<Deaf> {
-        &self.registry
-    }
-
-    fn runtime(&self) -> &ThreadRuntime {
-        self.local.runtime()
-    }
-
-    fn channel(&self, name: &LockName) -> String {
-        self.local.channel(name)
-    }
-
-    async fn try_acquire(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        now: Moment,
-    ) -> Result<AcquireOutcome, OtherKind> {
-        self.local.try_acquire(name, id, lease, tokens, now).await
-    }
-
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        self.local.release(name, id).await
-    }
-
-    async fn force_release(&self, name: &LockName) -> Result<bool, OtherKind> {
-        self.local.force_release(name).await
-    }
-
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, OtherKind> {
-        self.local.renew(leases, lease).await
-    }
-
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, OtherKind> {
-        self.local.holder(name).await
-    }
-}
-
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let so = async {
         while !is_so() {
@@ -88,7 +38,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 async fn next_queue_head_looks_for_itself_without_messages() {
     let local = Local::new();
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let backend = WithoutMessages { local, registry: Registry::new(Deaf::default()) };
+    let backend = OverLocal::new(local, Deaf::default());
     let client =
         LockClient::with_options(backend, &LockOptions::default().watchdog_timeout(WATCHDOG)).unwrap();
     let lock = client.get_lock("orders").unwrap();
@@ -115,7 +65,7 @@ async fn late_confirmation_wakes_a_waiter() {
     let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let backend = WithoutMessages { local, registry: Registry::new(deaf.clone()) };
+    let backend = OverLocal::new(local, deaf.clone());
     let client = LockClient::new(backend);
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
@@ -142,7 +92,7 @@ async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
     let deaf = Deaf::default();
     let local = Local::new();
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let client = LockClient::new(WithoutMessages { local, registry: Registry::new(deaf.clone()) });
+    let client = LockClient::new(OverLocal::new(local, deaf.clone()));
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
     let mut waiters = Vec::new();

@@ -37,11 +37,6 @@ impl Held {
         self.lease_fair(name, id.clone(), until);
         Some(id)
     }
-
-    fn tokens(&mut self, tokens: u64) -> u64 {
-        self.last_token += tokens;
-        if tokens > 0 { self.last_token } else { 0 }
-    }
 }
 
 impl<R: Runtime + Clone> Local<R> {
@@ -80,23 +75,22 @@ impl<R: Runtime + Clone> FairBackend for Local<R> {
         let (outcome, granted) = {
             let mut held = self.held.lock();
             held.sweep(now);
-            let free = match held.alive(name, now) {
-                Some(other) if !other.fair => return Err(OtherKind::PLAIN),
-                Some(other) => other.id.as_ref() == Some(id),
-                None => true,
+            // `None`: nobody has it.
+            let is_ours = match held.alive(name, now) {
+                Some(lease) if !lease.fair => return Err(OtherKind::PLAIN),
+                holder => holder.map(|lease| lease.id.as_ref() == Some(id)),
             };
             if let Some(position) = position {
                 held.queues.push(name, Waiter::new(id, position, now));
             }
-            let is_ours = free && held.alive(name, now).is_some();
-            let granted = match free && !is_ours {
-                true => held.pass_on(name, now, position.map(|_| id), |id| self.listens(name, id)),
-                false => None,
+            let granted = match is_ours {
+                None => held.pass_on(name, now, position.map(|_| id), |id| self.listens(name, id)),
+                Some(_) => None,
             };
-            if free && granted.is_none() {
+            if granted.is_none() && is_ours != Some(false) {
                 held.queues.remove(name, id);
                 held.lease_fair(name, id.clone(), now + lease);
-                (AcquireOutcome::Acquired { last_token: held.tokens(tokens) }, None)
+                (AcquireOutcome::Acquired { last_token: held.reserve(tokens) }, None)
             } else {
                 let left = held.alive(name, now).map_or(Duration::ZERO, |lease| lease.left(now));
                 (AcquireOutcome::Held { left }, granted)
@@ -116,23 +110,21 @@ impl<R: Runtime + Clone> FairBackend for Local<R> {
         let (outcome, granted) = {
             let mut held = self.held.lock();
             held.queues.remove(name, id);
-            // Whether its lease is over makes no difference: nobody else has taken it.
-            let lease = held.find(name).filter(|lease| lease.id.as_ref() == Some(id));
-            let had_it = lease.and_then(|lease| lease.id.take()).is_some();
-            if had_it && let Some(Next { id: next, position, .. }) = next {
+            let had_it = held.take(name, id).is_some();
+            let next = next.filter(|_| had_it);
+            if let Some(Next { id: next, position, .. }) = next {
                 held.queues.push(name, Waiter::new(next, *position, now));
             }
-            let next_id = next.map(|next| &next.id).filter(|_| had_it);
             let granted = match held.alive(name, now) {
                 Some(_) => None,
-                None => held.pass_on(name, now, next_id, |id| self.listens(name, id)),
+                None => held.pass_on(name, now, next.map(|next| &next.id), |id| self.listens(name, id)),
             };
             let outcome = match next {
                 _ if !had_it => FairReleaseOutcome::NotHeld,
                 Some(next) if granted.is_none() => {
                     held.queues.remove(name, &next.id);
                     held.lease_fair(name, next.id.clone(), now + next.lease);
-                    FairReleaseOutcome::GrantedToNext { last_token: held.tokens(next.tokens) }
+                    FairReleaseOutcome::GrantedToNext { last_token: held.reserve(next.tokens) }
                 }
                 _ => FairReleaseOutcome::Released,
             };

@@ -16,6 +16,16 @@ use super::table::{Table, Tables};
 /// For how long a waiter that is dead or stands still may hold up the others.
 const LONGEST_POSITION: Duration = Duration::from_secs(10);
 
+/// What is asked for by an attempt.
+pub(super) struct Ask {
+    pub(super) id: LeaseId,
+    pub(super) lease: Duration,
+    pub(super) tokens: u64,
+    /// In the store's queue, if it is not its turn. Of fair locks only.
+    pub(super) position: Option<Position>,
+    pub(super) sent: Moment,
+}
+
 /// What an entry asks of the store.
 ///
 /// Only who makes a fair lock has to know that the backend can keep one, and everything else is the same code for both kinds.
@@ -38,16 +48,11 @@ pub(super) trait FairCommands<B: Backend>: Send + Sync {
 
     fn grants_suffice(&self, backend: &B) -> bool;
 
-    #[expect(clippy::too_many_arguments, reason = "those of the method of the same name")]
     fn try_acquire<'a>(
         &self,
         backend: &'a B,
         name: &'a LockName,
-        id: &'a LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        now: Moment,
+        ask: &'a Ask,
     ) -> Answer<'a, B, AcquireOutcome>;
 
     fn release<'a>(
@@ -87,13 +92,10 @@ impl<B: FairBackend> FairCommands<B> for OfBackend<B> {
         &self,
         backend: &'a B,
         name: &'a LockName,
-        id: &'a LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        now: Moment,
+        ask: &'a Ask,
     ) -> Answer<'a, B, AcquireOutcome> {
-        Box::pin(backend.try_acquire_fair(name, id, lease, tokens, position, now))
+        let Ask { id, lease, tokens, position, sent } = ask;
+        Box::pin(backend.try_acquire_fair(name, id, *lease, *tokens, *position, *sent))
     }
 
     fn release<'a>(
@@ -157,20 +159,15 @@ impl<B: Backend> Commands<B> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "those of the method of the same name")]
     pub(super) async fn try_acquire(
         self,
         backend: &B,
         name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        now: Moment,
+        ask: &Ask,
     ) -> Result<AcquireOutcome, B::Error> {
         match self {
-            Self::Plain => backend.try_acquire(name, id, lease, tokens, now).await,
-            Self::Fair(fair) => fair.try_acquire(backend, name, id, lease, tokens, position, now).await,
+            Self::Plain => backend.try_acquire(name, &ask.id, ask.lease, ask.tokens, ask.sent).await,
+            Self::Fair(fair) => fair.try_acquire(backend, name, ask).await,
         }
     }
 

@@ -7,14 +7,15 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::lock_entry::{
-    Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, LockEntry, LossReason, Moment, Next, Rules,
+    Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, LockEntry, LossReason, Moment, Next, Request,
+    Rules,
 };
 use crate::registry::Subscription;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
 use super::backend::{AcquireOutcome, Backend, LeaseKey, ReleaseOutcome};
-use super::commands::Commands;
+use super::commands::{Ask, Commands};
 use super::context::Context;
 use super::error::LockError;
 use super::fair::{self, FairReleaseOutcome, Position};
@@ -112,6 +113,20 @@ impl<B: Backend> Entry<B> {
             subscription.latch().release_all();
         }
         self.context.recorder.superseded.add(actions.superseded() as usize);
+    }
+
+    // === Asking ===
+
+    /// An attempt by the queue head, or for it. `None` if it is the queue head no more.
+    pub(super) fn attempt(&self, head: &HeadTicket, request: &Request, sent: Moment) -> Option<Attempt> {
+        let context = &self.context;
+        self.state.attempt(head, context.number(), request, sent, context.lease_of(request))
+    }
+
+    /// Its position in the store's queue, if that has one.
+    pub(super) fn position_of(&self, head: &HeadTicket, sent: Moment) -> Option<Position> {
+        let waited = sent.saturating_duration_since(head.since());
+        self.position.map(|kept| Position { waited, kept })
     }
 
     /// The subscription that is kept for the queue head.
@@ -255,14 +270,14 @@ impl<B: Backend> Entry<B> {
             return;
         }
         self.context.releases.begin(give_back.number, &self.name);
-        let entry = Arc::clone(self);
-        let named = next.map(|next| (next.head, None));
-        let mut ends = ReleaseEnds { entry, give_back, appoints: give_back.appoints, named };
-        let named = next.and_then(|next| Named::new(self, next));
-        if let (Some((_, attempt)), Some(named)) = (&mut ends.named, &named) {
-            *attempt = Some(named.attempt);
+        let next_head = next.map(|next| (next.head, None));
+        let mut ends =
+            ReleaseEnds { entry: Arc::clone(self), give_back, appoints: give_back.appoints, next: next_head };
+        // A transport may panic; the next waiter is told then, too.
+        if let (Some(next), Some((_, named))) = (next, &mut ends.next) {
+            *named = Named::new(self, next);
         }
-        let mut release = Box::pin(span::here(ends.send(rolls_back, named)));
+        let mut release = Box::pin(span::here(ends.send(rolls_back)));
         if first_poll(release.as_mut()).is_pending() {
             self.context.backend.runtime().spawn(release);
         }
@@ -287,9 +302,8 @@ impl<B: Backend> Entry<B> {
                 (renewed.map_err(|error| context.failed(error))?.first() == Some(&true), None)
             }
             Extension::Token { .. } => {
-                let lease = whole_millis(lease);
-                match self.commands.try_acquire(&context.backend, &self.name, &id, lease, 1, None, sent).await
-                {
+                let ask = Ask { id, lease: whole_millis(lease), tokens: 1, position: None, sent };
+                match self.commands.try_acquire(&context.backend, &self.name, &ask).await {
                     Ok(AcquireOutcome::Acquired { last_token }) => (true, Some(last_token)),
                     Ok(AcquireOutcome::Held { .. }) => (false, None),
                     Err(error) => return Err(context.failed(error)),
@@ -349,9 +363,8 @@ impl<B: Backend> Wake for Entry<B> {
     }
 }
 
-/// A waiter that is named with a release, by what it asks for.
+/// What is asked for with a release, on behalf of the next queue head.
 struct Named<B: Backend> {
-    head: HeadTicket,
     attempt: Attempt,
     next: fair::Next,
     sent: Moment,
@@ -366,18 +379,13 @@ impl<B: Backend> Named<B> {
         if !fair.grants_suffice(&context.backend) {
             return None;
         }
-        let kept = entry.position?;
         let subscription = context.backend.registry().subscribe(&entry.channel);
-        let (sent, lease) = (entry.now(), context.lease_of(&next.request));
-        let attempt = entry.state.attempt(&next.head, context.number(), &next.request, sent, lease)?;
-        let waited = sent.saturating_duration_since(next.head.since());
-        let next_up = fair::Next {
-            id: context.lease_id(attempt.number()),
-            lease,
-            tokens: attempt.tokens(),
-            position: Position { waited, kept },
-        };
-        Some(Self { head: next.head, attempt, next: next_up, sent, subscription })
+        let sent = entry.now();
+        let position = entry.position_of(&next.head, sent)?;
+        let attempt = entry.attempt(&next.head, &next.request, sent)?;
+        let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&next.request));
+        let next = fair::Next { id, lease, tokens: attempt.tokens(), position };
+        Some(Self { attempt, next, sent, subscription })
     }
 }
 
@@ -388,22 +396,22 @@ struct ReleaseEnds<B: Backend> {
     /// The next waiter is not appointed yet.
     appoints: bool,
     /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it is.
-    named: Option<(HeadTicket, Option<Attempt>)>,
+    next: Option<(HeadTicket, Option<Named<B>>)>,
 }
 
 impl<B: Backend> ReleaseEnds<B> {
-    async fn send(mut self, rolls_back: bool, mut named: Option<Named<B>>) {
+    async fn send(mut self, rolls_back: bool) {
         let entry = Arc::clone(&self.entry);
         let (context, id) = (&entry.context, entry.context.lease_id(self.give_back.number));
         let (commands, backend) = (entry.commands, &entry.context.backend);
         let mut back_off = FIRST_BACK_OFF;
         loop {
-            let outcome = match (commands, named.take()) {
-                (Commands::Fair(fair), Some(named)) => {
+            let outcome = match (commands, &self.next) {
+                (Commands::Fair(fair), Some((_, Some(named)))) => {
                     // Only what comes after the subscription was confirmed comes for sure.
                     let hears_all = named.subscription.is_ready();
                     let outcome = fair.release(backend, &entry.name, &id, Some(&named.next)).await;
-                    outcome.map(|outcome| self.tell_named(named, outcome, hears_all))
+                    outcome.map(|outcome| self.tell_next(outcome, hears_all))
                 }
                 _ if rolls_back => commands.roll_back(backend, &entry.name, &id).await,
                 _ => commands.release(backend, &entry.name, &id).await,
@@ -433,38 +441,35 @@ impl<B: Backend> ReleaseEnds<B> {
         }
     }
 
-    fn tell_named(
-        &mut self,
-        named: Named<B>,
-        outcome: FairReleaseOutcome,
-        hears_all: bool,
-    ) -> ReleaseOutcome {
+    /// The release was answered, and may have told what becomes of the next waiter.
+    fn tell_next(&mut self, outcome: FairReleaseOutcome, hears_all: bool) -> ReleaseOutcome {
         let (entry, now) = (&self.entry, self.entry.now());
-        match outcome {
-            FairReleaseOutcome::GrantedToNext { last_token } => {
-                self.named = None;
-                let Named { head, attempt, sent, next, .. } = named;
+        let tells = match outcome {
+            FairReleaseOutcome::GrantedToNext { .. } => true,
+            FairReleaseOutcome::Released => hears_all,
+            FairReleaseOutcome::NotHeld => false,
+        };
+        if let Some((head, Some(named))) = self.next.take_if(|_| tells) {
+            let Named { attempt, next, sent, subscription } = named;
+            if let FairReleaseOutcome::GrantedToNext { last_token } = outcome {
                 let actions = entry.state.named_granted(&head, attempt, last_token, sent, next.lease, now);
                 entry.carry_out(actions);
-            }
-            FairReleaseOutcome::Released if hears_all => {
-                self.named = None;
-                let _before = entry.kept.lock().replace(named.subscription);
-                let (told, actions) = entry.state.named_queued(&named.head, named.attempt, now);
+            } else {
+                let _before = entry.kept.lock().replace(subscription);
+                let (told, actions) = entry.state.named_queued(&head, attempt, now);
                 entry.carry_out(actions);
                 if !told {
                     let _kept = entry.take_kept();
                 }
             }
-            FairReleaseOutcome::Released | FairReleaseOutcome::NotHeld => {}
         }
         outcome.into()
     }
 
     fn appoint(&mut self, heard: usize) {
         let (entry, now) = (&self.entry, self.entry.now());
-        if let Some((named, attempt)) = self.named.take() {
-            entry.carry_out(entry.state.named_waits(&named, attempt, now));
+        if let Some((head, named)) = self.next.take() {
+            entry.carry_out(entry.state.named_waits(&head, named.map(|named| named.attempt), now));
         }
         if std::mem::replace(&mut self.appoints, false) {
             entry.carry_out(entry.state.returned(heard, now));

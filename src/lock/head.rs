@@ -26,11 +26,9 @@ use crate::transport::Transport;
 use crate::unless::unless;
 
 use super::backend::{AcquireOutcome, Backend, Failure};
-use super::commands::Commands;
+use super::commands::{Ask, Commands};
 use super::entry::{Entry, first_poll};
 use super::error::LockError;
-use super::fair::Position;
-use super::owner::LeaseId;
 use super::until::until;
 
 /// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
@@ -314,22 +312,15 @@ impl<'a, B: Backend> Head<'a, B> {
 
     /// What to ask the store at `sent`. `None` if it is the queue head no more.
     fn question(&self, sent: Moment) -> Option<Question> {
-        Some(self.question_of(self.attempt(sent)?, sent))
-    }
-
-    fn attempt(&self, sent: Moment) -> Option<Attempt> {
-        let context = &self.entry.context;
-        let (fresh, lease) = (context.number(), context.lease_of(&self.request));
-        self.entry.state.attempt(&self.ticket, fresh, &self.request, sent, lease)
+        let attempt = self.entry.attempt(&self.ticket, &self.request, sent)?;
+        Some(self.question_of(attempt, sent))
     }
 
     fn question_of(&self, attempt: Attempt, sent: Moment) -> Question {
         let context = &self.entry.context;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
-        let position = self.entry.position.filter(|_| self.may_wait);
-        let waited = sent.saturating_duration_since(self.ticket.since());
-        let position = position.map(|kept| Position { waited, kept });
-        Question { id, attempt, lease, position, sent }
+        let position = self.entry.position_of(&self.ticket, sent).filter(|_| self.may_wait);
+        Question { attempt, ask: Ask { id, lease, tokens: attempt.tokens(), position, sent } }
     }
 
     /// The store has answered, at `now`.
@@ -344,12 +335,11 @@ impl<'a, B: Backend> Head<'a, B> {
             Ok(AcquireOutcome::Acquired { last_token }) => last_token,
             Ok(AcquireOutcome::Held { left }) => {
                 event!(TRACE, lock = entry.name.as_str(), ?left, "held by another");
-                if question.position.is_none() {
+                let Question { attempt, ask: Ask { position: Some(_), sent, .. } } = question else {
                     entry.state.refused(&self.ticket);
                     return Ok(Asked::Held(left));
-                }
-                let Question { attempt, sent, .. } = *question;
-                let (queued, actions) = entry.state.queued(&self.ticket, attempt, sent, now);
+                };
+                let (queued, actions) = entry.state.queued(&self.ticket, *attempt, *sent, now);
                 entry.carry_out(actions);
                 return Ok(if queued { Asked::Held(left) } else { Asked::TooLate });
             }
@@ -360,28 +350,16 @@ impl<'a, B: Backend> Head<'a, B> {
                 return Err(context.failed(error));
             }
         };
-        let Question { attempt, lease, sent, .. } = *question;
-        Ok(self.acquired(attempt, last_token, sent, lease, now))
-    }
-
-    fn acquired(
-        &mut self,
-        attempt: Attempt,
-        last_token: u64,
-        sent: Moment,
-        lease: Duration,
-        now: Moment,
-    ) -> Asked {
-        let entry = self.entry;
+        let (attempt, Ask { lease, sent, .. }) = (question.attempt, &question.ask);
         let (verdict, actions) =
-            entry.state.acquired(&self.ticket, &self.request, attempt, last_token, sent, lease, now);
+            entry.state.acquired(&self.ticket, &self.request, attempt, last_token, *sent, *lease, now);
         self.done = !matches!(verdict, Verdict::TooLate);
         entry.carry_out(actions);
-        match verdict {
+        Ok(match verdict {
             Verdict::Granted(grant) => Asked::Over(Competed::Granted(grant, now)),
             Verdict::TooLate => Asked::TooLate,
             Verdict::Superseded => Asked::Over(Competed::Superseded),
-        }
+        })
     }
 
     /// What the store has granted without being asked, as a message says. What that leaves open, a lease of its own length or a token, takes
@@ -406,30 +384,22 @@ impl<'a, B: Backend> Head<'a, B> {
 
 /// One question to the store.
 struct Question {
-    id: LeaseId,
     attempt: Attempt,
-    lease: Duration,
-    /// What it asks for if it is not its turn.
-    position: Option<Position>,
-    sent: Moment,
+    ask: Ask,
 }
 
 impl Question {
     async fn put<B: Backend>(&self, entry: &Entry<B>) -> Result<AcquireOutcome, B::Error> {
-        let (commands, backend, tokens) = (entry.commands, &entry.context.backend, self.attempt.tokens());
-        let Self { id, lease, position, sent, .. } = self;
-        commands.try_acquire(backend, &entry.name, id, *lease, tokens, *position, *sent).await
+        entry.commands.try_acquire(&entry.context.backend, &entry.name, &self.ask).await
     }
 
     /// To a store that answers at once.
     #[inline]
     fn put_once<B: Backend>(&self, entry: &Entry<B>) -> Poll<Result<AcquireOutcome, B::Error>> {
-        let (backend, tokens) = (&entry.context.backend, self.attempt.tokens());
+        let (backend, Ask { id, lease, tokens, sent, .. }) = (&entry.context.backend, &self.ask);
         match entry.commands {
             // The usual one, without a future around it.
-            Commands::Plain => {
-                first_poll(pin!(backend.try_acquire(&entry.name, &self.id, self.lease, tokens, self.sent)))
-            }
+            Commands::Plain => first_poll(pin!(backend.try_acquire(&entry.name, id, *lease, *tokens, *sent))),
             Commands::Fair(_) => first_poll(pin!(self.put(entry))),
         }
     }

@@ -159,11 +159,7 @@ impl Backend for Redis {
         let in_full = || self.scripts.force_release.eval(&keys, &args);
         let request = self.request(&self.scripts.force_release, &keys, &args, &in_full);
         // Not again: somebody else may have it by then.
-        match self.send_and_tell(&self.router, Request { again: false, ..request }, &channel).await?.0 {
-            Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
-            Reply::Number(freed) => Ok(freed == 1),
-            Reply::Token(_) => Ok(true),
-        }
+        freed(name, self.send_and_tell(&self.router, Request { again: false, ..request }, &channel).await?.0)
     }
 
     async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
@@ -387,6 +383,15 @@ impl Redis {
         // A reply that is lost leaves time to ask once more, over another connection.
         let limit = (lease / 3).max(SHORTEST_RENEWAL);
         Ok(self.router.send_together(Request { limit, patient, ..request }).await?.0)
+    }
+}
+
+/// What a forced release has answered: whether somebody had it.
+pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
+    match reply {
+        Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
+        Reply::Number(freed) => Ok(freed == 1),
+        Reply::Token(_) => Ok(true),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::lock::{
     AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, LockName, Moment, Next, Position,
 };
 
-use super::backend::{Redis, millis};
+use super::backend::{Redis, freed, millis};
 use super::connection::{Error, Request};
 use super::keys;
 use super::scripts::{Reply, Script};
@@ -79,11 +79,7 @@ impl FairBackend for Redis {
         // Not again: somebody else may have it by then.
         let (reply, _) =
             self.send_words(&self.router, &self.scripts.fair_force_release, &words, false).await?;
-        match reply {
-            Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
-            Reply::Number(freed) => Ok(freed == 1),
-            Reply::Token(_) => Ok(true),
-        }
+        freed(name, reply)
     }
 }
 

@@ -8,8 +8,8 @@ use latchwork::{Guard, LossReason};
 
 use crate::day::{Day, NAME, eventually};
 use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, Waiter, end, lock, queued, serve, until_listening, until_queued, waiter,
-    within,
+    AT_ONCE, Convoy, LIFE, LITTLE, Waiter, end, lock, queued, serve, taker, until_listening, until_queued,
+    waiter, within,
 };
 
 /// The server knows nothing any more of a holder and three who wait.
@@ -89,9 +89,8 @@ async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
     let held = lock(&client).lock().await.unwrap();
     let mut waiters = vec![waiter(&other).await];
     for behind in 1..3 {
-        let lock = lock(&client);
-        waiters.push(tokio::spawn(async move { lock.lock().await }));
-        eventually("waiting", async || self::lock(&client).waiters() == behind).await;
+        waiters.push(taker(&client));
+        eventually("waiting", async || lock(&client).waiters() == behind).await;
     }
     day.server.kill_9();
     // It is over here, whatever the server would say.

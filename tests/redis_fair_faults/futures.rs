@@ -4,37 +4,29 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use fastrand::Rng;
 use latchwork::LockClient;
 use latchwork::redis::Redis;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::day::{Day, eventually};
 use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, end, listeners, lock, queued, serve, sleeps, until_queued, waiter, within,
+    AT_ONCE, Convoy, LIFE, LITTLE, end, listeners, lock, queued, serve, sleeps, taker, until_queued, waiter,
+    within,
 };
 
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Numbers that are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
-
 /// Somebody comes, is polled for a while, and goes, again and again.
-async fn come_and_go(client: LockClient<Redis>, mut random: Random, rounds: usize) {
+async fn come_and_go(client: LockClient<Redis>, mut random: Rng, rounds: usize) {
     for _ in 0..rounds {
         let lock = lock(&client);
-        let patience = Duration::from_micros(random.below(4000));
+        let patience = Duration::from_micros(random.u64(..4000));
         if let Ok(guard) = tokio::time::timeout(patience, lock.lock()).await {
             let guard = guard.unwrap();
-            match random.below(3) {
+            match random.u8(..3) {
                 0 => drop(guard),
                 1 => {
                     let mut unlock = Box::pin(guard.unlock());
@@ -52,7 +44,9 @@ async fn convoy_goes_on_among_those_that_come_and_go() {
     let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
     let convoy = Convoy::start(&clients, 2, 60);
     let all: Vec<_> = (0..9)
-        .map(|number| tokio::spawn(come_and_go(clients[number % 3].clone(), Random(number as u64), 80)))
+        .map(|number| {
+            tokio::spawn(come_and_go(clients[number % 3].clone(), Rng::with_seed(number as u64), 80))
+        })
         .collect();
     convoy.ends().await;
     for one in all {
@@ -125,8 +119,7 @@ fn runtime_with_waiters(day: &Day, clients: usize) -> (Runtime, Vec<LockClient<R
                 let client = day.bystander().await;
                 // The second waits behind the first.
                 for _ in 0..2 {
-                    let lock = lock(&client);
-                    tokio::spawn(async move { lock.lock().await });
+                    drop(taker(&client));
                 }
                 eventually("sleep", async || sleeps(&client) && lock(&client).waiters() == 1).await;
                 client
@@ -182,9 +175,8 @@ async fn client_that_is_shut_down_takes_its_waiters_out_of_the_queue() {
         let leaves = if at_grant { day.bystander().await } else { leaves.clone() };
         let mut told = vec![waiter(&leaves).await];
         for behind in 1..4 {
-            let lock = lock(&leaves);
-            told.push(tokio::spawn(async move { lock.lock().await }));
-            eventually("waiting", async || self::lock(&leaves).waiters() == behind).await;
+            told.push(taker(&leaves));
+            eventually("waiting", async || lock(&leaves).waiters() == behind).await;
         }
         let next = waiter(&other).await;
         let (release, still) =

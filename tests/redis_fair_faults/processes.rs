@@ -15,7 +15,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::day::{Day, eventually};
 use crate::stage::{
-    AT_ONCE, LIFE, LITTLE, LONG, end, listeners, lock, queued, serve, sleeps, until_queued, waiter, within,
+    AT_ONCE, LIFE, LITTLE, LONG, end, listeners, lock, queued, serve, sleeps, taker, until_queued, waiter,
+    within,
 };
 
 /// Set for the other process only: the server's URL.
@@ -51,10 +52,7 @@ async fn wait_and_hold(url: &str) {
             tell("has taken all its turns");
             continue;
         }
-        let taken = {
-            let lock = lock(&client);
-            tokio::spawn(async move { lock.lock().await })
-        };
+        let taken = taker(&client);
         eventually("sleep", async || taken.is_finished() || sleeps(&client)).await;
         tell("waits");
         let guard = taken.await.unwrap().unwrap();

@@ -8,7 +8,9 @@ use latchwork_testkit::{Afterwards, ChaosProxy, Cut, Link, RedisServer, Way};
 use tokio::time::timeout;
 
 use crate::day::{Day, EVAL, NAME, eventually, soon};
-use crate::stage::{AT_ONCE, Convoy, LIFE, LITTLE, end, lock, queued, serve, sleeps, until_queued, waiter};
+use crate::stage::{
+    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, queued, serve, sleeps, taker, until_queued, waiter,
+};
 
 const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence];
 
@@ -32,15 +34,7 @@ async fn of_the_command_that_takes_the_lock() {
         assert!(lock(&other).try_lock().await.unwrap().is_none());
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
-        serve(
-            AT_ONCE,
-            "the next turn",
-            tokio::spawn({
-                let lock = lock(&other);
-                async move { lock.lock().await }
-            }),
-        )
-        .await;
+        serve(AT_ONCE, "the next turn", taker(&other)).await;
         end(day, &[&client, &other]).await;
     }
 }
@@ -81,10 +75,7 @@ async fn of_the_release_that_names_a_next_waiter() {
             let (client, other, _) = three(&day).await;
             let held = lock(&client).lock().await.unwrap();
             let theirs = if another_first { Some(waiter(&other).await) } else { None };
-            let ours = tokio::spawn({
-                let lock = lock(&client);
-                async move { lock.lock().await }
-            });
+            let ours = taker(&client);
             eventually("waiting", async || lock(&client).waiters() == 1).await;
             day.proxy.lose_reply(EVAL, afterwards);
             held.unlock().await.unwrap();

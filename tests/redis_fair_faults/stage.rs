@@ -48,10 +48,15 @@ pub(crate) fn sleeps(client: &LockClient<Redis>) -> bool {
 
 pub(crate) type Waiter = JoinHandle<Result<Guard<Redis>, LockError>>;
 
+/// Begins to take the lock.
+pub(crate) fn taker(client: &LockClient<Redis>) -> Waiter {
+    let lock = lock(client);
+    tokio::spawn(async move { lock.lock().await })
+}
+
 /// The first of its client to wait. It has a position in the queue, and sleeps.
 pub(crate) async fn waiter(client: &LockClient<Redis>) -> Waiter {
-    let lock = lock(client);
-    let waiter = tokio::spawn(async move { lock.lock().await });
+    let waiter = taker(client);
     eventually("sleep", async || sleeps(client)).await;
     waiter
 }

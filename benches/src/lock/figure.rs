@@ -66,6 +66,35 @@ pub struct Measurement {
     pub notes: Vec<String>,
 }
 
+/// What one client has gone through in a scenario.
+pub trait Row {
+    /// The client's name.
+    fn client(&self) -> &'static str;
+}
+
+/// The rows of a scenario, and what it says of them.
+#[derive(Debug)]
+pub struct Rows<R> {
+    scenario: &'static str,
+    rows: Vec<R>,
+    /// What is said so far.
+    pub measurement: Measurement,
+}
+
+impl<R: Row> Rows<R> {
+    /// With a note on each.
+    pub fn new(scenario: &'static str, rows: Vec<R>, note: impl Fn(&R) -> String) -> Self {
+        let notes = rows.iter().map(note).collect();
+        Self { scenario, rows, measurement: Measurement { figures: Vec::new(), notes } }
+    }
+
+    /// Says one number of each.
+    pub fn push(&mut self, what: &'static str, digits: usize, goal: Option<Goal>, of: fn(&R) -> f64) {
+        let values = self.rows.iter().map(|row| (row.client(), of(row))).collect();
+        self.measurement.figures.push(Figure { scenario: self.scenario, what, digits, goal, values });
+    }
+}
+
 impl Figure {
     fn of(&self, row: &str) -> Option<f64> {
         self.values.iter().find(|(name, _)| *name == row).map(|(_, value)| *value)

@@ -10,7 +10,7 @@ use super::super::board::Board;
 use super::super::children::{Part, Run};
 use super::super::clients::Client;
 use super::super::clock;
-use super::super::figure::{Figure, Goal, Measurement};
+use super::super::figure::{self, Goal, Measurement, Rows};
 use super::super::monitor::Sent;
 use super::super::server::Server;
 use super::super::turns::Taken;
@@ -77,20 +77,16 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn walked(&self, mut rows: Vec<Row>, server: &mut Server, rounds: usize) -> Walked {
+    pub(super) fn walked(&self, mut rows: Vec<Row>, server: &mut Server, rounds: usize) -> Rows<Row> {
         rows.iter_mut().for_each(|row| row.count(self, server));
         for round in 0..rounds {
             there_and_back(round, &mut rows, |row| row.time(self, server));
         }
-        let mut measurement = Measurement::default();
-        for row in &rows {
+        Rows::new(self.name, rows, |row| {
             let (sent, entered) = &row.sent;
             let (sent, remote) = (sent.per(*entered), row.remote as f64 / row.entered as f64 * 100.0);
-            let note =
-                format!("{}: {} sends {sent}; {remote:.1} % go to another process", self.name, row.client);
-            measurement.notes.push(note);
-        }
-        Walked { name: self.name, rows, measurement }
+            format!("{}: {} sends {sent}; {remote:.1} % go to another process", self.name, row.client)
+        })
     }
 
     fn run(&self, client: &'static str, counted: bool) -> Run<'_> {
@@ -99,23 +95,9 @@ impl Walk {
     }
 }
 
-/// What came of it.
-pub(super) struct Walked {
-    name: &'static str,
-    rows: Vec<Row>,
-    pub(super) measurement: Measurement,
-}
-
-impl Walked {
-    pub(super) fn push(
-        &mut self,
-        what: &'static str,
-        digits: usize,
-        goal: Option<Goal>,
-        of: fn(&Row) -> f64,
-    ) {
-        let values = self.rows.iter().map(|row| (row.client, of(row))).collect();
-        self.measurement.figures.push(Figure { scenario: self.name, what, digits, goal, values });
+impl figure::Row for Row {
+    fn client(&self) -> &'static str {
+        self.client
     }
 }
 

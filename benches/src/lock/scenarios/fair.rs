@@ -5,7 +5,7 @@ use super::super::figure::{Goal, Measurement};
 use super::super::server::Server;
 use super::convoy::{self, Walk};
 use super::crowd;
-use super::hand_off::{self, HandedOff};
+use super::hand_off::{self, handed_off};
 use crate::each_client_beside_fair;
 
 pub(super) const NAME: &str = "fair";
@@ -17,13 +17,13 @@ pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     let at_most = |most| Some(Goal::AtMostBy { row: FAIR, most });
 
     let rows = each_client_beside_fair!(two()).into();
-    let mut two = HandedOff::measure(NAME, rows, server, rounds);
+    let mut two = handed_off(NAME, rows, server, rounds);
     two.push("2 processes: p50, us", 0, of_blpop(1.05), |row| row.micros(0.5));
     two.push("2 processes: p99, us", 0, None, |row| row.micros(0.99));
     two.push("2 processes: commands", 1, at_most(2.0), hand_off::Row::commands);
 
     let rows = each_client_beside_fair!(eight()).into();
-    let mut eight = HandedOff::measure(NAME, rows, server, rounds);
+    let mut eight = handed_off(NAME, rows, server, rounds);
     eight.push("8 processes: p50, us", 0, of_blpop(1.0), |row| row.micros(0.5));
     eight.push("8 processes: p99, us", 0, None, |row| row.micros(0.99));
     eight.push("8 processes: commands", 1, at_most(2.0), hand_off::Row::commands);

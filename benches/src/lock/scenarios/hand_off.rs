@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::super::children::{Part, Run};
 use super::super::clients::Client;
-use super::super::figure::{Figure, Goal, Measurement};
+use super::super::figure::{self, Goal, Measurement, Rows};
 use super::super::monitor::Sent;
 use super::super::server::Server;
 use super::super::turns::Turns;
@@ -24,54 +24,38 @@ const ASLEEP: u64 = 3_000;
 const LONGER: u64 = 10_000;
 
 pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
-    let mut handed = HandedOff::measure(NAME, each_client!(row(2)).into(), server, rounds);
+    let mut handed = handed_off(NAME, each_client!(row(2)).into(), server, rounds);
     handed.push("p50, us", 0, Some(Goal::OfBestPeer(0.5)), |row| row.micros(0.5));
     handed.push("p99, us", 0, None, |row| row.micros(0.99));
     handed.push("commands", 1, Some(Goal::AtMost(3.0)), Row::commands);
     handed.measurement
 }
 
-/// What came of it.
-pub(super) struct HandedOff {
+pub(super) fn handed_off(
     name: &'static str,
-    rows: Vec<Row>,
-    pub(super) measurement: Measurement,
+    mut rows: Vec<Row>,
+    server: &mut Server,
+    rounds: usize,
+) -> Rows<Row> {
+    rows.iter_mut().for_each(|row| row.count(name, server));
+    for round in 0..rounds {
+        there_and_back(round, &mut rows, |row| row.time(name, server));
+    }
+    Rows::new(name, rows, |row| {
+        let (sent, entered) = &row.sent;
+        format!(
+            "{name}: {} sends {} among {} processes; times of {} hand-offs",
+            row.client,
+            sent.per(*entered),
+            row.processes,
+            row.nanos.len()
+        )
+    })
 }
 
-impl HandedOff {
-    pub(super) fn measure(
-        name: &'static str,
-        mut rows: Vec<Row>,
-        server: &mut Server,
-        rounds: usize,
-    ) -> Self {
-        rows.iter_mut().for_each(|row| row.count(name, server));
-        for round in 0..rounds {
-            there_and_back(round, &mut rows, |row| row.time(name, server));
-        }
-        let mut measurement = Measurement::default();
-        for row in &rows {
-            let (sent, entered) = &row.sent;
-            measurement.notes.push(format!(
-                "{name}: {} sends {} among {} processes; times of {} hand-offs",
-                row.client,
-                sent.per(*entered),
-                row.processes,
-                row.nanos.len()
-            ));
-        }
-        Self { name, rows, measurement }
-    }
-
-    pub(super) fn push(
-        &mut self,
-        what: &'static str,
-        digits: usize,
-        goal: Option<Goal>,
-        of: fn(&Row) -> f64,
-    ) {
-        let values = self.rows.iter().map(|row| (row.client, of(row))).collect();
-        self.measurement.figures.push(Figure { scenario: self.name, what, digits, goal, values });
+impl figure::Row for Row {
+    fn client(&self) -> &'static str {
+        self.client
     }
 }
 
