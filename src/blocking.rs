@@ -16,6 +16,7 @@
 mod client;
 mod guard;
 mod lock;
+mod read_write_lock;
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -23,6 +24,7 @@ use std::pin::pin;
 pub use self::client::LockClient;
 pub use self::guard::Guard;
 pub use self::lock::Lock;
+pub use self::read_write_lock::ReadWriteLock;
 
 /// The semaphore's, and not the plain one: a thread may come here inside of a waker, and those whom it has freed there must not
 /// sleep as long as it does.

@@ -79,8 +79,8 @@ pub use crate::latch::{Latch, Notification};
 pub use crate::lock::{
     AcquireOutcome, Backend, Failure, FairBackend, FairReleaseOutcome, Guard, Histogram, Holder, Lease,
     LeaseError, LeaseId, LeaseIdError, LeaseKey, Lock, LockClient, LockError, LockKind, LockName,
-    LockOptions, LockStats, Metrics, Moment, NameError, NameHasher, Next, Owner, Position, ReleaseOutcome,
-    ShutdownError,
+    LockOptions, LockStats, Metrics, Moment, NameError, NameHasher, Next, Owner, Position, ReadRequest,
+    ReadWriteBackend, ReadWriteHolders, ReadWriteLock, ReleaseOutcome, ShutdownError,
 };
 #[doc(inline)]
 pub use crate::lock_entry::{LockEntry, LossReason};

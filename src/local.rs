@@ -3,20 +3,28 @@
 mod fair;
 mod other_kind;
 mod queue;
+mod read_write;
+mod sweep;
 mod thread_runtime;
 mod transport;
+mod turns;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 pub use self::other_kind::OtherKind;
 use self::queue::Queues;
+use self::sweep::Sweep;
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
-use crate::lock::{AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, ReleaseOutcome};
+use self::turns::ReadWrite;
+use crate::lock::{
+    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockKind, LockName, ReleaseOutcome,
+};
 use crate::lock_entry::Moment;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
@@ -39,26 +47,34 @@ pub struct Local<R: Runtime + Clone = ThreadRuntime> {
 struct Held {
     /// A `HashTable`, as the name brings its hash along, and each step looks it up once.
     by_name: HashTable<Lease>,
-    /// When the map has grown to this size, it is cleared of leases that were released or are over: a lock that is taken again before that
-    /// finds its place. At twice the size after the last sweep, so that a sweep is paid for by the entries added.
-    sweep_at: usize,
-    /// The last token given out. One counter for all names, as what rises over all of them rises for each, and one for each name
-    /// would have to be kept for ever.
-    last_token: u64,
+    /// Of leases that were released or are over: a lock that is taken again before that finds its place.
+    sweep: Sweep,
+    tokens: Tokens,
     /// Who waits for a fair lock, by its name.
-    queues: Queues,
+    fair: Queues,
+    /// Who waits to write.
+    writers: Queues,
+    /// Who waits to read, and has not been let in since.
+    readers: Queues,
+}
+
+/// One counter for all names, as what rises over all of them rises for each, and one for each name would have to be kept for ever.
+#[derive(Debug, Default)]
+struct Tokens {
+    last: u64,
 }
 
 #[derive(Debug)]
 struct Lease {
     name: LockName,
-    /// `None` once it was released.
+    /// Who has it, if it is a lock that one has; `None` once it was released.
     id: Option<LeaseId>,
     until: Moment,
-    fair: bool,
+    /// What it is held as. One kind at a time, as there is one `Lease` to a name.
+    kind: LockKind,
+    /// Who has it, if it is a [read-write lock](LockKind::ReadWrite). In a box, as most are not.
+    read_write: Option<Box<ReadWrite>>,
 }
-
-const FIRST_SWEEP: usize = 64;
 
 impl Local {
     /// Makes a backend that holds no locks, on a [`ThreadRuntime`] of its own.
@@ -70,16 +86,7 @@ impl Local {
 impl<R: Runtime + Clone> Local<R> {
     /// Makes a backend that holds no locks, with timers and background work on `runtime`.
     pub fn with_runtime(runtime: R) -> Self {
-        Self {
-            held: Arc::new(Mutex::new(Held {
-                by_name: HashTable::new(),
-                sweep_at: FIRST_SWEEP,
-                last_token: 0,
-                queues: Queues::default(),
-            })),
-            registry: Registry::new(LocalTransport::default()),
-            runtime,
-        }
+        Self { held: Arc::default(), registry: Registry::new(LocalTransport::default()), runtime }
     }
 
     fn now(&self) -> Moment {
@@ -93,15 +100,43 @@ impl Lease {
     }
 
     fn is_alive(&self, now: Moment) -> bool {
-        self.id.is_some() && now < self.until
+        (self.id.is_some() || self.kind == LockKind::ReadWrite) && now < self.until
+    }
+
+    /// For who takes it for a lock of another kind.
+    fn other_kind(&self) -> OtherKind {
+        OtherKind::new(self.kind)
+    }
+}
+
+/// What there is of `name`, alive or not.
+fn entry<'a>(by_name: &'a mut HashTable<Lease>, name: &LockName, now: Moment) -> &'a mut Lease {
+    let is_it = |lease: &Lease| lease.name == *name;
+    match by_name.entry(name.hash_value(), is_it, |lease| lease.name.hash_value()) {
+        Entry::Occupied(lease) => lease.into_mut(),
+        Entry::Vacant(place) => {
+            let kind = LockKind::Plain;
+            let lease = Lease { name: name.clone(), id: None, until: now, kind, read_write: None };
+            place.insert(lease).into_mut()
+        }
+    }
+}
+
+impl Tokens {
+    /// So many: the last of them, or 0 if none are wanted.
+    fn reserve(&mut self, tokens: u64) -> u64 {
+        self.last += tokens;
+        if tokens > 0 { self.last } else { 0 }
+    }
+
+    /// One that is not smaller than any before, and may be the last of those.
+    fn latest(&mut self) -> u64 {
+        self.last = self.last.max(1);
+        self.last
     }
 }
 
 impl Held {
-    fn insert(&mut self, lease: Lease) {
-        self.by_name.insert_unique(lease.name.hash_value(), lease, |lease| lease.name.hash_value());
-    }
-
     fn find(&mut self, name: &LockName) -> Option<&mut Lease> {
         self.by_name.find_mut(name.hash_value(), |lease| lease.name == *name)
     }
@@ -115,16 +150,15 @@ impl Held {
         self.find(name).filter(|lease| lease.id.as_ref() == Some(id))?.id.take()
     }
 
-    /// So many tokens: the last of them, or 0 if none are wanted.
-    fn reserve(&mut self, tokens: u64) -> u64 {
-        self.last_token += tokens;
-        if tokens > 0 { self.last_token } else { 0 }
-    }
-
     fn sweep(&mut self, now: Moment) {
-        if self.by_name.len() >= self.sweep_at {
-            self.by_name.retain(|lease| lease.is_alive(now));
-            self.sweep_at = FIRST_SWEEP.max(self.by_name.len() * 2);
+        if self.sweep.is_due(self.by_name.len()) {
+            let writers = &self.writers;
+            self.by_name.retain(|lease| {
+                // With a read-write lock is kept whose turn it is.
+                lease.is_alive(now)
+                    || lease.kind == LockKind::ReadWrite && writers.waiters(&lease.name, now).next().is_some()
+            });
+            self.sweep.is_done(self.by_name.len());
         }
     }
 }
@@ -166,25 +200,26 @@ impl<R: Runtime + Clone> Backend for Local<R> {
             let shorter = match held.find(name) {
                 None => {
                     held.sweep(now);
-                    held.insert(Lease { name: name.clone(), id: Some(id.clone()), until, fair: false });
+                    let lease = entry(&mut held.by_name, name, now);
+                    (lease.id, lease.until, lease.kind) = (Some(id.clone()), until, LockKind::Plain);
                     false
                 }
                 Some(lease) => {
                     let (was_alive, is_same) = (lease.is_alive(now), lease.id.as_ref() == Some(id));
                     if was_alive && !is_same {
-                        return match lease.fair {
-                            false => Ok(AcquireOutcome::Held { left: lease.left(now) }),
-                            true => Err(OtherKind::FAIR),
+                        return match lease.kind {
+                            LockKind::Plain => Ok(AcquireOutcome::Held { left: lease.left(now) }),
+                            _ => Err(lease.other_kind()),
                         };
                     }
                     if !is_same {
-                        (lease.id, lease.fair) = (Some(id.clone()), false);
+                        (lease.id, lease.kind) = (Some(id.clone()), LockKind::Plain);
                     }
                     let before = std::mem::replace(&mut lease.until, until);
                     was_alive && until < before
                 }
             };
-            (held.reserve(tokens), shorter)
+            (held.tokens.reserve(tokens), shorter)
         };
         if shorter {
             // Whoever waits for its end waits for the wrong one.
@@ -219,8 +254,8 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         let released = {
             let mut held = self.held.lock();
             let lease = held.alive(name, now);
-            if lease.as_ref().is_some_and(|lease| lease.fair) {
-                return Err(OtherKind::FAIR);
+            if let Some(lease) = lease.as_ref().filter(|lease| lease.kind != LockKind::Plain) {
+                return Err(lease.other_kind());
             }
             lease.and_then(|lease| lease.id.take()).is_some()
         };

@@ -31,16 +31,20 @@
 //!                                                         a release elsewhere, which grants ──────┘─► guard
 //! ```
 //!
+//! A [read-write lock](LockClient::read_write) is two locks. To write is a fair lock, by other commands. To read is one that is shared: the
+//! readers of a client have one lease together, which newcomers join in memory within the tenure, and ask the store for anew after it.
+//!
 //! # Where to look
 //!
 //! | module | is |
 //! |---|---|
-//! | `handle`, `client`, `options`, `guard` | what users see |
+//! | `handle`, `read_write_lock`, `client`, `options`, `guard` | what users see |
 //! | `acquire` → `head`, `waiter` | one acquisition: in memory, as the queue head, in the queue |
 //! | `keeper` | renews, verifies and ends leases |
 //! | `entry` → `table`, `context` | one name of a client: carries out what its state machine says |
-//! | `commands` | what an entry asks of the store, by the kind of its lock |
-//! | `backend`, `fair`, `error`, `lease`, `name`, `owner` | the contract of stores, that of stores with a queue, and values |
+//! | `commands`, `kinds` | what an entry asks of the store, by the kind of its lock |
+//! | `listening` | where a queue head hears of its turn |
+//! | `backend`, `fair`, `read_write`, `error`, `lease`, `name`, `owner` | the contract of stores, that of stores with a queue, that of readers and writers, and values |
 //!
 //! # What can be watched
 //!
@@ -89,13 +93,17 @@ mod head;
 mod histogram;
 mod keeper;
 mod kind;
+mod kinds;
 mod lease;
+mod listening;
 mod metrics;
 mod name;
 mod name_mapper;
 mod options;
 mod origin;
 mod owner;
+mod read_write;
+mod read_write_lock;
 mod releases;
 mod span;
 mod stats;
@@ -116,5 +124,7 @@ pub use self::metrics::Metrics;
 pub use self::name::{LockName, NameError, NameHasher};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
+pub use self::read_write::{ReadRequest, ReadWriteBackend, ReadWriteHolders};
+pub use self::read_write_lock::ReadWriteLock;
 pub use self::stats::LockStats;
 pub use crate::lock_entry::Moment;

@@ -79,6 +79,20 @@ pub(crate) use self::wakes::flush;
 /// * A number that may have lost its position is rolled back, and another one is used: the store may have granted it the lock meanwhile, and
 ///   the message about that may come when it is long over.
 ///
+/// # Shared
+///
+/// With [`Rules::shared`] all who want the lock may have it together, as readers do, if the store lets them. The client has one lease for all of
+/// them:
+///
+/// * Within the tenure a newcomer joins those who have the lock, in memory. After that it is the queue head, and asks the store by a number of its
+///   own, although others have the lock here: so others there have their turn.
+/// * Once it is granted, everybody goes on by its lease, and the one before is given back. Unless that lasts longer: nobody's lease is made
+///   shorter by another's. All who wait get in along with it.
+/// * Each owner has a serial of its own. It leaves and is lost by itself.
+/// * An owner that has the lock takes it again at once, whoever waits.
+/// * Whoever may not wait is [queued](Entered::Queued) nevertheless while the queue head's first answer is awaited: if that is no, it is told so by
+///   [`Told::Busy`].
+///
 /// # Examples
 ///
 /// ```
@@ -250,9 +264,31 @@ impl LockEntry {
         })
     }
 
+    /// The store granted a lease under this number, which was asked for outside of the queue, at a [shared](Rules::shared) lock: its owner has a
+    /// right to it beside all others, as a writer has that reads, too. `None` if the lease is over already; it is rolled back then.
+    pub fn adopt(
+        &self,
+        request: &Request,
+        number: u64,
+        last_token: u64,
+        sent: Moment,
+        lease: Duration,
+        now: Moment,
+    ) -> (Option<Grant>, Actions) {
+        self.event(|ownership, actions| {
+            ownership.adopt(request, number, last_token, sent, lease, now, actions)
+        })
+    }
+
     /// The store said that another process has the lock.
-    pub fn refused(&self, head: &HeadTicket) {
-        self.ownership.lock().refused(head.serial);
+    pub fn refused(&self, head: &HeadTicket) -> Actions {
+        self.event(|ownership, actions| ownership.refused(head.serial, actions)).1
+    }
+
+    /// The store said that another process has the lock, to an `attempt`, and remembers until then that this one waits. It is told if the queue
+    /// head gives up.
+    pub fn remembered(&self, head: &HeadTicket, attempt: Attempt, until: Moment) -> Actions {
+        self.event(|ownership, actions| ownership.remembered(head.serial, attempt, until, actions)).1
     }
 
     /// The store said that another process has the lock, to an `attempt` that was sent at `sent`, and has put this one into its
@@ -309,6 +345,11 @@ impl LockEntry {
     /// The queue head gives up. The next waiter takes its place, and what may be at the store is rolled back.
     pub fn abandon(&self, head: &HeadTicket, now: Moment) -> Actions {
         self.event(|ownership, actions| ownership.abandon(head.serial, now, actions)).1
+    }
+
+    /// An owner may get the lock in another way, beside all others: its waiters here are told to enter anew.
+    pub fn recall(&self, owner: u64, now: Moment) -> Actions {
+        self.event(|ownership, actions| ownership.recall(owner, now, actions)).1
     }
 
     /// Whether the caller is the queue head still.
@@ -404,7 +445,7 @@ impl LockEntry {
         self.event(|ownership, actions| ownership.extended(number, sent, lease, token, now, actions))
     }
 
-    /// The lease with this number is gone. False if it is not the one in hand.
+    /// The lease with this number is gone. False if it is not in hand.
     pub fn lose(&self, number: u64, reason: LossReason, now: Moment) -> (bool, Actions) {
         self.event(|ownership, actions| ownership.lose(number, reason, now, actions))
     }
@@ -430,14 +471,22 @@ impl LockEntry {
         self.lost.listen()
     }
 
-    /// Who has the lock here, and how often.
+    /// Who has the lock here, and how often: one owner, or of a [shared](Rules::shared) lock the one that has it for longest.
     pub fn holder(&self, now: Moment) -> Option<(u64, u32)> {
-        self.ownership.lock().holder(now).map(|(owner, count, _)| (owner, count))
+        self.ownership.lock().holders(now).next().map(|(owner, count, _)| (owner, count))
     }
 
-    /// The number of the lease in hand.
-    pub fn lease_number(&self) -> Option<u64> {
-        self.ownership.lock().lease_number()
+    /// Under which leases an owner has the lock here, and how often under each: under one at most, unless the lock is
+    /// [shared](Rules::shared).
+    pub fn holds_of(&self, owner: u64, now: Moment) -> Vec<(u64, u32)> {
+        let ownership = self.ownership.lock();
+        let holders = ownership.holders(now).filter(|(holder, ..)| *holder == owner);
+        holders.map(|(_, count, number)| (number, count)).collect()
+    }
+
+    /// The numbers of the leases in hand: one at most, unless the lock is [shared](Rules::shared).
+    pub fn lease_numbers(&self) -> Vec<u64> {
+        self.ownership.lock().lease_numbers().collect()
     }
 
     /// Whether an acquisition is known to have the lock, here or elsewhere.
@@ -460,7 +509,7 @@ impl LockEntry {
         self.ownership.lock().waiters()
     }
 
-    /// Whether the lock is held and nobody has a grant of it: all were [forgotten](Self::forget).
+    /// Whether there is a hold that nobody has a grant of: it was [forgotten](Self::forget).
     pub fn is_forgotten(&self) -> bool {
         self.ownership.lock().is_forgotten()
     }

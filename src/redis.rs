@@ -1,4 +1,4 @@
-//! The Redis backend, wire-compatible with Redisson's `RLock`.
+//! The Redis backend, wire-compatible with Redisson's `RLock` and `RReadWriteLock`.
 //!
 //! # On the wire
 //!
@@ -23,10 +23,25 @@
 //! plain messages no node knows of all; there a client that died has its turn, until its position is over.) Redisson's clients are told when
 //! nobody of ours waits, those of its plain lock on the lock's channel, and the head of its fair lock's queue on its own.
 //!
+//! A read-write lock is Redisson's `RReadWriteLock`:
+//!
+//! | thing | is |
+//! |---|---|
+//! | the lock | a hash under its name, with `read` or `write` as `mode`; readers' ids, and the writer's with `:write` behind it, with `1` as value. A writer whose owner reads as well has `until:` and the server's time (µs) at which its lease ends |
+//! | a reader's lease | a key `{name}:<id>:rwlock_timeout:1`. A reader without it is dead; of a reader of Redisson's there is one for each hold, `:1`, `:2` … |
+//! | the lock's end | the longest of the leases |
+//! | the channel | `redisson_rwlock:{name}`, with `0`, or `1` if it is to wake all who wait |
+//! | the writers' queue | as that of a fair lock: `latchwork_rw_queue:{name}`, `latchwork_rw_kept:{name}`; grants on `latchwork_rw_grant:{name}:<uuid>` |
+//! | who waits to read | a sorted set `latchwork_rw_readers:{name}`: ids by the time (µs) until when they are remembered |
+//! | whose turn it is | the same, moved to `latchwork_rw_turn:{name}` when a writer has left, with `phase` by the time when that was. While one of them has not come yet, at most for a second, a lock that nobody reads is left with `read` as `mode` |
+//!
+//! Redisson's readers do not mind writers that wait, ours included. Its clients that wait leave nothing on the server that tells of them: so after 31
+//! releases of a process one leaves its lock to whoever comes first, and tells all, instead of granting it.
+//!
 //! A Redisson client on the same name takes turns with this one, and each wakes the other. Its plain, fair, fenced and spin locks have no
 //! `mode`, and look the same; as the fair and the spin lock wake nobody of ours, the one waiter of a process that talks to the server asks
-//! once a second while the hash has none. Its read and write locks are another kind of lock: `mode` keeps them out of a lock of ours, and
-//! a name that they hold is an error here ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
+//! once a second while the hash has none. Its read and write locks are another kind of lock: `mode` keeps them out of a plain or fair lock of ours,
+//! and a name that they hold is an error there ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
 //!
 //! Every key but the counter of the tokens has a time to live, always. A script does all that it is to do or nothing, whichever command in
 //! it the server refuses. (Servers before 7.0 cannot be asked what a user may do; there a counter may have been raised for nothing, which
@@ -39,7 +54,7 @@
 //! | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means |
 //! | `topology` → `single`, `sentinel`, `cluster` | which connection a key or a channel goes to; `router` sends a command until it is answered |
 //! | `pubsub` | which channels are desired, who has confirmed them, how long they linger |
-//! | `backend`, `fair` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
+//! | `backend`, `fair` and `read_write` → `queue` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
 //!
 //! DESIGN.md has a picture of how a command travels.
 //!
@@ -83,8 +98,8 @@
 //!
 //! All that belongs to a lock lies in one slot. A name whose first braces are empty (`{}`) would make that impossible, and
 //! [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving, three things wait for the end of the
-//! move: the first acquisition of a fenced lock, whose lock and counter would be with different nodes, all that is done with a fair lock
-//! but its renewals, and a sharded message.
+//! move: the first acquisition of a fenced lock, whose lock and counter would be with different nodes, all that is done with a fair or a
+//! read-write lock but its renewals, and a sharded message.
 //!
 //! # Lost replies
 //!
@@ -121,7 +136,8 @@
 //! | a database other than 0 | `+select` |
 //! | [replicas](RedisBuilder::wait_for_replicas) that are waited for | `+wait` |
 //! | fair locks | `+time +hdel +lindex +zadd +zrange +zrem +zscore +pubsub\|numsub ~latchwork_fair_* ~redisson_lock_queue:* &latchwork_grant:*` |
-//! | fair locks with sharded messages, too | `+pubsub\|shardnumsub` |
+//! | read-write locks | `+time +hdel +hlen +hscan +rename +set +zadd +zrange +zrem +zscore +pubsub\|numsub ~latchwork_rw_* ~{*}:*:rwlock_timeout:* &redisson_rwlock:* &latchwork_rw_grant:*` |
+//! | fair or read-write locks with sharded messages, too | `+pubsub\|shardnumsub` |
 //! | Sentinel, at the servers | `+role` |
 //! | Sentinel, at the Sentinels | `+sentinel +subscribe &+switch-master` |
 //! | a Cluster | `+cluster\|slots +asking` |
@@ -146,6 +162,8 @@ mod fair;
 mod keys;
 mod late;
 mod pubsub;
+mod queue;
+mod read_write;
 mod scripts;
 mod topology;
 

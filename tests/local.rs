@@ -2,6 +2,8 @@
 
 mod conformance;
 mod fair_conformance;
+mod read_write_backend;
+mod read_write_conformance;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -33,6 +35,20 @@ mod fair {
     use super::*;
 
     crate::fair_conformance::fair_conformance!(conformance::Fair(InProcess(Local::new())));
+}
+
+mod read_write {
+    use super::*;
+
+    crate::read_write_backend::read_write_backend!(InProcess(Local::new()));
+    crate::read_write_conformance::read_write_conformance!(InProcess(Local::new()));
+}
+
+/// To write, a read-write lock is a fair lock.
+mod write {
+    use super::*;
+
+    crate::fair_conformance::fair_conformance!(conformance::Write(InProcess(Local::new())));
 }
 
 #[test]

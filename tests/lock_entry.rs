@@ -19,7 +19,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
     let mut number = 1;
     if refused {
         let _asked = entry.attempt(&head, number, &request, now, lease);
-        entry.refused(&head);
+        let _ = entry.refused(&head);
     }
     heard.map(|heard| {
         let since = now;

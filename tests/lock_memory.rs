@@ -7,8 +7,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use heap::{allocations, in_use};
-use latchwork::local::Local;
-use latchwork::{Lock, LockClient, LockOptions};
+use latchwork::local::{Local, ThreadRuntime};
+use latchwork::{
+    Backend, LeaseId, Lock, LockClient, LockName, LockOptions, Position, ReadRequest, ReadWriteBackend,
+    Runtime,
+};
 
 fn ready<F: Future>(future: F) -> F::Output {
     match poll(pin!(future)) {
@@ -27,6 +30,8 @@ fn main() {
     hand_off_allocates_nothing();
     reentry_allocates_nothing();
     names_that_nobody_uses_keep_nothing();
+    read_write_pairs_allocate_nothing();
+    read_write_names_that_nobody_uses_keep_nothing();
 }
 
 fn orders(client: &LockClient<Local>) -> Lock<Local> {
@@ -95,4 +100,57 @@ fn names_that_nobody_uses_keep_nothing() {
     let before = in_use();
     round();
     assert!(in_use() - before < 4096, "{} bytes are kept", in_use() - before);
+}
+
+const ID: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
+const LEASE: Duration = Duration::from_secs(30);
+
+fn read_write_pairs_allocate_nothing() {
+    let (local, id, name) = (Local::new(), ID.parse::<LeaseId>().unwrap(), LockName::new("orders").unwrap());
+    let read = ReadRequest { lease: LEASE, fenced: true, position: None, under: None };
+    let pairs = || {
+        let now = local.runtime().now().into();
+        ready(local.try_read(&name, &id, &read, now)).unwrap();
+        assert!(ready(local.release_read(&name, &id)).unwrap());
+        ready(local.try_write(&name, &id, LEASE, 1, None, now)).unwrap();
+        ready(local.release_write(&name, &id, None)).unwrap();
+    };
+    pairs();
+    assert_allocates_nothing(pairs);
+}
+
+/// Released, or forgotten: by who had it, and by those who waited.
+fn read_write_names_that_nobody_uses_keep_nothing() {
+    const NAMES: usize = 10_000;
+    let runtime = ThreadRuntime::paused();
+    let local = Local::with_runtime(runtime.clone());
+    let [id, waits] = [ID, "7743c9c0-0795-4907-87fd-6c719a6b4586:1"].map(|id| id.parse::<LeaseId>().unwrap());
+    let position = Some(Position { waited: Duration::ZERO, kept: LEASE });
+    let read = ReadRequest { lease: LEASE, fenced: false, position, under: None };
+    let round = || {
+        for number in 0..NAMES {
+            let name = LockName::new(&format!("name:{number}")).unwrap();
+            let now = local.runtime().now().into();
+            match number % 3 {
+                0 => {
+                    ready(local.try_read(&name, &id, &read, now)).unwrap();
+                    assert!(ready(local.release_read(&name, &id)).unwrap());
+                }
+                1 => {
+                    ready(local.try_write(&name, &id, LEASE, 0, None, now)).unwrap();
+                    ready(local.try_read(&name, &waits, &read, now)).unwrap();
+                }
+                _ => {
+                    ready(local.try_read(&name, &id, &read, now)).unwrap();
+                    ready(local.try_write(&name, &waits, LEASE, 0, position, now)).unwrap();
+                }
+            }
+            runtime.advance(LEASE / 50);
+        }
+    };
+    let before = in_use();
+    round();
+    let kept = in_use() - before;
+    // Of 50 that are held, and of as many that the next sweep finds.
+    assert!(kept < 256 * 1024, "{kept} bytes are kept");
 }

@@ -3,6 +3,8 @@
 mod by_hand;
 mod conformance;
 mod fair_conformance;
+mod read_write_backend;
+mod read_write_conformance;
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -38,6 +40,20 @@ mod fair {
     use super::*;
 
     crate::fair_conformance::fair_conformance!(conformance::Fair(OnServer));
+}
+
+mod read_write {
+    use super::*;
+
+    crate::read_write_backend::read_write_backend!(OnServer);
+    crate::read_write_conformance::read_write_conformance!(OnServer);
+}
+
+/// To write, a read-write lock is a fair lock.
+mod write {
+    use super::*;
+
+    crate::fair_conformance::fair_conformance!(conformance::Write(OnServer));
 }
 
 /// How many scripts it costs that so many wait behind a holder of their own process, and each holds the lock for so long; and how often it

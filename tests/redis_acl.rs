@@ -10,8 +10,8 @@ use std::time::Duration;
 use conformance::{Store, conformance, conformance_of_every_kind};
 use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
 use latchwork::{
-    FairBackend, FairReleaseOutcome, Lease, LeaseId, LockClient, LockError, LockName, LockOptions, Next,
-    Position,
+    Backend, FairBackend, FairReleaseOutcome, Lease, LeaseId, LeaseKey, LockClient, LockError, LockName,
+    LockOptions, Next, Position, ReadRequest, ReadWriteBackend,
 };
 use latchwork_testkit::{RedisCluster, RedisServer, SentinelSet, is_older_than_7};
 use redis::FromRedisValue;
@@ -152,22 +152,65 @@ async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
     Ok(())
 }
 
-#[tokio::test]
-async fn rights_for_fair_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
+/// Uses all that there is of read-write locks, until something is refused.
+async fn use_read_write(url: &str, server: &RedisServer) -> Result<(), Error> {
+    let redis = Redis::connect(url).await?;
+    let name = LockName::new("orders:locked").unwrap();
+    let id = |client: u32, number: u64| -> LeaseId {
+        format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
+    };
+    let (holder, waiter, next, reader, beside) = (id(1, 1), id(2, 1), id(1, 2), id(3, 1), id(1, 3));
+    let lease = Duration::from_secs(60);
+    let position = Position { waited: Duration::ZERO, kept: lease };
+    let now = std::time::Instant::now().into();
+    let read = |under| ReadRequest { lease, fenced: true, position: Some(position), under };
+    redis.try_write(&name, &holder, lease, 1, Some(position), now).await?;
+    redis.try_read(&name, &beside, &read(Some(&holder)), now).await?;
+    redis.renew_writes(&[LeaseKey { name: name.clone(), id: holder.clone() }], lease * 2).await?;
+    redis.renew_reads(&[LeaseKey { name: name.clone(), id: beside.clone() }], lease * 2).await?;
+    redis.try_write(&name, &waiter, lease, 1, Some(position), now).await?;
+    redis.try_read(&name, &reader, &read(None), now).await?;
+    let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
+    listener.subscribe(redis.write_grant_channel(&name, &waiter.client_id())).await.unwrap();
+    let channel = redis.read_write_channel(&name);
+    redis.registry().subscribe(&channel).subscribed().await.map_err(|refused| {
+        refused.source().and_then(|source| source.downcast_ref::<Error>()).expect("the backend's own").clone()
+    })?;
+    let next = Next { id: next, lease, tokens: 1, position };
+    assert_eq!(redis.release_write(&name, &holder, Some(&next)).await?, FairReleaseOutcome::Released);
+    redis.try_read(&name, &reader, &read(None), now).await?;
+    assert!(redis.release_read(&name, &beside).await? && redis.release_read(&name, &reader).await?);
+    assert_eq!(
+        redis.read_write_holders(&name).await?.writer.and_then(|writer| writer.id),
+        Some(waiter.clone())
+    );
+    assert_eq!(redis.release_write(&name, &waiter, None).await?, FairReleaseOutcome::Released);
+    assert_eq!(redis.release_write(&name, &next.id, None).await?, FairReleaseOutcome::NotHeld);
+    redis.try_read(&name, &reader, &read(None), now).await?;
+    assert!(redis.force_release_read_write(&name).await?);
+    Ok(())
+}
+
+/// `row`: of the table. `own`: the name that `uses` uses.
+async fn rights_of_a_kind_are_needed(
+    row: &str,
+    own: &str,
+    uses: impl AsyncFn(&str, &RedisServer) -> Result<(), Error>,
+) {
     let server = RedisServer::start();
-    let besides = besides("fair locks |");
+    let besides = besides(row);
     // Its own names only, so that each of the other keys needs its right.
-    let common =
-        documented().into_iter().map(|right| if right == "~orders:*" { "~orders:fair" } else { right });
+    let own = format!("~{own}");
+    let common = documented().into_iter().map(|right| if right == "~orders:*" { &*own } else { right });
     let all: Vec<String> = common.map(str::to_owned).chain(besides.iter().cloned()).collect();
     let url = user(&server, "whole", &all).await;
-    use_fair(&url, &server).await.expect("the documented rights suffice");
+    uses(&url, &server).await.expect("the documented rights suffice");
     for right in &besides {
         let () = run(&server, &["FLUSHALL"]).await;
         let () = run(&server, &["SCRIPT", "FLUSH"]).await;
         let rest: Vec<&String> = all.iter().filter(|other| *other != right).collect();
         let url = user(&server, "poor", &rest).await;
-        let error = use_fair(&url, &server).await.expect_err(right);
+        let error = uses(&url, &server).await.expect_err(right);
         assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
         // Which key or channel it is, no server says.
         if right.starts_with('+') {
@@ -181,6 +224,16 @@ async fn rights_for_fair_locks_are_needed_and_named_and_nothing_is_half_done_wit
             );
         }
     }
+}
+
+#[tokio::test]
+async fn rights_for_fair_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
+    rights_of_a_kind_are_needed("fair locks |", "orders:fair", use_fair).await;
+}
+
+#[tokio::test]
+async fn rights_for_read_write_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
+    rights_of_a_kind_are_needed("read-write locks |", "orders:locked", use_read_write).await;
 }
 
 /// That the error without a right names it.

@@ -89,7 +89,7 @@ impl Client {
                     match told.await {
                         Told::Granted(grant, _) => return grant,
                         Told::Head(head) => head,
-                        Told::Superseded | Told::Closed => continue,
+                        Told::Superseded | Told::Busy | Told::Closed => continue,
                     }
                 }
                 Entered::Busy | Entered::Closed => unreachable!("it may wait, and nobody closes the entry"),
@@ -120,7 +120,7 @@ impl Client {
                     }
                 }
                 Err(left) => {
-                    self.entry.refused(head);
+                    self.carry_out(self.entry.refused(head));
                     // Until a message comes, or the lease is over.
                     if let Some(call) = self.entry.latch().wait_unless(tokio::time::sleep(left)).await {
                         call.consume();

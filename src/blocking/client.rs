@@ -3,10 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::lock::{Backend, FairBackend, LeaseError, LockOptions, Metrics, NameError, Owner, ShutdownError};
+use crate::lock::{
+    Backend, FairBackend, LeaseError, LockOptions, Metrics, NameError, Owner, ReadWriteBackend, ShutdownError,
+};
 use crate::registry::Registry;
 
-use super::{Lock, block_on};
+use super::{Lock, ReadWriteLock, block_on};
 
 /// Makes locks by name, for threads. See [`LockClient`](crate::LockClient), whose twin this is.
 ///
@@ -111,6 +113,19 @@ impl<B: Backend> LockClient<B> {
         B: FairBackend,
     {
         self.inner.fair_lock(name).map(Lock::from_async)
+    }
+
+    /// The read-write lock called `name`: many have it to read, or one to write. Nothing is sent. See
+    /// [`LockClient::read_write`](crate::LockClient::read_write).
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if no backend could keep a lock under that name.
+    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock<B>, NameError>
+    where
+        B: ReadWriteBackend,
+    {
+        self.inner.read_write(name).map(|lock| ReadWriteLock::from_async(&lock))
     }
 
     /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].

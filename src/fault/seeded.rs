@@ -122,6 +122,22 @@ faults! {
     NamedGrantedLate,
     /// A waiter that was named with a release is not told that it failed.
     NamedNotTold,
+    /// Newcomers join those who share a lock for as long as somebody has it.
+    TenureNeverEnds,
+    /// Those beside go on by the lease in hand, however early that ends.
+    GatheredUnderShorterLease,
+    /// The lease that those beside had is not given back when they go on by another one.
+    GatheredLeaseKept,
+    /// Whoever leaves a shared hold gives its lease back, though others have it, too.
+    OneLeavesForAll,
+    /// A queue head that gives up does not say so to a store that remembers it.
+    WaitForgotten,
+    /// Who waits for one answer only is not told it.
+    TriesKept,
+    /// An owner that gets a lease outside of the queue leaves its waiters there.
+    NobodyRecalled,
+    /// A hold that is given back by name takes another owner's along.
+    GivenBackForAnother,
 }
 
 /// No model checker sees this; one fault to a process, set before there is a second thread.

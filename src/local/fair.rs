@@ -5,24 +5,24 @@
 
 use std::time::Duration;
 
-use crate::lock::{AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, LockName, Next, Position};
+use crate::lock::{
+    AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, LockKind, LockName, Next, Position,
+};
 use crate::lock_entry::Moment;
 use crate::runtime::Runtime;
 use crate::transport::Message;
 
 use super::queue::Waiter;
-use super::{Held, Lease, Local, OtherKind};
+use super::{Held, Local, OtherKind, entry};
 
 /// Who was granted the lock by this step, to be told when the mutex is free.
 type Granted = Option<LeaseId>;
 
 impl Held {
     /// Leases `name`, which nobody has.
-    fn lease_fair(&mut self, name: &LockName, id: LeaseId, until: Moment) {
-        match self.find(name) {
-            Some(lease) => (lease.id, lease.until, lease.fair) = (Some(id), until, true),
-            None => self.insert(Lease { name: name.clone(), id: Some(id), until, fair: true }),
-        }
+    fn lease_fair(&mut self, name: &LockName, id: LeaseId, until: Moment, now: Moment) {
+        let lease = entry(&mut self.by_name, name, now);
+        (lease.id, lease.until, lease.kind) = (Some(id), until, LockKind::Fair);
     }
 
     /// Leases `name`, which nobody has, to the first of the queue who can be told.
@@ -33,27 +33,24 @@ impl Held {
         not_behind: Option<&LeaseId>,
         told: impl Fn(&LeaseId) -> bool,
     ) -> Granted {
-        let Waiter { id, until, .. } = self.queues.pop_first(name, now, not_behind, told)?;
-        self.lease_fair(name, id.clone(), until);
+        let Waiter { id, until, .. } = self.fair.pop_first(name, now, not_behind, told)?;
+        self.lease_fair(name, id.clone(), until, now);
         Some(id)
     }
 }
 
 impl<R: Runtime + Clone> Local<R> {
-    fn channel_of(&self, name: &LockName, id: &LeaseId) -> String {
-        self.grant_channel(name, &id.client_id())
-    }
-
     /// Tells whose turn it is.
     fn tell(&self, name: &LockName, granted: Granted) {
         if let Some(id) = granted {
-            self.registry.transport().publish(&self.channel_of(name, &id), Message::Granted(id.number()));
+            let channel = self.grant_channel(name, &id.client_id());
+            self.registry.transport().publish(&channel, Message::Granted(id.number()));
         }
     }
 
     /// Whether the client of `id` listens. Should it cease to do so before it is told, it gives back what it was granted.
     fn listens(&self, name: &LockName, id: &LeaseId) -> bool {
-        self.registry.transport().is_subscribed(&self.channel_of(name, id))
+        self.registry.transport().is_subscribed(&self.grant_channel(name, &id.client_id()))
     }
 }
 
@@ -77,20 +74,20 @@ impl<R: Runtime + Clone> FairBackend for Local<R> {
             held.sweep(now);
             // `None`: nobody has it.
             let is_ours = match held.alive(name, now) {
-                Some(lease) if !lease.fair => return Err(OtherKind::PLAIN),
+                Some(lease) if lease.kind != LockKind::Fair => return Err(lease.other_kind()),
                 holder => holder.map(|lease| lease.id.as_ref() == Some(id)),
             };
             if let Some(position) = position {
-                held.queues.push(name, Waiter::new(id, position, now));
+                held.fair.push(name, Waiter::new(id, position, now), now);
             }
             let granted = match is_ours {
                 None => held.pass_on(name, now, position.map(|_| id), |id| self.listens(name, id)),
                 Some(_) => None,
             };
             if granted.is_none() && is_ours != Some(false) {
-                held.queues.remove(name, id);
-                held.lease_fair(name, id.clone(), now + lease);
-                (AcquireOutcome::Acquired { last_token: held.reserve(tokens) }, None)
+                held.fair.remove(name, id);
+                held.lease_fair(name, id.clone(), now + lease, now);
+                (AcquireOutcome::Acquired { last_token: held.tokens.reserve(tokens) }, None)
             } else {
                 let left = held.alive(name, now).map_or(Duration::ZERO, |lease| lease.left(now));
                 (AcquireOutcome::Held { left }, granted)
@@ -109,11 +106,11 @@ impl<R: Runtime + Clone> FairBackend for Local<R> {
         let now = self.now();
         let (outcome, granted) = {
             let mut held = self.held.lock();
-            held.queues.remove(name, id);
+            held.fair.remove(name, id);
             let had_it = held.take(name, id).is_some();
             let next = next.filter(|_| had_it);
             if let Some(Next { id: next, position, .. }) = next {
-                held.queues.push(name, Waiter::new(next, *position, now));
+                held.fair.push(name, Waiter::new(next, *position, now), now);
             }
             let granted = match held.alive(name, now) {
                 Some(_) => None,
@@ -122,9 +119,9 @@ impl<R: Runtime + Clone> FairBackend for Local<R> {
             let outcome = match next {
                 _ if !had_it => FairReleaseOutcome::NotHeld,
                 Some(next) if granted.is_none() => {
-                    held.queues.remove(name, &next.id);
-                    held.lease_fair(name, next.id.clone(), now + next.lease);
-                    FairReleaseOutcome::GrantedToNext { last_token: held.reserve(next.tokens) }
+                    held.fair.remove(name, &next.id);
+                    held.lease_fair(name, next.id.clone(), now + next.lease, now);
+                    FairReleaseOutcome::GrantedToNext { last_token: held.tokens.reserve(next.tokens) }
                 }
                 _ => FairReleaseOutcome::Released,
             };
@@ -139,7 +136,7 @@ impl<R: Runtime + Clone> FairBackend for Local<R> {
         let (freed, granted) = {
             let mut held = self.held.lock();
             let freed = match held.alive(name, now) {
-                Some(lease) if !lease.fair => return Err(OtherKind::PLAIN),
+                Some(lease) if lease.kind != LockKind::Fair => return Err(lease.other_kind()),
                 Some(lease) => lease.id.take().is_some(),
                 None => false,
             };

@@ -10,8 +10,9 @@ use crate::lock::LockKind;
 pub struct OtherKind(LockKind);
 
 impl OtherKind {
-    pub(super) const PLAIN: Self = Self(LockKind::Plain);
-    pub(super) const FAIR: Self = Self(LockKind::Fair);
+    pub(super) fn new(found: LockKind) -> Self {
+        Self(found)
+    }
 
     /// The kind that it is held as.
     pub fn found(&self) -> LockKind {

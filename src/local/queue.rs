@@ -1,4 +1,4 @@
-//! [`Queues`]: who waits for the fair locks of a [`Local`](super::Local).
+//! [`Queues`]: who waits for the locks of a [`Local`](super::Local).
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -6,9 +6,15 @@ use std::hash::BuildHasherDefault;
 use crate::lock::{LeaseId, LockName, NameHasher, Position};
 use crate::lock_entry::Moment;
 
+use super::sweep::Sweep;
+
 /// The queues of all names that somebody waits for.
 #[derive(Debug, Default)]
-pub(super) struct Queues(HashMap<LockName, Vec<Waiter>, BuildHasherDefault<NameHasher>>);
+pub(super) struct Queues {
+    by_name: HashMap<LockName, Vec<Waiter>, BuildHasherDefault<NameHasher>>,
+    /// Of queues in which all positions have lapsed, at names that nobody asks for any more.
+    sweep: Sweep,
+}
 
 /// A position in a queue.
 #[derive(Clone, Debug)]
@@ -28,8 +34,12 @@ impl Waiter {
 
 impl Queues {
     /// Puts a waiter behind all who began to wait before it. If it is there already, it keeps its position, for longer.
-    pub(super) fn push(&mut self, name: &LockName, waiter: Waiter) {
-        let queue = self.0.entry(name.clone()).or_default();
+    pub(super) fn push(&mut self, name: &LockName, waiter: Waiter, now: Moment) {
+        if self.sweep.is_due(self.by_name.len()) {
+            self.by_name.retain(|_, queue| queue.iter().any(|waiter| now < waiter.until));
+            self.sweep.is_done(self.by_name.len());
+        }
+        let queue = self.by_name.entry(name.clone()).or_default();
         if let Some(there) = queue.iter_mut().find(|there| there.id == waiter.id) {
             there.until = waiter.until;
             return;
@@ -38,11 +48,22 @@ impl Queues {
         queue.insert(behind, waiter);
     }
 
-    pub(super) fn remove(&mut self, name: &LockName, id: &LeaseId) {
-        if let Some(queue) = self.0.get_mut(name) {
-            queue.retain(|waiter| waiter.id != *id);
-            self.forget_if_empty(name);
-        }
+    pub(super) fn remove(&mut self, name: &LockName, id: &LeaseId) -> Option<Waiter> {
+        let queue = self.by_name.get_mut(name)?;
+        let at = queue.iter().position(|waiter| waiter.id == *id);
+        let removed = at.map(|at| queue.remove(at));
+        self.forget_if_empty(name);
+        removed
+    }
+
+    /// Takes out all whose position is kept still.
+    pub(super) fn remove_all(
+        &mut self,
+        name: &LockName,
+        now: Moment,
+    ) -> impl Iterator<Item = Waiter> + use<> {
+        let queue = self.by_name.remove(name).unwrap_or_default();
+        queue.into_iter().filter(move |waiter| now < waiter.until)
     }
 
     /// Takes out the first whose position is kept still and who can be `told`. Not behind the waiter with the id `not_behind`.
@@ -53,7 +74,7 @@ impl Queues {
         not_behind: Option<&LeaseId>,
         told: impl Fn(&LeaseId) -> bool,
     ) -> Option<Waiter> {
-        let queue = self.0.get_mut(name)?;
+        let queue = self.by_name.get_mut(name)?;
         queue.retain(|waiter| now < waiter.until);
         let before = queue.iter().take_while(|waiter| Some(&waiter.id) != not_behind);
         let first = before.clone().position(|waiter| told(&waiter.id)).map(|at| queue.remove(at));
@@ -61,9 +82,41 @@ impl Queues {
         first
     }
 
+    /// Those whose position is kept still, in order.
+    pub(super) fn waiters(&self, name: &LockName, now: Moment) -> impl Iterator<Item = &Waiter> {
+        self.by_name.get(name).into_iter().flatten().filter(move |waiter| now < waiter.until)
+    }
+
     fn forget_if_empty(&mut self, name: &LockName) {
-        if self.0.get(name).is_some_and(Vec::is_empty) {
-            self.0.remove(name);
+        if self.by_name.get(name).is_some_and(Vec::is_empty) {
+            self.by_name.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Whose waiters have all gone without a word, and which nobody asks for any more.
+    #[test]
+    fn queue_of_lapsed_positions_is_swept() {
+        let mut queues = Queues::default();
+        let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
+        let position = Position { waited: Duration::ZERO, kept: Duration::from_secs(1) };
+        let begin = Moment::from(Instant::now());
+        let name = |number: u32| LockName::new(&format!("name:{number}")).unwrap();
+        let kept = Position { kept: Duration::from_secs(3600), ..position };
+        queues.push(&name(0), Waiter::new(&id, kept, begin), begin);
+        for number in 1..10_000 {
+            let now = begin + position.kept * number;
+            queues.push(&name(number), Waiter::new(&id, position, now), now);
+            assert!(queues.by_name.len() <= 64, "{} names", queues.by_name.len());
+            if now < begin + kept.kept {
+                assert_eq!(queues.waiters(&name(0), now).count(), 1, "a position is kept no more");
+            }
         }
     }
 }

@@ -20,12 +20,15 @@ impl LocalTransport {
     /// Delivers `message` to whoever is subscribed to `channel`. Whether anybody is.
     #[inline]
     pub fn publish(&self, channel: &str, message: Message) -> bool {
+        !self.is_unheard() && self.deliver(channel, message)
+    }
+
+    /// Whether nobody is subscribed to any channel.
+    #[inline]
+    pub(super) fn is_unheard(&self) -> bool {
         // Ordering: SeqCst, as is the store below. A waiter subscribes, and then asks under the mutex of what it waits for; who
         // publishes has changed that under the same mutex before. So either we see the subscription here, or the waiter sees the change.
-        if self.subscribed.load(Ordering::SeqCst) == 0 {
-            return false;
-        }
-        self.deliver(channel, message)
+        self.subscribed.load(Ordering::SeqCst) == 0
     }
 
     /// Whether anybody listens to `channel`.
@@ -45,7 +48,7 @@ impl Transport for LocalTransport {
         let _old = {
             let mut inboxes = self.inboxes.lock();
             let old = inboxes.insert(Arc::clone(channel), inbox.clone());
-            // Ordering: SeqCst, see `publish`.
+            // Ordering: SeqCst, see `is_unheard`.
             self.subscribed.store(inboxes.len(), Ordering::SeqCst);
             old
         };
@@ -56,7 +59,7 @@ impl Transport for LocalTransport {
         let _inbox = {
             let mut inboxes = self.inboxes.lock();
             let inbox = inboxes.remove(channel);
-            // Ordering: SeqCst, see `publish`.
+            // Ordering: SeqCst, see `is_unheard`.
             self.subscribed.store(inboxes.len(), Ordering::SeqCst);
             inbox
         };

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
-use crate::lock_entry::{Entered, Extension, Grant, Moment, Request, Told};
+use crate::lock_entry::{Entered, Extension, GiveBack, Grant, Moment, Request, Told};
 
-use super::backend::Backend;
-use super::entry::Entry;
+use super::backend::{AcquireOutcome, Backend, Failure};
+use super::commands::{Ask, Kind};
+use super::entry::{Entry, OnDrop};
 use super::error::LockError;
 use super::guard::Guard;
 use super::head::{Competed, Head};
 use super::lease::Lease;
+use super::owner::LeaseId;
 use super::until::until;
 use super::waiter::Waiter;
 
@@ -85,6 +87,8 @@ enum Step<'a, B: Backend> {
     Enter,
     Queue(Request, Waiter<'a, B>),
     Compete(Head<'a, B>, Moment),
+    /// Its owner writes, under this lease.
+    ReadUnder(Request, LeaseId),
     Granted(Guard<B>),
     /// The lease in hand is not enough for it.
     GrantedShort(Guard<B>, Extension),
@@ -141,6 +145,9 @@ impl<B: Backend, O: Outcome<B>> Future for Acquisition<'_, B, O> {
                 }
                 Step::Compete(head, now) => {
                     Stage::Waiting(Box::pin(wanted.compete(head, now, begun, *patient)))
+                }
+                Step::ReadUnder(request, under) => {
+                    Stage::Waiting(Box::pin(wanted.read_under(request, under, begun)))
                 }
                 Step::GrantedShort(guard, extension) => {
                     let extended = guard.extended_by(extension);
@@ -206,6 +213,11 @@ impl<'a, B: Backend> Wanted<'a, B> {
         if let Lease::For(lease) = self.lease {
             Lease::check(lease)?;
         }
+        if let Some(owner) = self.owner
+            && let Some(step) = self.beside_itself(owner, now)?
+        {
+            return Ok(step);
+        }
         // An owner and a lease may have the same number.
         let number = context.number();
         let request = self.request(number);
@@ -232,6 +244,72 @@ impl<'a, B: Backend> Wanted<'a, B> {
         })
     }
 
+    /// What an explicit owner comes to that has the other side of the same read-write lock.
+    fn beside_itself(&self, owner: u64, now: Moment) -> Result<Option<Step<'a, B>>, LockError> {
+        let entry = self.entry;
+        let Some(under) = entry.other_side_of(owner, now) else { return Ok(None) };
+        // It has this side as well.
+        if !entry.state.holds_of(owner, now).is_empty() {
+            return Ok(None);
+        }
+        match entry.commands.kind() {
+            Kind::Read => Ok(Some(Step::ReadUnder(self.request(owner), under))),
+            _ => Err(LockError::Upgrade { name: entry.name.clone(), owner: entry.context.owner(owner) }),
+        }
+    }
+
+    /// Whoever of this owner waits for the other side would wait for itself: to read it need not wait any more, and to write it is told that it
+    /// cannot.
+    fn tell_other_side(&self, owner: u64, now: Moment) {
+        if let Some(other) = self.entry.other_side() {
+            other.carry_out(other.state.recall(owner, now));
+        }
+    }
+
+    /// Reads beside itself, as the owner of `under` that writes. There is nobody to be waited for.
+    async fn read_under(
+        self,
+        request: Request,
+        under: LeaseId,
+        begun: Moment,
+    ) -> Result<Step<'a, B>, LockError> {
+        let (entry, context) = (self.entry, &self.entry.context);
+        let (number, lease, sent) = (context.number(), context.lease_of(&request), entry.now());
+        let (id, tokens) = (context.lease_id(number), u64::from(request.is_fenced()));
+        let (writes, under) = (under.number(), Some(under));
+        let ask = Ask { id, lease, tokens, position: None, under, sent };
+        let give_back = GiveBack { number, until: sent + lease, appoints: false };
+        let mut unfinished = OnDrop(Some(|| entry.release_in_background(give_back, true)));
+        let answer = entry.commands.try_acquire(&context.backend, &entry.name, &ask);
+        let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
+        let Some(outcome) = until(context.backend.runtime(), give_up, answer).await else {
+            return Ok(Step::Unanswered);
+        };
+        match outcome {
+            Ok(AcquireOutcome::Acquired { last_token }) => {
+                unfinished.0 = None;
+                let now = entry.now();
+                let (grant, actions) = entry.state.adopt(&request, number, last_token, sent, lease, now);
+                entry.carry_out(actions);
+                Ok(grant.map_or(Step::Enter, |grant| Step::Granted(self.guard(&request, grant, now))))
+            }
+            Ok(AcquireOutcome::Held { .. }) => {
+                unfinished.0 = None;
+                // It does not write any more.
+                if let Some(other) = entry.other_side() {
+                    other.lose(writes);
+                }
+                Ok(Step::Enter)
+            }
+            Err(error) => {
+                if context.failure(&error) != Failure::Indeterminate {
+                    unfinished.0 = None;
+                }
+                Err(context.failed(error))
+            }
+        }
+    }
+
     /// In the queue, with a limit.
     async fn wait_queued(
         self,
@@ -243,7 +321,9 @@ impl<'a, B: Backend> Wanted<'a, B> {
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
             entry.carry_out(entry.state.verify_soon(entry.now()));
         }
-        match until(entry.context.backend.runtime(), self.limit(begun), waiter).await {
+        // Who does not wait is here for an answer that somebody else has asked for.
+        let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
+        match until(entry.context.backend.runtime(), limit, waiter).await {
             Some((told, now)) => self.told(&request, told, now),
             None if entry.state.is_known_held() => Ok(Step::Held),
             None => Ok(Step::Unanswered),
@@ -257,6 +337,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
             Told::Granted(grant, extension) => self.granted(request, grant, extension, now),
             Told::Head(ticket) => Step::Compete(Head::new(entry, ticket, *request, self.may_wait()), now),
             Told::Superseded => Step::Enter,
+            Told::Busy => Step::Held,
             Told::Closed => return Err(entry.context.closed()),
         })
     }
@@ -294,6 +375,9 @@ impl<'a, B: Backend> Wanted<'a, B> {
     }
 
     fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard<B> {
+        if self.owner.is_some() {
+            self.tell_other_side(request.owner(), now);
+        }
         let owner = self.entry.context.owner(request.owner());
         event!(
             DEBUG,

@@ -17,12 +17,15 @@ use super::error::LockError;
 use super::fair::FairBackend;
 use super::handle::Lock;
 use super::keeper;
+use super::kinds;
 use super::lease::LeaseError;
 use super::metrics::Metrics;
 use super::name::{LockName, NameError};
 use super::name_mapper::NameMapper;
 use super::options::LockOptions;
 use super::owner::Owner;
+use super::read_write::ReadWriteBackend;
+use super::read_write_lock::ReadWriteLock;
 use super::table::Tables;
 use super::until::until;
 
@@ -138,7 +141,38 @@ impl<B: Backend> LockClient<B> {
     where
         B: FairBackend,
     {
-        self.lock_of(name, Commands::fair())
+        self.lock_of(name, kinds::fair())
+    }
+
+    /// The read-write lock called `name`: many have it to read, or one to write. Nothing is sent.
+    ///
+    /// A name is to be one kind of lock. While it is held as another kind, this one is refused by [`LockError::OtherKind`].
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if no backend could keep a lock under that name, or this one cannot.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// use latchwork::LockClient;
+    ///
+    /// let prices = LockClient::local().read_write("prices")?;
+    /// let readers = (prices.read().lock().await?, prices.read().lock().await?);
+    /// drop(readers);
+    /// let writer = prices.write().lock().await?;
+    /// assert!(prices.read().try_lock().await?.is_none());
+    /// writer.unlock().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock<B>, NameError>
+    where
+        B: ReadWriteBackend,
+    {
+        let (read, write) = (self.lock_of(name, kinds::read())?, self.lock_of(name, kinds::write())?);
+        Ok(ReadWriteLock::new(read, write))
     }
 
     fn lock_of(&self, name: &str, commands: Commands<B>) -> Result<Lock<B>, NameError> {

@@ -10,17 +10,18 @@ use crate::lock_entry::{
     Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, LockEntry, LossReason, Moment, Next, Request,
     Rules,
 };
-use crate::registry::Subscription;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
+use crate::transport::Transport;
 
-use super::backend::{AcquireOutcome, Backend, LeaseKey, ReleaseOutcome};
-use super::commands::{Ask, Commands};
+use super::backend::{AcquireOutcome, Backend, Holder, LeaseKey, ReleaseOutcome};
+use super::commands::{Ask, Commands, Kind};
 use super::context::Context;
 use super::error::LockError;
 use super::fair::{self, FairReleaseOutcome, Position};
+use super::listening::Listening;
 use super::name::LockName;
-use super::owner::Owner;
+use super::owner::{LeaseId, Owner};
 use super::span;
 use super::stats::Counters;
 use super::table::{Table, Tables};
@@ -36,15 +37,16 @@ pub(super) struct Entry<B: Backend> {
     tables: Arc<Tables<Entry<B>>>,
     pub(super) commands: Commands<B>,
     pub(super) name: LockName,
-    pub(super) channel: String,
-    /// For how long the store keeps a waiter's position, if it has a queue.
+    /// Where a queue head listens, and the second one, if there are two.
+    channels: (String, Option<String>),
+    /// For how long the store remembers a waiter, if it does.
     pub(super) position: Option<Duration>,
     pub(super) state: LockEntry,
     pub(super) counters: Counters,
     /// Releases that callers wait for, and since when: a caller may stop polling, and may not.
     awaited: Mutex<Vec<(GiveBack, Moment)>>,
     /// The subscription under which a waiter that was named with a release waits for its turn, until that waiter takes it over.
-    kept: Mutex<Option<Subscription<B::Transport>>>,
+    kept: Mutex<Option<Listening<B::Transport>>>,
 }
 
 impl<B: Backend> Entry<B> {
@@ -54,15 +56,20 @@ impl<B: Backend> Entry<B> {
         name: &LockName,
         commands: Commands<B>,
     ) -> Self {
-        let position = commands.position(context.rules.renewed_lease);
+        let (position, kind) = (commands.position(context.rules.renewed_lease), commands.kind());
+        let rules = Rules {
+            position: position.filter(|_| kind.is_granted()),
+            shared: kind == Kind::Read,
+            ..context.rules
+        };
         Self {
             context: Arc::clone(context),
             tables: Arc::clone(tables),
             commands,
             name: name.clone(),
-            channel: commands.channel(&context.backend, name, context.id()),
+            channels: commands.channels(&context.backend, name, context.id()),
             position,
-            state: LockEntry::new(Rules { position, ..context.rules }),
+            state: LockEntry::new(rules),
             counters: Counters::default(),
             awaited: Mutex::default(),
             kept: Mutex::default(),
@@ -97,6 +104,9 @@ impl<B: Backend> Entry<B> {
         if let Some(give_back) = actions.give_back() {
             self.send_release(give_back, false, actions.next());
         }
+        for give_back in actions.more_give_backs() {
+            self.send_release(*give_back, false, None);
+        }
         if let Some(roll_back) = actions.roll_back() {
             // It may be that of a waiter that was named with a release, and has not taken it over.
             let _kept = self.take_kept();
@@ -107,15 +117,60 @@ impl<B: Backend> Entry<B> {
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
             self.context.releases.tell();
         }
-        if actions.calls()
-            && let Some(subscription) = self.context.backend.registry().join(&self.channel)
-        {
-            subscription.latch().release_all();
+        if actions.calls() {
+            let (own, common) = &self.channels;
+            for channel in [own].into_iter().chain(common) {
+                if let Some(subscription) = self.context.backend.registry().join(channel) {
+                    subscription.latch().release_all();
+                }
+            }
         }
         self.context.recorder.superseded.add(actions.superseded() as usize);
     }
 
     // === Asking ===
+
+    /// Begins to listen, as a queue head.
+    pub(super) fn listen(&self) -> Listening<B::Transport> {
+        Listening::new(self.context.backend.registry(), &self.channels)
+    }
+
+    /// Whether to listen costs nothing.
+    pub(super) fn is_heard(&self) -> bool {
+        let (own, common) = &self.channels;
+        let transport = self.context.backend.registry().transport();
+        [own].into_iter().chain(common).all(|channel| transport.stands(channel))
+    }
+
+    /// The entry of the other side of the same read-write lock, if somebody uses it.
+    pub(super) fn other_side(&self) -> Option<Arc<Self>> {
+        match self.commands.kind() {
+            Kind::Read => self.tables.write.find(&self.name),
+            Kind::Write => self.tables.read.find(&self.name),
+            Kind::Plain | Kind::Fair => None,
+        }
+    }
+
+    /// The lease under which `owner` has the other side of the same read-write lock.
+    pub(super) fn other_side_of(&self, owner: u64, now: Moment) -> Option<LeaseId> {
+        let (number, _) = *self.other_side()?.state.holds_of(owner, now).first()?;
+        Some(self.context.lease_id(number))
+    }
+
+    /// The leases in hand of this name, of both sides of a read-write lock.
+    pub(super) fn leases_in_hand(self: &Arc<Self>) -> Vec<(Arc<Self>, u64)> {
+        let entries = [Some(Arc::clone(self)), self.other_side()].into_iter().flatten();
+        let numbers = |entry: Arc<Self>| {
+            entry.state.lease_numbers().into_iter().map(move |number| (Arc::clone(&entry), number))
+        };
+        entries.flat_map(numbers).collect()
+    }
+
+    /// A lease is gone, if it is in hand.
+    pub(super) fn lose(self: &Arc<Self>, number: u64) {
+        let (_, actions) = self.state.lose(number, LossReason::Gone, self.now());
+        self.carry_out(actions);
+    }
 
     /// An attempt by the queue head, or for it. `None` if it is the queue head no more.
     pub(super) fn attempt(&self, head: &HeadTicket, request: &Request, sent: Moment) -> Option<Attempt> {
@@ -129,8 +184,8 @@ impl<B: Backend> Entry<B> {
         self.position.map(|kept| Position { waited, kept })
     }
 
-    /// The subscription that is kept for the queue head.
-    pub(super) fn take_kept(&self) -> Option<Subscription<B::Transport>> {
+    /// What is kept for the queue head.
+    pub(super) fn take_kept(&self) -> Option<Listening<B::Transport>> {
         self.kept.lock().take()
     }
 
@@ -289,20 +344,40 @@ impl<B: Backend> Entry<B> {
     pub(super) async fn extend(
         self: &Arc<Self>,
         owner: Owner,
+        grant: &Grant,
         extension: Extension,
     ) -> Result<Option<u64>, LockError> {
+        let mut extension = extension;
+        loop {
+            let number = extension.number();
+            let reason = match self.extend_once(extension).await? {
+                Ok(token) => return Ok(token),
+                Err(reason) => reason,
+            };
+            // A shared hold may go on by another lease meanwhile.
+            match self.state.state_of(grant, self.now()) {
+                Ok(hold) if hold.number != number => extension = extension.of(hold.number),
+                _ => return Err(LockError::lost(&self.name, owner, reason)),
+            }
+        }
+    }
+
+    async fn extend_once(
+        self: &Arc<Self>,
+        extension: Extension,
+    ) -> Result<Result<Option<u64>, LossReason>, LockError> {
         let (context, sent) = (&self.context, self.now());
         let (Extension::Renew { number, lease } | Extension::Token { number, lease }) = extension;
         let id = context.lease_id(number);
-        let lost = |reason| Err(LockError::lost(&self.name, owner, reason));
         let (held, token) = match extension {
             Extension::Renew { .. } => {
                 let key = LeaseKey { name: self.name.clone(), id };
-                let renewed = context.backend.renew(std::slice::from_ref(&key), lease).await;
+                let renewed = self.commands.renew(&context.backend, std::slice::from_ref(&key), lease).await;
                 (renewed.map_err(|error| context.failed(error))?.first() == Some(&true), None)
             }
             Extension::Token { .. } => {
-                let ask = Ask { id, lease: whole_millis(lease), tokens: 1, position: None, sent };
+                let ask =
+                    Ask { id, lease: whole_millis(lease), tokens: 1, position: None, under: None, sent };
                 match self.commands.try_acquire(&context.backend, &self.name, &ask).await {
                     Ok(AcquireOutcome::Acquired { last_token }) => (true, Some(last_token)),
                     Ok(AcquireOutcome::Held { .. }) => (false, None),
@@ -311,36 +386,53 @@ impl<B: Backend> Entry<B> {
             }
         };
         if !held {
-            let (_, actions) = self.state.lose(number, LossReason::Gone, self.now());
-            self.carry_out(actions);
-            return lost(LossReason::Gone);
+            self.lose(number);
+            return Ok(Err(LossReason::Gone));
         }
         let (in_hand, actions) = self.state.extended(number, sent, lease, token, self.now());
         self.carry_out(actions);
         if !in_hand {
             // It was given back meanwhile, and the command may have begun it anew.
             self.release_in_background(GiveBack { number, until: sent + lease, appoints: false }, true);
-            return lost(LossReason::Expired);
+            return Ok(Err(LossReason::Expired));
         }
-        Ok(token)
+        Ok(Ok(token))
     }
 
     /// Asks the store whether the hold is there; if not, it is lost.
     pub(super) async fn verify(self: &Arc<Self>, grant: &Grant) -> Result<Result<(), LossReason>, LockError> {
         self.context.check_origin()?;
-        let number = match self.state.state_of(grant, self.now()) {
-            Ok(hold) => hold.number,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        let holder = self.context.backend.holder(&self.name).await;
-        let holder = holder.map_err(|error| self.context.failed(error))?;
-        let id = self.context.lease_id(number);
-        if holder.and_then(|holder| holder.id).is_none_or(|held| held != id) {
-            let (_, actions) = self.state.lose(number, LossReason::Gone, self.now());
-            self.carry_out(actions);
+        loop {
+            let number = match self.state.state_of(grant, self.now()) {
+                Ok(hold) => hold.number,
+                Err(reason) => return Ok(Err(reason)),
+            };
+            let is_there = self.lease_check().await?;
+            if !is_there(number) {
+                self.lose(number);
+            }
+            // The lease may have ended while we asked, or a shared hold have gone on by another one.
+            match self.state.state_of(grant, self.now()) {
+                Ok(hold) if hold.number != number => {}
+                state => return Ok(state.map(|_| ())),
+            }
         }
-        // The lease may have ended while we asked.
-        Ok(self.state.state_of(grant, self.now()).map(|_| ()))
+    }
+
+    /// Asks the store which leases there are.
+    pub(super) async fn lease_check(&self) -> Result<impl Fn(u64) -> bool, LockError> {
+        let holders = self.holders().await?;
+        Ok(move |number| {
+            let id = Some(self.context.lease_id(number));
+            holders.iter().any(|holder| holder.id == id)
+        })
+    }
+
+    /// Who has the lock, of all clients.
+    pub(super) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
+        self.context.check_origin()?;
+        let holders = self.commands.holders(&self.context.backend, &self.name).await;
+        holders.map_err(|error| self.context.failed(error))
     }
 }
 
@@ -369,23 +461,23 @@ struct Named<B: Backend> {
     next: fair::Next,
     sent: Moment,
     /// For the grant that comes if it is not its turn yet.
-    subscription: Subscription<B::Transport>,
+    listening: Listening<B::Transport>,
 }
 
 impl<B: Backend> Named<B> {
     /// `None` if it is not to be named: it has left, or the store cannot say so with the release.
     fn new(entry: &Entry<B>, next: Next) -> Option<Self> {
-        let (context, Commands::Fair(fair)) = (&entry.context, entry.commands) else { return None };
-        if !fair.grants_suffice(&context.backend) {
+        let (context, Commands::Of(kind)) = (&entry.context, entry.commands) else { return None };
+        if !kind.grants_suffice(&context.backend) {
             return None;
         }
-        let subscription = context.backend.registry().subscribe(&entry.channel);
+        let listening = entry.listen();
         let sent = entry.now();
         let position = entry.position_of(&next.head, sent)?;
         let attempt = entry.attempt(&next.head, &next.request, sent)?;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&next.request));
         let next = fair::Next { id, lease, tokens: attempt.tokens(), position };
-        Some(Self { attempt, next, sent, subscription })
+        Some(Self { attempt, next, sent, listening })
     }
 }
 
@@ -407,10 +499,10 @@ impl<B: Backend> ReleaseEnds<B> {
         let mut back_off = FIRST_BACK_OFF;
         loop {
             let outcome = match (commands, &self.next) {
-                (Commands::Fair(fair), Some((_, Some(named)))) => {
+                (Commands::Of(kind), Some((_, Some(named)))) => {
                     // Only what comes after the subscription was confirmed comes for sure.
-                    let hears_all = named.subscription.is_ready();
-                    let outcome = fair.release(backend, &entry.name, &id, Some(&named.next)).await;
+                    let hears_all = named.listening.is_ready();
+                    let outcome = kind.release(backend, &entry.name, &id, Some(&named.next)).await;
                     outcome.map(|outcome| self.tell_next(outcome, hears_all))
                 }
                 _ if rolls_back => commands.roll_back(backend, &entry.name, &id).await,
@@ -450,12 +542,12 @@ impl<B: Backend> ReleaseEnds<B> {
             FairReleaseOutcome::NotHeld => false,
         };
         if let Some((head, Some(named))) = self.next.take_if(|_| tells) {
-            let Named { attempt, next, sent, subscription } = named;
+            let Named { attempt, next, sent, listening } = named;
             if let FairReleaseOutcome::GrantedToNext { last_token } = outcome {
                 let actions = entry.state.named_granted(&head, attempt, last_token, sent, next.lease, now);
                 entry.carry_out(actions);
             } else {
-                let _before = entry.kept.lock().replace(subscription);
+                let _before = entry.kept.lock().replace(listening);
                 let (told, actions) = entry.state.named_queued(&head, attempt, now);
                 entry.carry_out(actions);
                 if !told {

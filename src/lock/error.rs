@@ -69,6 +69,14 @@ pub enum LockError {
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// An owner that reads wants to write: it would wait for itself to let go. Nothing was sent. Let it take the write lock first, and read
+    /// under that; or give its read holds back before.
+    Upgrade {
+        /// The lock.
+        name: LockName,
+        /// Who reads.
+        owner: Owner,
+    },
     /// The time to wait was over before the store had said whether the lock is held.
     NoAnswer {
         /// The lock.
@@ -125,6 +133,11 @@ impl LockError {
         matches!(self, Self::OtherKind { .. })
     }
 
+    /// Whether an owner that reads wanted to write.
+    pub fn is_upgrade(&self) -> bool {
+        matches!(self, Self::Upgrade { .. })
+    }
+
     /// Whether the same call may succeed later, with nothing changed.
     pub fn is_retryable(&self) -> bool {
         self.is_unreachable() || self.is_indeterminate()
@@ -144,6 +157,10 @@ impl fmt::Display for LockError {
                     "lock {name:?} was lost by {owner}: {reason}; what was done since then was not protected"
                 )
             }
+            Self::Upgrade { name, owner } => write!(
+                f,
+                "{owner} reads {name:?} and would wait for itself to write; take the write lock first, or give the read lock back before"
+            ),
             Self::Lease(error) => error.fmt(f),
             Self::Subscribe(error) => error.fmt(f),
             Self::Backend { failure, .. } => f.write_str(match failure {
@@ -179,6 +196,7 @@ impl Error for LockError {
             Self::Backend { source, .. } | Self::OtherKind { source, .. } => Some(&**source),
             Self::NotHeld { .. }
             | Self::Lost { .. }
+            | Self::Upgrade { .. }
             | Self::NoAnswer { .. }
             | Self::ShutDown
             | Self::RuntimeEnded

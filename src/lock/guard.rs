@@ -44,7 +44,7 @@ impl<B: Backend> Guard<B> {
 
     /// This guard, once the lease in hand is enough for it.
     pub(super) async fn extended_by(mut self, extension: Extension) -> Result<Self, LockError> {
-        if let Some(token) = self.entry.extend(self.owner, extension).await? {
+        if let Some(token) = self.entry.extend(self.owner, &self.grant, extension).await? {
             self.grant = self.grant.with_token(token);
         }
         Ok(self)
@@ -184,7 +184,7 @@ impl<B: Backend> Guard<B> {
         let sent = self.entry.now();
         let hold = self.entry.state.state_of(&self.grant, sent);
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;
-        self.entry.extend(self.owner, Extension::Renew { number, lease }).await?;
+        self.entry.extend(self.owner, &self.grant, Extension::Renew { number, lease }).await?;
         self.grant = self.grant.lasting_until(sent + lease);
         let state = self.entry.state.state_of(&self.grant, self.entry.now());
         state.map(|_| ()).map_err(|reason| self.lost_for(reason))

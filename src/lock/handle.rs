@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock_entry::{Left, LossReason};
+use crate::lock_entry::Left;
+#[cfg(doc)]
+use crate::lock_entry::LossReason;
 
 use super::acquire::{Acquisition, Outcome, Wanted};
 use super::backend::{Backend, Holder};
@@ -224,20 +226,17 @@ impl<B: Backend> Lock<B> {
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;
-        let in_hand = self.entry.state.lease_number();
+        let in_hand = self.entry.leases_in_hand();
         let freed = self.entry.commands.force_release(&context.backend, self.name()).await;
         let freed = freed.map_err(|error| context.failed(error))?;
-        if let Some(number) = in_hand {
-            let (_, actions) = self.entry.state.lose(number, LossReason::Gone, self.entry.now());
-            self.entry.carry_out(actions);
-        }
+        in_hand.iter().for_each(|(entry, number)| entry.lose(*number));
         // Should the message be lost.
         let latch = self.entry.state.latch();
         latch.release(latch.waiters());
         Ok(freed)
     }
 
-    /// Who has the lock, of all clients: `None` if nobody has.
+    /// Who has the lock, of all clients: `None` if nobody has. Of several readers the one whose lease lasts longest.
     ///
     /// # Errors
     ///
@@ -261,9 +260,7 @@ impl<B: Backend> Lock<B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn holder(&self) -> Result<Option<Holder>, LockError> {
-        let context = &self.entry.context;
-        context.check_origin()?;
-        context.backend.holder(self.name()).await.map_err(|error| context.failed(error))
+        Ok(self.entry.holders().await?.into_iter().max_by_key(|holder| holder.left))
     }
 
     /// Whether anybody has the lock.
@@ -292,17 +289,21 @@ impl<B: Backend> Lock<B> {
     /// [`LockError::Backend`] if the command fails.
     pub async fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
         self.entry.context.check_origin()?;
-        let Some(number) = self.entry.state.lease_number().filter(|_| self.knows(owner)) else {
+        if !self.knows(owner) {
             return Ok(0);
-        };
-        let held = self.holder().await?.and_then(|holder| holder.id);
-        let now = self.entry.now();
-        if held != Some(self.entry.context.lease_id(number)) {
-            let (_, actions) = self.entry.state.lose(number, LossReason::Gone, now);
-            self.entry.carry_out(actions);
         }
-        let holder = self.entry.state.holder(now).filter(|(holder, _)| *holder == owner.number());
-        Ok(holder.map_or(0, |(_, count)| u64::from(count)))
+        let holds = || self.entry.state.holds_of(owner.number(), self.entry.now());
+        let before = holds();
+        if before.is_empty() {
+            return Ok(0);
+        }
+        let is_there = self.entry.lease_check().await?;
+        for (number, _) in before {
+            if !is_there(number) {
+                self.entry.lose(number);
+            }
+        }
+        Ok(holds().into_iter().map(|(_, count)| u64::from(count)).sum())
     }
 
     /// How long the lock's lease lasts if nobody renews it: `None` if nobody has the lock, [`Duration::MAX`] if it never ends.

@@ -20,15 +20,14 @@ use std::time::Duration;
 
 use crate::latch::Notification;
 use crate::lock_entry::{Attempt, BACK_OFF, Grant, HeadTicket, Moment, Request, Verdict};
-use crate::registry::Subscription;
 use crate::runtime::Runtime;
-use crate::transport::Transport;
 use crate::unless::unless;
 
 use super::backend::{AcquireOutcome, Backend, Failure};
 use super::commands::{Ask, Commands};
 use super::entry::{Entry, first_poll};
 use super::error::LockError;
+use super::listening::Listening;
 use super::until::until;
 
 /// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
@@ -65,7 +64,7 @@ pub(super) struct Head<'a, B: Backend> {
     entry: &'a Arc<Entry<B>>,
     ticket: HeadTicket,
     request: Request,
-    /// It waits, and so takes a position if the store has a queue.
+    /// It waits, and so takes a position if the store has some.
     may_wait: bool,
     /// It has the lock, or is the queue head no more.
     done: bool,
@@ -114,10 +113,8 @@ impl<'a, B: Backend> Head<'a, B> {
         let (entry, ticket, may_wait) = (self.entry, self.ticket, self.may_wait);
         let (mut left, mut unanswered) = (None, None);
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
-        let subscribes_first = may_wait
-            && (!ticket.goes_first()
-                || ticket.has_position()
-                || entry.context.backend.registry().transport().stands(&entry.channel));
+        let subscribes_first =
+            may_wait && (!ticket.goes_first() || ticket.has_position() || entry.is_heard());
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(self.superseded()) };
             let mut answer = pin!(question.put(entry));
@@ -159,17 +156,16 @@ impl<'a, B: Backend> Head<'a, B> {
         let competed = as_head(entry, &ticket, async {
             let kept = if ticket.has_position() { entry.take_kept() } else { None };
             let hears_all = kept.is_some();
-            let subscription =
-                kept.unwrap_or_else(|| entry.context.backend.registry().subscribe(&entry.channel));
-            self.wait_subscribed(&subscription, hears_all, left, unanswered, patient, give_up).await
+            let listening = kept.unwrap_or_else(|| entry.listen());
+            self.wait_listening(&listening, hears_all, left, unanswered, patient, give_up).await
         })
         .await;
         competed.unwrap_or_else(|| Ok(self.superseded()))
     }
 
-    async fn wait_subscribed(
+    async fn wait_listening(
         &mut self,
-        subscription: &Subscription<B::Transport>,
+        listening: &Listening<B::Transport>,
         hears_all: bool,
         mut left: Option<Duration>,
         mut unanswered: Option<LockError>,
@@ -185,7 +181,7 @@ impl<'a, B: Backend> Head<'a, B> {
         // Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that
         // takes too long.
         let limit = self.look_again(left.unwrap_or(UNCONFIRMED).min(UNCONFIRMED), give_up);
-        if let Some(confirmed) = until(runtime, limit, subscription.subscribed()).await {
+        if let Some(confirmed) = until(runtime, limit, listening.subscribed()).await {
             confirmed.map_err(LockError::Subscribe)?;
         }
         let mut steps = self.ticket.steps();
@@ -199,7 +195,7 @@ impl<'a, B: Backend> Head<'a, B> {
             // It is in the store's queue already, and hears of its turn.
             left = entry.position;
             let limit = self.look_again(Duration::MAX, give_up);
-            notified = until(runtime, limit, self.sleep(subscription, false)).await.flatten();
+            notified = until(runtime, limit, self.sleep(listening, false)).await.flatten();
         }
         loop {
             if steps > 0 {
@@ -208,7 +204,7 @@ impl<'a, B: Backend> Head<'a, B> {
                 steps -= 1;
                 until(runtime, turn, pending::<()>()).await;
             }
-            if let Some(failure) = subscription.failure() {
+            if let Some(failure) = listening.failure() {
                 return Err(LockError::Subscribe(failure));
             }
             if runtime.has_ended() {
@@ -221,8 +217,8 @@ impl<'a, B: Backend> Head<'a, B> {
                 return unanswered.map_or(Ok(competed), Err);
             }
             // What was told while we were not there is answered by this question, our own release's message included.
-            notified = notified.or_else(|| subscription.latch().try_wait());
-            if let Some(granted) = self.granted_unasked(subscription.granted(), entry.now()) {
+            notified = notified.or_else(|| listening.try_told());
+            if let Some(granted) = self.granted_unasked(listening.granted(), entry.now()) {
                 if let Some(notified) = notified {
                     notified.consume();
                     entry.counters.wakes_useful.add_one();
@@ -230,7 +226,7 @@ impl<'a, B: Backend> Head<'a, B> {
                 context.recorder.hand_offs_remote.add_one();
                 return Ok(granted);
             }
-            let unconfirmed = !subscription.is_ready();
+            let unconfirmed = !listening.is_ready();
             let Some(asked) = until(runtime, give_up, self.ask(entry.now())).await else {
                 return unanswered.map_or(Ok(over(left)), Err);
             };
@@ -239,7 +235,7 @@ impl<'a, B: Backend> Head<'a, B> {
                 Err(error) if may_pass(&error) && (patient || left.is_some()) => {
                     unanswered = Some(error).filter(|_| left.is_none());
                     let limit = self.look_again(STORE_IS_GONE, give_up);
-                    notified = until(runtime, limit, self.sleep(subscription, unconfirmed)).await.flatten();
+                    notified = until(runtime, limit, self.sleep(listening, unconfirmed)).await.flatten();
                     continue;
                 }
                 asked => asked?,
@@ -264,7 +260,7 @@ impl<'a, B: Backend> Head<'a, B> {
                     }
                     left = Some(held);
                     let limit = self.look_again(held, give_up);
-                    notified = until(runtime, limit, self.sleep(subscription, unconfirmed)).await.flatten();
+                    notified = until(runtime, limit, self.sleep(listening, unconfirmed)).await.flatten();
                     event!(TRACE, lock = entry.name.as_str(), notified = notified.is_some(), "woken");
                 }
             }
@@ -275,13 +271,13 @@ impl<'a, B: Backend> Head<'a, B> {
     /// confirmed when we asked and is now.
     async fn sleep<'s>(
         &self,
-        subscription: &'s Subscription<B::Transport>,
+        listening: &'s Listening<B::Transport>,
         unconfirmed: bool,
     ) -> Option<Notification<'s>> {
         let confirmed = async {
             match unconfirmed {
                 // A failure is found by who looks.
-                true => _ = subscription.subscribed().await,
+                true => _ = listening.subscribed().await,
                 false => pending().await,
             }
         };
@@ -291,7 +287,7 @@ impl<'a, B: Backend> Head<'a, B> {
                 called.consume();
             }
         };
-        unless(subscription.latch().wait(), told_here).await
+        unless(listening.told(), told_here).await
     }
 
     /// When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its release go
@@ -320,7 +316,8 @@ impl<'a, B: Backend> Head<'a, B> {
         let context = &self.entry.context;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
         let position = self.entry.position_of(&self.ticket, sent).filter(|_| self.may_wait);
-        Question { attempt, ask: Ask { id, lease, tokens: attempt.tokens(), position, sent } }
+        let tokens = attempt.tokens();
+        Question { attempt, ask: Ask { id, lease, tokens, position, under: None, sent } }
     }
 
     /// The store has answered, at `now`.
@@ -335,11 +332,16 @@ impl<'a, B: Backend> Head<'a, B> {
             Ok(AcquireOutcome::Acquired { last_token }) => last_token,
             Ok(AcquireOutcome::Held { left }) => {
                 event!(TRACE, lock = entry.name.as_str(), ?left, "held by another");
-                let Question { attempt, ask: Ask { position: Some(_), sent, .. } } = question else {
-                    entry.state.refused(&self.ticket);
+                let (attempt, sent) = (question.attempt, question.ask.sent);
+                let Some(position) = question.ask.position else {
+                    entry.carry_out(entry.state.refused(&self.ticket));
                     return Ok(Asked::Held(left));
                 };
-                let (queued, actions) = entry.state.queued(&self.ticket, *attempt, *sent, now);
+                if !entry.commands.kind().is_granted() {
+                    entry.carry_out(entry.state.remembered(&self.ticket, attempt, sent + position.kept));
+                    return Ok(Asked::Held(left));
+                }
+                let (queued, actions) = entry.state.queued(&self.ticket, attempt, sent, now);
                 entry.carry_out(actions);
                 return Ok(if queued { Asked::Held(left) } else { Asked::TooLate });
             }
@@ -365,8 +367,8 @@ impl<'a, B: Backend> Head<'a, B> {
     /// What the store has granted without being asked, as a message says. What that leaves open, a lease of its own length or a token, takes
     /// a question, which re-leases the lock by the same id.
     fn granted_unasked(&mut self, number: u64, now: Moment) -> Option<Competed> {
-        let (entry, Commands::Fair(fair)) = (self.entry, self.entry.commands) else { return None };
-        if number == 0 || !fair.grants_suffice(&entry.context.backend) {
+        let (entry, Commands::Of(kind)) = (self.entry, self.entry.commands) else { return None };
+        if number == 0 || !kind.grants_suffice(&entry.context.backend) {
             return None;
         }
         let (granted, actions) = entry.state.granted_unasked(&self.ticket, &self.request, number, now);
@@ -400,7 +402,7 @@ impl Question {
         match entry.commands {
             // The usual one, without a future around it.
             Commands::Plain => first_poll(pin!(backend.try_acquire(&entry.name, id, *lease, *tokens, *sent))),
-            Commands::Fair(_) => first_poll(pin!(self.put(entry))),
+            Commands::Of(_) => first_poll(pin!(self.put(entry))),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The keeper: renews, verifies and ends the leases of a client, and supersedes waiters that nobody polls.
 //!
 //! One task for each client. It sleeps until the [`Alarm`](super::alarm::Alarm) says that something is due, looks at all entries, and renews
-//! what is due in one call to the backend, or in one for each group of names that the backend keeps apart. It ends when nothing is due,
+//! what is due in one call to the backend for each kind of lock, or in one for each group of names that the backend keeps apart. It ends when nothing is due,
 //! and keeps the client only weakly.
 
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use crate::runtime::Runtime;
 use crate::unless::unless;
 
 use super::backend::{Backend, LeaseKey};
+use super::commands::{Commands, Kind};
 use super::context::Context;
 use super::entry::{Entry, OnDrop};
 use super::lease::Lease;
@@ -75,19 +76,20 @@ fn close_all<B: Backend>(tables: &Weak<Tables<Entry<B>>>) {
 type Batch<B> = Vec<(Arc<Entry<B>>, Renewal)>;
 
 fn look<B: Backend>(context: &Arc<Context<B>>, tables: &Arc<Tables<Entry<B>>>, now: Moment) {
-    let mut batches: HashMap<(u64, Option<Duration>), Batch<B>> = HashMap::new();
+    let mut batches: HashMap<(u64, Option<Duration>, Kind), Batch<B>> = HashMap::new();
     for entry in tables.all() {
         let (renewal, actions) = entry.state.tick(now);
         entry.carry_out(actions);
         entry.repeat_releases(now);
         if let Some(renewal) = renewal {
             let group = context.backend.renewal_group(&entry.name);
-            batches.entry((group, renewal.lease)).or_default().push((entry, renewal));
+            let kind = entry.commands.kind();
+            batches.entry((group, renewal.lease, kind)).or_default().push((entry, renewal));
         } else if !entry.state.is_forgotten() {
             entry.table().let_go(&entry.name);
         }
     }
-    for ((_, lease), batch) in batches {
+    for ((_, lease, _), batch) in batches {
         let renewing = Arc::clone(context);
         context.backend.runtime().spawn(async move { renew(&renewing, batch, lease).await });
     }
@@ -112,7 +114,8 @@ async fn renew<B: Backend>(context: &Context<B>, batch: Batch<B>, lease: Option<
     };
     // A backend may panic.
     let mut unanswered = OnDrop(Some(&failed));
-    let renewed = context.backend.renew(&keys, lease.unwrap_or(Lease::MIN)).await;
+    let commands = batch.first().map_or(Commands::Plain, |(entry, _)| entry.commands);
+    let renewed = commands.renew(&context.backend, &keys, lease.unwrap_or(Lease::MIN)).await;
     unanswered.0 = None;
     match renewed {
         Ok(held) => {

@@ -123,6 +123,7 @@ impl LockOptions {
             max_hold: self.max_hold,
             unpolled_limit: self.unpolled_limit,
             position: None,
+            shared: false,
         }
     }
 

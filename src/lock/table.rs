@@ -12,17 +12,20 @@ use super::name::{LockName, NameHasher};
 pub(super) struct Tables<T> {
     pub(super) plain: Table<T>,
     pub(super) fair: Table<T>,
+    pub(super) read: Table<T>,
+    pub(super) write: Table<T>,
 }
 
 impl<T> Default for Tables<T> {
     fn default() -> Self {
-        Self { plain: Table::default(), fair: Table::default() }
+        let [plain, fair, read, write] = std::array::from_fn(|_| Table::default());
+        Self { plain, fair, read, write }
     }
 }
 
 impl<T> Tables<T> {
     pub(super) fn all(&self) -> Vec<Arc<T>> {
-        [self.plain.all(), self.fair.all()].concat()
+        [&self.plain, &self.fair, &self.read, &self.write].map(Table::all).concat()
     }
 }
 
@@ -45,10 +48,14 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
+    /// The entry called `name`, if there is one.
+    pub(super) fn find(&self, name: &LockName) -> Option<Arc<T>> {
+        self.0.lock().by_name.get(name).and_then(Weak::upgrade)
+    }
+
     /// The entry called `name`; made if there is none.
     pub(super) fn get(&self, name: &LockName, make: impl FnOnce() -> T) -> Arc<T> {
-        let found = self.0.lock().by_name.get(name).and_then(Weak::upgrade);
-        if let Some(entry) = found {
+        if let Some(entry) = self.find(name) {
             return entry;
         }
         // Made, and dropped if somebody else was quicker, with the mutex free: an entry that is dropped comes here.

@@ -33,6 +33,7 @@ pub(super) struct More {
     /// To be called, beside the first one.
     wakers: Vec<Waker>,
     pub(super) give_back: Option<GiveBack>,
+    pub(super) beside: Vec<GiveBack>,
     pub(super) roll_back: Option<GiveBack>,
     pub(super) next: Option<Next>,
     pub(super) lost: Option<LossReason>,
@@ -75,6 +76,11 @@ impl Actions {
     /// A lease that is to be released in the background, until the store has answered or the lease is over.
     pub fn give_back(&self) -> Option<GiveBack> {
         self.more.as_ref()?.give_back
+    }
+
+    /// More such leases, of a [shared](super::Rules::shared) lock: who had them has the lock by another one, or not at all.
+    pub fn more_give_backs(&self) -> &[GiveBack] {
+        self.more.as_ref().map_or(&[], |more| &more.beside)
     }
 
     /// The same, after an attempt that may still be on its way to the store. The release must not take effect before it does.

@@ -80,6 +80,8 @@ pub enum Told {
     /// It could have had the lock, or the right to compete for it, and was not polled in time. It has to queue anew, as another owner
     /// unless its owner is shared.
     Superseded,
+    /// It may not wait, and the store has said to the queue head that another process has the lock. Of [shared](super::Rules::shared) locks only.
+    Busy,
     /// The entry is closed.
     Closed,
 }

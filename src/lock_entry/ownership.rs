@@ -14,23 +14,29 @@
 //!                     leave that the store has to know of; lease lost; returned
 //! ```
 //!
+//! A [shared](Rules::shared) lock has any number of owners at a time, by one lease. A newcomer joins them within the tenure. After that it is a queue
+//! head, and asks the store for a lease of its own, so that others there have their turn; the hold in place goes on beside, and joins the new
+//! one once that is granted.
+//!
 //! With a store that has a [queue](Rules::position), a lease that is left goes back to it at once, and the oldest waiter is the queue head of
 //! the next competition from then on. It sleeps until the release is answered, which has granted it the lock, or a position.
 //!
 //! * `Free`: no lease, no queue head, the queue is empty.
 //! * `Competing`: the queue head, which is no longer in the queue, talks to the store.
 //! * `Held`: there is a hold, under the lease in hand.
+//! * Beside any of them, of a shared lock: holds under leases of their own.
 //! * `Returning`: a release is under way.
 //!
 //! # Invariants
 //!
 //! 1. There is at most one of queue head, hold and release under way; a waiter is queued only if there is one. (With a store that has a queue,
-//!    the release of the lease before may be under way beside the queue head.)
+//!    the release of the lease before may be under way beside the queue head. A shared lock has holds beside.)
 //! 2. A hold implies a lease whose deadline had not passed when it was granted and when it was claimed.
 //! 3. A number is used for one competition and the lease that comes of it, and never again.
 //! 4. A number that may be at the store and is not in hand has a release under way, or its lease is over.
 //! 5. Serials rise. A grant with another serial than the hold's changes nothing.
-//! 6. A hold's count is its guards, its grants that nobody has claimed yet, and its forgotten holds.
+//! 6. A hold's count is its guards, its grants that nobody has claimed yet, and its forgotten holds. Nobody's hold is ended by another one of a
+//!    shared lock, nor its lease made shorter.
 //! 7. Tokens rise, and come from the block of the lease in hand.
 
 mod head;
@@ -38,6 +44,7 @@ mod leaving;
 mod looking;
 #[cfg(test)]
 mod model;
+mod sharers;
 mod upkeep;
 
 use std::time::Duration;
@@ -45,12 +52,13 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::actions::Actions;
-use super::outcome::{Entered, HeadTicket, Ticket, Told};
+use super::actions::{Actions, GiveBack};
+use super::outcome::{Attempt, Entered, HeadTicket, Ticket, Told};
 use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
 use self::head::Head;
+use self::sharers::{Sharer, Sharers};
 pub use self::upkeep::Renewal;
 
 /// The longest back-off, in steps.
@@ -76,6 +84,9 @@ pub struct Rules {
     /// For how long the store keeps a waiter's position, if it has a queue of its own, over all processes. Every lease goes back to such a
     /// store when it is left, whatever the tenure, and the oldest waiter here is named with the release: see [`Next`](super::Next).
     pub position: Option<Duration>,
+    /// All who want the lock may have it together, as far as the store lets this process have it, as readers do. Within the tenure they join in
+    /// memory; later the store is asked anew. Not together with a [`position`](Self::position).
+    pub shared: bool,
 }
 
 impl Default for Rules {
@@ -86,6 +97,7 @@ impl Default for Rules {
             max_hold: None,
             unpolled_limit: Duration::from_secs(1),
             position: None,
+            shared: false,
         }
     }
 }
@@ -96,6 +108,8 @@ pub(super) struct Ownership {
     /// A third of the lease that is renewed. To divide each time costs as much as the rest of an event.
     third: Duration,
     phase: Phase,
+    /// Holds of a shared lock that newcomers may not join.
+    beside: Vec<(Hold, Lease)>,
     queue: Queue,
     last_serial: u64,
     /// The last fencing token that was granted.
@@ -126,20 +140,36 @@ enum Phase {
 
 #[derive(Debug)]
 struct Hold {
-    serial: u64,
-    owner: u64,
-    count: u32,
+    sharers: Sharers,
+    /// Of all of them.
     guards: u32,
+    watched: u32,
     /// Grants that nobody has claimed.
     unclaimed: u32,
-    /// Guards for which the lease is renewed.
-    watched: u32,
     /// It was granted a lease that is renewed.
     renewed: bool,
     token: Option<u64>,
+    /// The earliest limit of a sharer, or of one that has left.
     limit: Moment,
-    /// When it was granted, and to whom else of its owner waited.
+    /// When it was granted, and to whom else waited.
     granted: Moment,
+}
+
+/// What those get who join a shared hold.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    extent: Duration,
+    /// It lasts until it is renewed for them.
+    renewable: bool,
+    token: bool,
+}
+
+impl Offer {
+    /// Whether that is all that a request wants.
+    fn suffices(&self, request: &Request) -> bool {
+        request.lease.map_or(self.renewable, |wanted| wanted <= self.extent)
+            && (!request.fenced || self.token)
+    }
 }
 
 /// What the store granted.
@@ -182,37 +212,137 @@ impl Lease {
         self.deadline <= now
     }
 
+    /// As it is released in the background, with nobody to be appointed.
+    fn give_back(&self) -> GiveBack {
+        GiveBack { number: self.number, until: self.deadline, appoints: false }
+    }
+
     fn has_token(&self) -> bool {
         self.tokens.0 <= self.tokens.1
     }
 }
 
 impl Hold {
-    /// Of nobody yet.
-    fn none(now: Moment) -> Self {
+    /// Not begun, or over.
+    fn of_nobody() -> Self {
         Self {
-            serial: 0,
-            owner: 0,
-            count: 0,
+            sharers: Sharers::default(),
             guards: 0,
-            unclaimed: 0,
             watched: 0,
+            unclaimed: 0,
             renewed: false,
             token: None,
             limit: Moment::NEVER,
-            granted: now,
+            granted: Moment::NEVER,
         }
     }
 
-    /// Why it is over at `now`.
-    fn loss(&self, lease: &Lease, now: Moment) -> Option<LossReason> {
-        if self.limit <= now && self.limit <= lease.deadline {
-            return Some(LossReason::HeldTooLong);
+    fn by_one(serial: u64, sharer: Sharer, now: Moment) -> Self {
+        let Sharer { guards, unclaimed, watched, limit, .. } = sharer;
+        let sharers = Sharers::one(serial, sharer);
+        Self { sharers, guards, watched, unclaimed, renewed: false, token: None, limit, granted: now }
+    }
+
+    fn add(&mut self, serial: u64, sharer: Sharer) {
+        self.guards += sharer.guards;
+        self.watched += sharer.watched;
+        self.unclaimed += sharer.unclaimed;
+        self.limit = self.limit.min(sharer.limit);
+        self.sharers.add(serial, sharer);
+    }
+
+    fn remove(&mut self, serial: u64) -> Option<Sharer> {
+        let sharer = self.sharers.remove(serial)?;
+        self.guards -= sharer.guards;
+        self.watched -= sharer.watched;
+        self.unclaimed -= sharer.unclaimed;
+        Some(sharer)
+    }
+
+    /// All who have another hold have it by this one's lease.
+    fn take_in(&mut self, other: Self) {
+        other.sharers.into_each(|serial, sharer| self.add(serial, sharer));
+        self.renewed |= other.renewed;
+        self.token = self.token.or(other.token);
+        self.granted = self.granted.min(other.granted);
+    }
+
+    #[inline]
+    fn add_guard(&mut self, serial: u64, watched: bool) {
+        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+        sharer.guards += 1;
+        sharer.watched += u32::from(watched);
+        self.guards += 1;
+        self.watched += u32::from(watched);
+    }
+
+    #[inline]
+    fn drop_guard(&mut self, serial: u64, watched: bool) {
+        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+        sharer.guards -= 1;
+        sharer.watched -= u32::from(watched);
+        self.guards -= 1;
+        self.watched -= u32::from(watched);
+    }
+
+    /// Nobody claims a grant.
+    fn drop_claim(&mut self, serial: u64) {
+        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+        sharer.unclaimed -= 1;
+        self.unclaimed -= 1;
+        self.drop_count(serial);
+    }
+
+    /// One hold more of a sharer's.
+    fn add_count(&mut self, serial: u64, claimed: bool, watched: bool) {
+        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+        sharer.count += 1;
+        if claimed {
+            self.add_guard(serial, watched);
+        } else {
+            sharer.unclaimed += 1;
+            self.unclaimed += 1;
         }
-        if !lease.is_over(now) {
-            return None;
+    }
+
+    /// A grant becomes a guard's.
+    #[inline]
+    fn claim(&mut self, serial: u64, watched: bool) {
+        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+        sharer.unclaimed -= 1;
+        sharer.guards += 1;
+        sharer.watched += u32::from(watched);
+        self.unclaimed -= 1;
+        self.guards += 1;
+        self.watched += u32::from(watched);
+    }
+
+    /// A guard leaves, with its hold.
+    #[inline]
+    fn leave(&mut self, serial: u64, watched: bool) {
+        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+        sharer.guards -= 1;
+        sharer.watched -= u32::from(watched);
+        sharer.count -= 1;
+        let is_last = sharer.count == 0;
+        self.guards -= 1;
+        self.watched -= u32::from(watched);
+        if is_last {
+            self.remove(serial);
         }
-        Some(if lease.unanswered { LossReason::Unreachable } else { LossReason::Expired })
+    }
+
+    /// One hold less. The sharer, if it was its last.
+    #[inline]
+    fn drop_count(&mut self, serial: u64) -> Option<Sharer> {
+        let sharer = self.sharers.get_mut(serial)?;
+        sharer.count -= 1;
+        if sharer.count > 0 { None } else { self.remove(serial) }
+    }
+
+    /// Whether nobody has had it for too long, and its lease lasts.
+    fn lasts(&self, lease: &Lease, now: Moment) -> bool {
+        now < self.limit && !lease.is_over(now)
     }
 }
 
@@ -223,6 +353,7 @@ impl Ownership {
             tenure: rules.tenure,
             rules,
             phase: Phase::Free,
+            beside: Vec::new(),
             queue: Queue::default(),
             last_serial: 0,
             last_token: 0,
@@ -250,16 +381,21 @@ impl Ownership {
             return Entered::Closed;
         }
         self.end_if_over(now, actions);
+        if let Some(entered) = self.join(request, now, actions) {
+            return entered;
+        }
+        if self.rules.shared {
+            self.set_aside();
+        }
         match &self.phase {
             Phase::Free => {
                 let steps = self.steps_behind_others(now);
-                let serial = self.compete(None, None, steps, now);
+                let serial = self.compete(request.owner, None, None, steps, now);
                 Entered::Head(HeadTicket { serial, steps, since: now, has_position: false })
             }
-            Phase::Held(hold, _) if hold.owner == request.owner => self.reenter(request, now, actions),
-            _ if !may_wait => Entered::Busy,
+            _ if !may_wait && !self.awaits_answer() => Entered::Busy,
             _ => {
-                let slot = self.queue.push(*request, now);
+                let slot = self.queue.push(*request, now, !may_wait);
                 // What is due differs only by whether there are some.
                 if self.queue.len() == 1 {
                     self.look_behind(now, actions);
@@ -267,6 +403,16 @@ impl Ownership {
                 Entered::Queued(Ticket(slot))
             }
         }
+    }
+
+    /// Whether the answer that the queue head waits for may let in others as well.
+    fn awaits_answer(&self) -> bool {
+        self.rules.shared
+            && match &self.phase {
+                Phase::Competing(head) => !head.was_refused(),
+                Phase::Returning(_) => true,
+                Phase::Free | Phase::Held(..) => false,
+            }
     }
 
     fn steps_behind_others(&mut self, now: Moment) -> u32 {
@@ -277,39 +423,162 @@ impl Ownership {
         left.min(u128::from(MAX_STEPS)) as u32
     }
 
-    fn reenter(&mut self, request: &Request, now: Moment, actions: &mut Actions) -> Entered {
-        let (grant, extension) = self.join_hold(request, now);
-        let Phase::Held(hold, _) = &mut self.phase else { unreachable!("the caller has looked") };
-        hold.guards += 1;
-        hold.watched += u32::from(grant.watched);
-        self.acquisitions += 1;
-        self.look_behind(now, actions);
-        Entered::Reentered(grant, extension)
+    // === Having it already, or together with others ===
+
+    /// Holds with their leases: the one in hand first.
+    fn held(&self) -> impl Iterator<Item = (&Hold, &Lease)> {
+        let in_hand = match &self.phase {
+            Phase::Held(hold, lease) => Some((hold, lease)),
+            _ => None,
+        };
+        in_hand.into_iter().chain(self.beside.iter().map(|(hold, lease)| (hold, lease)))
     }
 
-    /// One more for the hold in place. The caller counts it among its guards, or as unclaimed.
-    fn join_hold(&mut self, request: &Request, now: Moment) -> (Grant, Option<Extension>) {
-        let renewed_lease = self.rules.renewed_lease;
-        let Phase::Held(hold, lease) = &mut self.phase else { unreachable!("only a hold can be joined") };
-        hold.count += 1;
+    fn held_mut(&mut self) -> impl Iterator<Item = (&mut Hold, &mut Lease)> {
+        let in_hand = match &mut self.phase {
+            Phase::Held(hold, lease) => Some((hold, lease)),
+            _ => None,
+        };
+        in_hand.into_iter().chain(self.beside.iter_mut().map(|(hold, lease)| (hold, lease)))
+    }
+
+    #[inline]
+    fn held_by_serial(&mut self, serial: u64) -> Option<(&mut Hold, &mut Lease)> {
+        // Nearly always it is the one in hand.
+        if let Phase::Held(hold, lease) = &mut self.phase
+            && hold.sharers.has(serial)
+        {
+            return Some((hold, lease));
+        }
+        self.beside.iter_mut().find(|(hold, _)| hold.sharers.has(serial)).map(|(hold, lease)| (hold, lease))
+    }
+
+    fn held_by_number(&mut self, number: u64) -> Option<(&mut Hold, &mut Lease)> {
+        self.held_mut().find(|(_, lease)| lease.number == number)
+    }
+
+    /// Takes the lock once more, by an owner that has it, or together with others.
+    fn join(&mut self, request: &Request, now: Moment, actions: &mut Actions) -> Option<Entered> {
+        if self.has_nothing() {
+            return None;
+        }
+        let has_it = self.held().any(|(hold, _)| hold.sharers.of_owner(request.owner).is_some());
+        if !has_it && !self.admits(request, now) {
+            return None;
+        }
+        let (grant, extension) = self.take_part(request, true, now);
+        self.acquisitions += 1;
+        self.look_behind(now, actions);
+        Some(Entered::Reentered(grant, extension))
+    }
+
+    #[inline]
+    fn has_nothing(&self) -> bool {
+        self.beside.is_empty() && !matches!(self.phase, Phase::Held(..))
+    }
+
+    /// Whether a newcomer may join those who share the lock.
+    fn admits(&self, request: &Request, now: Moment) -> bool {
+        let Phase::Held(_, lease) = &self.phase else { return false };
+        self.rules.shared
+            && (now < lease.tenure_ends || fault!(TenureNeverEnds))
+            && self.offer(lease.left(now), now).is_some_and(|offer| offer.suffices(request))
+    }
+
+    /// What newcomers get by the lease in hand, if it counts as lasting for `extent`.
+    fn offer(&self, extent: Duration, now: Moment) -> Option<Offer> {
+        let Phase::Held(hold, lease) = &self.phase else { return None };
+        Some(Offer { extent, renewable: lease.left(now) > self.third, token: hold.token.is_some() })
+    }
+
+    /// One more for a hold of the owner's, or else for the hold in hand: a guard's, or one that is to be claimed.
+    fn take_part(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
+        let (renewed_lease, max_hold, fresh) =
+            (self.rules.renewed_lease, self.rules.max_hold, self.last_serial + 1);
+        let its = |hold: &Hold| hold.sharers.of_owner(request.owner).map(|(serial, _)| serial);
+        let serial = self.held().find_map(|(hold, _)| its(hold));
+        let held = match serial {
+            Some(serial) => self.held_by_serial(serial),
+            None => self.held_mut().next(),
+        };
+        let (hold, lease) = held.expect("only a hold can be joined");
         if request.fenced && hold.token.is_none() && lease.has_token() {
             hold.token = Some(lease.tokens.0);
-            self.last_token = lease.tokens.0;
             lease.tokens.0 += 1;
+        }
+        match serial {
+            Some(serial) => hold.add_count(serial, claimed, request.lease.is_none()),
+            None => hold.add(fresh, Sharer::new(request, claimed, max_hold, now)),
         }
         let ends = request.lease.map_or(Moment::NEVER, |lease| now + lease);
         let token = hold.token.filter(|_| request.fenced);
-        let grant = Grant { serial: hold.serial, watched: request.lease.is_none(), token, ends };
+        let (serial, watched) = (serial.unwrap_or(fresh), request.lease.is_none());
+        let grant = Grant { serial, watched, token, ends };
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number;
+        // A newcomer is one for whom the lease suffices; one that is renewed anyway need not be long from the first moment on.
+        let suffices = serial == fresh || watched && hold.renewed || wanted <= lease.left(now);
         let extension = if request.fenced && token.is_none() {
             Some(Extension::Token { number, lease: wanted.max(lease.left(now)) })
         } else {
-            // A lease that is renewed anyway need not be long from the first moment on.
-            let renewed = request.lease.is_none() && hold.renewed;
-            (!renewed && lease.left(now) < wanted).then_some(Extension::Renew { number, lease: wanted })
+            (!suffices).then_some(Extension::Renew { number, lease: wanted })
         };
+        hold.renewed |= watched && serial == fresh;
+        self.last_token = token.unwrap_or(self.last_token);
+        self.last_serial = self.last_serial.max(serial);
         (grant, extension)
+    }
+
+    /// The hold in hand goes on, and newcomers ask the store.
+    fn set_aside(&mut self) {
+        match std::mem::replace(&mut self.phase, Phase::Free) {
+            Phase::Held(hold, lease) => self.beside.push((hold, lease)),
+            phase => self.phase = phase,
+        }
+    }
+
+    /// Those beside go on by the lease in hand, unless that would end earlier than theirs.
+    fn gather(&mut self, actions: &mut Actions) {
+        let Phase::Held(hold, lease) = &mut self.phase else { return };
+        let earlier = |(_, theirs): &mut (Hold, Lease)| {
+            theirs.deadline <= lease.deadline || fault!(GatheredUnderShorterLease)
+        };
+        for (theirs, their_lease) in self.beside.extract_if(.., earlier) {
+            hold.take_in(theirs);
+            if !fault!(GatheredLeaseKept) {
+                actions.more().beside.push(their_lease.give_back());
+            }
+        }
+    }
+
+    /// A hold by a lease that the client has got outside of the queue, for an owner that has a right to it beside all others. `None` if the
+    /// lease is over.
+    #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
+    pub(super) fn adopt(
+        &mut self,
+        request: &Request,
+        number: u64,
+        last_token: u64,
+        sent: Moment,
+        lease: Duration,
+        now: Moment,
+        actions: &mut Actions,
+    ) -> Option<Grant> {
+        let attempt = Attempt { number, tokens: u64::from(request.fenced), until: sent + lease };
+        if attempt.until <= now {
+            actions.more().roll_back = Some(attempt.to_roll_back());
+            return None;
+        }
+        let phase = std::mem::replace(&mut self.phase, Phase::Free);
+        self.hold_by(attempt, attempt.granted_tokens(last_token), sent, lease, sent);
+        let grant = self.begin_hold(request, true, now);
+        self.set_aside();
+        self.phase = phase;
+        // It may wait for them.
+        self.recall(request.owner, now, actions);
+        self.acquisitions += 1;
+        self.look_behind(now, actions);
+        Some(grant)
     }
 
     // === Waiting ===
@@ -328,6 +597,7 @@ impl Ownership {
                 _ => Told::Superseded,
             },
             Place::Superseded => Told::Superseded,
+            Place::Busy => Told::Busy,
             Place::Closed => Told::Closed,
         };
         actions.drop_later(self.queue.remove(slot));
@@ -345,17 +615,11 @@ impl Ownership {
         if !fault!(GrantedAfterDeadline) {
             self.end_if_over(now, actions);
         }
-        match &mut self.phase {
-            Phase::Held(hold, _) if hold.serial == grant.serial => {
-                hold.unclaimed -= 1;
-                hold.guards += 1;
-                hold.watched += u32::from(grant.watched);
-                self.acquisitions += 1;
-                self.look_behind(now, actions);
-                Told::Granted(grant, extension)
-            }
-            _ => Told::Superseded,
-        }
+        let Some((hold, _)) = self.held_by_serial(grant.serial) else { return Told::Superseded };
+        hold.claim(grant.serial, grant.watched);
+        self.acquisitions += 1;
+        self.look_behind(now, actions);
+        Told::Granted(grant, extension)
     }
 
     pub(super) fn will_wake(&self, slot: Slot, waker: &std::task::Waker) -> bool {
@@ -380,21 +644,15 @@ impl Ownership {
             // What is asked for on its behalf is under way, and rolled back once that is answered.
             Place::Named => self.appoint(None, 0, now, actions),
             Place::Appointed(serial) => self.abandon(serial, now, actions),
-            Place::Queued | Place::Superseded | Place::Closed => {}
+            Place::Queued | Place::Superseded | Place::Busy | Place::Closed => {}
         }
     }
 
     /// Nobody claims this grant.
     fn drop_grant(&mut self, serial: u64, now: Moment, actions: &mut Actions) {
         self.end_if_over(now, actions);
-        let Phase::Held(hold, _) = &mut self.phase else { return };
-        if hold.serial != serial {
-            return;
-        }
-        hold.unclaimed -= 1;
-        hold.count -= 1;
-        if hold.count == 0 {
-            self.pass_on_in_background(now, actions);
-        }
+        let Some((hold, _)) = self.held_by_serial(serial) else { return };
+        hold.drop_claim(serial);
+        self.end_in_background_if_empty(true, now, actions);
     }
 }

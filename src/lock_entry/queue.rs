@@ -22,12 +22,16 @@ pub(super) struct Queue {
     len: usize,
     /// Those of them whose owner other tasks can have, too.
     shared_owners: usize,
+    /// Those of them that wait for one answer only.
+    tries: usize,
 }
 
 #[derive(Debug)]
 struct Node {
     request: Request,
     since: Moment,
+    /// It waits for the answer to the queue head's question, and not for its turn.
+    tries: bool,
     before: Option<Slot>,
     after: Option<Slot>,
     place: Place,
@@ -46,6 +50,8 @@ pub(super) enum Place {
     Appointed(u64),
     /// It was granted or appointed and not polled in time; it has to queue anew.
     Superseded,
+    /// It waited for an answer, and that was no.
+    Busy,
     /// Nobody gets the lock here any more.
     Closed,
 }
@@ -76,17 +82,17 @@ impl Queue {
         self.nodes[slot].place
     }
 
-    pub(super) fn push(&mut self, request: Request, since: Moment) -> Slot {
+    pub(super) fn push(&mut self, request: Request, since: Moment, tries: bool) -> Slot {
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 let node = &mut self.nodes[slot];
-                (node.request, node.since, node.place) = (request, since, Place::Queued);
+                (node.request, node.since, node.tries, node.place) = (request, since, tries, Place::Queued);
                 (node.before, node.after) = (self.last, None);
                 slot
             }
             None => {
                 let (before, after, place) = (self.last, None, Place::Queued);
-                self.nodes.push(Node { request, since, before, after, place, waker: None });
+                self.nodes.push(Node { request, since, tries, before, after, place, waker: None });
                 self.nodes.len() - 1
             }
         };
@@ -96,6 +102,7 @@ impl Queue {
         }
         self.len += 1;
         self.shared_owners += usize::from(request.shared_owner);
+        self.tries += usize::from(tries);
         slot
     }
 
@@ -111,6 +118,7 @@ impl Queue {
         }
         self.len -= 1;
         self.shared_owners -= usize::from(self.nodes[slot].request.shared_owner);
+        self.tries -= usize::from(self.nodes[slot].tries);
     }
 
     /// Unlinks the oldest waiter. Its place is to be [moved](Self::place_at) on.
@@ -137,10 +145,27 @@ impl Queue {
         if self.shared_owners == 0 {
             return None;
         }
+        self.pop_where(|node| node.request.owner == owner)
+    }
+
+    /// Unlinks the oldest of those who wait for one answer only.
+    pub(super) fn pop_try(&mut self) -> Option<Slot> {
+        if self.tries == 0 {
+            return None;
+        }
+        self.pop_where(|node| node.tries)
+    }
+
+    /// Unlinks the oldest whose request is such a one.
+    pub(super) fn pop_that(&mut self, is: impl Fn(&Request) -> bool) -> Option<Slot> {
+        self.pop_where(|node| is(&node.request))
+    }
+
+    fn pop_where(&mut self, is: impl Fn(&Node) -> bool) -> Option<Slot> {
         let mut at = self.first;
         while let Some(slot) = at {
             let node = &self.nodes[slot];
-            if node.request.owner == owner {
+            if is(node) {
                 self.unlink(slot);
                 return Some(slot);
             }
@@ -196,7 +221,7 @@ mod tests {
     #[test]
     fn waiters_leave_in_the_order_of_their_coming_and_from_anywhere() {
         let mut queue = Queue::default();
-        let slots: Vec<_> = (0..5).map(|owner| queue.push(request(owner), now())).collect();
+        let slots: Vec<_> = (0..5).map(|owner| queue.push(request(owner), now(), false)).collect();
         for leaves in [0, 2, 4] {
             assert!(queue.remove(slots[leaves]).is_none());
         }
@@ -210,7 +235,7 @@ mod tests {
     fn waiters_of_one_owner_are_found_in_the_middle() {
         let mut queue = Queue::default();
         for owner in [1, 2, 1, 3] {
-            queue.push(request(owner).shared_owner(), now());
+            queue.push(request(owner).shared_owner(), now(), false);
         }
         assert!(queue.pop_of(1).is_some() && queue.pop_of(1).is_some());
         assert!(queue.pop_of(1).is_none());
@@ -220,7 +245,7 @@ mod tests {
     #[test]
     fn memory_of_a_burst_is_freed_when_it_is_over() {
         let mut queue = Queue::default();
-        let slots: Vec<_> = (0..10_000).map(|owner| queue.push(request(owner), now())).collect();
+        let slots: Vec<_> = (0..10_000).map(|owner| queue.push(request(owner), now(), false)).collect();
         slots.into_iter().for_each(|slot| _ = queue.remove(slot));
         assert_eq!(queue.nodes.capacity() + queue.vacant.capacity(), 0);
     }

@@ -128,6 +128,23 @@ pub enum Extension {
     },
 }
 
+impl Extension {
+    /// The lease's number.
+    pub fn number(&self) -> u64 {
+        let (Self::Renew { number, .. } | Self::Token { number, .. }) = self;
+        *number
+    }
+
+    /// The same, of another lease: the one by which the hold goes on.
+    #[must_use]
+    pub fn of(self, number: u64) -> Self {
+        match self {
+            Self::Renew { lease, .. } => Self::Renew { number, lease },
+            Self::Token { lease, .. } => Self::Token { number, lease },
+        }
+    }
+}
+
 /// Why a hold is over although nobody gave it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -13,6 +13,7 @@ use crate::lock::{
 };
 use crate::registry::Registry;
 use crate::runtime::Runtime;
+use crate::sync::atomic::AtomicU64;
 use crate::transport::Transport;
 
 use super::connection::{Boxed, Common, Error, ErrorKind, Request, TokioRuntime};
@@ -87,6 +88,8 @@ pub struct Redis {
     pub(super) late: Arc<LateAttempts>,
     /// Messages go out in both kinds.
     pub(super) publishes_both: bool,
+    /// How many releases there were since one has left a lock to whoever comes first.
+    pub(super) releases: Arc<AtomicU64>,
 }
 
 impl Backend for Redis {
@@ -163,29 +166,7 @@ impl Backend for Redis {
     }
 
     async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-        for (index, key) in leases.iter().enumerate() {
-            by_slot.entry(self.router.topology().slot(key.name.as_str())).or_default().push(index);
-        }
-        let commands: Vec<Vec<usize>> = by_slot
-            .values()
-            .flat_map(|indices| indices.chunks(RENEWALS_PER_COMMAND).map(<[usize]>::to_vec))
-            .collect();
-        // The first that fails ends it for all: they are asked for together because they are with the same node.
-        let mut answers = stream::iter(commands)
-            .map(|indices| async move {
-                let renewed = self.renew_some(leases, &indices, lease).await?;
-                Ok::<_, Error>((indices, renewed))
-            })
-            .buffer_unordered(RENEWING_COMMANDS);
-        let mut renewed = vec![false; leases.len()];
-        while let Some(answer) = answers.next().await {
-            let (indices, answer) = answer?;
-            for (index, held) in indices.iter().zip(answer) {
-                renewed[*index] = held;
-            }
-        }
-        Ok(renewed)
+        self.renew_all(Renewal::Locks, leases, lease).await
     }
 
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
@@ -201,8 +182,25 @@ impl Backend for Redis {
     }
 }
 
-/// Sends the release of an id once, over that router. True if it freed the lock.
-pub(super) type FreeOnce = for<'a> fn(&'a Redis, &'a Router, &'a LockName, &'a LeaseId) -> Boxed<'a, bool>;
+/// What is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    Locks,
+    Writes,
+    Reads,
+}
+
+impl Renewal {
+    /// The field of the lock that its holder has.
+    fn field(self, id: &LeaseId) -> String {
+        if self == Self::Writes { keys::writer(id) } else { id.to_string() }
+    }
+
+    /// The key of the holder's own lease.
+    fn own_key(self, lease: &LeaseKey) -> Option<String> {
+        (self == Self::Reads).then(|| keys::read_lease(lease.name.as_str(), &lease.id))
+    }
+}
 
 impl Redis {
     pub(super) fn request<'a>(
@@ -280,7 +278,13 @@ impl Redis {
     }
 
     /// Releases by this id, whose lease is given back, again and again if an attempt by it may come late.
-    pub(super) fn undo_late(&self, router: &Router, name: &LockName, id: &LeaseId, free_once: FreeOnce) {
+    ///
+    /// `free_once`: sends the release of an id once, over that router. True if it freed the lock.
+    pub(super) fn undo_late<F>(&self, router: &Router, name: &LockName, id: &LeaseId, free_once: F)
+    where
+        F: for<'a> Fn(&'a Self, &'a Router, &'a LockName, &'a LeaseId) -> Boxed<'a, bool>,
+        F: Send + Sync + 'static,
+    {
         let Some(until) = self.late.may_come(id, &self.common) else { return };
         let (this, router, name, id) = (self.clone(), router.clone(), name.clone(), id.clone());
         self.common.runtime.spawn(async move {
@@ -343,22 +347,55 @@ impl Redis {
         Ok((reply, sent))
     }
 
+    /// Renews leases, by slot and in batches.
+    pub(super) async fn renew_all(
+        &self,
+        renewal: Renewal,
+        leases: &[LeaseKey],
+        lease: Duration,
+    ) -> Result<Vec<bool>, Error> {
+        let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (index, key) in leases.iter().enumerate() {
+            by_slot.entry(self.router.topology().slot(key.name.as_str())).or_default().push(index);
+        }
+        let commands: Vec<Vec<usize>> = by_slot
+            .values()
+            .flat_map(|indices| indices.chunks(RENEWALS_PER_COMMAND).map(<[usize]>::to_vec))
+            .collect();
+        // The first that fails ends it for all: they are asked for together because they are with the same node.
+        let mut answers = stream::iter(commands)
+            .map(|indices| async move {
+                let renewed = self.renew_some(renewal, leases, &indices, lease).await?;
+                Ok::<_, Error>((indices, renewed))
+            })
+            .buffer_unordered(RENEWING_COMMANDS);
+        let mut renewed = vec![false; leases.len()];
+        while let Some(answer) = answers.next().await {
+            let (indices, answer) = answer?;
+            for (index, held) in indices.iter().zip(answer) {
+                renewed[*index] = held;
+            }
+        }
+        Ok(renewed)
+    }
+
     /// The leases at `indices`, all of one slot.
     async fn renew_some(
         &self,
+        renewal: Renewal,
         leases: &[LeaseKey],
         indices: &[usize],
         lease: Duration,
     ) -> Result<Vec<bool>, Error> {
         // While their slot moves, some are with one node and some with the other, which can last. Then each goes by itself.
-        match self.renew_together(leases, indices, lease, indices.len() == 1).await {
+        match self.renew_together(renewal, leases, indices, lease, indices.len() == 1).await {
             Ok(renewed) => return Ok(renewed),
             Err(Apart::Failed(error)) => return Err(error),
             Err(Apart::Keys) => {}
         }
         let mut renewed = Vec::with_capacity(indices.len());
         for index in indices {
-            match self.renew_together(leases, std::slice::from_ref(index), lease, true).await {
+            match self.renew_together(renewal, leases, std::slice::from_ref(index), lease, true).await {
                 Ok(one) => renewed.extend(one),
                 Err(Apart::Failed(error)) => return Err(error),
                 Err(Apart::Keys) => unreachable!("one key is with one node"),
@@ -369,15 +406,21 @@ impl Redis {
 
     async fn renew_together(
         &self,
+        renewal: Renewal,
         leases: &[LeaseKey],
         indices: &[usize],
         lease: Duration,
         patient: bool,
     ) -> Result<Vec<bool>, Apart> {
-        let keys: Vec<&str> = indices.iter().map(|index| leases[*index].name.as_str()).collect();
-        let ids: Vec<String> = indices.iter().map(|index| leases[*index].id.to_string()).collect();
+        let asked = || indices.iter().map(|index| &leases[*index]);
+        let fields: Vec<String> = asked().map(|lease| renewal.field(&lease.id)).collect();
+        let own: Vec<Option<String>> = asked().map(|lease| renewal.own_key(lease)).collect();
+        let names = asked().map(|lease| lease.name.as_str());
+        let keys: Vec<&str> =
+            names.zip(&own).flat_map(|(name, own)| [Some(name), own.as_deref()]).flatten().collect();
         let millis = millis(lease);
-        let args: Vec<&str> = std::iter::once(&*millis).chain(ids.iter().map(|id| &**id)).collect();
+        let args = [&*millis, if renewal == Renewal::Reads { "2" } else { "1" }];
+        let args: Vec<&str> = args.into_iter().chain(fields.iter().map(|field| &**field)).collect();
         let in_full = || self.scripts.renew.eval(&keys, &args);
         let request = self.request(&self.scripts.renew, &keys, &args, &in_full);
         // A reply that is lost leaves time to ask once more, over another connection.
@@ -402,7 +445,7 @@ pub(super) fn millis(lease: Duration) -> String {
 }
 
 /// A PTTL reply: milliseconds, or −1 for a key without an end.
-fn duration(pttl: i64) -> Duration {
+pub(super) fn duration(pttl: i64) -> Duration {
     u64::try_from(pttl).map_or(Duration::MAX, Duration::from_millis)
 }
 

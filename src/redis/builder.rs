@@ -283,7 +283,8 @@ impl RedisBuilder {
         let router = Router::new(topology, Arc::clone(&common));
         let (scripts, late) = (Arc::new(Scripts::new()), Arc::new(LateAttempts::default()));
         let publishes_both = self.publishes_both;
-        Ok(Redis { router, acquisitions, scripts, registry, common, late, publishes_both })
+        let releases = Arc::default();
+        Ok(Redis { router, acquisitions, scripts, registry, common, late, publishes_both, releases })
     }
 }
 

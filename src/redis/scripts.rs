@@ -12,15 +12,34 @@ pub(super) struct Scripts {
     pub(super) holder: Script,
     pub(super) force_release: Script,
     pub(super) renew: Script,
-    pub(super) fair_acquire: Script,
-    pub(super) fair_release: Script,
-    pub(super) fair_force_release: Script,
+    pub(super) fair: QueueScripts,
+    pub(super) write: QueueScripts,
+    pub(super) read_acquire: Script,
+    pub(super) read_release: Script,
+    pub(super) read_write_holders: Script,
 }
 
-/// A script of fair locks: what all of them know of the queue stands in front.
-macro_rules! with_queue {
-    ($file:literal) => {
-        Script::new(concat!(include_str!("scripts/fair_queue.lua"), include_str!($file)))
+/// For who wants a lock for itself alone, and waits in a queue.
+pub(super) struct QueueScripts {
+    pub(super) acquire: Script,
+    pub(super) release: Script,
+    pub(super) force_release: Script,
+}
+
+/// A script of a kind of locks that has a queue: what is common to all of them, and what the kind does differently, stand in front.
+macro_rules! of_kind {
+    ($kind:literal, $file:literal) => {
+        Script::new(concat!(include_str!("scripts/queue.lua"), include_str!($kind), include_str!($file)))
+    };
+}
+
+macro_rules! queue_scripts {
+    ($kind:literal) => {
+        QueueScripts {
+            acquire: of_kind!($kind, "scripts/queue_acquire.lua"),
+            release: of_kind!($kind, "scripts/queue_release.lua"),
+            force_release: of_kind!($kind, "scripts/queue_force_release.lua"),
+        }
     };
 }
 
@@ -32,9 +51,11 @@ impl Scripts {
             holder: Script::new(include_str!("scripts/holder.lua")),
             force_release: Script::new(include_str!("scripts/force_release.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
-            fair_acquire: with_queue!("scripts/fair_acquire.lua"),
-            fair_release: with_queue!("scripts/fair_release.lua"),
-            fair_force_release: with_queue!("scripts/fair_force_release.lua"),
+            fair: queue_scripts!("scripts/fair.lua"),
+            write: queue_scripts!("scripts/read_write.lua"),
+            read_acquire: of_kind!("scripts/read_write.lua", "scripts/read_acquire.lua"),
+            read_release: of_kind!("scripts/read_write.lua", "scripts/read_release.lua"),
+            read_write_holders: of_kind!("scripts/read_write.lua", "scripts/read_write_holders.lua"),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::{
     AcquireOutcome, Backend, FairBackend, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient,
-    LockError, LockName, LockOptions, LossReason, NameError, ReleaseOutcome, Runtime,
+    LockError, LockName, LockOptions, LossReason, NameError, ReadWriteBackend, ReleaseOutcome, Runtime,
 };
 use tokio::time::timeout;
 
@@ -56,6 +56,30 @@ impl<S: Store<Backend: FairBackend>> Store for Fair<S> {
 
     fn channel(&self, client: &LockClient<S::Backend>, name: &LockName) -> String {
         client.backend().grant_channel(name, client.id())
+    }
+
+    async fn subscribers(&self, channel: &str) -> usize {
+        self.0.subscribers(channel).await
+    }
+}
+
+/// The write sides of a store's read-write locks.
+#[allow(dead_code, reason = "some stores have none")]
+pub(crate) struct Write<S>(pub(crate) S);
+
+impl<S: Store<Backend: ReadWriteBackend>> Store for Write<S> {
+    type Backend = S::Backend;
+
+    async fn client_with(&self, options: &LockOptions) -> LockClient<S::Backend> {
+        self.0.client_with(options).await
+    }
+
+    fn lock(&self, client: &LockClient<S::Backend>, name: &str) -> Lock<S::Backend> {
+        client.read_write(name).unwrap().write().clone()
+    }
+
+    fn channel(&self, client: &LockClient<S::Backend>, name: &LockName) -> String {
+        client.backend().write_grant_channel(name, client.id())
     }
 
     async fn subscribers(&self, channel: &str) -> usize {

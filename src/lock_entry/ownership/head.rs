@@ -18,6 +18,7 @@ const TOKENS: u64 = 256;
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) serial: u64,
+    owner: u64,
     /// When it began to wait.
     since: Moment,
     /// Where it stands, as long as it does not know.
@@ -107,6 +108,7 @@ impl Ownership {
     /// Makes a waiter the queue head: the one in `slot`, or the caller.
     pub(super) fn compete(
         &mut self,
+        owner: u64,
         inherited: Option<Lease>,
         slot: Option<Slot>,
         steps: u32,
@@ -115,6 +117,7 @@ impl Ownership {
         self.last_serial += 1;
         self.phase = Phase::Competing(Head {
             serial: self.last_serial,
+            owner,
             since: slot.map_or(now, |slot| self.queue.since(slot)),
             slot,
             has_position: false,
@@ -192,7 +195,8 @@ impl Ownership {
     ) -> Option<Attempt> {
         let position = self.rules.position;
         // What is granted by a store with a queue is not passed on in memory.
-        let alone = self.queue.is_empty() || position.is_some();
+        // Whoever shares a lock has the same token.
+        let alone = self.queue.is_empty() || position.is_some() || self.rules.shared;
         let head = self.head(serial)?;
         let number = *head.number.get_or_insert(fresh);
         // A position may be at the store for longer than a short lease, and become one.
@@ -246,10 +250,13 @@ impl Ownership {
             Some(before) => before.tenure_ends,
             None => sent + self.tenure,
         };
-        self.hold_by(attempt, tokens, sent, lease, tenure_ends, now);
-        let grant = self.begin_hold(request, now);
+        self.hold_by(attempt, tokens, sent, lease, tenure_ends);
+        let grant = self.begin_hold(request, true, now);
         self.acquisitions += 1;
-        self.admit_same_owner(now, actions);
+        if !self.beside.is_empty() {
+            self.gather(actions);
+        }
+        self.admit(lease, now, actions);
         self.look_behind(now, actions);
         Verdict::Granted(grant)
     }
@@ -263,14 +270,13 @@ impl Ownership {
     }
 
     /// The lease that `attempt` got is in hand, and a hold of nobody yet.
-    fn hold_by(
+    pub(super) fn hold_by(
         &mut self,
         attempt: Attempt,
         tokens: (u64, u64),
         sent: Moment,
         lease: Duration,
         tenure_ends: Moment,
-        now: Moment,
     ) {
         let deadline = sent + lease;
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
@@ -287,7 +293,7 @@ impl Ownership {
             not_before: None,
             verify: false,
         };
-        self.phase = Phase::Held(Hold::none(now), lease);
+        self.phase = Phase::Held(Hold::of_nobody(), lease);
     }
 
     // === Named with a release ===
@@ -295,8 +301,8 @@ impl Ownership {
     /// The oldest waiter is the queue head, and is named with the release that `actions` have. There is one.
     pub(super) fn name_next(&mut self, now: Moment, actions: &mut Actions) {
         let slot = self.queue.pop().expect("the caller has looked");
-        let serial = self.compete(None, Some(slot), 0, now);
         let request = self.queue.request(slot);
+        let serial = self.compete(request.owner, None, Some(slot), 0, now);
         self.queue.place_silently_at(slot, Place::Named);
         let Some(head) = self.head(serial) else { return };
         // It has nothing to be polled for, and until the release is answered the lock counts as held.
@@ -323,7 +329,7 @@ impl Ownership {
             self.appoint_named(slot, now, actions);
             return;
         }
-        self.hold_by(attempt, attempt.granted_tokens(last_token), sent, lease, sent, now);
+        self.hold_by(attempt, attempt.granted_tokens(last_token), sent, lease, sent);
         self.grant_to(slot, now, actions);
         // A lease of its own may end before anything else is due.
         self.look_behind(now, actions);
@@ -385,12 +391,34 @@ impl Ownership {
     }
 
     /// The store said that another process has the lock.
-    pub(in crate::lock_entry) fn refused(&mut self, serial: u64) {
+    pub(in crate::lock_entry) fn refused(&mut self, serial: u64, actions: &mut Actions) {
         let Some(head) = self.head(serial) else { return };
         // So what it inherited is gone.
         (head.at_store, head.at_store_before, head.inherited, head.refused) = (None, None, None, true);
         self.contended = true;
         self.tenure = self.rules.tenure;
+        while !fault!(TriesKept)
+            && let Some(slot) = self.queue.pop_try()
+        {
+            actions.wake(self.queue.place_at(slot, Place::Busy));
+        }
+    }
+
+    /// The store said that another process has the lock, and remembers until then that this one waits.
+    pub(in crate::lock_entry) fn remembered(
+        &mut self,
+        serial: u64,
+        attempt: Attempt,
+        until: Moment,
+        actions: &mut Actions,
+    ) {
+        self.refused(serial, actions);
+        match self.head(serial) {
+            Some(_) if fault!(WaitForgotten) => {}
+            // Longer than its lease would have lasted, maybe.
+            Some(head) => head.at_store = Some(until),
+            None => roll_back(attempt, actions),
+        }
     }
 
     /// The store said, to a command that was sent at `sent`, that another process has the lock, and has a position for this one. False if the
@@ -467,13 +495,25 @@ impl Ownership {
         self.appoint(None, 0, now, actions);
     }
 
-    /// The queue head was not polled in time: another waiter takes its place.
+    /// An owner may get the lock in another way: its waiters here are told to enter anew.
+    pub(in crate::lock_entry) fn recall(&mut self, owner: u64, now: Moment, actions: &mut Actions) {
+        if fault!(NobodyRecalled) {
+            return;
+        }
+        while let Some(slot) = self.queue.pop_of(owner) {
+            actions.wake(self.queue.place_at(slot, Place::Superseded));
+        }
+        if matches!(&self.phase, Phase::Competing(head) if head.owner == owner) {
+            self.supersede_head(now, actions);
+        }
+    }
+
+    /// The queue head was not polled in time, or is recalled: another waiter takes its place.
     pub(super) fn supersede_head(&mut self, now: Moment, actions: &mut Actions) {
         let Phase::Competing(head) = &mut self.phase else { return };
         if let Some(roll_back) = head.to_roll_back() {
             actions.more().roll_back = Some(roll_back);
         }
-        actions.more().superseded += 1;
         // It may be asleep where a notification would stay with it.
         actions.more().call = true;
         let (slot, waker) = (head.slot, head.take_waker());

@@ -1,5 +1,7 @@
 //! How a hold ends, by its guards or without them, and who comes next.
 
+use std::time::Duration;
+
 use crate::fault::fault;
 use crate::moment::Moment;
 
@@ -7,7 +9,7 @@ use super::super::actions::{Actions, GiveBack};
 use super::super::outcome::Left;
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, LossReason, Request};
-use super::{BACK_OFF, Hold, Lease, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase};
+use super::{BACK_OFF, Hold, Lease, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer};
 
 impl Ownership {
     // === Leaving ===
@@ -15,17 +17,15 @@ impl Ownership {
     /// A guard gives its hold back.
     pub(in crate::lock_entry) fn leave(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) -> Left {
         self.end_if_over(now, actions);
-        match &mut self.phase {
-            Phase::Held(hold, _) if hold.serial == grant.serial || fault!(NoSerialCheck) => {
-                hold.guards -= 1;
-                hold.watched -= u32::from(grant.watched);
-                hold.count -= 1;
-                if hold.count > 0 {
-                    return Left::Remains;
-                }
-                self.pass_on(now, actions)
-            }
-            _ => Left::Lost(self.hear_of_loss(grant.serial)),
+        let any = || self.held().find_map(|(hold, _)| hold.sharers.iter().next().map(|(serial, _)| serial));
+        let serial = if fault!(NoSerialCheck) { any().unwrap_or(grant.serial) } else { grant.serial };
+        let Some((hold, _)) = self.held_by_serial(serial) else {
+            return Left::Lost(self.hear_of_loss(grant.serial));
+        };
+        hold.leave(serial, grant.watched);
+        match hold.sharers.is_empty() || fault!(OneLeavesForAll) {
+            false => Left::Remains,
+            true => self.end_empty(now, actions),
         }
     }
 
@@ -37,27 +37,41 @@ impl Ownership {
         actions: &mut Actions,
     ) -> Left {
         self.end_if_over(now, actions);
-        let Phase::Held(hold, _) = &mut self.phase else { return Left::NotHeld };
-        if hold.owner != owner {
-            return Left::NotHeld;
+        let its = || {
+            self.held()
+                .flat_map(|(hold, _)| hold.sharers.iter())
+                .filter(|(_, sharer)| sharer.owner == owner || fault!(GivenBackForAnother))
+        };
+        let found = its().find(|(_, sharer)| sharer.is_forgotten()).or_else(|| its().next());
+        let Some(serial) = found.map(|(serial, _)| serial) else { return Left::NotHeld };
+        let Some((hold, _)) = self.held_by_serial(serial) else { return Left::NotHeld };
+        let left = hold.drop_count(serial);
+        let is_empty = hold.sharers.is_empty();
+        if let Some(sharer) = left {
+            self.record_loss(serial, sharer.guards, LossReason::GivenBack, actions);
         }
-        hold.count -= 1;
-        if hold.count > 0 {
-            return Left::Remains;
-        }
-        let (serial, guards) = (hold.serial, hold.guards);
-        self.record_loss(serial, guards, LossReason::GivenBack, actions);
-        self.pass_on(now, actions)
+        if is_empty { self.end_empty(now, actions) } else { Left::Remains }
     }
 
     /// A guard is gone, and its hold stays.
     pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant) {
-        match &mut self.phase {
-            Phase::Held(hold, _) if hold.serial == grant.serial => {
-                hold.guards -= 1;
-                hold.watched -= u32::from(grant.watched);
+        match self.held_by_serial(grant.serial) {
+            Some((hold, _)) => hold.drop_guard(grant.serial, grant.watched),
+            None => _ = self.hear_of_loss(grant.serial),
+        }
+    }
+
+    /// Nobody has the hold any more, in hand or beside, that is empty.
+    fn end_empty(&mut self, now: Moment, actions: &mut Actions) -> Left {
+        match &self.phase {
+            Phase::Held(hold, _) if hold.sharers.is_empty() || fault!(OneLeavesForAll) => {
+                self.pass_on(now, actions)
             }
-            _ => _ = self.hear_of_loss(grant.serial),
+            _ => {
+                let at = self.beside.iter().position(|(hold, _)| hold.sharers.is_empty());
+                let at = at.expect("some hold has lost its last one");
+                Left::Return(self.beside.swap_remove(at).1.give_back())
+            }
         }
     }
 
@@ -113,17 +127,14 @@ impl Ownership {
     /// A waiter that is not linked has the lock, by the lease in hand.
     pub(super) fn grant_to(&mut self, slot: Slot, now: Moment, actions: &mut Actions) {
         let request = self.queue.request(slot);
-        let grant = self.begin_hold(&request, now);
-        if let Phase::Held(hold, _) = &mut self.phase {
-            (hold.unclaimed, hold.guards, hold.watched) = (1, 0, 0);
-        }
+        let grant = self.begin_hold(&request, false, now);
         actions.wake(self.queue.place_at(slot, Place::Granted(grant, None, now)));
-        self.admit_same_owner(now, actions);
+        self.admit(Duration::ZERO, now, actions);
         self.look_by(now + self.rules.unpolled_limit, now, actions);
     }
 
-    /// A new hold by the lease in hand, with one guard.
-    pub(super) fn begin_hold(&mut self, request: &Request, now: Moment) -> Grant {
+    /// A new hold by the lease in hand: a guard's, or one that is to be claimed.
+    pub(super) fn begin_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> Grant {
         let Phase::Held(hold, lease) = &mut self.phase else { unreachable!("a hold is by a lease in hand") };
         self.last_serial += 1;
         let token = request.fenced.then(|| {
@@ -134,36 +145,43 @@ impl Ownership {
             token
         });
         let watched = request.lease.is_none();
-        let limit = self.rules.max_hold.filter(|_| watched).map_or(Moment::NEVER, |limit| now + limit);
         let ends = if watched { Moment::NEVER } else { lease.deadline };
-        *hold = Hold {
-            serial: self.last_serial,
-            owner: request.owner,
-            count: 1,
-            guards: 1,
-            unclaimed: 0,
-            watched: u32::from(watched),
-            renewed: watched,
-            token,
-            limit,
-            granted: now,
-        };
-        Grant { serial: hold.serial, watched, token, ends }
+        *hold = Hold::by_one(self.last_serial, Sharer::new(request, claimed, self.rules.max_hold, now), now);
+        (hold.renewed, hold.token) = (watched, token);
+        Grant { serial: self.last_serial, watched, token, ends }
     }
 
-    /// All other waiters of the owner that has it now get in as well: it may wait for all of them.
-    pub(super) fn admit_same_owner(&mut self, now: Moment, actions: &mut Actions) {
-        let Phase::Held(Hold { owner, .. }, _) = self.phase else { return };
+    /// Who else gets in with the one that has it now: all other waiters of its owner, as it may wait for all of them. Of a shared lock, all for
+    /// whom its lease, of `extent`, suffices; the first of the others asks for one of its own.
+    pub(super) fn admit(&mut self, extent: Duration, now: Moment, actions: &mut Actions) {
+        if self.queue.is_empty() {
+            return;
+        }
+        if self.rules.shared {
+            while let Some(offer) = self.offer(extent, now)
+                && let Some(slot) = self.queue.pop_that(|request| offer.suffices(request))
+            {
+                self.admit_at(slot, now, actions);
+            }
+            if !self.queue.is_empty() {
+                self.set_aside();
+                self.appoint(None, 0, now, actions);
+            }
+            return;
+        }
+        let Phase::Held(hold, _) = &self.phase else { return };
+        let Some(owner) = hold.sharers.iter().next().map(|(_, sharer)| sharer.owner) else { return };
         while !fault!(NoSameOwnerGrant)
             && let Some(slot) = self.queue.pop_of(owner)
         {
-            let request = self.queue.request(slot);
-            let (grant, extension) = self.join_hold(&request, now);
-            if let Phase::Held(hold, _) = &mut self.phase {
-                hold.unclaimed += 1;
-            }
-            actions.wake(self.queue.place_at(slot, Place::Granted(grant, extension, now)));
+            self.admit_at(slot, now, actions);
         }
+    }
+
+    fn admit_at(&mut self, slot: Slot, now: Moment, actions: &mut Actions) {
+        let request = self.queue.request(slot);
+        let (grant, extension) = self.take_part(&request, false, now);
+        actions.wake(self.queue.place_at(slot, Place::Granted(grant, extension, now)));
     }
 
     /// The oldest waiter is the queue head, with the lease in hand if there is one. Without a waiter all is free.
@@ -178,7 +196,8 @@ impl Ownership {
             self.phase = Phase::Free;
             return;
         };
-        let serial = self.compete(inherited, Some(slot), steps, now);
+        let owner = self.queue.request(slot).owner;
+        let serial = self.compete(owner, inherited, Some(slot), steps, now);
         actions.wake(self.queue.place_at(slot, Place::Appointed(serial)));
         self.look_by(now + self.rules.unpolled_limit, now, actions);
     }
@@ -221,26 +240,54 @@ impl Ownership {
 
     // === Losing ===
 
+    #[inline]
     pub(super) fn end_if_over(&mut self, now: Moment, actions: &mut Actions) {
-        if let Phase::Held(hold, lease) = &self.phase
-            && let Some(reason) = hold.loss(lease, now)
-        {
-            self.revoke(reason, now, actions);
+        let lasts = match &self.phase {
+            Phase::Held(hold, lease) => hold.lasts(lease, now),
+            _ => true,
+        };
+        if !lasts || !self.beside.is_empty() {
+            self.end_what_is_over(now, actions);
         }
     }
 
-    /// The hold is over, and the lease as well unless it only was held for too long.
-    pub(super) fn revoke(&mut self, reason: LossReason, now: Moment, actions: &mut Actions) {
-        let Phase::Held(hold, _) = &self.phase else { return };
-        let (serial, guards) = (hold.serial, hold.guards);
-        self.record_loss(serial, guards, reason, actions);
-        match reason {
-            LossReason::HeldTooLong => self.pass_on_in_background(now, actions),
-            _ => self.appoint(None, 0, now, actions),
+    #[cold]
+    fn end_what_is_over(&mut self, now: Moment, actions: &mut Actions) {
+        if self.held().all(|(hold, lease)| hold.lasts(lease, now)) {
+            return;
+        }
+        let (mut lost, mut too_long) = (Vec::new(), false);
+        for (hold, lease) in self.held_mut().filter(|(hold, lease)| !hold.lasts(lease, now)) {
+            let over =
+                hold.sharers.iter().filter_map(|(serial, sharer)| Some((serial, sharer.loss(lease, now)?)));
+            for (serial, reason) in over.collect::<Vec<_>>() {
+                lost.extend(hold.remove(serial).map(|sharer| (serial, sharer.guards, reason)));
+            }
+            hold.limit = hold.sharers.iter().map(|(_, sharer)| sharer.limit).min().unwrap_or(Moment::NEVER);
+        }
+        for (serial, guards, reason) in lost {
+            too_long |= reason == LossReason::HeldTooLong;
+            self.record_loss(serial, guards, reason, actions);
+        }
+        self.end_in_background_if_empty(too_long, now, actions);
+    }
+
+    /// Nobody may have some hold any more. There is nobody to send a release, nor a need for one unless its lease `lasts`.
+    pub(super) fn end_in_background_if_empty(&mut self, lasts: bool, now: Moment, actions: &mut Actions) {
+        for (_, lease) in self.beside.extract_if(.., |(hold, _)| hold.sharers.is_empty()) {
+            if lasts {
+                actions.more().beside.push(lease.give_back());
+            }
+        }
+        match &self.phase {
+            Phase::Held(hold, _) if !hold.sharers.is_empty() => {}
+            Phase::Held(..) if lasts => self.pass_on_in_background(now, actions),
+            Phase::Held(..) => self.appoint(None, 0, now, actions),
+            _ => {}
         }
     }
 
-    /// The lease with this number is gone, if it is the one in hand.
+    /// The lease with this number is gone, if it is in hand or beside.
     pub(in crate::lock_entry) fn lose(
         &mut self,
         number: u64,
@@ -248,11 +295,11 @@ impl Ownership {
         now: Moment,
         actions: &mut Actions,
     ) -> bool {
-        let is_ours = matches!(&self.phase, Phase::Held(_, lease) if lease.number == number);
-        if is_ours {
-            self.revoke(reason, now, actions);
-        }
-        is_ours
+        let Some((hold, _)) = self.held_by_number(number) else { return false };
+        let sharers = std::mem::replace(hold, Hold::of_nobody()).sharers;
+        sharers.into_each(|serial, sharer| self.record_loss(serial, sharer.guards, reason, actions));
+        self.end_in_background_if_empty(false, now, actions);
+        true
     }
 
     pub(super) fn record_loss(

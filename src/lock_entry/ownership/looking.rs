@@ -4,7 +4,7 @@ use crate::moment::Moment;
 
 use super::super::outcome::HoldState;
 use super::super::request::{Grant, LossReason};
-use super::{Ownership, Phase};
+use super::{Hold, Lease, Ownership, Phase, Sharer};
 
 impl Ownership {
     // === Looking ===
@@ -15,40 +15,34 @@ impl Ownership {
         grant: &Grant,
         now: Moment,
     ) -> Result<HoldState, LossReason> {
-        match &self.phase {
-            Phase::Held(hold, lease) if hold.serial == grant.serial => {
-                if let Some(reason) = hold.loss(lease, now) {
-                    return Err(reason);
-                }
-                let ends = lease.deadline.min(hold.limit).min(grant.ends);
-                match grant.ends <= now {
-                    true => Err(LossReason::Expired),
-                    false => Ok(HoldState { ends, number: lease.number }),
-                }
-            }
-            _ => {
-                let loss = self.losses.iter().find(|loss| loss.serial == grant.serial);
-                Err(loss.map_or(LossReason::GivenBack, |loss| loss.reason))
-            }
+        let held = self.held().find_map(|(hold, lease)| Some((hold.sharers.get(grant.serial)?, lease)));
+        let Some((sharer, lease)) = held else {
+            let loss = self.losses.iter().find(|loss| loss.serial == grant.serial);
+            return Err(loss.map_or(LossReason::GivenBack, |loss| loss.reason));
+        };
+        if let Some(reason) = sharer.loss(lease, now) {
+            return Err(reason);
+        }
+        let ends = lease.deadline.min(sharer.limit).min(grant.ends);
+        match grant.ends <= now {
+            true => Err(LossReason::Expired),
+            false => Ok(HoldState { ends, number: lease.number }),
         }
     }
 
-    /// Who has the lock here, how often, and under which lease.
-    pub(in crate::lock_entry) fn holder(&self, now: Moment) -> Option<(u64, u32, u64)> {
-        match &self.phase {
-            Phase::Held(hold, lease) if hold.loss(lease, now).is_none() => {
-                Some((hold.owner, hold.count, lease.number))
-            }
-            _ => None,
-        }
+    /// Who has the lock here, how often each, and under which leases.
+    pub(in crate::lock_entry) fn holders(&self, now: Moment) -> impl Iterator<Item = (u64, u32, u64)> {
+        let of = move |(hold, lease): (&Hold, &Lease)| {
+            let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
+            let of = |(_, sharer): (u64, &Sharer)| (sharer.owner, sharer.count, lease.number);
+            hold.sharers.iter().filter(lasts).map(of).collect::<Vec<_>>()
+        };
+        self.held().flat_map(of)
     }
 
-    /// The lease in hand.
-    pub(in crate::lock_entry) fn lease_number(&self) -> Option<u64> {
-        match &self.phase {
-            Phase::Held(_, lease) => Some(lease.number),
-            _ => None,
-        }
+    /// The leases in hand.
+    pub(in crate::lock_entry) fn lease_numbers(&self) -> impl Iterator<Item = u64> {
+        self.held().map(|(_, lease)| lease.number)
     }
 
     /// Whether another acquisition is known to have the lock, here or elsewhere.
@@ -61,7 +55,7 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Free)
+        matches!(self.phase, Phase::Free) && self.beside.is_empty()
     }
 
     pub(in crate::lock_entry) fn phase_name(&self) -> &'static str {
@@ -85,18 +79,15 @@ impl Ownership {
         self.queue.len()
     }
 
-    /// Whether all of the hold's guards are forgotten.
+    /// Whether there is a hold without a guard.
     pub(in crate::lock_entry) fn is_forgotten(&self) -> bool {
-        matches!(&self.phase, Phase::Held(hold, _) if hold.guards == 0 && hold.unclaimed == 0)
+        self.held().flat_map(|(hold, _)| hold.sharers.iter()).any(|(_, sharer)| sharer.is_forgotten())
     }
 
     /// Whether the lease with this number is in hand, or goes on with the queue head.
     #[cfg(test)]
     pub(super) fn knows_lease(&self, number: u64) -> bool {
-        match &self.phase {
-            Phase::Held(_, lease) => lease.number == number,
-            Phase::Competing(head) => head.knows_lease(number),
-            Phase::Free | Phase::Returning(_) => false,
-        }
+        let competes = matches!(&self.phase, Phase::Competing(head) if head.knows_lease(number));
+        competes || self.lease_numbers().any(|held| held == number)
     }
 }

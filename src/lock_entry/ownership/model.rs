@@ -1,15 +1,16 @@
 //! The engine, by every sequence of events up to a length: a few acquisitions, a store, another process, and time. Each sequence is then
-//! brought to its end, and nothing may be left. All of it for a store without a queue, and for one with.
+//! brought to its end, and nothing may be left. All of it for a store without a queue, for one with, and for one of a shared lock.
 //!
 //! A mutant is run in a process of its own, with a fault seeded into the engine, and has to fail.
 
 mod store;
 
+use std::collections::HashMap;
 use std::env;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use self::store::{Answer, KEPT, Store, THEIRS};
+use self::store::{Answer, KEPT, Kind, Store, THEIRS};
 use super::super::{
     Actions, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, Next, Request, Ticket, Told,
     Verdict,
@@ -60,6 +61,12 @@ enum Event {
     /// The command does not run, and the queue head learns so.
     AskInVain(usize),
     Drop(usize),
+    /// It gives its hold back by its owner's name.
+    LeaveByName(usize),
+    /// It enters, and may not wait.
+    Try(usize),
+    /// It gets a lease outside of the queue.
+    Adopt(usize),
     /// A release goes out that names a waiter.
     Send,
     Release,
@@ -92,6 +99,14 @@ struct World {
     disturbed: bool,
     /// The last serial that was granted, and its token.
     last_grant: (u64, Option<u64>),
+    /// When each number was asked for last.
+    asked: HashMap<u64, Moment>,
+    /// Who may not wait.
+    tries: Vec<bool>,
+    /// Owners that have given a hold back that one of them has a guard of.
+    given_back: Vec<u64>,
+    /// Until when whoever holds it could believe that, after the event before.
+    believed: Vec<Option<Moment>>,
     history: Vec<Event>,
 }
 
@@ -104,18 +119,19 @@ impl Drop for World {
 }
 
 impl World {
-    fn new(cast: &[Request], queues: bool) -> Self {
+    fn new(cast: &[Request], kind: Kind) -> Self {
         let rules = Rules {
             tenure: TENURE,
             renewed_lease: LEASE,
             max_hold: None,
             unpolled_limit: UNPOLLED,
-            position: queues.then_some(KEPT),
+            position: (kind == Kind::Queue).then_some(KEPT),
+            shared: kind == Kind::Shared,
         };
         Self {
             now: Moment::from(Instant::now()),
             engine: Ownership::new(rules),
-            store: Store::new(queues),
+            store: Store::new(kind),
             releases: Vec::new(),
             unsent: Vec::new(),
             cast: cast.to_vec(),
@@ -123,13 +139,17 @@ impl World {
             waiting: Vec::new(),
             disturbed: false,
             last_grant: (0, None),
+            asked: HashMap::new(),
+            tries: vec![false; cast.len()],
+            given_back: Vec::new(),
+            believed: vec![None; cast.len()],
             history: Vec::new(),
         }
     }
 
     /// As `new`, and this has happened before.
-    fn after(cast: &[Request], queues: bool, prelude: &[Event]) -> Self {
-        let mut world = Self::new(cast, queues);
+    fn after(cast: &[Request], kind: Kind, prelude: &[Event]) -> Self {
+        let mut world = Self::new(cast, kind);
         prelude.iter().for_each(|event| world.step(*event));
         world
     }
@@ -152,7 +172,12 @@ impl World {
                     }
                 }
                 Stage::Head(_, Some(_)) => events.extend([Event::Answer(who), Event::Drop(who)]),
-                Stage::Holding(_) => events.push(Event::Drop(who)),
+                Stage::Holding(_) => {
+                    events.push(Event::Drop(who));
+                    if self.store.is_shared() {
+                        events.push(Event::LeaveByName(who));
+                    }
+                }
                 Stage::Done => {}
             }
         }
@@ -182,6 +207,9 @@ impl World {
         {
             events.push(Event::TheyQueue);
         }
+        if self.store.is_shared() && self.store.held(self.now).is_some_and(|held| held != THEIRS) {
+            events.push(Event::TheyQueue);
+        }
         events
     }
 
@@ -199,6 +227,9 @@ impl World {
                 }
             }
         }
+        for GiveBack { number, appoints, .. } in actions.more_give_backs() {
+            self.releases.push(Release { number: *number, appoints: *appoints, named: None });
+        }
         if let Some(roll_back) = actions.roll_back() {
             self.releases.push(Release { number: roll_back.number, appoints: false, named: None });
         }
@@ -215,16 +246,22 @@ impl World {
     fn step(&mut self, event: Event) {
         self.history.push(event);
         match event {
-            Event::Enter(who) => {
-                let request = self.cast[who];
+            Event::Enter(who) | Event::Try(who) => {
+                let (request, may_wait) = (self.cast[who], matches!(event, Event::Enter(_)));
+                self.tries[who] = !may_wait;
+                let had_it = self.engine.holders(self.now).any(|(owner, ..)| owner == request.owner());
                 self.stages[who] =
-                    match self.event(|engine, now, actions| engine.enter(&request, true, now, actions)) {
-                        Entered::Reentered(grant, extension) => self.granted(who, grant, extension),
+                    match self.event(|engine, now, actions| engine.enter(&request, may_wait, now, actions)) {
+                        Entered::Reentered(grant, extension) => {
+                            assert!(had_it || self.is_within_tenure(&grant), "joined after the tenure");
+                            self.granted(who, grant, extension)
+                        }
                         Entered::Head(head) => Stage::Head(head, None),
                         Entered::Queued(ticket) => Stage::Queued(ticket),
+                        Entered::Busy if !may_wait => Stage::Done,
                         other => panic!("{other:?}"),
                     };
-                if !matches!(self.stages[who], Stage::Holding(_)) {
+                if !matches!(self.stages[who], Stage::Holding(_) | Stage::Done) {
                     self.waiting.push(who);
                 }
             }
@@ -235,12 +272,19 @@ impl World {
                     Told::Granted(grant, extension) => self.granted(who, grant, extension),
                     Told::Head(head) => Stage::Head(head, None),
                     Told::Superseded => self.superseded(),
+                    Told::Busy => {
+                        assert!(self.tries[who], "who waits is told that it may not");
+                        self.waiting.retain(|waits| *waits != who);
+                        Stage::Done
+                    }
                     Told::Closed => panic!("nobody closes it"),
                 };
             }
             Event::Ask(who) => self.ask(who),
             Event::Answer(who) => self.answer(who),
             Event::Drop(who) => self.drop_one(who),
+            Event::LeaveByName(who) => self.leave_by_name(who),
+            Event::Adopt(who) => self.adopt(who),
             Event::AskInVain(who) => {
                 if let Some((head, _)) = self.attempt(who) {
                     self.engine.did_not_run(head.serial);
@@ -257,6 +301,7 @@ impl World {
             Event::Step => self.pass_time(STEP),
             Event::LeaseOver => self.pass_time(LEASE),
             Event::TheyAcquire => _ = self.store.acquire(THEIRS, LEASE * 3, 0, self.now, self.now),
+            Event::TheyQueue if self.store.is_shared() => self.store.writer_waits(self.now),
             Event::TheyQueue => self.store.push(THEIRS, self.now, LEASE * 3, self.now),
             Event::TheyRelease => self.store.release(THEIRS, self.now),
             Event::Force => self.store.force(self.now),
@@ -301,8 +346,8 @@ impl World {
                 self.event(|engine, now, actions| {
                     engine.named_granted(serial, attempt, token, sent, lease, now, actions);
                 });
-                let in_hand = self.engine.lease_number() == Some(attempt.number());
-                assert!(!in_hand || self.engine.holder(self.now).is_some(), "granted what is over");
+                let in_hand = self.engine.lease_numbers().any(|number| number == attempt.number());
+                assert!(!in_hand || self.engine.holders(self.now).next().is_some(), "granted what is over");
             }
             Some(Answer::Queued) => {
                 self.event(|engine, now, actions| engine.named_queued(serial, attempt, now, actions));
@@ -327,9 +372,9 @@ impl World {
 
     fn granted(&mut self, who: usize, grant: Grant, extension: Option<Extension>) -> Stage {
         assert!(self.engine.state_of(&grant, self.now).is_ok(), "granted what is over");
-        // All of an owner get in with the first of them.
+        // All of an owner get in with the first of them, and nearly all of a shared lock.
         let first = self.waiting.first().map(|first| self.cast[*first].owner());
-        let in_turn = first.is_none_or(|first| first == self.cast[who].owner());
+        let in_turn = self.store.is_shared() || first.is_none_or(|first| first == self.cast[who].owner());
         let joins = grant.serial() == self.last_grant.0 || !self.waiting.contains(&who);
         assert!(in_turn || joins || self.disturbed, "granted out of turn");
         self.waiting.retain(|waits| *waits != who);
@@ -338,7 +383,8 @@ impl World {
             if let Some(last) = self.last_grant.1
                 && let Some(token) = grant.token()
             {
-                assert!(token > last, "tokens do not rise: {token} after {last}");
+                let rises = token > last || token == last && self.store.is_shared();
+                assert!(rises, "tokens do not rise: {token} after {last}");
             }
             self.last_grant = (grant.serial(), grant.token().or(self.last_grant.1));
         }
@@ -366,6 +412,7 @@ impl World {
     fn ask(&mut self, who: usize) {
         let Some((head, attempt)) = self.attempt(who) else { return };
         let (lease, now) = (self.lease_of(who), self.now);
+        self.asked.insert(attempt.number(), now);
         let answer = self.store.acquire(attempt.number(), lease, attempt.tokens(), head.since(), now);
         self.stages[who] = Stage::Head(head, Some(Sent { attempt, at: now, answer }));
     }
@@ -385,7 +432,12 @@ impl World {
             }
             None if !self.engine.is_head(head.serial) => self.superseded(),
             None => {
-                self.engine.refused(head.serial);
+                if self.store.is_shared() {
+                    let until = at + KEPT;
+                    self.event(|engine, _, actions| engine.remembered(head.serial, attempt, until, actions));
+                } else {
+                    self.event(|engine, _, actions| engine.refused(head.serial, actions));
+                }
                 Stage::Head(head, None)
             }
             Some(last_token) => {
@@ -410,13 +462,44 @@ impl World {
             }
             Stage::Holding(grant) => {
                 let left = self.event(|engine, now, actions| engine.leave(&grant, now, actions));
-                if let Left::Return(give_back) = left {
-                    self.releases.push(Release { number: give_back.number, appoints: false, named: None });
-                    self.event(|engine, now, actions| engine.returned(0, now, actions));
-                }
+                self.return_if(left);
             }
             Stage::Outside | Stage::Done => {}
         }
+    }
+
+    fn return_if(&mut self, left: Left) {
+        if let Left::Return(give_back) = left {
+            self.releases.push(Release { number: give_back.number, appoints: false, named: None });
+            self.event(|engine, now, actions| engine.returned(0, now, actions));
+        }
+    }
+
+    fn leave_by_name(&mut self, who: usize) {
+        let owner = self.cast[who].owner();
+        let left = self.event(|engine, now, actions| engine.leave_by_name(owner, now, actions));
+        self.given_back.push(owner);
+        self.return_if(left);
+    }
+
+    fn adopt(&mut self, who: usize) {
+        let (request, lease, number) = (self.cast[who], self.lease_of(who), self.store.fresh());
+        self.store.share_beside(number, lease, self.now);
+        self.asked.insert(number, self.now);
+        let granted =
+            self.event(|engine, now, actions| engine.adopt(&request, number, 1, now, lease, now, actions));
+        self.stages[who] = Stage::Holding(granted.expect("its lease has just begun"));
+    }
+
+    /// As one whose owner has the lock to write.
+    fn may_adopt(&self) -> bool {
+        !self.store.holds(THEIRS, self.now)
+    }
+
+    /// Whether newcomers may join the hold of this grant.
+    fn is_within_tenure(&self, grant: &Grant) -> bool {
+        let hold = self.engine.state_of(grant, self.now);
+        hold.is_ok_and(|hold| self.asked.get(&hold.number).is_some_and(|asked| self.now < *asked + TENURE))
     }
 
     /// Time passes, and nobody is polled meanwhile: a queue head whose reply has come is woken.
@@ -432,18 +515,33 @@ impl World {
         }
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
         assert!(self.engine.is_look_told(self.now), "nobody looks when something is due");
-        let mut believed = None;
-        for stage in &self.stages {
+        let (mut believed, shared) = (None, self.store.is_shared());
+        for (who, stage) in self.stages.iter().enumerate() {
+            let before = self.believed[who].take().filter(|until| shared && *until > self.now);
             let Stage::Holding(grant) = stage else { continue };
-            let Ok(hold) = self.engine.state_of(grant, self.now) else { continue };
-            assert!(*believed.get_or_insert(grant.serial()) == grant.serial(), "two owners believe");
-            let forced = self.store.was_forced(hold.number);
+            let Ok(hold) = self.engine.state_of(grant, self.now) else {
+                let by_itself = self.given_back.contains(&self.cast[who].owner());
+                assert!(before.is_none() || by_itself, "ended by another's leaving");
+                continue;
+            };
+            assert!(before.is_none_or(|before| before <= hold.ends), "a lease became shorter");
+            self.believed[who] = Some(hold.ends);
             assert!(
-                forced || self.store.held(self.now) == Some(hold.number),
-                "it believes, and the store does not"
+                shared || *believed.get_or_insert(grant.serial()) == grant.serial(),
+                "two owners believe"
             );
+            let forced = self.store.was_forced(hold.number);
+            assert!(forced || self.store.holds(hold.number, self.now), "it believes, and the store does not");
+        }
+        for (who, stage) in self.stages.iter().enumerate() {
+            if let Stage::Queued(ticket) = stage
+                && self.tries[who]
+            {
+                let waits = self.engine.is_queued(ticket.0) && self.engine.is_known_held();
+                assert!(!waits, "it waits, and may not");
+            }
         }
         for number in self.store.numbers(self.now) {
             let asked = self
@@ -504,11 +602,11 @@ impl World {
 }
 
 /// Every sequence of `depth` events after those of `prelude`.
-fn explore(cast: &[Request], queues: bool, prelude: &[Event], depth: usize) -> usize {
+fn explore(cast: &[Request], kind: Kind, prelude: &[Event], depth: usize) -> usize {
     let mut choices: Vec<usize> = Vec::new();
     let mut sequences = 0;
     loop {
-        let mut world = World::after(cast, queues, prelude);
+        let mut world = World::after(cast, kind, prelude);
         let mut widths = Vec::with_capacity(depth);
         for place in 0..depth {
             let enabled = world.enabled();
@@ -554,6 +652,17 @@ const QUEUED: &[Event] =
 /// The first has the lock, and another one waits.
 const BEHIND: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
 
+/// Of a shared lock: the first has it for longer than the tenure.
+const ASIDE: &[Event] = &[
+    Event::Enter(0),
+    Event::Ask(0),
+    Event::Answer(0),
+    Event::Step,
+    Event::Step,
+    Event::Step,
+    Event::Enter(1),
+];
+
 /// It was granted the lock, and has not heard of it, until that was over.
 const LAPSED: &[Event] = &[
     Event::TheyAcquire,
@@ -565,7 +674,7 @@ const LAPSED: &[Event] = &[
 ];
 
 /// A long walk at random through a larger cast.
-fn wander(seed: u64, queues: bool, steps: usize) {
+fn wander(seed: u64, kind: Kind, steps: usize) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut random = |below: usize| {
         state ^= state << 13;
@@ -581,13 +690,19 @@ fn wander(seed: u64, queues: bool, steps: usize) {
         shared,
         shared,
         Request::new(9).lease(LEASE / 2).fenced(),
-        if queues { Request::new(3) } else { watched(3) },
+        if kind == Kind::Plain { watched(3) } else { Request::new(3) },
     ];
-    let mut world = World::new(&cast, queues);
+    let mut world = World::new(&cast, kind);
     for _ in 0..steps {
         let enabled = world.enabled();
         // Events of time, and of others, are as frequent as all the rest.
-        world.step(enabled[random(enabled.len())]);
+        match enabled[random(enabled.len())] {
+            Event::Enter(who) if kind == Kind::Shared && random(8) == 0 && world.may_adopt() => {
+                world.step(Event::Adopt(who));
+            }
+            Event::Enter(who) if kind == Kind::Shared && random(3) == 0 => world.step(Event::Try(who)),
+            event => world.step(event),
+        }
         for who in 0..world.stages.len() {
             if matches!(world.stages[who], Stage::Done) && random(2) == 0 {
                 world.stages[who] = Stage::Outside;
@@ -599,7 +714,7 @@ fn wander(seed: u64, queues: bool, steps: usize) {
 
 fn model() {
     for (cast, depth) in casts() {
-        assert!(explore(&cast, false, &[], depth) > 1000);
+        assert!(explore(&cast, Kind::Plain, &[], depth) > 1000);
     }
     // What a message suffices for, and what takes a question.
     let [simple, other, fenced] = [Request::new(1), Request::new(2), Request::new(3).fenced()];
@@ -612,10 +727,19 @@ fn model() {
         (vec![simple, short], BEHIND, 5),
         (vec![fenced, simple, other], BEHIND, 4),
     ] {
-        assert!(explore(&cast, true, prelude, depth) > 1000);
+        assert!(explore(&cast, Kind::Queue, prelude, depth) > 1000);
     }
-    for seed in 1..=400 {
-        wander(seed, seed % 2 == 0, 120);
+    // One has it, and joining is over.
+    for (cast, prelude, depth) in [
+        (vec![simple, other], &[][..], 5),
+        (vec![simple, other, fenced], ASIDE, 4),
+        (vec![simple, short], ASIDE, 5),
+        (vec![simple, short, simple.shared_owner()], ASIDE, 4),
+    ] {
+        assert!(explore(&cast, Kind::Shared, prelude, depth) > 1000);
+    }
+    for seed in 1..=450 {
+        wander(seed, [Kind::Plain, Kind::Queue, Kind::Shared][seed as usize % 3], 120);
     }
 }
 
@@ -634,7 +758,7 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     if env::var(MUTANT).is_ok_and(|mutant| mutant == "NoPhaseCheck") {
         seed(Fault::NoPhaseCheck);
     }
-    let mut world = World::new(&[Request::new(1), Request::new(2)], false);
+    let mut world = World::new(&[Request::new(1), Request::new(2)], Kind::Plain);
     for event in [Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)] {
         world.step(event);
     }
@@ -649,7 +773,7 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
 #[test]
 fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
     for (prelude, at_store) in [(QUEUED, true), (BEHIND, false)] {
-        let mut world = World::after(&[Request::new(1), Request::new(2)], true, prelude);
+        let mut world = World::after(&[Request::new(1), Request::new(2)], Kind::Queue, prelude);
         if !at_store {
             world.step(Event::Drop(0));
             assert!(!world.unsent.is_empty(), "nobody is named");
@@ -664,10 +788,30 @@ fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
     }
 }
 
+/// It may wait for them.
+#[test]
+fn owner_that_gets_in_another_way_takes_its_waiters_along() {
+    if env::var(MUTANT).is_ok_and(|mutant| mutant == "NobodyRecalled") {
+        seed(Fault::NobodyRecalled);
+    }
+    let shared = Request::new(1).shared_owner();
+    let prelude = [Event::TheyAcquire, Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
+    let mut world = World::after(&[shared, shared, shared], Kind::Shared, &prelude);
+    world.step(Event::TheyRelease);
+    world.step(Event::Adopt(2));
+    let Stage::Head(head, _) = &world.stages[0] else { panic!("it competes") };
+    assert!(!world.engine.is_head(head.serial), "it waits for itself");
+    assert!(
+        matches!(&world.stages[1], Stage::Queued(waits) if !world.engine.is_queued(waits.0)),
+        "it waits for itself"
+    );
+    world.bring_to_an_end();
+}
+
 /// Whoever waits with a limit is told that the lock is held, and not that nobody knows.
 #[test]
 fn lock_counts_as_held_while_a_release_names_a_waiter() {
-    let mut world = World::after(&[Request::new(1), Request::new(2)], true, BEHIND);
+    let mut world = World::after(&[Request::new(1), Request::new(2)], Kind::Queue, BEHIND);
     world.step(Event::Drop(0));
     assert!(world.engine.is_known_held());
     world.step(Event::Send);
@@ -731,6 +875,22 @@ mutants! {
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "granted what is over";
     mutant_that_does_not_tell_the_named_waiter_is_killed: NamedNotTold,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "somebody waits for ever";
+    mutant_whose_tenure_never_ends_is_killed: TenureNeverEnds,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "joined after the tenure";
+    mutant_that_gathers_under_a_shorter_lease_is_killed: GatheredUnderShorterLease,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a lease became shorter";
+    mutant_that_keeps_the_lease_of_those_gathered_is_killed: GatheredLeaseKept,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
+    mutant_whose_first_leaves_for_all_is_killed: OneLeavesForAll,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
+    mutant_that_does_not_say_that_it_waits_no_more_is_killed: WaitForgotten,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
+    mutant_that_does_not_tell_who_tries_is_killed: TriesKept,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "it waits, and may not";
+    mutant_that_recalls_nobody_is_killed: NobodyRecalled,
+        "owner_that_gets_in_another_way_takes_its_waiters_along", "it waits for itself";
+    mutant_that_gives_back_for_another_is_killed: GivenBackForAnother,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "ended by another's leaving";
     mutant_that_says_once_when_to_look_is_killed: LookSaidOnce,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "nobody looks when something is due";
 }

@@ -31,6 +31,7 @@ impl Ownership {
         if let Phase::Competing(head) = &self.phase
             && head.woken().is_some_and(|woken| now.saturating_duration_since(woken) >= limit)
         {
+            actions.more().superseded += 1;
             self.supersede_head(now, actions);
         }
         self.supersede_grants(now, actions);
@@ -45,7 +46,7 @@ impl Ownership {
     fn supersede_grants(&mut self, now: Moment, actions: &mut Actions) {
         let before = now - self.rules.unpolled_limit;
         // Looked for only where there are some: it takes a look at all waiters.
-        while matches!(&self.phase, Phase::Held(hold, _) if hold.unclaimed > 0)
+        while self.held().any(|(hold, _)| hold.unclaimed > 0)
             && let Some(slot) = self.queue.granted_before(before)
         {
             let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
@@ -58,21 +59,24 @@ impl Ownership {
     /// When something is due, or may be; never, if nothing is.
     fn next_look(&self, now: Moment) -> Moment {
         let limit = self.rules.unpolled_limit;
-        match &self.phase {
+        let of_phase = match &self.phase {
             Phase::Free | Phase::Returning(_) => Moment::NEVER,
             Phase::Competing(head) => head.woken().map_or(Moment::NEVER, |woken| woken + limit),
-            Phase::Held(hold, lease) => {
-                let mut at = hold.limit.min(self.renewal_due(hold, lease).max(now));
-                if hold.unclaimed > 0 {
-                    at = at.min(hold.granted + limit);
-                }
-                // Whoever waits for the loss has a timer of its own.
-                if !self.queue.is_empty() || hold.guards == 0 {
-                    at = at.min(lease.deadline);
-                }
-                at
-            }
+            Phase::Held(hold, lease) => self.next_look_at(hold, lease, now),
+        };
+        self.beside.iter().fold(of_phase, |at, (hold, lease)| at.min(self.next_look_at(hold, lease, now)))
+    }
+
+    fn next_look_at(&self, hold: &Hold, lease: &Lease, now: Moment) -> Moment {
+        let mut at = hold.limit.min(self.renewal_due(hold, lease).max(now));
+        if hold.unclaimed > 0 {
+            at = at.min(hold.granted + self.rules.unpolled_limit);
         }
+        // Whoever waits for the loss has a timer of its own.
+        if !self.queue.is_empty() || hold.guards == 0 {
+            at = at.min(lease.deadline);
+        }
+        at
     }
 
     /// When the store is to be asked about the lease in hand.
@@ -91,14 +95,13 @@ impl Ownership {
     }
 
     fn renewal(&mut self, now: Moment) -> Option<Renewal> {
-        let Phase::Held(hold, lease) = &self.phase else { return None };
-        if self.renewal_due(hold, lease) > now {
-            return None;
-        }
-        let Phase::Held(hold, lease) = &mut self.phase else { return None };
+        let due = self.held().find(|(hold, lease)| self.renewal_due(hold, lease) <= now);
+        let number = due.map(|(_, lease)| lease.number)?;
+        let (hold, lease) = self.held_by_number(number)?;
         (lease.renewing, lease.verify) = (true, false);
         lease.unanswered = true;
-        Some(Renewal { number: lease.number, lease: (hold.watched > 0).then_some(self.rules.renewed_lease) })
+        let watched = hold.watched > 0;
+        Some(Renewal { number, lease: watched.then_some(self.rules.renewed_lease) })
     }
 
     /// What became of a renewal that was sent at `sent`. False if it came too late to count.
@@ -111,16 +114,13 @@ impl Ownership {
         actions: &mut Actions,
     ) -> bool {
         self.end_if_over(now, actions);
-        let Phase::Held(_, lease) = &mut self.phase else { return false };
-        if lease.number != renewal.number {
-            return false;
-        }
+        let third = self.third;
+        let Some((_, lease)) = self.held_by_number(renewal.number) else { return false };
         if !held {
-            self.revoke(LossReason::Gone, now, actions);
-            return true;
+            return self.lose(renewal.number, LossReason::Gone, now, actions);
         }
         lease.renewing = false;
-        lease.confirm(sent, renewal.lease, self.third);
+        lease.confirm(sent, renewal.lease, third);
         self.look_behind(now, actions);
         true
     }
@@ -134,9 +134,7 @@ impl Ownership {
     ) {
         self.end_if_over(now, actions);
         let soon = (self.rules.renewed_lease / 30).max(Duration::from_millis(1));
-        if let Phase::Held(_, lease) = &mut self.phase
-            && lease.number == renewal.number
-        {
+        if let Some((_, lease)) = self.held_by_number(renewal.number) {
             lease.renewing = false;
             lease.not_before = Some(now + soon);
             self.look_behind(now, actions);
@@ -161,16 +159,14 @@ impl Ownership {
         now: Moment,
         actions: &mut Actions,
     ) -> bool {
-        let Phase::Held(hold, lease) = &mut self.phase else { return false };
-        if lease.number != number {
-            return false;
-        }
-        lease.confirm(sent, Some(extent), self.third);
+        let third = self.third;
+        let Some((hold, lease)) = self.held_by_number(number) else { return false };
+        lease.confirm(sent, Some(extent), third);
         if let Some(token) = token {
             hold.token = Some(token);
-            self.last_token = token;
             // An older block is below it.
             lease.tokens = (1, 0);
+            self.last_token = token;
         }
         self.look_behind(now, actions);
         true

@@ -236,6 +236,8 @@ impl Meaning {
             Kind::Server(kind) => match kind {
                 ServerErrorKind::TryAgain => Self::Apart,
                 ServerErrorKind::Moved | ServerErrorKind::Ask => Self::Elsewhere,
+                // Inside of a script that looked for a key which it has not declared, such as the lease of a reader.
+                _ if error.detail().is_some_and(|said| said.contains("non local key")) => Self::Apart,
                 _ if serves_nobody() => Self::NotServing,
                 _ => Self::Refused,
             },

@@ -5,6 +5,10 @@
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
     return -1
 end
+-- A reader has a field as well, and others may read beside it.
+if redis.call('hget', KEYS[1], 'mode') == 'read' then
+    return -1
+end
 -- Nobody can act on the message before this script has ended. Were it published after the deletion, a user who may not
 -- publish would free the lock, wake nobody, and be told that it failed.
 local heard = redis.call(ARGV[3], ARGV[4], ARGV[2])

@@ -1,22 +1,42 @@
 -- Makes leases last for some time from now at least.
--- KEYS: the locks.  ARGV: 1 lease in ms, then the id of each lock's lease, in the order of the keys.
--- Returns 1 for each lock that the id has still, 0 for each that it has not.
-local lease = tonumber(ARGV[1])
+-- KEYS: the locks; if each has 2, then each lock, and the lease of its reader.
+-- ARGV: 1 lease in ms, 2 how many keys each has, then the field of each lock's lease, in the order of the keys.
+-- Returns 1 for each lock that the field is still in, 0 for each that it is not in.
+local lease, each = tonumber(ARGV[1]), tonumber(ARGV[2])
 local renewed = {}
-for i, lock in ipairs(KEYS) do
+for i = 1, #KEYS, each do
+    local lock, field = KEYS[i], ARGV[(i - 1) / each + 3]
     -- A key that is no hash any more is nobody's lock. It must not take the renewal of all the others along.
-    local held = redis.pcall('hexists', lock, ARGV[i + 1])
-    if type(held) == 'table' and not string.find(held.err, 'WRONGTYPE', 1, true) then
-        return held
-    end
-    if held == 1 then
-        -- Also if it has no end (-1): somebody has taken that away.
-        if redis.call('pttl', lock) < lease then
-            redis.call('pexpire', lock, ARGV[1])
+    local held = redis.pcall('hget', lock, field)
+    if type(held) == 'table' then
+        if not string.find(held.err, 'WRONGTYPE', 1, true) then
+            return held
         end
-        renewed[i] = 1
-    else
-        renewed[i] = 0
+        held = false
     end
+    -- A reader is renewed as one. Without a lease of its own it is dead, and so is a writer that is over: see read_write.lua.
+    local own = each == 2 and held and redis.call('pttl', KEYS[i + 1])
+    if each == 1 and held and redis.call('hget', lock, 'mode') == 'read' then
+        held = false
+    end
+    local ends = held and string.match(held, '^until:(%d+)$')
+    if own == -2 then
+        held = false
+    elseif own and own < lease then
+        redis.call('pexpire', KEYS[i + 1], ARGV[1])
+    elseif ends then
+        local clock = redis.call('time')
+        local now = clock[1] * 1000000 + clock[2]
+        if tonumber(ends) <= now then
+            held = false
+        elseif tonumber(ends) < now + lease * 1000 then
+            redis.call('hset', lock, field, string.format('until:%.0f', now + lease * 1000))
+        end
+    end
+    -- Also if it has no end (-1): somebody has taken that away.
+    if held and redis.call('pttl', lock) < lease then
+        redis.call('pexpire', lock, ARGV[1])
+    end
+    renewed[#renewed + 1] = held and 1 or 0
 end
 return renewed

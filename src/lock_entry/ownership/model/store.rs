@@ -1,4 +1,4 @@
-//! A store, with a queue or without one.
+//! A store: of a lock of one process, with a queue or without one; or of one that many processes share, unless one of them has it alone.
 
 use std::time::Duration;
 
@@ -11,8 +11,23 @@ pub(super) const KEPT: Duration = LEASE.checked_div(3).unwrap();
 /// Another process's lease, and its position.
 pub(super) const THEIRS: u64 = 0;
 
+/// What a store keeps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    Plain,
+    Queue,
+    Shared,
+}
+
 pub(super) struct Store {
+    kind: Kind,
     lease: Option<(u64, Moment)>,
+    /// Of a shared lock, beside `lease`, which is another process's, and nobody else's meanwhile.
+    shared: Vec<(u64, Moment)>,
+    /// Who waits to have it together with others.
+    remembered: Vec<(u64, Moment)>,
+    /// Another process waits to have it alone.
+    writer_waits: bool,
     /// Who waits, in the order in which they began to.
     queue: Option<Vec<Position>>,
     last_token: u64,
@@ -38,10 +53,14 @@ pub(super) enum Answer {
 }
 
 impl Store {
-    pub(super) fn new(queues: bool) -> Self {
+    pub(super) fn new(kind: Kind) -> Self {
         Self {
+            kind,
             lease: None,
-            queue: queues.then(Vec::new),
+            shared: Vec::new(),
+            remembered: Vec::new(),
+            writer_waits: false,
+            queue: (kind == Kind::Queue).then(Vec::new),
             last_token: 0,
             forced: Vec::new(),
             next_number: 1,
@@ -59,8 +78,22 @@ impl Store {
         self.next_number - 1
     }
 
+    pub(super) fn is_shared(&self) -> bool {
+        self.kind == Kind::Shared
+    }
+
+    /// Who has it; one of them, if it is shared.
     pub(super) fn held(&self, now: Moment) -> Option<u64> {
-        self.lease.filter(|(_, until)| *until > now).map(|(number, _)| number)
+        self.leases(now).next()
+    }
+
+    pub(super) fn holds(&self, number: u64, now: Moment) -> bool {
+        self.leases(now).any(|held| held == number)
+    }
+
+    fn leases(&self, now: Moment) -> impl Iterator<Item = u64> {
+        let leases = self.lease.iter().chain(&self.shared);
+        leases.filter(move |(_, until)| *until > now).map(|(number, _)| *number)
     }
 
     pub(super) fn was_forced(&self, number: u64) -> bool {
@@ -73,11 +106,9 @@ impl Store {
 
     /// All of ours that have the lock, or a position.
     pub(super) fn numbers(&self, now: Moment) -> impl Iterator<Item = u64> {
-        let queued = self.queue.iter().flatten().filter(move |position| position.until > now);
-        self.held(now)
-            .into_iter()
-            .chain(queued.map(|position| position.number))
-            .filter(|number| *number != THEIRS)
+        let queued = self.queue.iter().flatten().map(|position| (position.number, position.until));
+        let waits = queued.chain(self.remembered.iter().copied()).filter(move |(_, until)| *until > now);
+        self.leases(now).chain(waits.map(|(number, _)| number)).filter(|number| *number != THEIRS)
     }
 
     // === Commands ===
@@ -91,6 +122,9 @@ impl Store {
         since: Moment,
         now: Moment,
     ) -> Option<u64> {
+        if self.is_shared() && number != THEIRS {
+            return self.share(number, lease, now);
+        }
         if self.held(now) != Some(number) {
             self.push(number, since, KEPT, now);
             self.pass_on(Some(number), now);
@@ -129,8 +163,34 @@ impl Store {
     }
 
     pub(super) fn force(&mut self, now: Moment) {
-        let (number, _) = self.lease.take().expect("somebody has it");
-        self.forced.push(number);
+        self.forced
+            .extend(self.lease.take().into_iter().chain(self.shared.drain(..)).map(|(number, _)| number));
+        self.pass_on(None, now);
+    }
+
+    /// As [`acquire`](Self::acquire), together with others, unless another process has it alone or waits to.
+    fn share(&mut self, number: u64, lease: Duration, now: Moment) -> Option<u64> {
+        self.pass_on(None, now);
+        self.remembered.retain(|(other, _)| *other != number);
+        if self.lease.is_some_and(|(_, until)| until > now) || self.writer_waits && !self.holds(number, now) {
+            self.remembered.push((number, now + KEPT));
+            return None;
+        }
+        self.share_beside(number, lease, now);
+        // Nobody fences another one off.
+        self.last_token = self.last_token.max(1);
+        Some(self.last_token)
+    }
+
+    /// Whoever waits.
+    pub(super) fn share_beside(&mut self, number: u64, lease: Duration, now: Moment) {
+        self.shared.retain(|(other, _)| *other != number);
+        self.shared.push((number, now + lease));
+    }
+
+    /// Another process waits to have a shared lock alone.
+    pub(super) fn writer_waits(&mut self, now: Moment) {
+        self.writer_waits = true;
         self.pass_on(None, now);
     }
 
@@ -157,10 +217,10 @@ impl Store {
     /// Whether it had the lock.
     fn free(&mut self, number: u64, now: Moment) -> bool {
         self.remove(number);
-        let had_it = self.held(now) == Some(number);
-        if had_it {
-            self.lease = None;
-        }
+        let had_it = self.holds(number, now);
+        self.lease = self.lease.filter(|(other, _)| *other != number);
+        self.shared.retain(|(other, _)| *other != number);
+        self.remembered.retain(|(other, _)| *other != number);
         had_it
     }
 
@@ -168,6 +228,9 @@ impl Store {
     fn pass_on(&mut self, not_yet: Option<u64>, now: Moment) {
         if self.held(now).is_some() {
             return;
+        }
+        if std::mem::take(&mut self.writer_waits) {
+            self.lease = Some((THEIRS, now + LEASE * 3));
         }
         let Some(queue) = &mut self.queue else { return };
         queue.retain(|position| position.until > now);

@@ -1,5 +1,7 @@
 //! Each script leaves all of its work behind or none of it, whatever in it the server refuses, and no lock without a time to live.
 
+mod read_write;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use latchwork_testkit::{RedisCluster, RedisServer};
@@ -32,22 +34,26 @@ struct Call {
     args: &'static [&'static str],
 }
 
-const ACQUIRE: &str = include_str!("../src/redis/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../src/redis/scripts/release.lua");
-const FORCE_RELEASE: &str = include_str!("../src/redis/scripts/force_release.lua");
-const RENEW: &str = include_str!("../src/redis/scripts/renew.lua");
-const HOLDER: &str = include_str!("../src/redis/scripts/holder.lua");
+const ACQUIRE: &str = include_str!("../../src/redis/scripts/acquire.lua");
+const RELEASE: &str = include_str!("../../src/redis/scripts/release.lua");
+const FORCE_RELEASE: &str = include_str!("../../src/redis/scripts/force_release.lua");
+const RENEW: &str = include_str!("../../src/redis/scripts/renew.lua");
+const HOLDER: &str = include_str!("../../src/redis/scripts/holder.lua");
 
 /// A script of fair locks.
 macro_rules! fair {
     ($file:literal) => {
-        concat!(include_str!("../src/redis/scripts/fair_queue.lua"), include_str!($file))
+        concat!(
+            include_str!("../../src/redis/scripts/queue.lua"),
+            include_str!("../../src/redis/scripts/fair.lua"),
+            include_str!($file)
+        )
     };
 }
 
-const FAIR_ACQUIRE: &str = fair!("../src/redis/scripts/fair_acquire.lua");
-const FAIR_RELEASE: &str = fair!("../src/redis/scripts/fair_release.lua");
-const FAIR_FORCE_RELEASE: &str = fair!("../src/redis/scripts/fair_force_release.lua");
+const FAIR_ACQUIRE: &str = fair!("../../src/redis/scripts/queue_acquire.lua");
+const FAIR_RELEASE: &str = fair!("../../src/redis/scripts/queue_release.lua");
+const FAIR_FORCE_RELEASE: &str = fair!("../../src/redis/scripts/queue_force_release.lua");
 
 const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE];
 const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, COUNTER];
@@ -64,7 +70,7 @@ const CALLS: [Call; 14] = [
     Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3", "0", "publish", CHANNEL] },
     Call { text: RELEASE, keys: &[LOCK], args: &[US, "0", "publish", CHANNEL] },
     Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["0", "publish", CHANNEL] },
-    Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, US, US] },
+    Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, "1", US, US] },
     Call { text: HOLDER, keys: &[LOCK], args: &[] },
     Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0", "", ""] },
     Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, "0"] },
@@ -145,6 +151,12 @@ fn found() -> Vec<Vec<&'static str>> {
     all
 }
 
+/// Each call, and all that it may find.
+fn everything() -> Vec<(Call, Vec<Vec<&'static str>>)> {
+    let read_write = read_write::CALLS.into_iter().map(|call| (call, read_write::found()));
+    CALLS.into_iter().map(|call| (call, found())).chain(read_write).collect()
+}
+
 impl Call {
     fn run(&self, connection: &mut Connection) -> Result<Value, RedisError> {
         cmd("EVAL").arg(self.text).arg(self.keys.len()).arg(self.keys).arg(self.args).query(connection)
@@ -195,10 +207,17 @@ fn state(connection: &mut Connection) -> BTreeMap<String, (Vec<String>, i64)> {
             "list" => look(connection, &format!("LRANGE {key} 0 -1")),
             _ => vec![look(connection, &format!("GET {key}"))],
         };
+        // A time by the server's clock, as that of an end.
+        let now: (i64, i64) = run(connection, "TIME");
+        for end in holds.iter_mut().filter(|value| value.starts_with("until:")) {
+            let left = end[6..].parse::<i64>().unwrap() - (now.0 * 1_000_000 + now.1);
+            *end = format!("until in {}", if left < 0 { -1 } else { (left + 30_000_000) / 60_000_000 });
+        }
         holds.sort();
         let left: i64 = look(connection, &format!("PTTL {key}"));
         assert!(left >= 0 || key.starts_with("redisson_lock_token:"), "{key} stays for ever: {holds:?}");
-        state.insert(key, (holds, (left + 30_000) / 60_000));
+        // What was granted until a far time ends then.
+        state.insert(key, (holds, ((left + 30_000) / 60_000).min(1_000_000)));
     }
     state
 }
@@ -206,7 +225,9 @@ fn state(connection: &mut Connection) -> BTreeMap<String, (Vec<String>, i64)> {
 /// The client of those who wait.
 fn listener(connection: &mut Connection) -> PubSub<'_> {
     let mut listener = connection.as_pubsub();
-    listener.subscribe(format!("{GRANTS}{}", &FIRST[..36])).unwrap();
+    for grants in [GRANTS, read_write::GRANTS] {
+        listener.subscribe(format!("{grants}{}", &FIRST[..36])).unwrap();
+    }
     listener.subscribe("fence").unwrap();
     listener
 }
@@ -244,8 +265,8 @@ impl Stage {
         let asks = cmd("EVAL").arg("return redis.acl_check_cmd and 1 or 0").arg(0).query(user);
         let can_be_asked: bool = asks.unwrap();
         let mut refused = 0;
-        for call in CALLS {
-            for found in &found() {
+        for (call, found) in everything() {
+            for found in &found {
                 find(admin, found);
                 let before = state(admin);
                 let allowed = call.run(user);
@@ -349,8 +370,8 @@ fn script_does_all_or_nothing_in_a_slot_that_moves() {
     let (mut near, mut far) = (connect(from), connect(to));
     let _listeners = [listener(&mut near), listener(&mut far)];
     let (mut ran, mut refused) = (0, 0);
-    for call in CALLS {
-        for found in &found() {
+    for (call, found) in everything() {
+        for found in &found {
             find(&mut source, found);
             let before = state(&mut source);
             let _ = call.run(&mut source);

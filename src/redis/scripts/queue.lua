@@ -1,9 +1,24 @@
--- The queue of a fair lock: stands in front of each script of fair locks.
+-- The queue of those who want a lock for themselves alone: stands in front of each script of fair and of read-write locks. What these do
+-- differently comes next (fair.lua, read_write.lua), and then the script itself.
 -- KEYS: 1 the lock, 2 the ids in its queue by the time since when they wait, 3 the same ids by the time until when their positions are kept (both
--- in us), 4 the queue of Redisson's fair lock, 5 if tokens are wanted, their counter.
+-- in us), then the kind's own, and last, if tokens are wanted, their counter.
 -- ARGV: 1 the publishing command, 2 that of the other kind of messages if both are wanted, 3 `1` if the server knows of all who listen,
--- 4 the lock's channel, 5 its message, 6 how grant channels begin, 7 how their messages begin. (Channels are no keys, see release.lua.)
+-- 4 the lock's channel, 5 its message, 6 how grant channels begin, 7 how their messages begin, then the kind's own. (Channels are no keys, see
+-- release.lua.)
 local clock
+
+-- What each kind says of itself:
+-- OWN: at which of ARGV the script's own begin.  SPARE: whether a lock that becomes free is to be left to strangers.  ENDS: the message when a
+-- lease ends earlier than others believe.
+local OWN, SPARE, ENDS
+-- found(): what is there. `taken`: it cannot be leased now. `other`: the text of its mode, if it is another kind of lock. `holder`: the id that
+-- has it for itself alone. `goes`: fields that are to go when another id gets it. `vacant`: it is taken, by nobody.
+-- lasts(lock): in how many ms to ask again at the latest, if it is taken (-1: no end).
+-- lease(id, millis, lock): leases it to the id.
+-- free(over, lock): frees it, as nobody of ours can be granted it, and tells others. `over`: ids whose positions are over.
+-- let_in(lock): its holder leaves, and others come before the queue: if so, it is theirs now, and true.
+-- gone(lock, id, began): the id, which had a position since then, leaves the queue.
+local found, lasts, lease, free, let_in, gone
 
 -- The server's time in us. Most scripts find nobody in the queue, and need none.
 local function now()
@@ -11,22 +26,7 @@ local function now()
     return clock[1] * 1000000 + clock[2]
 end
 
--- The lock's mode, and the fields beside it: one at most, if it is a lock that fair locks know.
-local function found()
-    local fields = redis.call('hkeys', KEYS[1])
-    if not fields[1] then
-        return false, fields
-    end
-    local mode, ids = redis.call('hget', KEYS[1], 'mode'), {}
-    for _, field in ipairs(fields) do
-        if field ~= 'mode' then
-            ids[#ids + 1] = field
-        end
-    end
-    return mode, ids
-end
-
--- A call of the command that does nothing. (Of HSET there is none.)
+-- A call of the command that does nothing. (Of HSET and DEL there is none; RENAME is asked for only if the key is there.)
 local function harmless(name)
     if name == 'pexpire' then
         return { name, KEYS[2], math.max(redis.call('pttl', KEYS[2]), 1) }
@@ -37,9 +37,15 @@ local function harmless(name)
     elseif name == 'hdel' then
         return { name, KEYS[1], '' }
     elseif name == 'hset' then
-        return { name, KEYS[1], 'mode', 'fair' }
+        return { name, KEYS[1], 'mode', '' }
+    elseif name == 'del' then
+        return { name, KEYS[1] }
     elseif name == 'get' then
-        return { name, KEYS[5] }
+        return { name, KEYS[#KEYS] }
+    elseif name == 'rename' then
+        return { name, KEYS[4], KEYS[4] }
+    elseif name == 'set' then
+        return { name, KEYS[6], '1', 'xx', 'keepttl' }
     end
     return { name, ARGV[6], '' }
 end
@@ -56,8 +62,8 @@ local function must(...)
                 -- In the server's words.
                 error({ err = "NOPERM the user has no permissions to run the '" .. name .. "' command" })
             end
-        elseif words and name ~= 'hset' then
-            -- Before 7.0 it cannot be asked, so the calls are made. HSET is the first write where it matters.
+        elseif words and name ~= 'hset' and name ~= 'del' then
+            -- Before 7.0 it cannot be asked, so the calls are made. HSET is the first write where it matters, and what DEL leaves ends by itself.
             local reply = redis.pcall(unpack(words))
             if type(reply) == 'table' and reply.err then
                 error(reply.err .. " (asked to run the '" .. name .. "' command)")
@@ -145,32 +151,10 @@ local function dequeue(ids)
     end
 end
 
--- Leases the lock to the id, in the place of those who had it. It is never deleted in between, for the reason given above.
-local function lease(id, millis, before)
-    redis.call('hset', KEYS[1], 'mode', 'fair', id, '1')
-    for _, other in ipairs(before) do
-        redis.call('hdel', KEYS[1], other)
-    end
-    redis.call('pexpire', KEYS[1], millis)
-end
-
--- The same for an id that is not asking, and is told. It is out of the queue with the next `dequeue`.
-local function grant(id, millis, before)
-    lease(id, millis, before)
+-- Leases the lock to an id that is not asking, and tells it. It is out of the queue with the next `dequeue`.
+local function grant(id, millis, lock)
+    lease(id, millis, lock)
     tell(ARGV[6] .. string.sub(id, 1, 36), ARGV[7] .. string.match(id, ':(%d+)', 37))
-end
-
--- Frees the lock, as nobody of ours can be granted it, and tells others in the way that each expects. `over`: ids whose positions are over.
-local function free(over)
-    must(over[1] and 'zrem')
-    local foreign = redis.call('lindex', KEYS[4], 0)
-    -- First, for the reason given in release.lua.
-    tell(ARGV[4], ARGV[5])
-    if foreign then
-        tell(ARGV[4] .. ':' .. foreign, ARGV[5])
-    end
-    redis.call('del', KEYS[1])
-    dequeue(over)
 end
 
 -- Reserves tokens, if any are wanted. Before the lock is written, because it can fail.
@@ -178,6 +162,6 @@ local function reserve(tokens)
     if tokens == '0' then
         return {}
     end
-    redis.call('incrby', KEYS[5], tokens)
-    return { redis.call('get', KEYS[5]) }
+    redis.call('incrby', KEYS[#KEYS], tokens)
+    return { redis.call('get', KEYS[#KEYS]) }
 end

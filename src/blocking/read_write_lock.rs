@@ -1,0 +1,60 @@
+//! [`ReadWriteLock`].
+
+use std::fmt;
+
+use crate::lock::{Backend, LockName};
+
+use super::Lock;
+
+/// A named lock that many may have to read, or one to write, for threads. Its twin is [`ReadWriteLock`](crate::ReadWriteLock), which says more.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::blocking::LockClient;
+///
+/// let prices = LockClient::local().read_write("prices")?;
+/// let readers = (prices.read().lock()?, prices.read().lock()?);
+/// assert!(prices.write().try_lock()?.is_none());
+/// drop(readers);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ReadWriteLock<B: Backend> {
+    read: Lock<B>,
+    write: Lock<B>,
+}
+
+impl<B: Backend> ReadWriteLock<B> {
+    /// The same lock, for threads.
+    pub fn from_async(lock: &crate::ReadWriteLock<B>) -> Self {
+        let [read, write] = [lock.read(), lock.write()].map(|side| Lock::from_async(side.clone()));
+        Self { read, write }
+    }
+
+    /// The lock that many have at a time.
+    pub fn read(&self) -> &Lock<B> {
+        &self.read
+    }
+
+    /// The lock that one has, while nobody reads.
+    pub fn write(&self) -> &Lock<B> {
+        &self.write
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.read.name()
+    }
+}
+
+impl<B: Backend> Clone for ReadWriteLock<B> {
+    fn clone(&self) -> Self {
+        Self { read: self.read.clone(), write: self.write.clone() }
+    }
+}
+
+impl<B: Backend> fmt::Debug for ReadWriteLock<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadWriteLock").field("name", self.name()).finish_non_exhaustive()
+    }
+}

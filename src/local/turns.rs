@@ -1,0 +1,274 @@
+//! [`Turns`]: whose turn it is at a read-write lock of a [`Local`](super::Local).
+
+use std::mem;
+use std::time::Duration;
+
+use crate::lock::{Holder, LeaseId, LockName, Next, Position, ReadRequest, ReadWriteHolders};
+use crate::lock_entry::Moment;
+use crate::transport::Message;
+
+use super::queue::{Queues, Waiter};
+
+/// For how long no writer gets the lock after readers were let in, while some of those have not come.
+const READERS_TURN: Duration = Duration::from_secs(1);
+
+/// Who has a read-write lock.
+#[derive(Debug, Default)]
+pub(super) struct ReadWrite {
+    writer: Option<Term>,
+    readers: Vec<Term>,
+    /// When readers were let in last.
+    let_in: Option<Moment>,
+    /// Who waited then, and has neither come since nor given up. The lock is kept for them.
+    to_come: Vec<LeaseId>,
+}
+
+/// A lease of its own.
+#[derive(Debug)]
+struct Term {
+    id: LeaseId,
+    until: Moment,
+}
+
+impl ReadWrite {
+    /// The lease of `id`, if it is not over.
+    fn writes(&mut self, id: &LeaseId, now: Moment) -> Option<&mut Term> {
+        self.writer.as_mut().filter(|writer| writer.id == *id && now < writer.until)
+    }
+
+    fn reads(&mut self, id: &LeaseId, now: Moment) -> Option<&mut Term> {
+        self.readers.iter_mut().find(|reader| reader.id == *id && now < reader.until)
+    }
+
+    /// Makes the lease of `id` last until then at least. False if it has none.
+    pub(super) fn renew_write(&mut self, id: &LeaseId, until: Moment, now: Moment) -> bool {
+        self.writes(id, now).map(|term| term.until = term.until.max(until)).is_some()
+    }
+
+    pub(super) fn renew_read(&mut self, id: &LeaseId, until: Moment, now: Moment) -> bool {
+        self.reads(id, now).map(|term| term.until = term.until.max(until)).is_some()
+    }
+
+    pub(super) fn holders(&self, now: Moment) -> ReadWriteHolders {
+        let holder = |term: &Term| {
+            let left = term.until.saturating_duration_since(now);
+            (!left.is_zero()).then(|| Holder { id: Some(term.id.clone()), left })
+        };
+        ReadWriteHolders {
+            writer: self.writer.as_ref().and_then(holder),
+            readers: self.readers.iter().filter_map(holder).collect(),
+        }
+    }
+
+    /// When all of it is over; `None` if nobody has it.
+    pub(super) fn until(&self) -> Option<Moment> {
+        let leases = self.writer.iter().chain(&self.readers).map(|term| term.until);
+        let kept = self.let_in.filter(|_| !self.to_come.is_empty()).map(|at| at + READERS_TURN);
+        leases.chain(kept).max()
+    }
+
+    fn is_free(&self) -> bool {
+        self.writer.is_none() && self.readers.is_empty() && self.to_come.is_empty()
+    }
+}
+
+/// What others are to be told of a step when the mutex is free.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Who was granted the lock to write.
+    pub(super) granted: Option<LeaseId>,
+    /// What is published to all who wait.
+    pub(super) message: Option<Message>,
+}
+
+/// One step of one lock.
+pub(super) struct Turns<'a> {
+    pub(super) name: &'a LockName,
+    pub(super) now: Moment,
+    pub(super) lock: &'a mut ReadWrite,
+    pub(super) writers: &'a mut Queues,
+    pub(super) readers: &'a mut Queues,
+    /// Whether a writer can be told that it was granted the lock.
+    pub(super) told: &'a dyn Fn(&LeaseId) -> bool,
+    pub(super) news: News,
+}
+
+impl Turns<'_> {
+    /// Ends what is over.
+    pub(super) fn settle(&mut self) {
+        let now = self.now;
+        if self.lock.let_in.is_none_or(|at| at + READERS_TURN <= now) {
+            self.lock.to_come.clear();
+        }
+        self.lock.readers.retain(|reader| now < reader.until);
+        if self.lock.writer.take_if(|writer| writer.until <= now).is_some() {
+            self.let_in();
+        }
+    }
+
+    /// Whether `id` has the lock to write now. Otherwise when to ask again.
+    pub(super) fn try_write(
+        &mut self,
+        id: &LeaseId,
+        until: Moment,
+        position: Option<Position>,
+    ) -> Result<(), Duration> {
+        if let Some(writer) = self.lock.writes(id, self.now) {
+            if until < mem::replace(&mut writer.until, until) {
+                // Whoever waits for its end waits for the wrong one.
+                self.news.message = Some(Message::ReadUnlock);
+            }
+            return Ok(());
+        }
+        if let Some(position) = position {
+            self.writers.push(self.name, Waiter::new(id, position, self.now), self.now);
+        }
+        if !self.lock.is_free() || self.grant_first(Some(id)) {
+            return Err(self.left(self.lock.until()));
+        }
+        self.lease_to_write(id.clone(), until);
+        Ok(())
+    }
+
+    /// Whether `id` had the lock to write, and whether `next` has it now.
+    pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&Next>) -> (bool, bool) {
+        let position = self.writers.remove(self.name, id);
+        if self.lock.writer.take_if(|writer| writer.id == *id).is_none() {
+            if self.lock.is_free() {
+                self.grant_first(None);
+            }
+            if let Some(position) = position {
+                self.tell_readers_behind(&position);
+            }
+            return (false, false);
+        }
+        if let Some(next) = next {
+            self.writers.push(self.name, Waiter::new(&next.id, next.position, self.now), self.now);
+        }
+        if self.let_in() || self.grant_first(next.map(|next| &next.id)) {
+            return (true, false);
+        }
+        match next {
+            Some(next) => self.lease_to_write(next.id.clone(), self.now + next.lease),
+            None => self.news.message = Some(Message::Unlock),
+        }
+        (true, next.is_some())
+    }
+
+    /// Whether `id` has the lock to read now. Otherwise when to ask again.
+    pub(super) fn try_read(&mut self, id: &LeaseId, read: &ReadRequest<'_>) -> Result<(), Duration> {
+        let until = self.now + read.lease;
+        if self.lock.renew_read(id, until, self.now) {
+            return Ok(());
+        }
+        self.lock.to_come.retain(|other| other != id);
+        let admitted = match &self.lock.writer {
+            Some(writer) if read.under == Some(&writer.id) => Ok(()),
+            Some(writer) => Err(self.left(Some(writer.until))),
+            None => {
+                self.may_read(self.now - read.position.map_or(Duration::ZERO, |position| position.waited))
+            }
+        };
+        match (admitted, read.position) {
+            (Ok(()), _) => {
+                self.readers.remove(self.name, id);
+                self.lock.readers.push(Term { id: id.clone(), until });
+            }
+            (Err(_), Some(position)) => {
+                self.readers.push(self.name, Waiter::new(id, position, self.now), self.now);
+            }
+            (Err(_), None) => {}
+        }
+        admitted
+    }
+
+    /// Whether `id` did read.
+    pub(super) fn release_read(&mut self, id: &LeaseId) -> bool {
+        self.readers.remove(self.name, id);
+        let others = |other: &LeaseId| other != id;
+        let (reading, coming) = (self.lock.readers.len(), self.lock.to_come.len());
+        self.lock.readers.retain(|reader| others(&reader.id));
+        self.lock.to_come.retain(others);
+        let did_read = self.lock.readers.len() < reading;
+        self.pass_on(did_read || self.lock.to_come.len() < coming);
+        did_read
+    }
+
+    /// Whether anybody had the lock.
+    pub(super) fn force_release(&mut self) -> bool {
+        let did_read = !mem::take(&mut self.lock.readers).is_empty();
+        let did_write = self.lock.writer.take().is_some();
+        if !did_write || !self.let_in() {
+            self.pass_on(did_read || did_write);
+        }
+        did_read || did_write
+    }
+
+    /// A writer has left: lets in who waits to read. False if nobody does, and the writer did not read itself.
+    fn let_in(&mut self) -> bool {
+        let waiting = self.readers.remove_all(self.name, self.now);
+        self.lock.to_come.extend(waiting.map(|reader| reader.id));
+        if self.lock.is_free() {
+            return false;
+        }
+        self.lock.let_in = Some(self.now);
+        self.news.message = Some(Message::ReadUnlock);
+        true
+    }
+
+    /// Whether who began to wait then may read now, as nobody writes.
+    fn may_read(&mut self, since: Moment) -> Result<(), Duration> {
+        if self.lock.let_in.is_some_and(|at| since <= at) {
+            return Ok(());
+        }
+        let Some(first) = self.first_writer().filter(|writer| writer.since <= since) else { return Ok(()) };
+        let kept = first.until;
+        if self.lock.is_free() {
+            // It may have gone by now.
+            return if self.grant_first(None) { Err(self.left(self.lock.until())) } else { Ok(()) };
+        }
+        // The writer, too, may be gone without a word.
+        Err(self.left(self.lock.until().map(|until| until.min(kept))))
+    }
+
+    /// Grants the lock, which may have come free just now, to the first writer, or says that anybody can have it.
+    fn pass_on(&mut self, came_free: bool) {
+        if !self.lock.is_free() || self.grant_first(None) || !came_free {
+            return;
+        }
+        let readers_wait = self.readers.waiters(self.name, self.now).next().is_some();
+        self.news.message = Some(if readers_wait { Message::ReadUnlock } else { Message::Unlock });
+    }
+
+    /// A writer waits no more: tells readers, if it was the last one for whom they had to.
+    fn tell_readers_behind(&mut self, left: &Waiter) {
+        let next = self.first_writer().map(|writer| writer.since);
+        let is_let_through =
+            |reader: &Waiter| left.since <= reader.since && next.is_none_or(|next| reader.since < next);
+        if self.lock.writer.is_none() && self.readers.waiters(self.name, self.now).any(is_let_through) {
+            self.news.message = Some(Message::ReadUnlock);
+        }
+    }
+
+    fn first_writer(&self) -> Option<&Waiter> {
+        self.writers.waiters(self.name, self.now).find(|writer| (self.told)(&writer.id))
+    }
+
+    /// Leases the lock, which is free, to the first writer that can be told. False if there is none before `not_behind`.
+    fn grant_first(&mut self, not_behind: Option<&LeaseId>) -> bool {
+        let first = self.writers.pop_first(self.name, self.now, not_behind, self.told);
+        let Some(Waiter { id, until, .. }) = first else { return false };
+        self.lock.writer = Some(Term { id: id.clone(), until });
+        self.news.granted = Some(id);
+        true
+    }
+
+    fn lease_to_write(&mut self, id: LeaseId, until: Moment) {
+        self.writers.remove(self.name, &id);
+        self.lock.writer = Some(Term { id, until });
+    }
+
+    fn left(&self, until: Option<Moment>) -> Duration {
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(self.now))
+    }
+}

@@ -1,0 +1,68 @@
+//! [`Listening`]: where a queue head hears that it is to ask, or that it has the lock.
+
+use std::future::pending;
+
+use crate::latch::Notification;
+use crate::registry::{Registry, Subscription};
+use crate::transport::{SubscribeError, Transport};
+use crate::unless::unless;
+
+/// Subscriptions to the channels of an entry.
+pub(super) struct Listening<T: Transport> {
+    own: Subscription<T>,
+    /// The one that all clients listen to, if that is another one.
+    common: Option<Subscription<T>>,
+}
+
+impl<T: Transport> Listening<T> {
+    pub(super) fn new(registry: &Registry<T>, (own, common): &(String, Option<String>)) -> Self {
+        let common = common.as_ref().map(|common| registry.subscribe(common));
+        Self { own: registry.subscribe(own), common }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Subscription<T>> {
+        [&self.own].into_iter().chain(&self.common)
+    }
+
+    /// Waits until messages come for sure.
+    pub(super) async fn subscribed(&self) -> Result<(), SubscribeError> {
+        for subscription in self.all() {
+            subscription.subscribed().await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.all().all(|subscription| subscription.is_ready())
+    }
+
+    pub(super) fn failure(&self) -> Option<SubscribeError> {
+        self.all().find_map(|subscription| subscription.failure())
+    }
+
+    /// The number that was granted last, as a message has said; 0 if none was.
+    pub(super) fn granted(&self) -> u64 {
+        self.own.granted()
+    }
+
+    /// What was told while nobody waited for it.
+    pub(super) fn try_told(&self) -> Option<Notification<'_>> {
+        self.all().find_map(|subscription| subscription.latch().try_wait())
+    }
+
+    /// Waits to be told something.
+    pub(super) async fn told(&self) -> Notification<'_> {
+        let mut on_common = None;
+        let common = async {
+            match &self.common {
+                Some(common) => on_common = Some(common.latch().wait().await),
+                None => pending().await,
+            }
+        };
+        let told = unless(self.own.latch().wait(), common).await;
+        match told.or(on_common) {
+            Some(told) => told,
+            None => unreachable!("one of them has come"),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! [`ReadWriteLock`]: the handle of the two sides of one name.
+
+use std::fmt;
+
+use super::backend::Backend;
+use super::handle::Lock;
+use super::name::LockName;
+
+/// A named lock that many may have to read, or one to write.
+///
+/// Both sides are [`Lock`]s, and all that a lock can do they do, with these differences:
+///
+/// | | [`read`](Self::read) | [`write`](Self::write) |
+/// |---|---|---|
+/// | has it | any number of [`Owner`](crate::Owner)s | one, while nobody else reads |
+/// | an owner that has the other side | writes: it reads as well, at once; if it lets go of the write lock first, it reads on, and others may | reads: [`LockError::Upgrade`](crate::LockError::Upgrade), as it would wait for itself |
+/// | [`holder`](Lock::holder), [`is_locked`](Lock::is_locked), [`remaining`](Lock::remaining) | of the readers, the one whose lease lasts longest | of the writer |
+/// | [`force_unlock`](Lock::force_unlock) | both sides | both sides |
+/// | [tokens](Lock::fenced) | not smaller than any before, so that readers do not fence each other off | greater than all before |
+///
+/// # Fairness
+///
+/// Writers have the lock in the order in which they began to wait, in whatever process, as with a
+/// [fair lock](crate::LockClient::fair_lock). Readers and writers take turns: a reader does not go before a writer that waits already, and when a
+/// writer leaves, the readers that wait come before the next writer. So a writer waits for those who read and for one turn of readers, a reader
+/// for one writer. Except for what is said of fair locks, and:
+///
+/// * an owner that reads takes the read lock again at once, whoever waits;
+/// * readers of one client join those of it who read already, within the [tenure](crate::LockOptions::tenure) of their lease, and whoever waits
+///   here gets in along with the first of them.
+///
+/// # At the store
+///
+/// The readers of a client have one lease together. It lasts for as long as the longest of them needs; each is ended by its own, and nobody's
+/// is made shorter by another's. Joining and leaving takes no command, except for the first and the last, and once per tenure to ask whether a
+/// writer waits.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use latchwork::LockClient;
+///
+/// let client = LockClient::local();
+/// let prices = client.read_write("prices")?;
+/// let one = prices.read().lock().await?;
+/// let other = prices.read().lock().await?;
+/// assert!(prices.write().try_lock().await?.is_none());
+/// drop((one, other));
+///
+/// // To write, and go on reading what was written.
+/// let me = client.owner();
+/// let writes = prices.write().owned_by(&me).lock().await?;
+/// let reads = prices.read().owned_by(&me).lock().await?;
+/// writes.unlock().await?;
+/// assert!(prices.read().try_lock().await?.is_some());
+/// assert!(prices.write().owned_by(&me).try_lock().await.unwrap_err().is_upgrade());
+/// reads.unlock().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub struct ReadWriteLock<B: Backend> {
+    read: Lock<B>,
+    write: Lock<B>,
+}
+
+impl<B: Backend> ReadWriteLock<B> {
+    pub(super) fn new(read: Lock<B>, write: Lock<B>) -> Self {
+        Self { read, write }
+    }
+
+    /// The lock that many have at a time.
+    pub fn read(&self) -> &Lock<B> {
+        &self.read
+    }
+
+    /// The lock that one has, while nobody reads.
+    pub fn write(&self) -> &Lock<B> {
+        &self.write
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.read.name()
+    }
+}
+
+impl<B: Backend> Clone for ReadWriteLock<B> {
+    fn clone(&self) -> Self {
+        Self { read: self.read.clone(), write: self.write.clone() }
+    }
+}
+
+impl<B: Backend> fmt::Debug for ReadWriteLock<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadWriteLock").field("name", self.name()).finish_non_exhaustive()
+    }
+}

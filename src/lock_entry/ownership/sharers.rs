@@ -1,0 +1,124 @@
+//! [`Sharers`]: who has the lock by one lease. One owner; of a shared lock, any number.
+
+use std::collections::BTreeMap;
+
+use std::time::Duration;
+
+use crate::moment::Moment;
+
+use super::super::request::{LossReason, Request};
+use super::Lease;
+
+/// An owner that has the lock.
+#[derive(Debug)]
+pub(super) struct Sharer {
+    pub(super) owner: u64,
+    /// Its guards, its grants that nobody has claimed yet, and its forgotten holds.
+    pub(super) count: u32,
+    pub(super) guards: u32,
+    pub(super) unclaimed: u32,
+    /// Guards for which the lease is renewed.
+    pub(super) watched: u32,
+    /// For how long it may have it.
+    pub(super) limit: Moment,
+}
+
+impl Sharer {
+    /// With one hold, which is a guard's, or is to be claimed.
+    pub(super) fn new(request: &Request, claimed: bool, max_hold: Option<Duration>, now: Moment) -> Self {
+        let (watched, guards) = (request.lease.is_none(), u32::from(claimed));
+        let limit = max_hold.filter(|_| watched).map_or(Moment::NEVER, |limit| now + limit);
+        let watched = u32::from(claimed && watched);
+        Self { owner: request.owner, count: 1, guards, unclaimed: 1 - guards, watched, limit }
+    }
+
+    /// Whether one of its holds has neither a guard nor a grant.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.count > self.guards + self.unclaimed
+    }
+
+    /// Why it is over at `now`.
+    pub(super) fn loss(&self, lease: &Lease, now: Moment) -> Option<LossReason> {
+        if self.limit <= now && self.limit <= lease.deadline {
+            return Some(LossReason::HeldTooLong);
+        }
+        if !lease.is_over(now) {
+            return None;
+        }
+        Some(if lease.unanswered { LossReason::Unreachable } else { LossReason::Expired })
+    }
+}
+
+/// By their holds' serials. The first one is apart, so that a lock of one owner allocates nothing.
+#[derive(Debug, Default)]
+pub(super) struct Sharers {
+    first: Option<(u64, Sharer)>,
+    #[expect(clippy::box_collection, reason = "a lock of one owner has a pointer of it, to be moved about")]
+    more: Option<Box<BTreeMap<u64, Sharer>>>,
+}
+
+impl Sharers {
+    /// One owner.
+    pub(super) fn one(serial: u64, sharer: Sharer) -> Self {
+        Self { first: Some((serial, sharer)), more: None }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.more.as_ref().is_none_or(|more| more.is_empty())
+    }
+
+    #[inline]
+    pub(super) fn has(&self, serial: u64) -> bool {
+        self.get(serial).is_some()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, serial: u64) -> Option<&Sharer> {
+        match &self.first {
+            Some((first, sharer)) if *first == serial => Some(sharer),
+            _ => self.more.as_ref()?.get(&serial),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, serial: u64) -> Option<&mut Sharer> {
+        match &mut self.first {
+            Some((first, sharer)) if *first == serial => Some(sharer),
+            _ => self.more.as_mut()?.get_mut(&serial),
+        }
+    }
+
+    pub(super) fn add(&mut self, serial: u64, sharer: Sharer) {
+        if self.is_empty() {
+            self.first = Some((serial, sharer));
+        } else {
+            self.more.get_or_insert_default().insert(serial, sharer);
+        }
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, serial: u64) -> Option<Sharer> {
+        match &self.first {
+            Some((first, _)) if *first == serial => self.first.take().map(|(_, sharer)| sharer),
+            _ => self.more.as_mut()?.remove(&serial),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Sharer)> {
+        let first = self.first.as_ref().map(|(serial, sharer)| (*serial, sharer));
+        first
+            .into_iter()
+            .chain(self.more.iter().flat_map(|more| more.iter()).map(|(serial, sharer)| (*serial, sharer)))
+    }
+
+    pub(super) fn into_each(self, mut each: impl FnMut(u64, Sharer)) {
+        let more = self.more.map(|more| *more).unwrap_or_default();
+        self.first.into_iter().chain(more).for_each(|(serial, sharer)| each(serial, sharer));
+    }
+
+    /// Where the owner has the lock.
+    pub(super) fn of_owner(&self, owner: u64) -> Option<(u64, &Sharer)> {
+        self.iter().find(|(_, sharer)| sharer.owner == owner)
+    }
+}

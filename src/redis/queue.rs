@@ -1,0 +1,232 @@
+//! The queues of those who want a lock for themselves alone: of fair locks, and of who wants to write with read-write locks.
+
+use std::time::{Duration, Instant};
+
+use ::redis::{Cmd, FromRedisValue};
+
+use crate::lock::{AcquireOutcome, FairReleaseOutcome, LeaseId, LockName, Next, Position};
+use crate::sync::atomic::Ordering;
+
+use super::backend::{Redis, freed, millis};
+use super::connection::{Error, Request};
+use super::keys;
+use super::scripts::{QueueScripts, Reply, Script};
+use super::topology::{Messages, Router, Sent};
+
+/// After so many releases of read-write locks one leaves its lock to whoever comes first. While ours wait, they grant it to each other, and a client
+/// of Redisson's would not be told. It does not change the order among ours: all of them are told, and whoever asks, the first gets it. (A prime:
+/// releases of several names in turn meet each of them.)
+const LEFT_TO_STRANGERS: u64 = 31;
+
+/// What they wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Fair,
+    ReadWrite,
+}
+
+/// Keys and arguments of a script.
+pub(super) struct Words {
+    pub(super) keys: Vec<String>,
+    /// All but the last.
+    args: Vec<String>,
+    /// The last one: for how long the waiter has waited that is about to get a position, and when that was so.
+    waited: Option<(Duration, Instant)>,
+}
+
+impl Words {
+    /// A call with these words, as of now. A command may be on its way for longer than others have waited.
+    fn call(&self, call: impl Fn(&[&str], &[&str]) -> Cmd) -> Cmd {
+        let waited = self.waited.map(|(waited, then)| (waited + then.elapsed()).as_micros().to_string());
+        let keys: Vec<_> = self.keys.iter().map(|key| &**key).collect();
+        let args = self.args.iter().map(|arg| &**arg);
+        call(&keys, &args.chain([waited.as_deref().unwrap_or_default()]).collect::<Vec<_>>())
+    }
+}
+
+/// A call of a script of a lock that has a queue.
+pub(super) struct Call<'a, const N: usize> {
+    pub(super) kind: Kind,
+    pub(super) name: &'a LockName,
+    /// Whether it may free the lock.
+    pub(super) releases: bool,
+    /// Keys behind those of the kind.
+    pub(super) keys: Vec<String>,
+    /// The script's own arguments, but the last.
+    pub(super) own: [String; N],
+    /// The last one is by its age.
+    pub(super) position: Option<Position>,
+}
+
+impl Redis {
+    fn queue_scripts(&self, kind: Kind) -> &QueueScripts {
+        match kind {
+            Kind::Fair => &self.scripts.fair,
+            Kind::ReadWrite => &self.scripts.write,
+        }
+    }
+
+    /// The keys of the lock, and what scripts of its kind are told before their own arguments.
+    pub(super) fn words<const N: usize>(&self, call: Call<'_, N>) -> Words {
+        let (topology, name) = (self.router.topology(), call.name.as_str());
+        // Grants go out in both kinds, too, as they go to clients of a fleet of which some listen to the other one already. Of those the node
+        // does not know.
+        let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
+        let knows_all = topology.knows_all_listeners()
+            && !(self.publishes_both && topology.messages() == Messages::Sharded);
+        let (queue, beside, channel, grants) = match call.kind {
+            Kind::Fair => {
+                let beside = vec![keys::redisson_queue(name)];
+                (keys::fair_queue(name), beside, keys::channel(name), keys::grants(name))
+            }
+            Kind::ReadWrite => {
+                let (channel, grants) = (keys::read_write_channel(name), keys::write_grants(name));
+                (keys::write_queue(name), keys::waiting_readers(name).into(), channel, grants)
+            }
+        };
+        let common = [self.publish(), other, if knows_all { "1" } else { "0" }];
+        let mut args: Vec<String> = common.map(str::to_owned).into();
+        args.extend([channel, keys::UNLOCK_MESSAGE.to_owned(), grants, keys::GRANTED.to_owned()]);
+        if call.kind == Kind::ReadWrite {
+            let spare = if call.releases && self.leaves_to_strangers() { "1" } else { "" };
+            args.extend([keys::READ_UNLOCK_MESSAGE.to_owned(), keys::read_leases(name), spare.to_owned()]);
+        }
+        args.extend(call.own);
+        let keys = std::iter::once(name.to_owned()).chain(queue).chain(beside).chain(call.keys).collect();
+        Words { keys, args, waited: call.position.map(|position| (position.waited, Instant::now())) }
+    }
+
+    fn leaves_to_strangers(&self) -> bool {
+        // Ordering: Relaxed, nothing is told by it.
+        self.releases.fetch_add(1, Ordering::Relaxed) + 1 >= LEFT_TO_STRANGERS
+    }
+
+    /// Whether a release has found what it was to release.
+    pub(super) fn released(&self, reply: i64) -> bool {
+        // It is free, so strangers had their chance.
+        if reply == 2 {
+            // Ordering: Relaxed, as above.
+            self.releases.store(0, Ordering::Relaxed);
+        }
+        reply > 0
+    }
+
+    fn queue_request<'a>(
+        &self,
+        words: &'a Words,
+        by_hash: &'a (dyn Fn() -> Cmd + Sync),
+        in_full: &'a (dyn Fn() -> Cmd + Sync),
+    ) -> Request<'a> {
+        let request = Request::plain(by_hash(), self.common.timing.response);
+        Request { key: &words.keys[0], as_of_now: Some(by_hash), in_full: Some(in_full), ..request }
+    }
+
+    pub(super) async fn send_words<T: FromRedisValue + Send>(
+        &self,
+        router: &Router,
+        script: &Script,
+        words: &Words,
+        again: bool,
+    ) -> Result<(T, Sent), Error> {
+        let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
+        let in_full = || words.call(|keys, args| script.eval(keys, args));
+        router.send(Request { again, ..self.queue_request(words, &by_hash, &in_full) }).await
+    }
+
+    /// An attempt by `id` to take a lock, in whichever way.
+    pub(super) async fn attempt_words(
+        &self,
+        script: &Script,
+        words: &Words,
+        name: &LockName,
+        id: &LeaseId,
+    ) -> Result<AcquireOutcome, Error> {
+        let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
+        let in_full = || words.call(|keys, args| script.eval(keys, args));
+        self.attempt(name, id, self.queue_request(words, &by_hash, &in_full)).await
+    }
+
+    /// Takes the lock if nobody comes before `id`, which gets a position otherwise.
+    pub(super) async fn take(
+        &self,
+        kind: Kind,
+        name: &LockName,
+        id: &LeaseId,
+        lease: Duration,
+        tokens: u64,
+        position: Option<Position>,
+    ) -> Result<AcquireOutcome, Error> {
+        let own = [millis(lease), id.to_string(), tokens.to_string(), kept(position)];
+        let keys = counter(name, tokens);
+        let words = self.words(Call { kind, name, releases: false, keys, own, position });
+        self.attempt_words(&self.queue_scripts(kind).acquire, &words, name, id).await
+    }
+
+    /// Passes the lock on if `id` has it, and takes `id` out of the queue.
+    pub(super) async fn pass_on(
+        &self,
+        kind: Kind,
+        router: &Router,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&Next>,
+    ) -> Result<FairReleaseOutcome, Error> {
+        let outcome = self.pass_on_once(kind, router, name, id, next).await?;
+        self.undo_late(router, name, id, move |redis, router, name, id| {
+            Box::pin(async move {
+                let undone = redis.pass_on_once(kind, router, name, id, None).await;
+                matches!(undone, Ok(FairReleaseOutcome::Released))
+            })
+        });
+        Ok(outcome)
+    }
+
+    async fn pass_on_once(
+        &self,
+        kind: Kind,
+        router: &Router,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&Next>,
+    ) -> Result<FairReleaseOutcome, Error> {
+        let tokens = next.map_or(0, |next| next.tokens);
+        let [next_id, lease] = next.map(|next| [next.id.to_string(), millis(next.lease)]).unwrap_or_default();
+        let position = next.map(|next| next.position);
+        let own = [id.to_string(), next_id, lease, tokens.to_string(), kept(position)];
+        let keys = counter(name, tokens);
+        let words = self.words(Call { kind, name, releases: true, keys, own, position });
+        // It is an attempt by the next one, too, and one that comes late may lease the lock to it.
+        let attempt = next.map(|next| self.late.attempt(&next.id));
+        let script = &self.queue_scripts(kind).release;
+        let (reply, sent) = self.send_words(router, script, &words, true).await?;
+        if let Some(attempt) = attempt {
+            attempt.answered(sent);
+        }
+        Ok(match reply {
+            Reply::Token(last_token) => FairReleaseOutcome::GrantedToNext { last_token },
+            Reply::Number(reply) if self.released(reply) => FairReleaseOutcome::Released,
+            // The first sending has passed it on. (That it was lost before then cannot be told from that, and comes to the same.)
+            _ if sent == Sent::Again => FairReleaseOutcome::Released,
+            _ => FairReleaseOutcome::NotHeld,
+        })
+    }
+
+    /// Frees the lock, whoever has it. True if somebody had it.
+    pub(super) async fn force(&self, kind: Kind, name: &LockName) -> Result<bool, Error> {
+        let words =
+            self.words(Call { kind, name, releases: false, keys: Vec::new(), own: [], position: None });
+        let script = &self.queue_scripts(kind).force_release;
+        // Not again: somebody else may have it by then.
+        freed(name, self.send_words(&self.router, script, &words, false).await?.0)
+    }
+}
+
+/// For how many ms the position is kept; nothing if none is wanted.
+pub(super) fn kept(position: Option<Position>) -> String {
+    position.map(|position| millis(position.kept)).unwrap_or_default()
+}
+
+/// Where tokens come from, if any are wanted.
+pub(super) fn counter(name: &LockName, tokens: u64) -> Vec<String> {
+    if tokens > 0 { vec![keys::token(name.as_str())] } else { Vec::new() }
+}

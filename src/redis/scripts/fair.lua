@@ -1,0 +1,59 @@
+-- A fair lock: a hash with one id beside its mode.
+-- KEYS: 4 the queue of Redisson's fair lock.
+OWN, SPARE, ENDS = 8, false, ARGV[5]
+
+function found()
+    local lock = { goes = {} }
+    local fields = redis.call('hkeys', KEYS[1])
+    if not fields[1] then
+        return lock
+    end
+    local mode = redis.call('hget', KEYS[1], 'mode')
+    for _, field in ipairs(fields) do
+        if field ~= 'mode' then
+            lock.goes[#lock.goes + 1] = field
+        end
+    end
+    lock.taken = true
+    lock.other = mode and mode ~= 'fair' and mode
+    lock.holder = mode == 'fair' and lock.goes[1]
+    -- Without a mode it is a lock of Redisson's, as in acquire.lua.
+    lock.foreign = not mode
+    return lock
+end
+
+function lasts(lock)
+    local left = redis.call('pttl', KEYS[1])
+    return lock.foreign and (left < 0 or left > 1000) and 1000 or left
+end
+
+-- The lock is never deleted in between, for the reason given above `dequeue`.
+function lease(id, millis, lock)
+    redis.call('hset', KEYS[1], 'mode', 'fair', id, '1')
+    for _, field in ipairs(lock.goes) do
+        if field ~= id then
+            redis.call('hdel', KEYS[1], field)
+        end
+    end
+    redis.call('pexpire', KEYS[1], millis)
+end
+
+-- Strangers are told in the way that each expects.
+function free(over)
+    must(over[1] and 'zrem')
+    local foreign = redis.call('lindex', KEYS[4], 0)
+    -- First, for the reason given in release.lua.
+    tell(ARGV[4], ARGV[5])
+    if foreign then
+        tell(ARGV[4] .. ':' .. foreign, ARGV[5])
+    end
+    redis.call('del', KEYS[1])
+    dequeue(over)
+end
+
+function let_in()
+    return false
+end
+
+function gone() end
+

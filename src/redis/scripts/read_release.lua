@@ -1,0 +1,46 @@
+-- The id reads no more, and does not wait to. If nobody has the lock then, it goes to the first writer of the queue.
+-- KEYS: 6 the id's own lease.
+-- ARGV, from OWN on: id.
+-- Returns 1 if the id did read, 2 if nobody has the lock now, 0 if it did not.
+local id = ARGV[OWN]
+local left, lock_left = redis.call('pttl', KEYS[6]), redis.call('pttl', KEYS[1])
+local waited, invited = redis.call('zscore', KEYS[4], id), redis.call('zscore', KEYS[5], id)
+-- If this may be the longest of the leases, the others are to be known.
+local longest = left + 1 >= lock_left
+local lock = found(longest, id)
+local field = lock.mode and redis.call('hexists', KEYS[1], id) == 1
+local freed = false
+must('zrem', 'hdel', 'pexpire', 'del', lock.over and 'hset')
+if not lock.taken then
+    local winner, over, its = nil, {}, nil
+    if not SPARE or not field then
+        winner, over, its = first('', math.huge)
+    end
+    if winner then
+        must_pass_on()
+        grant(winner, its, lock)
+        over[#over + 1] = winner
+        dequeue(over)
+    elseif lock.mode then
+        free(over, lock)
+        freed = true
+    else
+        dequeue(over)
+    end
+elseif field then
+    redis.call('hdel', KEYS[1], id)
+    end_writer(lock)
+    if lock.vacant or longest and lock_left >= 0 then
+        last_for(lock.holder and writes_for(lock) or 1, lock.reads or 1, lock.turn)
+    end
+end
+if left > -2 then
+    redis.call('del', KEYS[6])
+end
+if waited then
+    redis.call('zrem', KEYS[4], id)
+end
+if invited and not freed then
+    redis.call('zrem', KEYS[5], id)
+end
+return field and left > -2 and (freed and 2 or 1) or 0

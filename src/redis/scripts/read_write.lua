@@ -1,0 +1,206 @@
+-- A read-write lock, as Redisson keeps it: a hash with readers' ids and at most one writer's, which ends in `:write`, beside its mode. A reader's
+-- own lease is a key beside the lock; Redisson's have one for each hold. A reader without such a key is dead, and ended by whoever meets it.
+-- A writer's lease is the lock's own. If its owner reads as well, which may be for longer, the value of the writer's field says until when it
+-- writes (us). That is no number, for Redisson's scripts: they count to it.
+-- KEYS: 4 the ids that wait to read, by the time until when they are remembered (us), 5 those of them whose turn it is, and `phase`, by the time
+-- when that began.
+-- ARGV: 8 the message to readers, 9 with what readers' keys begin, 10 `1` to leave the lock to strangers.
+OWN, SPARE, ENDS = 11, ARGV[10] == '1', ARGV[8]
+
+-- How long readers have their turn before a writer gets the lock that none of them has taken (us).
+local TURN = 1000000
+
+-- For how many ms the reader's lease lasts (-1: without end), -2 if it is over. Its keys are put to `leases`.
+local function reads_for(reader, holds, leases)
+    local longest = -2
+    for hold = 1, tonumber(holds) or 0 do
+        local key = ARGV[9] .. reader .. ':rwlock_timeout:' .. hold
+        -- Together with the lock: in a slot that is just coming here, a key that is not yet here cannot be told from one that is nowhere, and only
+        -- what asks for several is refused then. (It is not among KEYS: who reads is known only now.)
+        if redis.call('exists', KEYS[1], key) == 2 then
+            leases[#leases + 1] = key
+            longest = math.max(longest, redis.call('pttl', key))
+        end
+    end
+    return longest
+end
+
+-- Until when the writer's field with that value says that it writes (us), if it says so.
+local function writes_until(value)
+    return tonumber(string.match(value, '^until:(%d+)$'))
+end
+
+-- Calls `visit` with each field beside the mode, and its value, until that returns true.
+local function each_field(visit)
+    local cursor = '0'
+    repeat
+        local next, page = unpack(redis.call('hscan', KEYS[1], cursor))
+        for i = 1, #page, 2 do
+            if page[i] ~= 'mode' and visit(page[i], page[i + 1]) then
+                return
+            end
+        end
+        cursor = next
+    until cursor == '0'
+end
+
+-- Whether anybody beside that id is there: KEYS[4] or KEYS[5].
+local function waits(key, but)
+    local last = redis.call('zrange', key, -2, -1, 'withscores')
+    for i = 1, #last, 2 do
+        if last[i] ~= but and tonumber(last[i + 1]) > now() then
+            return true
+        end
+    end
+    return false
+end
+
+-- For how many ms the readers still have their turn, if one that it is for, beside that id, has not come yet.
+local function turn(but)
+    local began = redis.call('zscore', KEYS[5], 'phase')
+    if not began or not waits(KEYS[5], but) then
+        return 0
+    end
+    return math.max(math.ceil((began + TURN - now()) / 1000), 0)
+end
+
+-- Besides: `mode`, if it is one of a read-write lock. `writer`: the field of the holder, `ends`: until when it says that it writes. `over`: the field
+-- of one that writes no more. `readers`: who reads, and for how many ms, `reads`: the longest of these, `leases`: their keys; if nobody writes, one
+-- reader is enough, unless `all` are wanted. `turn`: see there. `but`: a reader that is to go.
+function found(all, but)
+    local lock = { goes = {}, readers = {}, leases = {}, turn = 0 }
+    local mode = redis.call('hget', KEYS[1], 'mode')
+    if mode ~= 'read' and mode ~= 'write' then
+        -- Without a mode it is a plain or a fair lock of Redisson's.
+        lock.other = mode or redis.call('exists', KEYS[1]) == 1 and 'lock'
+        lock.taken = lock.other and true
+        return lock
+    end
+    lock.mode = mode
+    local alone, value = mode == 'write' and redis.call('hlen', KEYS[1]) == 2, ''
+    each_field(function(field, its)
+        local reads = not alone and field ~= but and reads_for(field, its, lock.leases) or -2
+        if reads > -2 then
+            lock.reads = math.max(lock.reads or -1, reads)
+            lock.readers[#lock.readers + 1] = { field, reads }
+            return mode == 'read' and not all
+        end
+        lock.goes[#lock.goes + 1] = field
+        -- A dead reader's label may be `write`, too. The writer beside it says until when it writes.
+        if mode == 'write' and field ~= but and string.sub(field, -6) == ':write' and not writes_until(value) then
+            lock.writer, value = field, its
+        end
+    end)
+    if lock.writer then
+        lock.ends = writes_until(value)
+        if lock.ends and lock.ends <= now() then
+            lock.over, lock.writer = lock.writer, nil
+        else
+            lock.holder = string.sub(lock.writer, 1, -7)
+        end
+    end
+    -- (Who only wants to see who has it does not say where.)
+    if not lock.holder and KEYS[5] then
+        lock.turn = turn(but)
+    end
+    lock.vacant = not lock.holder and not lock.reads and lock.turn > 0
+    lock.taken = (lock.holder or lock.reads or lock.vacant) and true
+    return lock
+end
+
+-- For how many ms the holder's lease lasts.
+local function writes_for(lock)
+    return lock.ends and math.ceil((lock.ends - now()) / 1000) or redis.call('pttl', KEYS[1])
+end
+
+function lasts(lock)
+    local left = lock.holder and writes_for(lock) or redis.call('pttl', KEYS[1])
+    if lock.holder and lock.reads and not lock.ends then
+        -- One of Redisson's, which may go on as a reader, and tells nobody.
+        return (left < 0 or left > 1000) and 1000 or left
+    elseif lock.turn > 0 then
+        return math.min(left, lock.turn)
+    end
+    return left
+end
+
+-- Makes the lock last as long as the longest of its leases.
+local function last_for(...)
+    local longest = 1
+    for i = 1, select('#', ...) do
+        longest = math.max(longest, (select(i, ...)))
+    end
+    redis.call('pexpire', KEYS[1], longest)
+end
+
+-- Only one who writes already has readers beside it. The lock is never deleted in between, for the reason given above `dequeue`.
+function lease(id, millis, lock)
+    local field, value = id .. ':write', '1'
+    if lock.holder == id and lock.reads then
+        value = string.format('until:%.0f', now() + millis * 1000)
+    end
+    redis.call('hset', KEYS[1], 'mode', 'write', field, value)
+    for _, other in ipairs(lock.goes) do
+        if other ~= field then
+            redis.call('hdel', KEYS[1], other)
+        end
+    end
+    last_for(tonumber(millis), lock.holder == id and lock.reads or 1)
+end
+
+-- After a writer strangers may wait to read, of whom we do not know.
+function free(over, lock)
+    must(over[1] and 'zrem')
+    local turn = redis.call('exists', KEYS[5]) == 1
+    -- First, for the reason given in release.lua.
+    tell(ARGV[4], (lock.holder or waits(KEYS[4])) and ARGV[8] or ARGV[5])
+    redis.call('del', KEYS[1])
+    if turn then
+        redis.call('del', KEYS[5])
+    end
+    dequeue(over)
+end
+
+-- Who reads beside the writer reads on; and who waits to read has its turn before the next writer.
+function let_in(lock)
+    local wait = lock.holder and waits(KEYS[4])
+    if not lock.holder or not lock.reads and not wait then
+        return false
+    end
+    must_pass_on(wait and 'rename')
+    tell(ARGV[4], ARGV[8])
+    for _, field in ipairs(lock.goes) do
+        redis.call('hdel', KEYS[1], field)
+    end
+    redis.call('hset', KEYS[1], 'mode', 'read')
+    if wait then
+        redis.call('rename', KEYS[4], KEYS[5])
+        redis.call('zadd', KEYS[5], now(), 'phase')
+        if redis.call('pttl', KEYS[5]) < TURN / 1000 then
+            redis.call('pexpire', KEYS[5], TURN / 1000)
+        end
+    end
+    last_for(lock.reads or 1, wait and TURN / 1000 or 1)
+    return true
+end
+
+-- Readers that wait for nobody but this writer have nothing to wait for.
+function gone(lock, id, began)
+    if lock.holder or lock.other or not waits(KEYS[4]) then
+        return
+    end
+    local next = first(id, math.huge)
+    if not next or tonumber(redis.call('zscore', KEYS[2], next)) > began then
+        must('zrem')
+        tell(ARGV[4], ARGV[8])
+    end
+end
+
+-- Takes out the writer that writes no more, of a lock that somebody reads.
+local function end_writer(lock)
+    if lock.over then
+        redis.call('hdel', KEYS[1], lock.over)
+        redis.call('hset', KEYS[1], 'mode', 'read')
+    end
+end
+

@@ -1,0 +1,187 @@
+//! What is on the wire, and how long it lasts.
+
+use std::time::{Duration, Instant};
+
+use latchwork::{AcquireOutcome, LeaseKey, ReadRequest, ReadWriteBackend};
+
+use crate::stage::{KEPT, LEASE, Stage, id, lease_key, left, position, read};
+
+#[tokio::test]
+async fn lock_is_written_as_redisson_does() {
+    let mut stage = Stage::set("rw:wire").await;
+    let (writer, one, two) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.write(&writer).await;
+    stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
+    stage.assert_lasts("{}", LEASE).await;
+    assert_eq!(stage.keys().await, ["rw:wire"]);
+    stage.release_write(&writer).await;
+    stage.assert_heard(&["1"]).await;
+    stage.read(&one).await;
+    stage.read(&two).await;
+    stage.assert_fields(&[format!("{one}=1"), format!("{two}=1"), "mode=read".to_owned()]).await;
+    stage.assert_lasts(&lease_key(&one.to_string(), 1), LEASE).await;
+    assert!(stage.release_read(&one).await);
+    stage.assert_heard(&[]).await;
+    assert!(stage.release_read(&two).await);
+    stage.assert_heard(&["0"]).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
+    let mut stage = Stage::set("rw:longest").await;
+    let [short, long, middle, other] = [1, 2, 3, 4].map(|client| id(client, 1));
+    for (reader, times) in [(&short, 1), (&long, 9), (&other, 2), (&middle, 4)] {
+        let read = ReadRequest { lease: LEASE * times, ..read(None) };
+        assert_eq!(left(stage.ask_to_read(reader, &read).await.unwrap()), None);
+    }
+    stage.assert_lasts("{}", LEASE * 9).await;
+    // Who leaves cuts nobody short, and nobody else's lease keeps the lock.
+    assert!(stage.release_read(&short).await);
+    stage.assert_lasts("{}", LEASE * 9).await;
+    assert!(stage.release_read(&long).await);
+    stage.assert_lasts("{}", LEASE * 4).await;
+    let keys = [LeaseKey { name: stage.name.clone(), id: middle.clone() }];
+    assert_eq!(stage.redis.renew_reads(&keys, LEASE * 6).await.unwrap(), [true]);
+    stage.assert_lasts("{}", LEASE * 6).await;
+    stage.assert_lasts(&lease_key(&middle.to_string(), 1), LEASE * 6).await;
+    assert!(stage.release_read(&middle).await);
+    stage.assert_lasts("{}", LEASE * 2).await;
+    assert!(stage.release_read(&other).await);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
+    let mut stage = Stage::set("rw:beside").await;
+    let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
+    stage.write(&writer).await;
+    let beside = ReadRequest { lease: LEASE * 9, under: Some(&writer), ..read(None) };
+    assert_eq!(left(stage.ask_to_read(&reader, &beside).await.unwrap()), None);
+    stage.assert_lasts("{}", LEASE * 9).await;
+    let writes = async |stage: &Stage| {
+        let writer = stage.redis.read_write_holders(&stage.name).await.unwrap().writer.map(|it| it.left);
+        writer.unwrap_or_default().as_secs().div_ceil(60)
+    };
+    assert_eq!(writes(&stage).await, 10);
+    assert!(stage.wait_to_read(&other, 0).await <= LEASE);
+    let keys = [LeaseKey { name: stage.name.clone(), id: writer.clone() }];
+    assert_eq!(stage.redis.renew_writes(&keys, LEASE * 2).await.unwrap(), [true]);
+    assert_eq!(writes(&stage).await, 20);
+    // Written anew, exactly; and the others, who wait for its end, are told.
+    stage.assert_heard(&[]).await;
+    stage.write(&writer).await;
+    stage.assert_heard(&["1"]).await;
+    assert_eq!(writes(&stage).await, 10);
+    stage.assert_lasts("{}", LEASE * 9).await;
+    // Its lease is over, and not to be renewed. Its reads go on, and others read with it.
+    let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
+    assert_eq!(stage.redis.renew_writes(&keys, LEASE).await.unwrap(), [false]);
+    assert_eq!(writes(&stage).await, 0);
+    stage.read(&other).await;
+    stage.assert_fields(&[format!("{reader}=1"), format!("{other}=1"), "mode=read".to_owned()]).await;
+    assert!(stage.release_read(&reader).await && stage.release_read(&other).await);
+    // Without a read beside it, the lock's own lease is the writer's.
+    stage.write(&writer).await;
+    assert_eq!(left(stage.ask_to_read(&reader, &beside).await.unwrap()), None);
+    assert!(stage.release_read(&reader).await);
+    stage.assert_lasts("{}", LEASE).await;
+    stage.release_write(&writer).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
+    let mut stage = Stage::set("rw:dead").await;
+    let (dead, alive, writer) = (id(1, 1), id(2, 1), id(3, 1));
+    let keys = [LeaseKey { name: stage.name.clone(), id: dead.clone() }];
+    // By a writer, whom it would keep out; by the last reader; and by itself.
+    for ended_by in ["writer", "reader", "itself", "force"] {
+        stage.read(&dead).await;
+        stage.read(&alive).await;
+        let () = stage.run(&format!("DEL {}", lease_key(&dead.to_string(), 1))).await;
+        assert_eq!(stage.redis.renew_reads(&keys, LEASE).await.unwrap(), [false], "it was revived");
+        let readers = stage.redis.read_write_holders(&stage.name).await.unwrap().readers;
+        assert_eq!(readers.iter().map(|it| it.id.as_ref()).collect::<Vec<_>>(), [Some(&alive)]);
+        match ended_by {
+            "writer" => {
+                let () = stage.run(&format!("DEL {}", lease_key(&alive.to_string(), 1))).await;
+                stage.write(&writer).await;
+                stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
+                stage.release_write(&writer).await;
+            }
+            "reader" => assert!(stage.release_read(&alive).await),
+            "itself" => {
+                assert!(!stage.release_read(&dead).await);
+                stage.assert_fields(&[format!("{alive}=1"), "mode=read".to_owned()]).await;
+                assert!(stage.release_read(&alive).await);
+            }
+            _ => assert!(stage.redis.force_release_read_write(&stage.name).await.unwrap()),
+        }
+        assert_eq!(stage.keys().await, [""; 0], "{ended_by}");
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn readers_tokens_are_the_last_and_writers_are_greater() {
+    let stage = Stage::set("rw:tokens").await;
+    let (one, two, writer) = (id(1, 1), id(2, 1), id(3, 1));
+    let token = |outcome| match outcome {
+        AcquireOutcome::Acquired { last_token } => last_token,
+        outcome => panic!("{outcome:?}"),
+    };
+    let fenced = ReadRequest { fenced: true, ..read(Some(position(0))) };
+    for (before, expected) in [(0, 1), (4, 4)] {
+        for reader in [&one, &two, &one] {
+            assert_eq!(token(stage.ask_to_read(reader, &fenced).await.unwrap()), expected, "after {before}");
+        }
+        assert!(stage.release_read(&one).await && stage.release_read(&two).await);
+        let now = Instant::now().into();
+        let written = stage.redis.try_write(&stage.name, &writer, LEASE, 3, None, now).await.unwrap();
+        assert_eq!(token(written), expected + 3);
+        stage.release_write(&writer).await;
+    }
+    stage.end().await;
+}
+
+/// A label is a text of the user's, and a reader's id ends with it.
+#[tokio::test]
+async fn readers_label_is_not_taken_for_a_writer() {
+    let mut stage = Stage::set("rw:label").await;
+    let (writer, labelled) = (id(1, 1), format!("{}:write", id(2, 1)).parse().unwrap());
+    stage.read(&labelled).await;
+    assert!(stage.wait_to_write(&writer, 0).await > KEPT);
+    let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
+    assert_eq!((holders.writer, holders.readers[0].id.as_ref()), (None, Some(&labelled)));
+    stage.listen(&writer).await;
+    assert!(stage.release_read(&labelled).await);
+    stage.assert_granted(&writer).await;
+    let beside = ReadRequest { under: Some(&writer), ..read(None) };
+    assert_eq!(left(stage.ask_to_read(&labelled, &beside).await.unwrap()), None);
+    let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
+    assert_eq!(holders.writer.unwrap().id.as_ref(), Some(&writer));
+    let () = stage.run(&format!("DEL {}", lease_key(&labelled.to_string(), 1))).await;
+    let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
+    assert_eq!((holders.writer.unwrap().id.as_ref(), holders.readers.len()), (Some(&writer), 0));
+    stage.release_write(&writer).await;
+    stage.end().await;
+}
+
+/// The lease that a grant brings lasts as long as the position did.
+#[tokio::test]
+async fn granted_lease_lasts_as_long_as_the_position() {
+    let mut stage = Stage::set("rw:granted").await;
+    let (reader, writer) = (id(1, 1), id(2, 1));
+    stage.read(&reader).await;
+    stage.wait_to_write(&writer, 0).await;
+    stage.listen(&writer).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_granted(&writer).await;
+    stage.assert_lasts("{}", KEPT).await;
+    assert_eq!(stage.keys().await, ["rw:granted"]);
+    stage.release_write(&writer).await;
+    stage.end().await;
+    // Not so long that it could be mistaken for one of the others.
+    assert!(KEPT + Duration::from_secs(60) < LEASE);
+}

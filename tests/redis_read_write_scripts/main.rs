@@ -1,0 +1,9 @@
+//! What the scripts of read-write locks do to the keys, and whom they tell.
+
+#[path = "../by_hand/mod.rs"]
+mod by_hand;
+mod leases;
+mod random;
+mod stage;
+mod strangers;
+mod turns;
