@@ -136,6 +136,8 @@ faults! {
     TriesKept,
     /// An owner that gets a lease outside of the queue leaves its waiters there.
     NobodyRecalled,
+    /// Those who are let in together with a hold of long ago are looked after as if they had been let in as long ago.
+    GrantedLongAgo,
     /// A hold that is given back by name takes another owner's along.
     GivenBackForAnother,
 }

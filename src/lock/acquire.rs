@@ -234,10 +234,17 @@ impl<'a, B: Backend> Wanted<'a, B> {
                 let granted = attempt.map(|attempt| head.ask_at_once(attempt, now)).transpose()?.flatten();
                 match granted {
                     Some(grant) => Step::Granted(self.guard(&request, grant, now)),
-                    None => Step::Compete(head, now),
+                    None => {
+                        self.recall_if_beside_itself(now);
+                        Step::Compete(head, now)
+                    }
                 }
             }
-            Entered::Queued(ticket) => Step::Queue(request, Waiter::new(entry, ticket, registered)),
+            Entered::Queued(ticket) => {
+                let waiter = Waiter::new(entry, ticket, registered);
+                self.recall_if_beside_itself(now);
+                Step::Queue(request, waiter)
+            }
             Entered::Reentered(grant, extension) => self.granted(&request, grant, extension, now),
             Entered::Busy => Step::Held,
             Entered::Closed => return Err(entry.context.closed()),
@@ -255,6 +262,15 @@ impl<'a, B: Backend> Wanted<'a, B> {
         match entry.commands.kind() {
             Kind::Read => Ok(Some(Step::ReadUnder(self.request(owner), under))),
             _ => Err(LockError::Upgrade { name: entry.name.clone(), owner: entry.context.owner(owner) }),
+        }
+    }
+
+    /// Its owner may have got the other side since [`beside_itself`](Self::beside_itself) looked, when nobody waited here to be told. From now on
+    /// somebody does.
+    fn recall_if_beside_itself(&self, now: Moment) {
+        let (entry, Some(owner)) = (self.entry, self.owner) else { return };
+        if entry.other_side_of(owner, now).is_some() {
+            entry.carry_out(entry.state.recall(owner, now));
         }
     }
 
@@ -290,7 +306,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
                 unfinished.0 = None;
                 let now = entry.now();
                 let (grant, actions) = entry.state.adopt(&request, number, last_token, sent, lease, now);
-                entry.carry_out(actions);
+                entry.carry_out_granted(grant, actions);
                 Ok(grant.map_or(Step::Enter, |grant| Step::Granted(self.guard(&request, grant, now))))
             }
             Ok(AcquireOutcome::Held { .. }) => {
@@ -375,10 +391,12 @@ impl<'a, B: Backend> Wanted<'a, B> {
     }
 
     fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard<B> {
+        let owner = self.entry.context.owner(request.owner());
+        // Before others are woken: a waker that panics leaves no hold behind that nobody has.
+        let guard = Guard::new(Arc::clone(self.entry), owner, grant, now);
         if self.owner.is_some() {
             self.tell_other_side(request.owner(), now);
         }
-        let owner = self.entry.context.owner(request.owner());
         event!(
             DEBUG,
             lock = self.entry.name.as_str(),
@@ -386,6 +404,6 @@ impl<'a, B: Backend> Wanted<'a, B> {
             watched = grant.is_watched(),
             "acquired"
         );
-        Guard::new(Arc::clone(self.entry), owner, grant, now)
+        guard
     }
 }

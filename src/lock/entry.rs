@@ -7,8 +7,8 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::lock_entry::{
-    Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, LockEntry, LossReason, Moment, Next, Request,
-    Rules,
+    Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Next,
+    Request, Rules,
 };
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
@@ -95,6 +95,25 @@ impl<B: Backend> Entry<B> {
         }
         if !actions.is_usual() {
             self.carry_out_more(actions);
+        }
+    }
+
+    /// As [`carry_out`](Self::carry_out), of an event that has granted a hold. A waker is foreign code: should it panic, nobody gets to have that
+    /// hold, and it is given back.
+    #[inline]
+    pub(super) fn carry_out_granted(self: &Arc<Self>, grant: Option<Grant>, actions: Actions) {
+        let mut unheard = OnDrop(grant.map(|grant| move || self.give_back(&grant)));
+        self.carry_out(actions);
+        unheard.0 = None;
+    }
+
+    #[cold]
+    fn give_back(self: &Arc<Self>, grant: &Grant) {
+        let now = self.now();
+        let (left, actions) = self.state.leave(grant, now);
+        self.carry_out(actions);
+        if let Left::Return(give_back) = left {
+            self.release_unawaited(give_back, now);
         }
     }
 

@@ -240,7 +240,7 @@ impl<B: Backend> Lock<B> {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// [`LockError::Backend`] if the command fails. [`LockError::OtherKind`] of a side of a read-write lock, if the name is held as another kind.
     ///
     /// # Examples
     ///
@@ -267,7 +267,7 @@ impl<B: Backend> Lock<B> {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// Those of [`holder`](Self::holder).
     pub async fn is_locked(&self) -> Result<bool, LockError> {
         Ok(self.holder().await?.is_some())
     }
@@ -310,7 +310,7 @@ impl<B: Backend> Lock<B> {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// Those of [`holder`](Self::holder).
     pub async fn remaining(&self) -> Result<Option<Duration>, LockError> {
         Ok(self.holder().await?.map(|holder| holder.left))
     }

@@ -135,6 +135,8 @@ impl<'a, B: Backend> Head<'a, B> {
                 Ok(Asked::Over(competed)) => return Ok(competed),
                 Ok(Asked::Held(_)) if !may_wait => return Ok(Competed::Held),
                 Ok(Asked::Held(held)) => left = Some(held),
+                // Another question would be another wait.
+                Ok(Asked::TooLate) if !may_wait => return Ok(Competed::Unanswered),
                 Ok(Asked::TooLate) => {}
                 Err(error) if may_wait && patient && may_pass(&error) => unanswered = Some(error),
                 Err(error) => return Err(error),
@@ -356,7 +358,11 @@ impl<'a, B: Backend> Head<'a, B> {
         let (verdict, actions) =
             entry.state.acquired(&self.ticket, &self.request, attempt, last_token, *sent, *lease, now);
         self.done = !matches!(verdict, Verdict::TooLate);
-        entry.carry_out(actions);
+        let grant = match verdict {
+            Verdict::Granted(grant) => Some(grant),
+            Verdict::TooLate | Verdict::Superseded => None,
+        };
+        entry.carry_out_granted(grant, actions);
         Ok(match verdict {
             Verdict::Granted(grant) => Asked::Over(Competed::Granted(grant, now)),
             Verdict::TooLate => Asked::TooLate,
@@ -373,7 +379,7 @@ impl<'a, B: Backend> Head<'a, B> {
         }
         let (granted, actions) = entry.state.granted_unasked(&self.ticket, &self.request, number, now);
         self.done = granted.is_some();
-        entry.carry_out(actions);
+        entry.carry_out_granted(granted, actions);
         granted.map(|grant| Competed::Granted(grant, now))
     }
 

@@ -151,7 +151,7 @@ struct Hold {
     token: Option<u64>,
     /// The earliest limit of a sharer, or of one that has left.
     limit: Moment,
-    /// When it was granted, and to whom else waited.
+    /// When it was granted to those who have not claimed it, or to some who have by now.
     granted: Moment,
 }
 

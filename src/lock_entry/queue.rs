@@ -174,9 +174,13 @@ impl Queue {
         None
     }
 
-    /// The waiters that were granted the lock before `before` and have not been polled since.
-    pub(super) fn granted_before(&self, before: Moment) -> Option<Slot> {
-        self.nodes.iter().position(|node| matches!(node.place, Place::Granted(.., since) if since <= before))
+    /// The waiter that was granted the lock first of those who have not been polled since, and when that was.
+    pub(super) fn granted_first(&self) -> Option<(Slot, Moment)> {
+        let granted = self.nodes.iter().enumerate().filter_map(|(slot, node)| match node.place {
+            Place::Granted(.., since) => Some((slot, since)),
+            _ => None,
+        });
+        granted.min_by_key(|(_, since)| *since)
     }
 
     /// Whether [`register`](Self::register) would change nothing.
@@ -195,7 +199,7 @@ impl Queue {
             self.unlink(slot);
         }
         let node = &mut self.nodes[slot];
-        // A vacant node is in no list; `granted_before` must not find it.
+        // A vacant node is in no list; `granted_first` must not find it.
         node.place = Place::Closed;
         let waker = node.waker.take();
         self.vacant.push(slot);

@@ -1,5 +1,6 @@
 //! The store in memory, with messages that come another way.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
@@ -8,15 +9,24 @@ use latchwork::{
     Next, Position, Registry, ReleaseOutcome, Transport,
 };
 
+/// What happens before the next attempt is answered, which takes no waiting otherwise.
+pub(crate) type Meanwhile = Option<Box<dyn FnOnce() + Send>>;
+
 /// The store in memory, with messages that come another way.
 pub(crate) struct OverLocal<T: Transport> {
     local: Local,
     registry: Registry<T>,
+    meanwhile: Arc<Mutex<Meanwhile>>,
 }
 
 impl<T: Transport> OverLocal<T> {
     pub(crate) fn new(local: Local, transport: T) -> Self {
-        Self { local, registry: Registry::new(transport) }
+        Self { local, registry: Registry::new(transport), meanwhile: Arc::default() }
+    }
+
+    #[allow(dead_code, reason = "each test file uses a part of it")]
+    pub(crate) fn meanwhile(&self) -> Arc<Mutex<Meanwhile>> {
+        Arc::clone(&self.meanwhile)
     }
 }
 
@@ -45,7 +55,13 @@ impl<T: Transport> Backend for OverLocal<T> {
         tokens: u64,
         now: Moment,
     ) -> Result<AcquireOutcome, OtherKind> {
-        self.local.try_acquire(name, id, lease, tokens, now).await
+        let outcome = self.local.try_acquire(name, id, lease, tokens, now).await;
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+            tokio::task::yield_now().await;
+        }
+        outcome
     }
 
     async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {

@@ -508,11 +508,11 @@ impl World {
             self.event(|engine, now, actions| engine.head_woken(now, actions));
         }
         self.now = self.now + time;
-        // The renewals that it asks for are not answered.
-        let renewal = self.event(|engine, now, actions| engine.tick(now, actions));
-        if let Some(renewal) = renewal {
+        // The renewals that it asks for are not answered. Each look names one.
+        while let Some(renewal) = self.event(|engine, now, actions| engine.tick(now, actions)) {
             self.event(|engine, now, actions| engine.renewal_failed(renewal, now, actions));
         }
+        assert!(self.engine.next_look(self.now) > self.now, "it is looked again and again");
     }
 
     fn check(&mut self) {
@@ -769,6 +769,25 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     world.bring_to_an_end();
 }
 
+/// Who looks again and again lets nobody else run, on a runtime of one thread.
+#[test]
+fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
+    if env::var(MUTANT).is_ok_and(|mutant| mutant == "GrantedLongAgo") {
+        seed(Fault::GrantedLongAgo);
+    }
+    let cast = [1, 2, 3].map(Request::new);
+    let mut world = World::after(&cast, Kind::Shared, ASIDE);
+    for event in [Event::Enter(2), Event::Ask(1), Event::Answer(1), Event::Step, Event::Step] {
+        world.step(event);
+    }
+    assert_eq!(world.engine.waiters(), 0);
+    assert!(matches!(&world.stages[2], Stage::Queued(_)), "nobody has polled it");
+    let Stage::Queued(ticket) = &world.stages[2] else { unreachable!() };
+    let slot = ticket.0;
+    let told = world.event(|engine, now, actions| engine.claim(slot, now, actions));
+    assert!(matches!(told, Told::Superseded), "it was waited for too long");
+}
+
 /// Nobody may be there to do it any more.
 #[test]
 fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
@@ -891,6 +910,8 @@ mutants! {
         "owner_that_gets_in_another_way_takes_its_waiters_along", "it waits for itself";
     mutant_that_gives_back_for_another_is_killed: GivenBackForAnother,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "ended by another's leaving";
+    mutant_that_takes_new_grants_for_old_is_killed: GrantedLongAgo,
+        "those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before", "it is looked again and again";
     mutant_that_says_once_when_to_look_is_killed: LookSaidOnce,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "nobody looks when something is due";
 }

@@ -47,8 +47,16 @@ impl Ownership {
         let before = now - self.rules.unpolled_limit;
         // Looked for only where there are some: it takes a look at all waiters.
         while self.held().any(|(hold, _)| hold.unclaimed > 0)
-            && let Some(slot) = self.queue.granted_before(before)
+            && let Some((slot, since)) = self.queue.granted_first()
         {
+            if since > before && fault!(GrantedLongAgo) {
+                return;
+            }
+            if since > before {
+                // Those before it have claimed theirs: the next look is for this one.
+                self.held_mut().for_each(|(hold, _)| hold.granted = hold.granted.max(since));
+                return;
+            }
             let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
             actions.more().superseded += 1;
             actions.wake(self.queue.place_at(slot, Place::Superseded));
@@ -57,7 +65,7 @@ impl Ownership {
     }
 
     /// When something is due, or may be; never, if nothing is.
-    fn next_look(&self, now: Moment) -> Moment {
+    pub(super) fn next_look(&self, now: Moment) -> Moment {
         let limit = self.rules.unpolled_limit;
         let of_phase = match &self.phase {
             Phase::Free | Phase::Returning(_) => Moment::NEVER,
