@@ -10,6 +10,7 @@ use by_hand::run;
 use latchwork::redis::Redis;
 use latchwork::{
     FairBackend, FairReleaseOutcome, Lease, LeaseId, Lock, LockClient, LockName, Next, Position,
+    ReadWriteBackend,
 };
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::{sleep, timeout};
@@ -28,6 +29,9 @@ async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient<Redis>) {
     // So that the server knows the scripts.
     client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
     client.fair_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    let both = client.read_write(NAME).unwrap();
+    both.write().lock().await.unwrap().unlock().await.unwrap();
+    both.read().lock().await.unwrap().unlock().await.unwrap();
     (server, proxy, client)
 }
 
@@ -55,8 +59,7 @@ async fn attempt_that_comes_late_takes_the_lock_for_nobody(
     proxy.heal();
     eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
     let begun = Instant::now();
-    eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
-        .await;
+    eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }
 
@@ -78,9 +81,62 @@ async fn fair_attempt_that_comes_late_is_undone_where_no_connection_can_be_ended
     attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", fair).await;
 }
 
-/// A release is an attempt by the next waiter, too, which has given up by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_to_read_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+    let read = |client: &LockClient<Redis>| client.read_write(NAME).unwrap().read().clone();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", read).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_to_write_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+    let write = |client: &LockClient<Redis>| client.read_write(NAME).unwrap().write().clone();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", write).await;
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Queue {
+    OfFairLock,
+    OfWriters,
+}
+
+impl Queue {
+    async fn take(self, redis: &Redis, name: &LockName, id: &LeaseId, lease: Duration) {
+        let now = Instant::now().into();
+        match self {
+            Queue::OfFairLock => redis.try_acquire_fair(name, id, lease, 0, None, now).await.unwrap(),
+            Queue::OfWriters => redis.try_write(name, id, lease, 0, None, now).await.unwrap(),
+        };
+    }
+
+    async fn release(
+        self,
+        redis: &Redis,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&Next>,
+    ) -> FairReleaseOutcome {
+        match self {
+            Queue::OfFairLock => redis.release_fair(name, id, next).await.unwrap(),
+            Queue::OfWriters => redis.release_write(name, id, next).await.unwrap(),
+        }
+    }
+
+    async fn roll_back(self, redis: &Redis, name: &LockName, id: &LeaseId) {
+        match self {
+            Queue::OfFairLock => redis.roll_back_fair(name, id).await.unwrap(),
+            Queue::OfWriters => redis.roll_back_write(name, id).await.unwrap(),
+        };
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_that_comes_late_grants_the_lock_to_nobody_where_no_connection_can_be_ended() {
+    release_that_comes_late_grants_the_lock_to_nobody(Queue::OfFairLock).await;
+    release_that_comes_late_grants_the_lock_to_nobody(Queue::OfWriters).await;
+}
+
+/// A release is an attempt by the next waiter, too, which has given up by then.
+async fn release_that_comes_late_grants_the_lock_to_nobody(queue: Queue) {
     let (server, proxy, client) = start("-client +client|info").await;
     let (redis, name) = (client.backend(), LockName::new(NAME).unwrap());
     let id = |number: u64| -> LeaseId {
@@ -89,25 +145,27 @@ async fn release_that_comes_late_grants_the_lock_to_nobody_where_no_connection_c
     let lease = Duration::from_secs(60);
     let position = Position { waited: Duration::ZERO, kept: lease };
     let next = Next { id: id(2), lease, tokens: 0, position };
-    redis.try_acquire_fair(&name, &id(1), lease, 0, None, Instant::now().into()).await.unwrap();
+    queue.take(redis, &name, &id(1), lease).await;
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
     link.silence(Way::ToClient);
-    let released = timeout(Duration::from_millis(300), redis.release_fair(&name, &id(1), Some(&next))).await;
+    let released =
+        timeout(Duration::from_millis(300), queue.release(redis, &name, &id(1), Some(&next))).await;
     assert!(released.is_err(), "{released:?}");
-    redis.roll_back_fair(&name, &next.id).await.unwrap();
+    queue.roll_back(redis, &name, &next.id).await;
     let taken = calls(&server, "hset").await;
     proxy.heal();
     eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
     eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
         .await;
-    assert_eq!(redis.release_fair(&name, &id(1), None).await.unwrap(), FairReleaseOutcome::NotHeld);
+    assert_eq!(queue.release(redis, &name, &id(1), None).await, FairReleaseOutcome::NotHeld);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+async fn attempt_that_was_sent_again_and_comes_late_is_undone(
+    lock: impl Fn(&LockClient<Redis>) -> Lock<Redis>,
+) {
     let (server, proxy, client) = start("-client +client|info").await;
-    let lock = client.get_lock(NAME).unwrap();
+    let lock = lock(&client);
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
     link.silence(Way::ToClient);
@@ -116,13 +174,34 @@ async fn attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release(
     let taken = calls(&server, "hset").await;
     proxy.heal();
     eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
-    eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
-        .await;
+    eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
     // Nothing is undone that is somebody's.
     let guard = lock.lock().await.unwrap();
     sleep(Duration::from_millis(2500)).await;
     guard.ensure_held().await.unwrap();
     guard.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+    attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.get_lock(NAME).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair_attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+    attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.fair_lock(NAME).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_to_read_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+    let read = |client: &LockClient<Redis>| client.read_write(NAME).unwrap().read().clone();
+    attempt_that_was_sent_again_and_comes_late_is_undone(read).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_to_write_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+    let write = |client: &LockClient<Redis>| client.read_write(NAME).unwrap().write().clone();
+    attempt_that_was_sent_again_and_comes_late_is_undone(write).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,11 +2,13 @@
 
 mod over_local;
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Inbox, LockClient, LockOptions, Message, Transport};
+use latchwork::{Inbox, LockClient, LockError, LockOptions, Message, Transport};
 use over_local::OverLocal;
 
 const WATCHDOG: Duration = Duration::from_millis(300);
@@ -119,4 +121,27 @@ async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
     for waiter in waiters {
         tokio::time::timeout(SOON, waiter).await.expect("its turn").unwrap();
     }
+}
+
+/// The lease that it got was over before it heard of it, and another one has the lock by then.
+#[tokio::test]
+async fn try_that_is_answered_too_late_does_not_wait() {
+    let (runtime, lease) = (ThreadRuntime::paused(), Duration::from_millis(10));
+    let local = Local::with_runtime(runtime.clone());
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let backend = OverLocal::new(local, Deaf::default());
+    let meanwhile = backend.meanwhile();
+    let lock = LockClient::new(backend).get_lock("orders").unwrap();
+    let held = Arc::new(Mutex::new(None));
+    let holds = Arc::clone(&held);
+    *meanwhile.lock().unwrap() = Some(Box::new(move || {
+        runtime.advance(lease);
+        let lock = pin!(theirs.try_lock()).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok(Some(guard))) = lock else { panic!("it is not free") };
+        *holds.lock().unwrap() = Some(guard);
+    }));
+    let tries = lock.try_lock_for(Duration::ZERO, lease);
+    let tried = tokio::time::timeout(SOON, tries).await.expect("it waits");
+    assert!(held.lock().unwrap().is_some());
+    assert!(matches!(tried, Err(LockError::NoAnswer { .. })), "{tried:?}");
 }

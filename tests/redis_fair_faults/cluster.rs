@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use latchwork::LockClient;
 use latchwork::redis::{Redis, ShardedMessages};
-use latchwork::{FairBackend, LockClient};
 use latchwork_testkit::RedisCluster;
 
 use crate::day::eventually;
+use crate::kind::{channels, named, sides};
 use crate::nodes::{keys, name_at, slot, subscribers};
 use crate::stage::{AT_ONCE, Convoy, LIFE, LITTLE, within};
 
@@ -36,8 +37,7 @@ async fn convoy_goes_on_while_its_slot_moves(sharded: ShardedMessages) {
     let clients = clients(&cluster, sharded).await;
     let name = name_at(&cluster, 0, "moves");
     let (slot, mut at) = (slot(&cluster, &name), 0);
-    let locks = clients.iter().map(|client| client.fair_lock(&name).unwrap()).collect();
-    let convoy = Convoy::of(locks, 2, 100);
+    let convoy = Convoy::of(&clients, &name, 2, 100);
     for _ in 0..6 {
         let to = (at + 1) % 3;
         cluster.begin_to_move(slot, at, to);
@@ -75,13 +75,13 @@ async fn waiters_go_on_at_the_replica(sharded: ShardedMessages) {
     let mut cluster = RedisCluster::start_replicated_with(&[]);
     let clients = clients(&cluster, sharded).await;
     let name = name_at(&cluster, 0, "fails");
-    let locks: Vec<_> = clients.iter().map(|client| client.fair_lock(&name).unwrap()).collect();
-    let held = locks[0].lock().await.unwrap();
+    let held = named(&clients[0], &name).lock().await.unwrap();
     let mut waiters = Vec::new();
-    let channel =
-        |client: usize| clients[client].backend().grant_channel(locks[0].name(), clients[client].id());
+    // Where it is told at the latest.
+    let channel = |client: usize| channels(&clients[client], &name).pop().expect("it listens somewhere");
     for client in [1, 2] {
-        let lock = locks[client].clone();
+        // Each in another way, if there are several: those that come before others anyway come first.
+        let lock = sides(&clients[client], &name).into_iter().cycle().nth(client).expect("a way").lock;
         waiters.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
         eventually("sleep", async || {
             clients[client].registry().join(&channel(client)).is_some_and(|look| look.latch().waiters() > 0)
@@ -91,7 +91,8 @@ async fn waiters_go_on_at_the_replica(sharded: ShardedMessages) {
     eventually("the replica's knowing", async || is_replicated(&cluster)).await;
     cluster.fail_over();
     for client in [1, 2] {
-        eventually("listening", async || subscribers(&cluster, &channel(client)) == 1).await;
+        let heard_by = [1, 2].into_iter().filter(|other| channel(*other) == channel(client)).count();
+        eventually("listening", async || subscribers(&cluster, &channel(client)) == heard_by).await;
     }
     held.ensure_held().await.unwrap();
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "two have the lock");

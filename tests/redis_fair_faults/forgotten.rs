@@ -7,9 +7,10 @@ use latchwork::redis::Redis;
 use latchwork::{Guard, LossReason};
 
 use crate::day::{Day, NAME, eventually};
+use crate::kind::{KEPT, QUEUE, sides};
 use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, Waiter, end, lock, queued, serve, taker, until_listening, until_queued,
-    waiter, within,
+    AT_ONCE, Convoy, LIFE, LITTLE, Side, Waiter, end, lock, queued, serve, taker, until_listening,
+    until_queued, waiter, within,
 };
 
 /// The server knows nothing any more of a holder and three who wait.
@@ -33,8 +34,10 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
     for turn in 0..2 {
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
-        guard = within(AT_ONCE, "the next turn", rest.remove(0)).await.unwrap().unwrap();
-        assert!(rest.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
+        let (next, others, which) = within(AT_ONCE, "the next turn", first_of(rest)).await;
+        assert_eq!(which, 0, "one who began to wait later");
+        assert!(others.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
+        (guard, rest) = (next, others);
         assert_eq!(queued(&day.server).await, 1 - turn);
     }
     let told = within(LIFE + LITTLE, "notice of the loss", held.lost()).await;
@@ -112,7 +115,7 @@ async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
 async fn queue_alone() {
     let day = Day::begin();
     let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
-    for key in ["latchwork_fair_queue", "latchwork_fair_kept"] {
+    for key in [QUEUE, KEPT] {
         let held = lock(&holder).lock().await.unwrap();
         let mut waiters = vec![waiter(&one).await, waiter(&other).await];
         until_queued(&day.server, 2).await;
@@ -213,9 +216,9 @@ async fn convoy_ends_with_a_server_that_is_flushed_again_and_again() {
     let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
     let mut tasks = Vec::new();
     for client in clients.iter().cycle().take(9) {
-        let lock = lock(client);
+        let sides = sides(client, NAME).into_iter().cycle().take(40);
         tasks.push(tokio::spawn(async move {
-            for _ in 0..40 {
+            for Side { lock, .. } in sides {
                 let guard = lock.lock().await.unwrap();
                 tokio::task::yield_now().await;
                 // It may be gone.

@@ -4,23 +4,38 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use latchwork::redis::Redis;
+use latchwork::{Lock, LockClient};
+
 use crate::day::{Day, eventually};
-use crate::stage::{AT_ONCE, end, lock, serve, sleeps, until_queued, waiter, within};
+use crate::stage::{AT_ONCE, end, pairs, serve, sleeps, until_queued, waiter, within};
 
 /// In a runtime with one thread, which nobody is in at the moment of the fork.
 #[tokio::test]
 async fn child_does_not_leave_the_queue_for_its_parent() {
     let day = Day::begin();
     let (holder, client, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
-    let held = lock(&holder).lock().await.unwrap();
-    let first = lock(&client);
+    for (held, first) in pairs(&holder, &client) {
+        child_does_not_act_for_its_parent(&day, &held.lock, &client, &first.lock, &other).await;
+    }
+    end(day, &[&holder, &client, &other]).await;
+}
+
+async fn child_does_not_act_for_its_parent(
+    day: &Day,
+    held: &Lock<Redis>,
+    client: &LockClient<Redis>,
+    first: &Lock<Redis>,
+    other: &LockClient<Redis>,
+) {
+    let held = held.lock().await.unwrap();
     let mut wait = Box::pin(first.lock());
     eventually("sleep", async || {
         assert!(poll_once(&mut wait).is_pending());
-        sleeps(&client)
+        sleeps(client)
     })
     .await;
-    let behind = waiter(&other).await;
+    let behind = waiter(other).await;
     until_queued(&day.server, 2).await;
     // SAFETY: the child runs a few functions of this crate, whose locks nobody holds at this moment, and exits at once.
     let process = unsafe { libc::fork() };
@@ -50,7 +65,6 @@ async fn child_does_not_leave_the_queue_for_its_parent() {
     assert!(!behind.is_finished());
     guard.unlock().await.unwrap();
     serve(AT_ONCE, "the turn of the one behind", behind).await;
-    end(day, &[&holder, &client, &other]).await;
 }
 
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {

@@ -5,14 +5,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
-use latchwork::LockClient;
 use latchwork::redis::Redis;
+use latchwork::{Lock, LockClient};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::day::{Day, eventually};
+use crate::day::{Day, NAME, eventually};
+use crate::kind::sides;
 use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, end, listeners, lock, queued, serve, sleeps, taker, until_queued, waiter,
-    within,
+    AT_ONCE, Convoy, LIFE, LITTLE, Side, end, listeners, lock, pairs, queued, serve, side_of, sleeps,
+    taker_of, until_queued, waiter, waiter_of, within,
 };
 
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -21,8 +22,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 
 /// Somebody comes, is polled for a while, and goes, again and again.
 async fn come_and_go(client: LockClient<Redis>, mut random: Rng, rounds: usize) {
-    for _ in 0..rounds {
-        let lock = lock(&client);
+    for Side { lock, .. } in sides(&client, NAME).into_iter().cycle().take(rounds) {
         let patience = Duration::from_micros(random.u64(..4000));
         if let Ok(guard) = tokio::time::timeout(patience, lock.lock()).await {
             let guard = guard.unwrap();
@@ -61,9 +61,9 @@ async fn unlocks_that_nobody_polls_again_are_done() {
     let day = Day::begin();
     let clients = [day.bystander().await, day.bystander().await];
     let mut kept = Vec::new();
-    for round in 0..3 {
-        let guard = within(AT_ONCE, "the lock", lock(&clients[0]).lock()).await.unwrap();
-        let theirs = waiter(&clients[1]).await;
+    for (round, (ours, theirs)) in pairs(&clients[0], &clients[1]).into_iter().cycle().take(3).enumerate() {
+        let guard = within(AT_ONCE, "the lock", ours.lock.lock()).await.unwrap();
+        let theirs = waiter_of(&clients[1], &theirs.lock).await;
         let mut unlock = Box::pin(guard.unlock());
         let _ = poll_once(unlock.as_mut());
         kept.push(unlock);
@@ -78,26 +78,39 @@ async fn unlocks_that_nobody_polls_again_are_done() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_nobody_polls_cost_the_others_one_life_at_most() {
     let day = Day::begin();
+    let other = day.bystander().await;
+    for (kept, next) in pairs(&other, &other) {
+        waiters_that_nobody_polls_cost_one_life_at_most(&day, kept.is_shared, &other, &next.lock).await;
+    }
+    end(day, &[&other]).await;
+}
+
+async fn waiters_that_nobody_polls_cost_one_life_at_most(
+    day: &Day,
+    are_shared: bool,
+    other: &LockClient<Redis>,
+    theirs: &Lock<Redis>,
+) {
     let (holder, clients) = (day.bystander().await, [day.bystander().await, day.bystander().await]);
     let held = lock(&holder).lock().await.unwrap();
     let mut kept = Vec::new();
     for client in &clients {
+        let ours = side_of(client, are_shared);
         for _ in 0..2 {
-            let lock = lock(client);
+            let lock = ours.clone();
             let mut wait = Box::pin(async move { lock.lock().await });
             // Until it has a position, or a place behind the one that has.
             let is_first = kept.len() % 2 == 0;
             eventually("waiting", async || {
                 assert!(poll_once(wait.as_mut()).is_pending());
-                if is_first { sleeps(client) } else { self::lock(client).waiters() == 1 }
+                if is_first { sleeps(client) } else { ours.waiters() == 1 }
             })
             .await;
             kept.push(wait);
         }
     }
     until_queued(&day.server, 2).await;
-    let other = day.bystander().await;
-    let next = waiter(&other).await;
+    let next = waiter_of(other, theirs).await;
     held.unlock().await.unwrap();
     serve(LIFE + LITTLE, "the turn of the one behind", next).await;
     // And they have theirs when somebody polls them again.
@@ -106,22 +119,21 @@ async fn waiters_that_nobody_polls_cost_the_others_one_life_at_most() {
         guard.unlock().await.unwrap();
     }
     assert_eq!(queued(&day.server).await, 0);
-    let [one, two] = &clients;
-    end(day, &[&holder, &other, one, two]).await;
 }
 
 /// Several clients in a runtime of their own, that ends without a word while they wait.
-fn runtime_with_waiters(day: &Day, clients: usize) -> (Runtime, Vec<LockClient<Redis>>) {
+fn runtime_with_waiters(day: &Day, clients: usize, are_shared: bool) -> (Runtime, Vec<LockClient<Redis>>) {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let waiting = (0..clients)
         .map(|_| {
             runtime.block_on(async {
                 let client = day.bystander().await;
+                let lock = side_of(&client, are_shared);
                 // The second waits behind the first.
                 for _ in 0..2 {
-                    drop(taker(&client));
+                    drop(taker_of(&lock));
                 }
-                eventually("sleep", async || sleeps(&client) && lock(&client).waiters() == 1).await;
+                eventually("sleep", async || sleeps(&client) && lock.waiters() == 1).await;
                 client
             })
         })
@@ -134,17 +146,19 @@ fn runtime_that_ends_with_waiters_costs_the_next_nothing() {
     let own = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let day = Day::begin();
     let (holder, other) = own.block_on(async { (day.bystander().await, day.bystander().await) });
-    let held = own.block_on(lock(&holder).lock()).unwrap();
-    let (runtime, clients) = runtime_with_waiters(&day, 3);
-    let next = own.block_on(waiter(&other));
-    runtime.shutdown_timeout(AT_ONCE);
-    own.block_on(async {
-        eventually("their end", async || listeners(&day.server).await == 1).await;
-        held.unlock().await.unwrap();
-        serve(AT_ONCE, "the turn of the one behind", next).await;
+    for (dead, next) in pairs(&other, &other) {
+        let held = own.block_on(lock(&holder).lock()).unwrap();
+        let (runtime, clients) = runtime_with_waiters(&day, 3, dead.is_shared);
+        let next = own.block_on(waiter_of(&other, &next.lock));
+        runtime.shutdown_timeout(AT_ONCE);
+        own.block_on(async {
+            eventually("their end", async || listeners(&day.server).await == 1).await;
+            held.unlock().await.unwrap();
+            serve(AT_ONCE, "the turn of the one behind", next).await;
+        });
         drop(clients);
-        end(day, &[&holder, &other]).await;
-    });
+    }
+    own.block_on(end(day, &[&holder, &other]));
 }
 
 /// The lock is on its way to them when they end.
@@ -153,32 +167,37 @@ fn runtime_that_ends_with_a_grant_on_its_way_costs_the_next_one_life() {
     let own = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let day = Day::begin();
     let (holder, other) = own.block_on(async { (day.bystander().await, day.bystander().await) });
-    let held = own.block_on(lock(&holder).lock()).unwrap();
-    let (runtime, clients) = runtime_with_waiters(&day, 3);
-    let next = own.block_on(waiter(&other));
-    let release = own.spawn(held.unlock());
-    runtime.shutdown_background();
-    own.block_on(async {
-        within(AT_ONCE, "the release", release).await.unwrap().unwrap();
-        serve(LIFE + LITTLE, "the turn of the one behind", next).await;
+    // (One that is about to read has asked for a lease, which lasts as long as that of any other that reads.)
+    for (_, next) in pairs(&other, &other).into_iter().filter(|(dead, _)| !dead.is_shared) {
+        let held = own.block_on(lock(&holder).lock()).unwrap();
+        let (runtime, clients) = runtime_with_waiters(&day, 3, false);
+        let next = own.block_on(waiter_of(&other, &next.lock));
+        let release = own.spawn(held.unlock());
+        runtime.shutdown_background();
+        own.block_on(async {
+            within(AT_ONCE, "the release", release).await.unwrap().unwrap();
+            serve(LIFE + LITTLE, "the turn of the one behind", next).await;
+        });
         drop(clients);
-        end(day, &[&holder, &other]).await;
-    });
+    }
+    own.block_on(end(day, &[&holder, &other]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_that_is_shut_down_takes_its_waiters_out_of_the_queue() {
     let day = Day::begin();
-    let (holder, leaves, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
-    for at_grant in [false, true] {
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    let cases = pairs(&other, &other).into_iter().flat_map(|pair| [(false, pair.clone()), (true, pair)]);
+    for (at_grant, (leaving, next)) in cases {
         let held = lock(&holder).lock().await.unwrap();
-        let leaves = if at_grant { day.bystander().await } else { leaves.clone() };
-        let mut told = vec![waiter(&leaves).await];
+        let leaves = day.bystander().await;
+        let lock = side_of(&leaves, leaving.is_shared);
+        let mut told = vec![waiter_of(&leaves, &lock).await];
         for behind in 1..4 {
-            told.push(taker(&leaves));
-            eventually("waiting", async || lock(&leaves).waiters() == behind).await;
+            told.push(taker_of(&lock));
+            eventually("waiting", async || lock.waiters() == behind).await;
         }
-        let next = waiter(&other).await;
+        let next = waiter_of(&other, &next.lock).await;
         let (release, still) =
             if at_grant { (Some(tokio::spawn(held.unlock())), None) } else { (None, Some(held)) };
         let ended = within(AT_ONCE, "the shutdown", leaves.shutdown(AT_ONCE)).await;
@@ -204,7 +223,7 @@ async fn client_that_is_shut_down_takes_its_waiters_out_of_the_queue() {
         serve(AT_ONCE, "the turn of the one behind", next).await;
         assert_eq!(queued(&day.server).await, 0);
     }
-    end(day, &[&holder, &leaves, &other]).await;
+    end(day, &[&holder, &other]).await;
 }
 
 /// Clients that end by being dropped, with all that they have.
@@ -213,9 +232,9 @@ async fn waiters_that_are_dropped_with_their_client_leave_nothing() {
     let day = Day::begin();
     let (holder, other) = (day.bystander().await, day.bystander().await);
     let held = lock(&holder).lock().await.unwrap();
-    for _ in 0..5 {
+    for Side { is_shared, .. } in sides(&other, NAME).into_iter().cycle().take(6) {
         let client = day.bystander().await;
-        let lock = lock(&client);
+        let lock = side_of(&client, is_shared);
         let mut wait = pin!(lock.lock());
         eventually("sleep", async || {
             assert!(poll_once(wait.as_mut()).is_pending());
@@ -240,9 +259,11 @@ async fn convoy_goes_on_among_clients_that_are_shut_down() {
         let leaves = day.bystander().await;
         let told: Vec<_> = (0..4)
             .map(|_| {
-                let lock = lock(&leaves);
+                let mut sides = sides(&leaves, NAME).into_iter().cycle();
                 tokio::spawn(async move {
-                    while let Ok(guard) = lock.lock().await {
+                    while let Some(Side { lock, .. }) = sides.next()
+                        && let Ok(guard) = lock.lock().await
+                    {
                         drop(guard);
                     }
                 })

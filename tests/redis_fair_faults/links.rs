@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use latchwork::redis::Redis;
-use latchwork::{LockClient, LossReason};
+use latchwork::{Lock, LockClient, LossReason};
 use latchwork_testkit::{ChaosProxy, Cut, Way};
 
-use crate::day::Day;
+use crate::day::{Day, NAME};
+use crate::kind::sides;
 use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, proxied, queued, serve, until_queued, waiter, within,
+    AT_ONCE, Convoy, LIFE, LITTLE, Side, end, lock, pairs, proxied, queued, serve, until_queued, waiter_of,
+    within,
 };
 
 /// What happens to the links of the first waiter. It is undone once the second one has the lock.
@@ -46,11 +48,25 @@ async fn both_have_their_turn(fault: Fault) {
     let day = Day::begin();
     let (proxy, first) = proxied(&day.server).await;
     let (holder, second) = (day.bystander().await, day.bystander().await);
-    let held = lock(&holder).lock().await.unwrap();
-    let mut cut_off = waiter(&first).await;
-    let mut behind = waiter(&second).await;
+    for (cut_off, behind) in pairs(&first, &second) {
+        let clients = [&holder, &first, &second];
+        have_their_turn(&day, &fault, &proxy, clients, [&cut_off.lock, &behind.lock]).await;
+    }
+    end(day, &[&holder, &first, &second]).await;
+}
+
+async fn have_their_turn(
+    day: &Day,
+    fault: &Fault,
+    proxy: &ChaosProxy,
+    [holder, first, second]: [&LockClient<Redis>; 3],
+    [cut_off, behind]: [&Lock<Redis>; 2],
+) {
+    let held = lock(holder).lock().await.unwrap();
+    let mut cut_off = waiter_of(first, cut_off).await;
+    let mut behind = waiter_of(second, behind).await;
     until_queued(&day.server, 2).await;
-    fault.begin(&proxy);
+    fault.begin(proxy);
     held.unlock().await.unwrap();
     // Whoever is first of the two: nobody sleeps beside a free lock, nor for longer beside one that a position holds.
     let (guard, came_first) = within(LIFE + LITTLE, "somebody's turn", async {
@@ -72,7 +88,6 @@ async fn both_have_their_turn(fault: Fault) {
     guard.unlock().await.unwrap();
     serve(AT_ONCE, "the other one's turn", left).await;
     assert_eq!(queued(&day.server).await, 0);
-    end(day, &[&holder, &first, &second]).await;
 }
 
 /// Nobody else waits. The lock is its own as soon as it hears again.
@@ -80,16 +95,31 @@ async fn alone_it_has_its_turn(fault: Fault) {
     let day = Day::begin();
     let (proxy, client) = proxied(&day.server).await;
     let holder = day.bystander().await;
-    let held = lock(&holder).lock().await.unwrap();
-    let cut_off = waiter(&client).await;
+    for side in sides(&client, NAME) {
+        has_its_turn_alone(&day, &fault, &proxy, &holder, &client, &side).await;
+    }
+    end(day, &[&holder, &client]).await;
+}
+
+async fn has_its_turn_alone(
+    day: &Day,
+    fault: &Fault,
+    proxy: &ChaosProxy,
+    holder: &LockClient<Redis>,
+    client: &LockClient<Redis>,
+    side: &Side,
+) {
+    let held = lock(holder).lock().await.unwrap();
+    let cut_off = waiter_of(client, &side.lock).await;
     until_queued(&day.server, 1).await;
-    fault.begin(&proxy);
+    fault.begin(proxy);
     held.unlock().await.unwrap();
-    if let Fault::Silence([Way::ToServer]) = fault {
+    // Who is not granted the lock unasked hears of its turn to no avail.
+    if let (Fault::Silence([Way::ToServer]), false) = (fault, side.is_shared) {
         // It hears of its turn, and has the lock for as long as nobody has to hear of it.
         let guard = within(AT_ONCE, "its turn", cut_off).await.unwrap().unwrap();
         assert!(guard.is_held());
-        let theirs = within(LIFE + LITTLE, "the newcomer's turn", lock(&holder).lock()).await.unwrap();
+        let theirs = within(LIFE + LITTLE, "the newcomer's turn", lock(holder).lock()).await.unwrap();
         assert!(!guard.is_held(), "two have the lock");
         assert_eq!(guard.lost().await, LossReason::Unreachable);
         proxy.heal();
@@ -97,19 +127,17 @@ async fn alone_it_has_its_turn(fault: Fault) {
         let error = guard.unlock().await.unwrap_err();
         assert!(error.is_not_held() || error.is_retryable(), "{error:?}");
         theirs.ensure_held().await.unwrap();
-        theirs.unlock().await.unwrap();
-        return end(day, &[&holder, &client]).await;
+        return theirs.unlock().await.unwrap();
     }
     if matches!(fault, Fault::Silence(_)) {
         // A newcomer gets in once the position is over, and not before.
-        let guard = within(LIFE + LITTLE, "the newcomer's turn", lock(&holder).lock()).await.unwrap();
+        let guard = within(LIFE + LITTLE, "the newcomer's turn", lock(holder).lock()).await.unwrap();
         proxy.heal();
         until_queued(&day.server, 1).await;
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
     }
     serve(LIFE + LITTLE, "its turn", cut_off).await;
-    end(day, &[&holder, &client]).await;
 }
 
 /// Clients, each through a proxy of its own.

@@ -4,6 +4,7 @@
 //! What must hold on each of them: no two have the lock at a time, nobody waits beside a free lock for longer than a position in its queue
 //! lasts, everybody who still waits gets the lock in the end, and nothing is left at the server.
 
+mod beliefs;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
 mod cluster;
@@ -13,6 +14,7 @@ mod day;
 mod forgotten;
 mod forked;
 mod futures;
+mod kind;
 mod links;
 #[path = "../redis_cluster/nodes.rs"]
 #[allow(dead_code, unused_imports, reason = "those of plain locks use the rest")]

@@ -6,24 +6,25 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork::LockClient;
 use latchwork::redis::Redis;
+use latchwork::{Lock, LockClient};
 use latchwork_testkit::{RedisServer, pause, resume};
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::day::{Day, eventually};
+use crate::day::{Day, NAME, eventually};
+use crate::kind::sides;
 use crate::stage::{
-    AT_ONCE, LIFE, LITTLE, LONG, end, listeners, lock, queued, serve, sleeps, taker, until_queued, waiter,
-    within,
+    ALONE, AT_ONCE, LIFE, LITTLE, LONG, Side, end, listeners, lock, pairs, queued, serve, sleeps, taker_of,
+    until_empty, until_queued, waiter, waiter_of, within,
 };
 
 /// Set for the other process only: the server's URL.
 const SERVER: &str = "LATCHWORK_TEST_FAIR_WAITER";
 
-/// A key that is there while a process has the lock, as it sees it.
-const INSIDE: &str = "inside";
+/// How many processes have the lock, as they see it. One that has it alone counts as more than all others.
+pub(crate) const INSIDE: &str = "inside";
 
 /// A key that each turn counts.
 const COUNT: &str = "count";
@@ -35,6 +36,9 @@ fn other_process() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(wait_and_hold(url.to_str().unwrap()));
 }
+
+/// The line that tells the other process to take the lock, in the last of the ways that there are.
+const OTHER_SIDE: &str = "other side";
 
 /// Takes the lock, and gives it back when it reads a line, as often as it is told to; or takes as many turns as a line says.
 async fn wait_and_hold(url: &str) {
@@ -52,39 +56,51 @@ async fn wait_and_hold(url: &str) {
             tell("has taken all its turns");
             continue;
         }
-        let taken = taker(&client);
+        let mut sides = sides(&client, NAME);
+        let Side { lock, is_shared } =
+            sides.swap_remove(if line == OTHER_SIDE { sides.len() - 1 } else { 0 });
+        let taken = taker_of(&lock);
         eventually("sleep", async || taken.is_finished() || sleeps(&client)).await;
         tell("waits");
         let guard = taken.await.unwrap().unwrap();
-        enter(&mut raw).await;
+        enter(&mut raw, is_shared).await;
         tell("has it");
         lines.recv().await.unwrap();
-        leave(&mut raw).await;
+        leave(&mut raw, is_shared).await;
         guard.unlock().await.unwrap();
         tell("gave it back");
     }
 }
 
-/// Counts at the server, in a way that only one at a time can.
+/// Counts at the server, as only one can that nobody is beside who does the same.
 async fn take_turns(client: &LockClient<Redis>, raw: &mut MultiplexedConnection, turns: usize) {
-    for _ in 0..turns {
-        let guard = lock(client).lock().await.unwrap();
-        enter(raw).await;
-        let count: Option<usize> = cmd("GET").arg(COUNT).query_async(raw).await.unwrap();
-        let () = cmd("SET").arg(COUNT).arg(count.unwrap_or(0) + 1).query_async(raw).await.unwrap();
-        leave(raw).await;
+    for Side { lock, is_shared } in sides(client, NAME).into_iter().cycle().take(turns) {
+        let guard = lock.lock().await.unwrap();
+        enter(raw, is_shared).await;
+        if is_shared {
+            let () = cmd("INCR").arg(COUNT).query_async(raw).await.unwrap();
+        } else {
+            let count: Option<usize> = cmd("GET").arg(COUNT).query_async(raw).await.unwrap();
+            let () = cmd("SET").arg(COUNT).arg(count.unwrap_or(0) + 1).query_async(raw).await.unwrap();
+        }
+        leave(raw, is_shared).await;
         guard.unlock().await.unwrap();
     }
 }
 
-async fn enter(raw: &mut MultiplexedConnection) {
-    let entered: bool = cmd("SETNX").arg(INSIDE).arg(1).query_async(raw).await.unwrap();
-    assert!(entered, "two hold the lock");
+async fn enter(raw: &mut MultiplexedConnection, is_shared: bool) {
+    let one = if is_shared { 1 } else { ALONE };
+    let inside: usize = cmd("INCRBY").arg(INSIDE).arg(one).query_async(raw).await.unwrap();
+    assert!(inside == ALONE || inside < ALONE && is_shared, "two hold the lock");
 }
 
-async fn leave(raw: &mut MultiplexedConnection) {
-    let left: bool = cmd("DEL").arg(INSIDE).query_async(raw).await.unwrap();
-    assert!(left, "two held the lock");
+async fn leave(raw: &mut MultiplexedConnection, is_shared: bool) {
+    const LEAVE: &str = "local inside = redis.call('decrby', KEYS[1], ARGV[1])
+        if inside == 0 then redis.call('del', KEYS[1]) end
+        return inside";
+    let one = if is_shared { 1 } else { ALONE };
+    let inside: usize = cmd("EVAL").arg(LEAVE).arg(1).arg(INSIDE).arg(one).query_async(raw).await.unwrap();
+    assert!(inside == 0 || inside < ALONE && is_shared, "two held the lock");
 }
 
 fn tell(what: &str) {
@@ -93,14 +109,14 @@ fn tell(what: &str) {
 }
 
 /// Ends with the test, however that ends.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     to: ChildStdin,
     from: UnboundedReceiver<String>,
 }
 
 impl Process {
-    async fn start(server: &RedisServer) -> Process {
+    pub(crate) async fn start(server: &RedisServer) -> Process {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "processes::other_process", "--nocapture"])
             .env(SERVER, server.url())
@@ -119,18 +135,26 @@ impl Process {
 
     /// One that waits for the lock, and has a position in its queue.
     async fn waiter(server: &RedisServer) -> Process {
+        Process::waiter_of(server, false).await
+    }
+
+    pub(crate) async fn waiter_of(server: &RedisServer, is_shared: bool) -> Process {
         let mut process = Process::start(server).await;
-        process.go_on();
+        process.take(is_shared);
         process.hear(LIFE, "waits").await;
         process
     }
 
-    fn go_on(&mut self) {
+    pub(crate) fn take(&mut self, is_shared: bool) {
+        writeln!(self.to, "{}", if is_shared { OTHER_SIDE } else { "" }).unwrap();
+    }
+
+    pub(crate) fn go_on(&mut self) {
         writeln!(self.to).unwrap();
     }
 
     /// Until it says that.
-    async fn hear(&mut self, limit: Duration, word: &str) {
+    pub(crate) async fn hear(&mut self, limit: Duration, word: &str) {
         within(limit, word, async {
             while self.from.recv().await.unwrap_or_else(|| panic!("it ended before it said {word:?}")) != word
             {
@@ -149,7 +173,11 @@ impl Process {
         self.hear(LIFE, "gave it back").await;
     }
 
-    fn kill_9(&mut self) {
+    pub(crate) fn pause(&self) {
+        pause(&self.child).unwrap();
+    }
+
+    pub(crate) fn kill_9(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -177,7 +205,7 @@ async fn processes_that_stand_still_in_turns_keep_each_other_out() {
     }
     for millis in [5, 900, 30, 1500, 300, 10, 2200, 100] {
         for process in &all {
-            pause(&process.child).unwrap();
+            process.pause();
             tokio::time::sleep(Duration::from_millis(millis) / 4).await;
             resume(&process.child).unwrap();
         }
@@ -191,10 +219,10 @@ async fn processes_that_stand_still_in_turns_keep_each_other_out() {
     end(day, &[]).await;
 }
 
-async fn waiters(server: &RedisServer, how_many: usize) -> Vec<Process> {
+async fn waiters(server: &RedisServer, how_many: usize, is_shared: bool) -> Vec<Process> {
     let mut waiters = Vec::new();
     for _ in 0..how_many {
-        waiters.push(Process::waiter(server).await);
+        waiters.push(Process::waiter_of(server, is_shared).await);
     }
     waiters
 }
@@ -202,16 +230,18 @@ async fn waiters(server: &RedisServer, how_many: usize) -> Vec<Process> {
 async fn waiters_that_are_killed_are_passed_over(how_many: usize) {
     let day = Day::begin();
     let (holder, other) = (day.bystander().await, day.bystander().await);
-    let held = lock(&holder).lock().await.unwrap();
-    let mut dead = waiters(&day.server, how_many).await;
-    let next = waiter(&other).await;
-    until_queued(&day.server, how_many + 1).await;
-    dead.iter_mut().for_each(Process::kill_9);
-    // From its kernel's word for it on.
-    eventually("the end of their connections", async || listeners(&day.server).await == 1).await;
-    held.unlock().await.unwrap();
-    serve(AT_ONCE, "the turn of the one behind", next).await;
-    drop(dead);
+    for (dead, next) in pairs(&other, &other) {
+        until_empty(&day.server).await;
+        let held = lock(&holder).lock().await.unwrap();
+        let mut dead = waiters(&day.server, how_many, dead.is_shared).await;
+        let next = waiter_of(&other, &next.lock).await;
+        until_queued(&day.server, how_many + 1).await;
+        dead.iter_mut().for_each(Process::kill_9);
+        // From its kernel's word for it on.
+        eventually("the end of their connections", async || listeners(&day.server).await == 1).await;
+        held.unlock().await.unwrap();
+        serve(AT_ONCE, "the turn of the one behind", next).await;
+    }
     end(day, &[&holder, &other]).await;
 }
 
@@ -229,16 +259,18 @@ async fn four_waiters_that_are_killed_cost_the_next_nothing() {
 async fn waiters_that_are_killed_with_the_grant_on_its_way_cost_one_life() {
     let day = Day::begin();
     let (holder, other) = (day.bystander().await, day.bystander().await);
-    let held = lock(&holder).lock().await.unwrap();
-    let mut dead = waiters(&day.server, 3).await;
-    let next = waiter(&other).await;
-    // It is granted the lock and does not see it.
-    pause(&dead[0].child).unwrap();
-    held.unlock().await.unwrap();
-    until_queued(&day.server, 3).await;
-    dead.iter_mut().for_each(Process::kill_9);
-    serve(LIFE + LITTLE, "the turn of the one behind", next).await;
-    drop(dead);
+    for Side { lock: theirs, .. } in sides(&other, NAME) {
+        until_empty(&day.server).await;
+        let held = lock(&holder).lock().await.unwrap();
+        let mut dead = waiters(&day.server, 3, false).await;
+        // It is granted the lock and does not see it.
+        dead[0].pause();
+        held.unlock().await.unwrap();
+        until_queued(&day.server, 2).await;
+        let next = waiter_of(&other, &theirs).await;
+        dead.iter_mut().for_each(Process::kill_9);
+        serve(LIFE + LITTLE, "the turn of the one behind", next).await;
+    }
     end(day, &[&holder, &other]).await;
 }
 
@@ -289,11 +321,25 @@ async fn holder_that_was_granted_the_lock_unasked_and_is_killed_keeps_it_as_long
 async fn waiters_that_stand_still_cost_one_life(how_many: usize) {
     let day = Day::begin();
     let (holder, other) = (day.bystander().await, day.bystander().await);
-    let held = lock(&holder).lock().await.unwrap();
-    let mut still = waiters(&day.server, how_many).await;
-    let next = waiter(&other).await;
+    for (still, next) in pairs(&other, &other) {
+        waiters_stand_still(&day, &holder, &other, how_many, still.is_shared, &next.lock).await;
+    }
+    end(day, &[&holder, &other]).await;
+}
+
+async fn waiters_stand_still(
+    day: &Day,
+    holder: &LockClient<Redis>,
+    other: &LockClient<Redis>,
+    how_many: usize,
+    are_shared: bool,
+    theirs: &Lock<Redis>,
+) {
+    let held = lock(holder).lock().await.unwrap();
+    let mut still = waiters(&day.server, how_many, are_shared).await;
+    let next = waiter_of(other, theirs).await;
     until_queued(&day.server, how_many + 1).await;
-    still.iter().for_each(|process| pause(&process.child).unwrap());
+    still.iter().for_each(Process::pause);
     held.unlock().await.unwrap();
     let guard = within(LIFE + LITTLE, "the turn of the one behind", next).await.unwrap().unwrap();
     // What they were told is not true any more.
@@ -309,8 +355,6 @@ async fn waiters_that_stand_still_cost_one_life(how_many: usize) {
         process.hear(AT_ONCE, "gave it back").await;
     }
     assert_eq!(queued(&day.server).await, 0);
-    drop(still);
-    end(day, &[&holder, &other]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -331,7 +375,7 @@ async fn waiter_that_goes_on_in_time_has_the_lock() {
     let held = lock(&holder).lock().await.unwrap();
     let mut still = Process::waiter(&day.server).await;
     let next = waiter(&other).await;
-    pause(&still.child).unwrap();
+    still.pause();
     held.unlock().await.unwrap();
     until_queued(&day.server, 1).await;
     resume(&still.child).unwrap();

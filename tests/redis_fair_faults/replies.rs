@@ -1,15 +1,16 @@
 //! The server has run a command, and its reply is lost.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::redis::Redis;
-use latchwork::{FairBackend, Lease, LeaseId, LockClient, LockName, Next, Position};
+use latchwork::{Lease, LeaseId, LockClient, LockName, Next, Position};
 use latchwork_testkit::{Afterwards, ChaosProxy, Cut, Link, RedisServer, Way};
 use tokio::time::timeout;
 
 use crate::day::{Day, EVAL, NAME, eventually, soon};
+use crate::kind::{QUEUE, WAYS, release, sides, try_acquire};
 use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, queued, serve, sleeps, taker, until_queued, waiter,
+    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, queued, serve, sleeps, taker, until_queued, waiter, waiter_of,
 };
 
 const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence];
@@ -70,11 +71,15 @@ async fn of_the_commands_that_a_waiter_waits_by() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_the_release_that_names_a_next_waiter() {
     for afterwards in EACH {
-        for another_first in [false, true] {
+        for another_first in 0..=WAYS {
             let day = Day::begin();
             let (client, other, _) = three(&day).await;
             let held = lock(&client).lock().await.unwrap();
-            let theirs = if another_first { Some(waiter(&other).await) } else { None };
+            // In one way or the other, or in none.
+            let theirs = match sides(&other, NAME).get(another_first) {
+                Some(side) => Some(waiter_of(&other, &side.lock).await),
+                None => None,
+            };
             let ours = taker(&client);
             eventually("waiting", async || lock(&client).waiters() == 1).await;
             day.proxy.lose_reply(EVAL, afterwards);
@@ -201,7 +206,7 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
             let (first, next) = (&ids[0], Next { id: ids[1].clone(), lease: LIFE, tokens: 0, position });
             let mut theirs = None;
             let held = if by_a_release {
-                redis.try_acquire_fair(&name, first, LIFE, 0, None, Instant::now().into()).await.unwrap();
+                try_acquire(redis, &name, first, None).await;
                 theirs = Some(waiter(&holder).await);
                 None
             } else {
@@ -218,10 +223,9 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
             }
             let mut asks = Box::pin(async {
                 if by_a_release {
-                    redis.release_fair(&name, first, Some(&next)).await.map(drop)
+                    release(redis, &name, first, Some(&next)).await;
                 } else {
-                    let now = Instant::now().into();
-                    redis.try_acquire_fair(&name, &next.id, LIFE, 0, Some(position), now).await.map(drop)
+                    try_acquire(redis, &name, &next.id, Some(position)).await;
                 }
             });
             assert!(timeout(Duration::ZERO, asks.as_mut()).await.is_err(), "nobody can have answered");
@@ -233,11 +237,11 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
             }
             assert!(timeout(ON_ITS_WAY, asks.as_mut()).await.is_err(), "nobody can have answered");
             day.proxy.lead_to(port);
-            soon("an answer", asks).await.unwrap();
-            let score: f64 = day.run(&format!("ZSCORE latchwork_fair_queue:{{{NAME}}} {}", ids[1])).await;
+            soon("an answer", asks).await;
+            let score: f64 = day.run(&format!("ZSCORE {QUEUE}:{{{NAME}}} {}", ids[1])).await;
             let later = Duration::from_micros(score as u64).saturating_sub(begun);
             assert!(later < ON_ITS_WAY / 2, "its place is {later:?} too late");
-            redis.release_fair(&name, &ids[1], None).await.unwrap();
+            release(redis, &name, &ids[1], None).await;
             match (held, theirs) {
                 (Some(held), _) => held.unlock().await.unwrap(),
                 (None, theirs) => serve(AT_ONCE, "their turn", theirs.expect("somebody waits")).await,

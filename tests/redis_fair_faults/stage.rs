@@ -1,17 +1,18 @@
-//! What fair locks are on trial with: who waits, what is done under the lock, and how long anything may take.
+//! What locks with a queue are on trial with: who waits, what is done under the lock, and how long anything may take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork::redis::Redis;
-use latchwork::{FairBackend, Guard, Lease, Lock, LockClient, LockError};
+use latchwork::{Guard, Lease, Lock, LockClient, LockError};
 use latchwork_testkit::{ChaosProxy, RedisServer};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::by_hand::run;
 use crate::day::{Day, NAME, eventually};
+use crate::kind::{WAITING, channels, grant_channel, named, sides};
 
 /// For how long a position is kept: a third of the default watchdog's timeout.
 pub(crate) const LIFE: Duration = Duration::from_secs(10);
@@ -30,7 +31,7 @@ pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) ->
 }
 
 pub(crate) fn lock(client: &LockClient<Redis>) -> Lock<Redis> {
-    client.fair_lock(NAME).unwrap()
+    named(client, NAME)
 }
 
 /// A client through a proxy of its own.
@@ -42,21 +43,30 @@ pub(crate) async fn proxied(server: &RedisServer) -> (ChaosProxy, LockClient<Red
 
 /// Whether the one of this client that competes has a position, listens, and sleeps.
 pub(crate) fn sleeps(client: &LockClient<Redis>) -> bool {
-    let channel = client.backend().grant_channel(lock(client).name(), client.id());
-    client.registry().join(&channel).is_some_and(|look| look.latch().waiters() > 0)
+    let heard =
+        |channel: &String| client.registry().join(channel).is_some_and(|look| look.latch().waiters() > 0);
+    channels(client, NAME).iter().any(heard)
 }
 
 pub(crate) type Waiter = JoinHandle<Result<Guard<Redis>, LockError>>;
 
 /// Begins to take the lock.
 pub(crate) fn taker(client: &LockClient<Redis>) -> Waiter {
-    let lock = lock(client);
+    taker_of(&lock(client))
+}
+
+pub(crate) fn taker_of(lock: &Lock<Redis>) -> Waiter {
+    let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await })
 }
 
 /// The first of its client to wait. It has a position in the queue, and sleeps.
 pub(crate) async fn waiter(client: &LockClient<Redis>) -> Waiter {
-    let waiter = taker(client);
+    waiter_of(client, &lock(client)).await
+}
+
+pub(crate) async fn waiter_of(client: &LockClient<Redis>, lock: &Lock<Redis>) -> Waiter {
+    let waiter = taker_of(lock);
     eventually("sleep", async || sleeps(client)).await;
     waiter
 }
@@ -68,9 +78,13 @@ pub(crate) async fn serve(limit: Duration, what: &str, waiter: Waiter) {
     guard.unlock().await.unwrap();
 }
 
-/// How many positions the server has.
+/// How many wait, as the server has it.
 pub(crate) async fn queued(server: &RedisServer) -> usize {
-    run(server, &format!("ZCARD latchwork_fair_queue:{{{NAME}}}")).await
+    let mut all = 0;
+    for key in WAITING {
+        all += run::<usize>(server, &format!("ZCARD {key}:{{{NAME}}}")).await;
+    }
+    all
 }
 
 pub(crate) async fn until_queued(server: &RedisServer, how_many: usize) {
@@ -80,34 +94,62 @@ pub(crate) async fn until_queued(server: &RedisServer, how_many: usize) {
 /// Waits until the server knows that they listen. Who does not is passed over.
 pub(crate) async fn until_listening(server: &RedisServer, clients: &[&LockClient<Redis>]) {
     for client in clients {
-        let channel = client.backend().grant_channel(lock(client).name(), client.id());
-        let channel = format!("PUBSUB NUMSUB {channel}");
+        let channel = format!("PUBSUB NUMSUB {}", grant_channel(client, NAME));
         eventually("listening", async || run::<(String, usize)>(server, &channel).await.1 == 1).await;
     }
 }
 
-/// How many listen for grants, as the server has it.
+/// How many listen to be told, as the server has it.
 pub(crate) async fn listeners(server: &RedisServer) -> usize {
-    run::<Vec<String>>(server, "PUBSUB CHANNELS latchwork_grant*").await.len()
+    run::<String>(server, "CLIENT LIST TYPE pubsub").await.lines().count()
 }
 
-/// As [`Day::end`], once the positions of those that died are over.
-pub(crate) async fn end(day: Day, clients: &[&LockClient<Redis>]) {
+/// Waits until the positions of those that died are over.
+pub(crate) async fn until_empty(server: &RedisServer) {
     within(LIFE + LITTLE, "the end of dead positions", async {
-        while day.run::<usize>("DBSIZE").await > 0 {
+        while run::<usize>(server, "DBSIZE").await > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
+}
+
+/// As [`Day::end`], once the positions of those that died are over.
+pub(crate) async fn end(day: Day, clients: &[&LockClient<Redis>]) {
+    until_empty(&day.server).await;
     day.end(clients).await;
 }
 
-/// What comes out right only if one at a time does it.
+/// A way to have the lock: for one alone, or together with others that have it so.
+#[derive(Clone)]
+pub(crate) struct Side {
+    pub(crate) lock: Lock<Redis>,
+    pub(crate) is_shared: bool,
+}
+
+/// The way in which others of its kind have the lock as well, or in which nobody else has it.
+pub(crate) fn side_of(client: &LockClient<Redis>, is_shared: bool) -> Lock<Redis> {
+    let of_kind = |side: &Side| side.is_shared == is_shared;
+    sides(client, NAME).into_iter().find(of_kind).expect("there is such a way").lock
+}
+
+/// Two ways to have the lock, of one and of another, of which one has to wait for the other: each way beside each.
+pub(crate) fn pairs(one: &LockClient<Redis>, other: &LockClient<Redis>) -> Vec<(Side, Side)> {
+    let others = sides(other, NAME);
+    let with_others = |side: Side| others.iter().map(move |theirs| (side.clone(), theirs.clone()));
+    let pairs = sides(one, NAME).into_iter().flat_map(with_others);
+    pairs.filter(|(one, other)| !one.is_shared || !other.is_shared).collect()
+}
+
+/// What comes out right only if nobody does it beside one that has the lock alone.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    inside: AtomicBool,
+    inside: AtomicUsize,
     done: AtomicUsize,
 }
+
+/// As what one who is alone counts among those inside.
+pub(crate) const ALONE: usize = 1 << 20;
 
 impl Work {
     pub(crate) fn done(&self) -> usize {
@@ -115,18 +157,25 @@ impl Work {
         self.done.load(Ordering::SeqCst)
     }
 
-    pub(crate) async fn work(&self) {
+    pub(crate) async fn work(&self, is_shared: bool) {
+        let (one, most_beside) = if is_shared { (1, ALONE - 1) } else { (ALONE, 0) };
         // Ordering: as above.
-        assert!(!self.inside.swap(true, Ordering::SeqCst), "two hold the lock");
+        assert!(self.inside.fetch_add(one, Ordering::SeqCst) <= most_beside, "two hold the lock");
         let done = self.done();
         tokio::task::yield_now().await;
+        if is_shared {
+            // Ordering: as above.
+            self.done.fetch_add(1, Ordering::SeqCst);
+        } else {
+            // Ordering: as above.
+            self.done.store(done + 1, Ordering::SeqCst);
+        }
         // Ordering: as above.
-        self.done.store(done + 1, Ordering::SeqCst);
-        assert!(self.inside.swap(false, Ordering::SeqCst), "two held the lock");
+        assert!(self.inside.fetch_sub(one, Ordering::SeqCst) - one <= most_beside, "two held the lock");
     }
 }
 
-/// Tasks of several clients that take the lock again and again.
+/// Tasks of several clients that take the lock again and again, in one way after the other.
 pub(crate) struct Convoy {
     tasks: Vec<JoinHandle<()>>,
     work: Arc<Work>,
@@ -135,15 +184,21 @@ pub(crate) struct Convoy {
 
 impl Convoy {
     pub(crate) fn start(clients: &[LockClient<Redis>], tasks: usize, rounds: usize) -> Convoy {
-        Convoy::of(clients.iter().map(lock).collect(), tasks, rounds)
+        Convoy::of(clients, NAME, tasks, rounds)
     }
 
-    /// `tasks` for each lock, each of which takes it so many times.
-    pub(crate) fn of(locks: Vec<Lock<Redis>>, tasks: usize, rounds: usize) -> Convoy {
+    /// `tasks` for each client, each of which takes the lock so many times.
+    pub(crate) fn of(clients: &[LockClient<Redis>], name: &str, tasks: usize, rounds: usize) -> Convoy {
         let work = Arc::new(Work::default());
+        let clients: Vec<_> = clients.iter().map(|client| sides(client, name)).collect();
         let tasks = (0..tasks)
-            .flat_map(|_| &locks)
-            .map(|lock| tokio::spawn(takes_turns(lock.clone(), Arc::clone(&work), rounds)))
+            .flat_map(|_| &clients)
+            .enumerate()
+            .map(|(number, sides)| {
+                // They do not all begin with the same one.
+                let sides = sides.clone().into_iter().cycle().skip(number).take(rounds);
+                tokio::spawn(takes_turns(sides, Arc::clone(&work)))
+            })
             .collect();
         Convoy { tasks, work, rounds }
     }
@@ -182,11 +237,11 @@ impl Convoy {
     }
 }
 
-async fn takes_turns(lock: Lock<Redis>, work: Arc<Work>, rounds: usize) {
-    for _ in 0..rounds {
+async fn takes_turns(sides: impl Iterator<Item = Side>, work: Arc<Work>) {
+    for Side { lock, is_shared } in sides {
         // One that may wait for a server that is gone.
         let guard = lock.try_lock_for(LONG, Lease::Watched).await.unwrap().expect("its turn");
-        work.work().await;
+        work.work(is_shared).await;
         if let Err(error) = guard.unlock().await {
             // It is repeated in the background.
             assert!(error.is_retryable(), "{error:?}");

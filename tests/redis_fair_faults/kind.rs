@@ -1,0 +1,44 @@
+//! Fair locks, as the faults know them.
+
+use std::time::Instant;
+
+use latchwork::redis::Redis;
+use latchwork::{FairBackend, LeaseId, Lock, LockClient, LockName, Next, Position};
+
+use crate::stage::{LIFE, Side};
+
+/// What the keys of the queue begin with, and of how long positions in it are kept.
+pub(crate) const QUEUE: &str = "latchwork_fair_queue";
+pub(crate) const KEPT: &str = "latchwork_fair_kept";
+
+/// The same of all who wait, in whichever way.
+pub(crate) const WAITING: &[&str] = &["latchwork_fair_queue"];
+
+pub(crate) fn named(client: &LockClient<Redis>, name: &str) -> Lock<Redis> {
+    client.fair_lock(name).unwrap()
+}
+
+/// How many ways there are to have the lock.
+pub(crate) const WAYS: usize = 1;
+
+/// They all.
+pub(crate) fn sides(client: &LockClient<Redis>, name: &str) -> Vec<Side> {
+    vec![Side { lock: named(client, name), is_shared: false }]
+}
+
+/// Where this client listens if one of it waits. First where it is told of grants.
+pub(crate) fn channels(client: &LockClient<Redis>, name: &str) -> Vec<String> {
+    vec![client.backend().grant_channel(named(client, name).name(), client.id())]
+}
+
+pub(crate) fn grant_channel(client: &LockClient<Redis>, name: &str) -> String {
+    channels(client, name).swap_remove(0)
+}
+
+pub(crate) async fn try_acquire(redis: &Redis, name: &LockName, id: &LeaseId, position: Option<Position>) {
+    let _ = redis.try_acquire_fair(name, id, LIFE, 0, position, Instant::now().into()).await.unwrap();
+}
+
+pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&Next>) {
+    let _ = redis.release_fair(name, id, next).await.unwrap();
+}

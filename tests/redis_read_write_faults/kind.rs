@@ -1,0 +1,49 @@
+//! Read-write locks, which their writers queue for, as the faults know them.
+
+use std::time::Instant;
+
+use latchwork::redis::Redis;
+use latchwork::{LeaseId, Lock, LockClient, LockName, Next, Position, ReadWriteBackend};
+
+use crate::stage::{LIFE, Side};
+
+/// What the keys of the queue begin with, and of how long positions in it are kept.
+pub(crate) const QUEUE: &str = "latchwork_rw_queue";
+pub(crate) const KEPT: &str = "latchwork_rw_kept";
+
+/// The same of all who wait, in whichever way.
+pub(crate) const WAITING: &[&str] = &["latchwork_rw_queue", "latchwork_rw_readers"];
+
+pub(crate) fn named(client: &LockClient<Redis>, name: &str) -> Lock<Redis> {
+    client.read_write(name).unwrap().write().clone()
+}
+
+/// How many ways there are to have the lock.
+pub(crate) const WAYS: usize = 2;
+
+/// They all.
+pub(crate) fn sides(client: &LockClient<Redis>, name: &str) -> Vec<Side> {
+    let both = client.read_write(name).unwrap();
+    [(both.write(), false), (both.read(), true)]
+        .map(|(lock, is_shared)| Side { lock: lock.clone(), is_shared })
+        .into()
+}
+
+/// Where this client listens if one of it waits. First where it is told of grants.
+pub(crate) fn channels(client: &LockClient<Redis>, name: &str) -> Vec<String> {
+    let lock = named(client, name);
+    let granted = client.backend().write_grant_channel(lock.name(), client.id());
+    vec![granted, client.backend().read_write_channel(lock.name())]
+}
+
+pub(crate) fn grant_channel(client: &LockClient<Redis>, name: &str) -> String {
+    channels(client, name).swap_remove(0)
+}
+
+pub(crate) async fn try_acquire(redis: &Redis, name: &LockName, id: &LeaseId, position: Option<Position>) {
+    let _ = redis.try_write(name, id, LIFE, 0, position, Instant::now().into()).await.unwrap();
+}
+
+pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&Next>) {
+    let _ = redis.release_write(name, id, next).await.unwrap();
+}
