@@ -14,9 +14,11 @@ use crate::workspace::Workspace;
 /// The profiles of `interop/pom.xml`: the newest Redisson of each generation.
 const PROFILES: [&str; 2] = ["redisson-3", "redisson-4"];
 /// A twin of ours that is broken, the checks that must fail with it, and what they say.
-const TWINS: [(&str, &str, &str); 2] = [
+const TWINS: [(&str, &str, &str); 4] = [
     ("no-mode", "is not freed by", "got, and not held"),
+    ("no-read-lease", "cuts nothing short", "are left of the lock, and None"),
     ("counts-unlocked", "fleet", "two were in at once"),
+    ("reads-unlocked", "fleet of both that reads", "saw a writer"),
 ];
 const OLDEST_JDK: u32 = 17;
 const SECONDS: u64 = 20;

@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.Map;
+import java.util.Objects;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
@@ -20,6 +21,8 @@ import org.redisson.config.Config;
  * {@code ours.rs} beside it says the same for the other side.
  */
 public final class Player {
+    /** For how many ms a reader of a fleet looks, at most. */
+    private static final long LOOK = 10;
     /** For locks, over a network that may be bad. */
     private final RedissonClient redisson;
     /** For the numbers that the fleet counts, over a good one. */
@@ -43,7 +46,8 @@ public final class Player {
 
     public static void main(String[] args) throws Exception {
         Player player = new Player(args[0], args[1], Long.parseLong(args[2]));
-        System.out.println("ready " + Redisson.class.getPackage().getImplementationVersion());
+        String version = Redisson.class.getPackage().getImplementationVersion();
+        System.out.println("ready " + version + " " + player.redisson.getId());
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = line.split(" ");
@@ -97,8 +101,8 @@ public final class Player {
             case "locked": return String.valueOf(lock.isLocked());
             case "holds": return String.valueOf(lock.getHoldCount());
             case "left": return String.valueOf(lock.remainTimeToLive());
-            case "count": return count(lock, words[4], words[5], Long.parseLong(words[6]));
-            case "pace": return pace(lock, Long.parseLong(words[4]));
+            case "count": return turns(lock, words[2], words[4], words[5], Long.parseLong(words[6]));
+            case "pace": return pace(lock, Long.parseLong(words[4]), Long.parseLong(words[5]));
             default: throw new IllegalArgumentException("no such verb: " + verb);
         }
     }
@@ -123,22 +127,50 @@ public final class Player {
         return got ? "got" : "held";
     }
 
-    /** Adds to a number under the lock, and to its own in the same command, until it is to stop. */
-    private String count(RLock lock, String number, String own, long thinkMillis) throws InterruptedException {
+    /** Turns under the lock until it is to stop. */
+    private String turns(RLock lock, String kind, String number, String own, long think) throws InterruptedException {
+        int torn = 0;
+        int lost = 0;
         while (!stopping) {
-            Thread.sleep(ThreadLocalRandom.current().nextLong(thinkMillis + 1));
+            pause(think);
             try {
                 lock.lock();
-                Map<String, String> read = data.getBuckets().get(number, own);
-                data.getBuckets().set(Map.of(
-                    number, String.valueOf(Long.parseLong(read.getOrDefault(number, "0")) + 1),
-                    own, String.valueOf(Long.parseLong(read.getOrDefault(own, "0")) + 1)));
+                if (!(kind.equals("read") ? look(number, own) : count(number, own))) {
+                    torn++;
+                }
+                if (!lock.isHeldByCurrentThread()) {
+                    lost++;
+                }
             } catch (RuntimeException error) {
                 // Its link was cut.
             }
             release(lock);
         }
-        return "counted";
+        return "counted " + torn + " " + lost;
+    }
+
+    /** Adds to a number, and to its own in the same command. */
+    private boolean count(String number, String own) {
+        Map<String, String> read = data.getBuckets().get(number, own);
+        data.getBuckets().set(Map.of(
+            number, String.valueOf(Long.parseLong(read.getOrDefault(number, "0")) + 1),
+            own, String.valueOf(Long.parseLong(read.getOrDefault(own, "0")) + 1)));
+        return true;
+    }
+
+    /** Adds to its own number, and reads the other before and after a while: whether it has stood still. */
+    private boolean look(String number, String own) throws InterruptedException {
+        Object before = data.getBucket(number).get();
+        pause(LOOK);
+        data.getAtomicLong(own).incrementAndGet();
+        return Objects.equals(before, data.getBucket(number).get());
+    }
+
+    /** For up to so many ms. */
+    private static void pause(long millis) throws InterruptedException {
+        if (millis > 0) {
+            Thread.sleep(ThreadLocalRandom.current().nextLong(millis + 1));
+        }
     }
 
     /** Until the server says that this thread has no hold: a reply that was lost may stand for one more. */
@@ -155,13 +187,14 @@ public final class Player {
         }
     }
 
-    /** As many turns as there is time for: how many nanoseconds were waited how often. */
-    private static String pace(RLock lock, long millis) {
+    /** As many turns, of up to so many ms, as there is time for: how many nanoseconds were waited how often. */
+    private static String pace(RLock lock, long millis, long turn) throws InterruptedException {
         Map<Long, Integer> waits = new TreeMap<>();
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
         for (long begun = System.nanoTime(); begun < end; begun = System.nanoTime()) {
             lock.lock();
             waits.merge(rounded(System.nanoTime() - begun), 1, Integer::sum);
+            pause(turn);
             lock.unlock();
         }
         StringBuilder answer = new StringBuilder("waited");

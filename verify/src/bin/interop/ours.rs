@@ -8,15 +8,24 @@ use std::time::{Duration, Instant};
 
 use latchwork::redis::Redis;
 use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions, Owner};
+use redis::RedisResult;
+use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// For how many ms a reader of a fleet looks, at most.
+const LOOK: u64 = 10;
 
 /// How this side may be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Twin {
     /// Its locks do not say their kind.
     NoMode,
+    /// Its readers have no leases of their own.
+    NoReadLease,
     /// It counts without the lock.
     CountsUnlocked,
+    /// It reads without the lock.
+    ReadsUnlocked,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -38,7 +47,7 @@ async fn play(orders: &Orders) {
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(orders.watchdog_millis));
     let client = LockClient::with_options(redis, &options).expect("it can be a lease");
     let stopping = Arc::new(AtomicBool::new(false));
-    println!("ready {}", env!("CARGO_PKG_VERSION"));
+    println!("ready {} {}", env!("CARGO_PKG_VERSION"), client.id());
     let (said, mut lines) = unbounded_channel();
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -74,7 +83,8 @@ async fn play(orders: &Orders) {
 struct Thread {
     client: LockClient<Redis>,
     owner: Owner,
-    guards: HashMap<String, Vec<Guard<Redis>>>,
+    /// By kind and name.
+    guards: HashMap<(String, String), Vec<Guard<Redis>>>,
     data: String,
     stopping: Arc<AtomicBool>,
     twin: Option<Twin>,
@@ -88,6 +98,7 @@ impl Thread {
                 Ok(answer) => answer,
                 Err(error) if error.is_other_kind() => "other-kind".to_owned(),
                 Err(error) if error.is_not_held() => "not-held".to_owned(),
+                Err(error) if error.is_upgrade() => "upgrade".to_owned(),
                 Err(error) => format!("error {error}"),
             };
             println!("{name} {answer}");
@@ -100,27 +111,29 @@ impl Thread {
             "plain" => self.client.get_lock(name),
             "fenced" => self.client.get_lock(name).map(|lock| lock.fenced()),
             "fair" => self.client.fair_lock(name),
+            "read" => self.client.read_write(name).map(|lock| lock.read().clone()),
+            "write" => self.client.read_write(name).map(|lock| lock.write().clone()),
             _ => return Ok(format!("error no such kind: {kind}")),
         };
         let lock = lock.expect("it is a name").owned_by(&self.owner);
         let number = |at: usize| rest[at].parse::<i64>().expect("it is a number");
         Ok(match verb {
             "lock" => {
-                self.got(match lease(number(0)) {
+                let guard = match lease(number(0)) {
                     Lease::For(lease) => lock.lock_with_lease(lease).await?,
                     _ => lock.lock().await?,
-                })
-                .await
+                };
+                self.got(kind, guard).await
             }
             "try" => {
                 let wait = Duration::from_millis(number(0) as u64);
                 match lock.try_lock_for(wait, lease(number(1))).await? {
-                    Some(guard) => self.got(guard).await,
+                    Some(guard) => self.got(kind, guard).await,
                     None => "held".to_owned(),
                 }
             }
             "unlock" => {
-                match self.guards.get_mut(name).and_then(Vec::pop) {
+                match self.guards.get_mut(&(kind.to_owned(), name.to_owned())).and_then(Vec::pop) {
                     Some(guard) => guard.unlock().await?,
                     None => lock.unlock(&self.owner).await?,
                 }
@@ -130,51 +143,63 @@ impl Thread {
             "locked" => lock.is_locked().await?.to_string(),
             "holds" => lock.hold_count(&self.owner).await?.to_string(),
             "left" => lock.remaining().await?.map_or(-2, |left| left.as_millis() as i64).to_string(),
-            "count" => self.count(&lock, rest[0], rest[1], number(2) as u64).await,
-            "pace" => pace(&lock, Duration::from_millis(number(0) as u64)).await?,
+            "count" => self.turns(&lock, kind, [rest[0], rest[1]], number(2) as u64).await,
+            "pace" => pace(&lock, Duration::from_millis(number(0) as u64), number(1) as u64).await?,
             _ => format!("error no such verb: {verb}"),
         })
     }
 
-    async fn got(&mut self, guard: Guard<Redis>) -> String {
-        if self.twin == Some(Twin::NoMode) {
-            let hdel = redis::cmd("HDEL").arg(guard.name().as_str()).arg("mode").to_owned();
-            let _: usize = hdel.query_async(&mut self.connect().await).await.expect("its link is not cut");
-        }
+    async fn got(&mut self, kind: &str, guard: Guard<Redis>) -> String {
+        self.break_it(kind, guard.name().as_str()).await;
         let token = guard.fencing_token().map(|token| format!(" {token}")).unwrap_or_default();
-        self.guards.entry(guard.name().as_str().to_owned()).or_default().push(guard);
+        let name = guard.name().as_str().to_owned();
+        self.guards.entry((kind.to_owned(), name)).or_default().push(guard);
         format!("got{token}")
     }
 
-    /// Adds to a number under the lock, and to its own in the same command, until it is to stop.
-    async fn count(&self, lock: &Lock<Redis>, number: &str, own: &str, think: u64) -> String {
+    async fn break_it(&self, kind: &str, name: &str) {
         let mut data = self.connect().await;
+        if self.twin == Some(Twin::NoMode) {
+            let hdel = redis::cmd("HDEL").arg(name).arg("mode").to_owned();
+            let _: usize = hdel.query_async(&mut data).await.expect("its link is not cut");
+        } else if self.twin == Some(Twin::NoReadLease) && kind == "read" {
+            let leases = redis::cmd("KEYS").arg(format!("{{{name}}}:{}:*", self.client.id())).to_owned();
+            let leases: Vec<String> = leases.query_async(&mut data).await.expect("its link is not cut");
+            for lease in leases {
+                let _: usize =
+                    redis::cmd("DEL").arg(lease).query_async(&mut data).await.expect("its link is not cut");
+            }
+        }
+    }
+
+    /// Turns under the lock until it is to stop.
+    async fn turns(&self, lock: &Lock<Redis>, kind: &str, keys: [&str; 2], think: u64) -> String {
+        let mut data = self.connect().await;
+        let unlocked = if kind == "read" { Twin::ReadsUnlocked } else { Twin::CountsUnlocked };
+        let (mut torn, mut lost) = (0, 0);
         // Ordering: Relaxed; nothing else is told by it.
         while !self.stopping.load(Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..=think))).await;
-            // An error: its link was cut.
-            let guard = match self.twin {
-                Some(Twin::CountsUnlocked) => None,
-                _ => match lock.lock().await {
+            pause(think).await;
+            let guard = match self.twin == Some(unlocked) {
+                true => None,
+                false => match lock.lock().await {
                     Ok(guard) => Some(guard),
+                    // Its link was cut.
                     Err(_) => continue,
                 },
             };
-            let read: Result<(Option<u64>, Option<u64>), _> =
-                redis::cmd("MGET").arg(number).arg(own).query_async(&mut data).await;
-            let (all, mine) = read.expect("its link is not cut");
-            let mut set = redis::cmd("MSET");
-            set.arg(number).arg(all.unwrap_or(0) + 1).arg(own).arg(mine.unwrap_or(0) + 1);
-            set.exec_async(&mut data).await.expect("its link is not cut");
+            let turn =
+                if kind == "read" { look(&mut data, keys).await } else { count(&mut data, keys).await };
+            torn += u64::from(!turn.expect("its link is not cut"));
             if let Some(guard) = guard {
-                let _ = guard.unlock().await;
+                lost += u64::from(guard.unlock().await.is_err_and(|error| error.is_not_held()));
             }
         }
-        "counted".to_owned()
+        format!("counted {torn} {lost}")
     }
 
     /// Past the network that may be bad.
-    async fn connect(&self) -> redis::aio::MultiplexedConnection {
+    async fn connect(&self) -> MultiplexedConnection {
         let client = redis::Client::open(&*self.data).expect("it is a URL");
         client.get_multiplexed_async_connection().await.expect("its link is not cut")
     }
@@ -184,8 +209,35 @@ fn lease(millis: i64) -> Lease {
     u64::try_from(millis).map_or(Lease::Watched, |millis| Lease::For(Duration::from_millis(millis)))
 }
 
-/// As many turns as there is time for: how many nanoseconds were waited how often.
-async fn pace(lock: &Lock<Redis>, time: Duration) -> Result<String, LockError> {
+/// Adds to a number, and to its own in the same command.
+async fn count(data: &mut MultiplexedConnection, [number, own]: [&str; 2]) -> RedisResult<bool> {
+    let mget = redis::cmd("MGET").arg(number).arg(own).to_owned();
+    let (all, mine): (Option<u64>, Option<u64>) = mget.query_async(data).await?;
+    let mut mset = redis::cmd("MSET");
+    mset.arg(number).arg(all.unwrap_or(0) + 1).arg(own).arg(mine.unwrap_or(0) + 1);
+    mset.exec_async(data).await?;
+    Ok(true)
+}
+
+/// Adds to its own number, and reads the other before and after a while: whether it has stood still.
+async fn look(data: &mut MultiplexedConnection, [number, own]: [&str; 2]) -> RedisResult<bool> {
+    let get = redis::cmd("GET").arg(number).to_owned();
+    let before: Option<u64> = get.query_async(data).await?;
+    pause(LOOK).await;
+    redis::cmd("INCR").arg(own).exec_async(data).await?;
+    let after: Option<u64> = get.query_async(data).await?;
+    Ok(before == after)
+}
+
+/// For up to so many ms.
+async fn pause(millis: u64) {
+    if millis > 0 {
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..=millis))).await;
+    }
+}
+
+/// As many turns, of up to so many ms, as there is time for: how many nanoseconds were waited how often.
+async fn pace(lock: &Lock<Redis>, time: Duration, turn: u64) -> Result<String, LockError> {
     let mut waits: HashMap<u64, u32> = HashMap::new();
     let end = Instant::now() + time;
     loop {
@@ -195,6 +247,7 @@ async fn pace(lock: &Lock<Redis>, time: Duration) -> Result<String, LockError> {
         }
         let guard = lock.lock().await?;
         *waits.entry(rounded(begun.elapsed().as_nanos() as u64)).or_default() += 1;
+        pause(turn).await;
         guard.unlock().await?;
     }
     let waits = waits.iter().map(|(wait, times)| format!(" {wait}x{times}"));

@@ -14,11 +14,12 @@
 //! | `locked KIND NAME` | | `true`, `false` |
 //! | `holds KIND NAME` | how often this thread has it | a number |
 //! | `left KIND NAME` | how long its lease lasts | ms, −2: it is free |
-//! | `count KIND NAME NUMBER OWN THINK` | adds 1 to two keys under the lock, by GET and one command that sets both, again and again, with up to so many ms in between | `counted`, after `stop` |
-//! | `pace KIND NAME MS` | takes the lock and gives it back, again and again | `waited NSxTIMES …` |
+//! | `count KIND NAME NUMBER OWN THINK` | takes the lock for a turn, again and again, with up to so many ms in between: adds 1 to both keys, by GET and one command that sets both; kind `read`: adds 1 to OWN, and reads NUMBER twice, up to 10 ms apart | `counted TORN LOST`, after `stop`: in how many turns the NUMBER did not stand still, and after how many the lock was not its own any more |
+//! | `pace KIND NAME MS TURN` | takes the lock for up to so many ms, again and again, for MS in all | `waited NSxTIMES …` |
 //! | `stop` | ends every `count` of this process | `stopping` |
 //!
-//! Besides there is `other-kind`, the typed error, and `error …`. Kinds: `plain`, `fenced`; Redisson's `fair`, `spin`, `read`, `write`.
+//! Besides there are `other-kind` and `upgrade`, the typed errors, and `error …`. Kinds: `plain`, `fenced`, `fair`, `read`, `write`; Redisson's
+//! `spin`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -150,7 +151,12 @@ impl Player {
 
     /// The version of what it plays.
     pub(crate) fn version(&self) -> &str {
-        &self.greeting
+        self.greeting.split(' ').next().unwrap_or_default()
+    }
+
+    /// With what the ids of its owners begin.
+    pub(crate) fn id(&self) -> &str {
+        self.greeting.split(' ').nth(1).unwrap_or_default()
     }
 
     pub(crate) fn begin(&self, thread: &str, said: &str) -> Asked<'_> {

@@ -7,7 +7,7 @@ use latchwork_testkit::RedisServer;
 use redis::{Connection, FromRedisValue};
 
 use crate::checks::Checked;
-use crate::player::{AT_ALL, Player, Side, Sides, Way};
+use crate::player::{AT_ALL, Player, SOON, Side, Sides, Way};
 
 /// As both have it if nothing is said.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(30);
@@ -34,15 +34,23 @@ impl Server {
     }
 
     /// Looks again and again until it is so.
-    pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Checked {
-        let deadline = Instant::now() + AT_ALL;
+    pub(crate) fn until(&self, what: &str, is_so: impl FnMut(&Self) -> bool) -> Checked {
+        self.until_within(AT_ALL, what, is_so)
+    }
+
+    fn until_within(&self, limit: Duration, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Checked {
+        let deadline = Instant::now() + limit;
         while !is_so(self) {
             if Instant::now() > deadline {
-                return Err(format!("{what}: not within {AT_ALL:?}"));
+                return Err(format!("{what}: not within {limit:?}"));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
+    }
+
+    pub(crate) fn keys(&self, pattern: &str) -> Vec<String> {
+        self.run(&["KEYS", pattern])
     }
 
     /// Milliseconds that a key has left; −1 for ever, −2 not there.
@@ -50,23 +58,25 @@ impl Server {
         self.run(&["PTTL", key])
     }
 
-    /// That nothing is left: no channel, and no key but counters of tokens, and those that Redisson leaves to their time.
+    /// That nothing is left: no channel, and no key.
     pub(crate) fn is_clean(&self) -> Checked {
         let mut remains = String::new();
         let clean = self.until("a clean server", |server| {
-            let keys: Vec<String> = server.run(&["KEYS", "*"]);
-            let theirs =
-                |key: &str| key.starts_with("redisson_unlock_latch:") || key.contains(":rwlock_timeout:");
-            let stays = |key: &String| match server.left(key) {
-                -1 => !key.starts_with("redisson_lock_token:"),
-                _ => !theirs(key),
-            };
-            let keys: Vec<_> = keys.into_iter().filter(stays).collect();
+            let keys = server.remains("*");
             let channels: Vec<String> = server.run(&["PUBSUB", "CHANNELS"]);
             remains = format!("keys {keys:?}, channels {channels:?}");
             keys.is_empty() && channels.is_empty()
         });
         clean.map_err(|error| format!("{error}: {remains}"))
+    }
+
+    /// All keys but counters of tokens, and those that Redisson leaves to their time, in some versions for each unlock.
+    fn remains(&self, pattern: &str) -> Vec<String> {
+        let stays = |key: &String| match self.left(key) {
+            -1 => !key.starts_with("redisson_lock_token:"),
+            _ => !key.starts_with("redisson_unlock_latch:"),
+        };
+        self.keys(pattern).into_iter().filter(stays).collect()
     }
 }
 
@@ -99,6 +109,19 @@ impl Stage {
             Side::Ours => &self.ours[which],
             Side::Redisson => &self.redisson[which],
         }
+    }
+
+    /// That the name is gone at once, but for the leases of readers that Redisson leaves to their time if one was forced free.
+    pub(crate) fn leaves_nothing_of(&self, name: &str) -> Checked {
+        let mut remains = Vec::new();
+        let clean = self.server.until_within(SOON, "no keys", |server| {
+            remains = server.remains(&format!("*{{{name}}}*"));
+            remains.extend(server.remains(name));
+            let theirs = |key: &String| self.redisson.iter().any(|one| key.contains(one.id()));
+            remains.retain(|key| !(key.contains(":rwlock_timeout:") && theirs(key)));
+            remains.is_empty()
+        });
+        clean.map_err(|error| format!("{error}, but {remains:?}"))
     }
 
     /// One more, to be killed.
