@@ -10,16 +10,20 @@ use crate::steps::Steps;
 use crate::workspace::Workspace;
 
 /// Which of the store's broken twins, for how many seconds, and what is to be said of it.
-const TWINS: [(&str, u32, &str); 10] = [
+const TWINS: [(&str, u32, &str); 14] = [
     ("takes-what-is-held", 3, "two holders of lock"),
     ("renews-nothing", 8, "two holders of lock"),
     ("listens-elsewhere", 6, "was free for"),
     ("keeps-what-is-released", 6, "was free for"),
     ("acquires-in-name", 6, "nobody took it away"),
     ("tokens-fall", 3, "do not rise"),
-    ("forgets-the-wait", 8, "was overtaken before the fair lock"),
+    ("forgets-the-wait", 8, "was overtaken before lock"),
     ("grants-in-silence", 8, "was kept waiting for"),
+    ("reads-beside-a-writer", 3, "reads it, and"),
+    ("readers-come-first", 8, "reads before it out of its turn"),
+    ("forgets-the-readers", 6, "writers had it meanwhile"),
     ("keeps-the-lease", 8, "was kept waiting for"),
+    ("keeps-the-lease", 8, "reads before it out of its turn"),
     ("waits-for-who-is-not-polled", 8, "was free for"),
 ];
 

@@ -1,6 +1,7 @@
 //! The judgement of a history. It sees nothing but the journals, so it can be put before histories that are made up, and has to
 //! find what is wrong with them.
 
+mod alternation;
 mod exclusion;
 mod leftovers;
 mod losses;
@@ -17,6 +18,7 @@ use crate::clock::seconds;
 use crate::history::History;
 use crate::story::Story;
 
+pub(crate) use self::alternation::Alternation;
 pub(crate) use self::order::Order;
 pub(crate) use self::patience::Patience;
 
@@ -42,6 +44,7 @@ pub(crate) struct Verdict {
     pub(crate) excused: u64,
     pub(crate) patience: Patience,
     pub(crate) order: Order,
+    pub(crate) alternation: Alternation,
     /// How long one of a crowd waited at the most.
     pub(crate) longest_turn: u64,
 }
@@ -55,8 +58,9 @@ pub(crate) fn check(history: &History) -> Verdict {
     losses::check(&story, &mut violations);
     let patience = patience::check(&story, &mut violations);
     let order = order::check(&story, &mut violations);
+    let alternation = alternation::check(&story, &mut violations);
     let longest_turn = turns::check(&story, &mut violations);
     leftovers::check(&story, history, &mut violations);
     violations.sort_by_key(|violation: &Violation| violation.at);
-    Verdict { story, violations, excused, patience, order, longest_turn }
+    Verdict { story, violations, excused, patience, order, alternation, longest_turn }
 }

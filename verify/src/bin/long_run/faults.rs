@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use latchwork_testkit::{Afterwards, Cut, Way};
 
-use crate::history::{Kind, NAMES};
+use crate::history::Kind;
+use crate::names::NAMES;
 use crate::stage::{Stage, WORKERS};
 use crate::worker::LEASE;
 

@@ -9,18 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::now;
 
-/// The locks that all compete for. Those with greater numbers are some task's own.
-pub(crate) const NAMES: u32 = 16;
-/// The lock before which some of each process crowd, so that no queue is ever empty.
-pub(crate) const CROWDED: u32 = 100;
-/// Another such, which is fair.
-pub(crate) const CROWDED_FAIR: u32 = 101;
-
-/// Whether that lock is a fair one.
-pub(crate) fn is_fair(name: u32) -> bool {
-    name == CROWDED_FAIR || (name < NAMES && name % 8 >= 6)
-}
-
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -80,6 +68,8 @@ pub(crate) struct Wish {
     pub(crate) fenced: bool,
     /// It is polled once, and then left alone for a while.
     pub(crate) unpolled: bool,
+    /// Together with others that read; everybody else wants the lock alone.
+    pub(crate) reads: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -111,6 +101,8 @@ pub(crate) enum Outcome {
 pub(crate) enum Without {
     /// The store said that somebody else has it.
     Refused,
+    /// Its owner reads, and so may not write.
+    Upgrade,
     /// The time was over.
     Late,
     /// The future was dropped.

@@ -8,6 +8,7 @@ mod check;
 mod clock;
 mod faults;
 mod history;
+mod names;
 mod probe;
 mod spans;
 mod stage;

@@ -15,9 +15,9 @@ use latchwork::redis::Redis;
 use latchwork_testkit::{ChaosProxy, RedisServer, pause, resume};
 
 use crate::clock::now;
-use crate::history::{Event, History, Journal, Kind, Life, is_fair, read};
+use crate::history::{Event, History, Journal, Kind, Life, read};
+use crate::names::{LockKind, lock_name};
 use crate::probe;
-use crate::task::lock_name;
 use crate::twin::Twin;
 use crate::worker::{END, LONG_LEASE, QUIET};
 
@@ -131,9 +131,10 @@ impl Stage {
     pub(crate) fn force(&self, name: u32) {
         self.journal.tell(Event::Forces { name });
         let name_there = lock_name(name);
-        let lock = match is_fair(name) {
-            true => self.forcer.fair_lock(&name_there),
-            false => self.forcer.get_lock(&name_there),
+        let lock = match LockKind::of(name) {
+            LockKind::Plain => self.forcer.get_lock(&name_there),
+            LockKind::Fair => self.forcer.fair_lock(&name_there),
+            LockKind::ReadWrite => self.forcer.read_write(&name_there).map(|both| both.write().clone()),
         };
         let free = lock.expect("it is a name").force_unlock().unwrap_or(false);
         self.journal.tell(Event::Forced { name, free });

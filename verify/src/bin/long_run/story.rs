@@ -6,11 +6,16 @@ use std::time::Duration;
 use crate::clock::nanos;
 use crate::history::{By, Event, History, Kind, Outcome, Record, Why, Wish, Without};
 use crate::spans::Spans;
+use crate::worker::LONG_LEASE;
 
 /// What a process that feels no fault needs to give back what nobody waits for: a guard that was dropped, an attempt that was
 /// abandoned. Short, as most of those that are abandoned wait in line and hold nothing, and beside a lock that is stuck there are
 /// many of them.
 const CLEANING_UP: u64 = nanos(Duration::from_millis(50));
+/// For how long readers of a process join those of it who read already.
+pub(crate) const TENURE: u64 = nanos(Duration::from_millis(30));
+/// Until a process that has lost the lock learns of it, if some of it wait: it asks each second.
+const TO_NOTICE: u64 = nanos(Duration::from_millis(1500));
 /// Between two clocks' reading the same lease.
 const SLACK: u64 = nanos(Duration::from_millis(100));
 
@@ -64,9 +69,13 @@ pub(crate) struct Woes {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Story {
     pub(crate) attempts: Vec<Attempt>,
+    /// The places of those of each name.
+    by_name: HashMap<u32, Vec<usize>>,
     pub(crate) troubles: Vec<Trouble>,
     /// By worker.
     pub(crate) woes: Vec<Woes>,
+    /// When things are wrong with all.
+    everybody: Spans,
     /// When locks were taken from their holders: the name, or all with the server, and between which moments.
     pub(crate) cuts: Vec<(Option<u32>, u64, u64)>,
     pub(crate) end: u64,
@@ -87,6 +96,7 @@ impl Story {
             story.read_life(number, life.worker, &life.records, life.killed.unwrap_or(end));
         }
         let workers = history.workers.iter().map(|life| life.worker + 1).max().unwrap_or(0);
+        story.everybody = story.spans(|trouble| trouble.worker.is_none());
         story.woes = (0..workers).map(|worker| story.woes_of(worker)).collect();
         story
     }
@@ -135,6 +145,7 @@ impl Story {
             let attempt = match event {
                 Event::Wants { id, name, wish } => {
                     by_id.insert(*id, self.attempts.len());
+                    self.by_name.entry(*name).or_default().push(self.attempts.len());
                     self.attempts.push(Attempt {
                         life,
                         worker,
@@ -197,11 +208,15 @@ impl Story {
         }
     }
 
+    /// From the beginning of a trouble to where nothing is felt of it any more.
+    fn spans(&self, counts: impl Fn(&Trouble) -> bool) -> Spans {
+        let troubles = self.troubles.iter().filter(|trouble| counts(trouble));
+        Spans::union(troubles.map(|trouble| (trouble.from, trouble.to + trouble.kind.recovery())))
+    }
+
     fn woes_of(&self, worker: usize) -> Woes {
         let spans = |counts: fn(Kind) -> bool| {
-            let its = self.troubles.iter().filter(|trouble| trouble.worker.is_none_or(|it| it == worker));
-            let its = its.filter(|trouble| counts(trouble.kind));
-            Spans::union(its.map(|trouble| (trouble.from, trouble.to + trouble.kind.recovery())))
+            self.spans(|trouble| trouble.worker.is_none_or(|it| it == worker) && counts(trouble.kind))
         };
         Woes {
             any: spans(|_| true),
@@ -217,17 +232,87 @@ impl Story {
         of_name.find(|(begin, end)| *end >= from && *begin <= to)
     }
 
+    /// The first time, not later than `to`, that the lease was, or may have been, taken away by which `attempt` has the lock. It may be older than
+    /// the attempt, if that joined its owner, or others that read.
+    pub(crate) fn taken_away_by(&self, attempt: &Attempt, to: u64) -> Option<(u64, u64)> {
+        let cut = |since| self.cut_within(attempt.name, since, to);
+        let may_join = attempt.wish.explicit || attempt.wish.reads;
+        cut(attempt.wanted).or_else(|| {
+            // Most are told from these at once.
+            cut(attempt.wanted.saturating_sub(nanos(LONG_LEASE))).filter(|_| may_join)?;
+            let others = self.by_name.get(&attempt.name)?.iter().map(|place| &self.attempts[*place]);
+            let joined =
+                others.filter(|it| it.life == attempt.life && it.goes_with(attempt) && it.acquired.is_some());
+            let joined = joined.filter(|it| it.acquired <= attempt.acquired && it.deadline >= attempt.wanted);
+            let since = joined.map(|it| it.wanted).min()?;
+            // Those may have joined others that have left since.
+            cut(since.min(attempt.wanted.saturating_sub(TENURE)))
+        })
+    }
+
+    /// Until when it waited for its turn as anybody does, and nothing was wrong with its process, or with all: a position is lost with the
+    /// server, and a message to whoever is cut off, and those who are not let others go first.
+    pub(crate) fn in_line_until(&self, attempt: &Attempt) -> Option<u64> {
+        let (from, to) = attempt.waited().filter(|_| attempt.stands_in_line())?;
+        let troubled = [&self.woes[attempt.worker].any, &self.everybody];
+        let first = troubled.iter().filter_map(|woes| woes.first_within(from, to));
+        // Whoever waits in the process that had the lock waits for it still.
+        let cut = self.cut_within(attempt.name, from.saturating_sub(TO_NOTICE), to);
+        let first = first.chain(cut).map(|(begin, _)| begin).min();
+        first.map_or(Some(to), |first| Some(first).filter(|first| *first > from))
+    }
+
+    /// Until when a lease may last that nobody has given back, and that was its holder's at `from`. Readers of a process have one together: it
+    /// lasts for whoever of them needs it longest, and what is forgotten goes on with it, though not past the next writer.
+    fn lease_lasts(&self, attempt: &Attempt, from: u64) -> u64 {
+        let mut until = from + attempt.wish.lease;
+        if !attempt.wish.reads {
+            return until;
+        }
+        let places = || self.by_name.get(&attempt.name).into_iter().flatten();
+        let of_name = || places().map(|place| &self.attempts[*place]).filter(|it| it.acquired.is_some());
+        for other in of_name().filter(|it| it.wish.reads && it.life == attempt.life) {
+            let its = other.last_word() + other.wish.lease;
+            if its > from && other.acquired <= Some(until) {
+                until = until.max(its);
+            }
+        }
+        let next = of_name()
+            .filter(|it| !it.wish.reads && it.acquired > Some(from))
+            .filter_map(|it| it.acquired)
+            .min();
+        next.map_or(until, |next| until.min(next))
+    }
+
+    /// By when it was free again, if it was given back for sure.
+    pub(crate) fn given_back(&self, attempt: &Attempt) -> Option<u64> {
+        if self.woes[attempt.worker].stranded.last_within(attempt.wanted, attempt.last_word()).is_some() {
+            return None;
+        }
+        match (attempt.let_go, attempt.lets_go) {
+            (Some((at, Outcome::Free)), _) => Some(at),
+            (None, Some((at, By::Drop))) if self.cleans_up(attempt, at) => Some(at + CLEANING_UP),
+            _ => None,
+        }
+    }
+
+    /// Whether its process can do so right after `at`.
+    fn cleans_up(&self, attempt: &Attempt, at: u64) -> bool {
+        self.woes[attempt.worker].commands.last_within(at, at + CLEANING_UP).is_none()
+    }
+
     /// From when to when the store may have kept the lock for `attempt`, at the most; for all that the history tells.
     pub(crate) fn may_be_held(&self, attempt: &Attempt) -> Option<(u64, u64)> {
         let woes = &self.woes[attempt.worker];
         let last = attempt.last_word();
         let stranded = woes.stranded.last_within(attempt.wanted, last);
-        let healthy = |at| woes.commands.last_within(at, at + CLEANING_UP).is_none();
+        let healthy = |at| self.cleans_up(attempt, at);
         // Whatever may still come to the store, comes until then, and counts from then.
         let lease_after = |at: u64| {
             let worse = woes.commands.last_within(attempt.wanted, at + CLEANING_UP);
             let until = stranded.into_iter().chain(worse).map(|(_, end)| end).max();
-            until.map_or(at, |until| until.max(at)) + attempt.wish.lease + SLACK
+            let until = until.map_or(at, |until| until.max(at));
+            self.lease_lasts(attempt, until) + SLACK
         };
         let since = |at: u64| {
             // It may have been taken long before that was known.
@@ -235,15 +320,13 @@ impl Story {
             late.map_or(at, |(begin, _)| begin.clamp(attempt.wanted, at))
         };
         if let Some(acquired) = attempt.acquired {
-            let until = match (attempt.let_go, attempt.lets_go) {
-                (Some((at, Outcome::Free | Outcome::NotHeld)), _) if stranded.is_none() => at,
-                (None, Some((at, By::Drop))) if stranded.is_none() && healthy(at) => at + CLEANING_UP,
-                _ => lease_after(last),
-            };
-            return Some((since(acquired), until));
+            let not_held =
+                attempt.let_go.filter(|(_, outcome)| *outcome == Outcome::NotHeld && stranded.is_none());
+            let until = self.given_back(attempt).or(not_held.map(|(at, _)| at));
+            return Some((since(acquired), until.unwrap_or_else(|| lease_after(last))));
         }
         match attempt.without {
-            Some((_, Without::Refused)) => None,
+            Some((_, Without::Refused | Without::Upgrade)) => None,
             Some((at, Without::Late | Without::Dropped)) if stranded.is_none() && healthy(at) => {
                 Some((at, at + CLEANING_UP))
             }
@@ -258,6 +341,16 @@ impl Attempt {
         format!("acquisition {} of process {} (worker {})", self.id, self.life, self.worker)
     }
 
+    /// Whether the two may have a lock at once: readers, and what one owner has.
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        self.wish.reads && other.wish.reads || self.owner == other.owner
+    }
+
+    /// For a sentence about it.
+    pub(crate) fn does(&self) -> &'static str {
+        if self.wish.reads { "reads" } else { "has" }
+    }
+
     /// The last moment that is known of it.
     fn last_word(&self) -> u64 {
         let known = [
@@ -267,6 +360,12 @@ impl Attempt {
         ];
         let last = known.into_iter().flatten().max();
         last.or(self.lets_go.map(|(at, _)| at)).unwrap_or(self.cut_short)
+    }
+
+    /// Whether it waits for its turn as anybody does. An owner that has the lock already does not queue, and whoever is not polled loses its
+    /// place.
+    pub(crate) fn stands_in_line(&self) -> bool {
+        self.wish.wait != Some(0) && !self.wish.explicit && !self.wish.unpolled
     }
 
     /// How long it waited, and is to be served.

@@ -15,7 +15,7 @@ pub(crate) struct Summary<'a>(pub(crate) &'a History, pub(crate) &'a Verdict);
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(history, Verdict { story, patience, order, excused, longest_turn, .. }) = self;
+        let Self(history, Verdict { story, patience, order, alternation, excused, longest_turn, .. }) = self;
         let events =
             history.workers.iter().map(|life| life.records.len()).sum::<usize>() + history.stage.len();
         let acquired: Vec<&Attempt> = {
@@ -53,8 +53,18 @@ impl fmt::Display for Summary<'_> {
         ]);
         table.add_row(["in the crowds: longest", &millis(*longest_turn)]);
         table.add_row([
-            "fair waits compared; overtaken by more than 10 ms; by most",
+            "waits in line compared; overtaken by more than 10 ms; by most",
             &format!("{}; {}; {}", order.compared, order.beyond(10_000_000), millis(order.longest())),
+        ]);
+        table.add_row([
+            "reads; writers that one of them waited for; writes; by how much overtaken by reads",
+            &format!(
+                "{}; {}; {}; {}",
+                alternation.reads,
+                alternation.most_writers,
+                alternation.writes,
+                millis(alternation.overtaken_by)
+            ),
         ]);
         table.add_row(["workers stood still by themselves", &format!("{:.1} s", seconds(story.stalled))]);
         write!(f, "{table}")

@@ -9,11 +9,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use latchwork::{Lease, Lock, LockClient, LockError, LossReason};
+use latchwork::{Lease, Lock, LockClient, LockError, LossReason, Owner};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::{nanos, now, seconds};
-use crate::history::{By, Event, Journal, NAMES, Outcome, Why, Wish, Without, is_fair};
+use crate::history::{By, Event, Journal, Outcome, Why, Wish, Without};
+use crate::names::{LockKind, NAMES, is_fenced, lock_name};
 use crate::twin::Twinned;
 use crate::worker::{LEASE, LONG_LEASE};
 
@@ -76,14 +77,13 @@ impl Shared {
             sleep(millis(&mut rng, 0, 30)).await;
             let again = own.is_some() || unknown || rng.u8(..100) < 10;
             let name = if again { home } else { rng.u32(..NAMES) };
-            let lock = self.lock(name);
-            let lock = if is_fenced(name) { lock.fenced() } else { lock };
             // On the odd ones some go out of line, as an owner does that was there before; on the even ones all stand in it, so that
             // nobody hides, by coming along, that the first one was not woken.
             if again {
-                unknown = self.enter_again(name, &lock.owned_by(&me), unknown, &place, &mut rng).await;
+                unknown = self.enter_again(name, &me, unknown, &place, &mut rng).await;
             } else {
                 let wish = wish(name, name % 2 == 1, &mut rng);
+                let lock = self.lock(name, &wish);
                 if let Some(held) = self.take(name, &lock, wish, &place, &mut rng).await {
                     self.hold(&held, hold_time(&mut rng)).await;
                     self.give_back(held, &lock, &mut rng).await;
@@ -93,18 +93,24 @@ impl Shared {
         }
     }
 
-    /// The lock called so, of its kind.
-    fn lock(&self, name: u32) -> Lock<Twinned> {
+    /// The lock called so, of its kind, for that wish.
+    fn lock(&self, name: u32, wish: &Wish) -> Lock<Twinned> {
         let (client, text) = (&self.client, lock_name(name));
-        let lock = if is_fair(name) { client.fair_lock(&text) } else { client.get_lock(&text) };
-        lock.expect("it is a name")
+        let lock = match LockKind::of(name) {
+            LockKind::Plain => client.get_lock(&text),
+            LockKind::Fair => client.fair_lock(&text),
+            LockKind::ReadWrite => client
+                .read_write(&text)
+                .map(|both| if wish.reads { both.read() } else { both.write() }.clone()),
+        };
+        let lock = lock.expect("it is a name");
+        if wish.fenced { lock.fenced() } else { lock }
     }
 
     /// One of a crowd before that lock: comes again at once.
-    pub(crate) async fn crowd(self: Arc<Self>, name: u32, place: Arc<Place>, mut rng: Rng) {
-        // Of two neighbours in the fair one, one asks for a token: what it is granted unasked does not suffice for it.
-        let fenced = !is_fair(name) || rng.bool();
-        let lock = if fenced { self.lock(name).fenced() } else { self.lock(name) };
+    pub(crate) async fn crowd(self: Arc<Self>, name: u32, reads: bool, place: Arc<Place>, mut rng: Rng) {
+        // Of two neighbours where the lock is granted, one asks for a token: what it is granted unasked does not suffice for it.
+        let fenced = !LockKind::of(name).queues() || rng.bool();
         // Ordering: Relaxed; nothing else is told by it.
         while !self.ending.load(Ordering::Relaxed) {
             let wish = Wish {
@@ -114,10 +120,13 @@ impl Shared {
                 explicit: false,
                 fenced,
                 unpolled: false,
+                reads,
             };
+            let lock = self.lock(name, &wish);
             match self.take(name, &lock, wish, &place, &mut rng).await {
                 Some(held) => {
-                    self.hold(&held, millis(&mut rng, 0, 4)).await;
+                    // Readers for so long that some of them always do.
+                    self.hold(&held, millis(&mut rng, 0, if reads { 20 } else { 4 })).await;
                     // Not forgotten: all would wait for the lease.
                     let by = if rng.bool() { By::Unlock } else { By::Drop };
                     self.let_go(held, by).await;
@@ -129,19 +138,14 @@ impl Shared {
         }
     }
 
-    /// Holds inside of holds of one owner, given back in any order. Says whether the outcome of any of that is unknown.
-    async fn enter_again(
-        &self,
-        name: u32,
-        lock: &Lock<Twinned>,
-        for_long: bool,
-        place: &Place,
-        rng: &mut Rng,
-    ) -> bool {
+    /// Holds inside of holds of one owner, given back in any order, so that who writes and reads may read on. Says whether the outcome of any
+    /// of that is unknown.
+    async fn enter_again(&self, name: u32, me: &Owner, for_long: bool, place: &Place, rng: &mut Rng) -> bool {
         let mut inside = Vec::new();
         for _ in 0..rng.usize(1..=3) {
             let wish = Wish { explicit: true, ..wish(name, true, rng) };
-            let Some(held) = self.take(name, lock, wish, place, rng).await else { break };
+            let lock = self.lock(name, &wish).owned_by(me);
+            let Some(held) = self.take(name, &lock, wish, place, rng).await else { break };
             let longest = if for_long && inside.is_empty() { 3000 } else { 10 };
             self.hold(&held, millis(rng, 0, longest)).await;
             inside.push(held);
@@ -201,6 +205,7 @@ impl Shared {
             }
             Ok(Ok(None)) if wait == Some(Duration::ZERO) => Without::Refused,
             Ok(Ok(None)) => Without::Late,
+            Ok(Err(error)) if error.is_upgrade() => Without::Upgrade,
             Ok(Err(_)) => Without::Failed,
             Err(_) => Without::Dropped,
         };
@@ -278,16 +283,6 @@ impl Shared {
     }
 }
 
-/// The lock's name on the server.
-pub(crate) fn lock_name(name: u32) -> String {
-    format!("long-run:{name}")
-}
-
-/// Who uses one of these asks for a token.
-fn is_fenced(name: u32) -> bool {
-    name.is_multiple_of(4) || name == 7
-}
-
 fn wish(name: u32, out_of_line: bool, rng: &mut Rng) -> Wish {
     let wait = match rng.u8(..100) {
         0..20 if out_of_line => Some(0),
@@ -301,7 +296,13 @@ fn wish(name: u32, out_of_line: bool, rng: &mut Rng) -> Wish {
         _ => millis(rng, 80, 1500),
     };
     let unpolled = rng.u8(..100) < 3;
-    Wish { wait, lease: nanos(lease), watched, explicit: false, fenced: is_fenced(name), unpolled }
+    let reads = may_read(name, rng);
+    Wish { wait, lease: nanos(lease), watched, explicit: false, fenced: is_fenced(name), unpolled, reads }
+}
+
+/// Most do, where that is something else than to have the lock alone.
+fn may_read(name: u32, rng: &mut Rng) -> bool {
+    LockKind::of(name) == LockKind::ReadWrite && rng.u8(..3) > 0
 }
 
 /// Mostly short, and now and then longer than any lease.

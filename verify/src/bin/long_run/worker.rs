@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::{nanos, now};
-use crate::history::{CROWDED, CROWDED_FAIR, Event, Journal, NAMES};
+use crate::history::{Event, Journal};
+use crate::names::{ALL_CROWDED, LockKind, NAMES};
 use crate::task::{Place, Shared};
 use crate::twin::{Twin, Twinned};
 
@@ -24,8 +25,8 @@ pub(crate) const LEASE: Duration = Duration::from_millis(2400);
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
 /// As short as the lease is, beside what users have.
 const UNPOLLED_LIMIT: Duration = Duration::from_millis(150);
-const TASKS: usize = 32;
-/// How many more crowd before each of two locks.
+const TASKS: usize = 28;
+/// How many more crowd before each of the crowded locks.
 const CROWD: usize = 4;
 /// How many of them have a lock of their own.
 const REGULARS: usize = 4;
@@ -101,11 +102,13 @@ async fn work(orders: &Orders, journal: &Arc<Journal>, end: &Notify) {
     let mut tasks = JoinSet::new();
     let mut rng = fastrand::Rng::with_seed(orders.seed);
     let shared = Arc::new(Shared::new(client.clone(), Arc::clone(journal), Arc::clone(&ending)));
-    let places: Vec<Arc<Place>> = (0..TASKS + 2 * CROWD).map(|_| Arc::default()).collect();
+    let places: Vec<Arc<Place>> = (0..TASKS + ALL_CROWDED.len() * CROWD).map(|_| Arc::default()).collect();
     for (task, place) in places.iter().enumerate() {
         if task >= TASKS {
-            let name = if task % 2 == 0 { CROWDED } else { CROWDED_FAIR };
-            tasks.spawn(Arc::clone(&shared).crowd(name, Arc::clone(place), rng.fork()));
+            let (number, name) = ((task - TASKS) / ALL_CROWDED.len(), ALL_CROWDED[task % ALL_CROWDED.len()]);
+            // One of each process wants to write where the others read. Who takes either by turns would leave nobody who reads before long.
+            let reads = LockKind::of(name) == LockKind::ReadWrite && number > 0;
+            tasks.spawn(Arc::clone(&shared).crowd(name, reads, Arc::clone(place), rng.fork()));
             continue;
         }
         let own = (task < REGULARS).then(|| NAMES + (orders.worker * REGULARS + task) as u32);

@@ -23,7 +23,7 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> u64 {
     for attempt in &story.attempts {
         let Some((first, last)) = attempt.beliefs else { continue };
         let mut to = last.max(claimed_until(attempt).saturating_sub(ROUNDING));
-        if let Some((begin, _)) = story.cut_within(attempt.name, attempt.wanted, to) {
+        if let Some((begin, _)) = story.taken_away_by(attempt, to) {
             excused += 1;
             if begin <= first {
                 continue;
@@ -32,24 +32,41 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> u64 {
         }
         by_name.entry(attempt.name).or_default().push(Claim { from: first, to, of: attempt });
     }
-    for (name, mut claims) in by_name {
-        claims.sort_unstable_by_key(|claim| claim.from);
-        let mut open: Vec<Claim<'_>> = Vec::new();
-        for claim in claims {
-            open.retain(|earlier| earlier.to > claim.from);
-            for earlier in open.iter().filter(|earlier| earlier.of.owner != claim.of.owner) {
-                let what = format!(
-                    "two holders of lock {name}: {} has it, and {} has it until {:.6} s at least",
-                    claim.of.tag(),
-                    earlier.of.tag(),
-                    seconds(earlier.to),
-                );
-                violations.push(Violation { at: claim.from, what });
-            }
-            open.push(claim);
-        }
+    for (name, claims) in by_name {
+        judge(name, claims, violations);
     }
     excused
+}
+
+fn judge(name: u32, mut claims: Vec<Claim<'_>>, violations: &mut Vec<Violation>) {
+    claims.sort_unstable_by_key(|claim| claim.from);
+    let mut open: Vec<Claim<'_>> = Vec::new();
+    let mut wrote_until: BTreeMap<&str, u64> = BTreeMap::new();
+    for claim in claims {
+        open.retain(|earlier| earlier.to > claim.from);
+        for earlier in open.iter().filter(|earlier| !earlier.of.goes_with(claim.of)) {
+            let what = format!(
+                "two holders of lock {name}: {} {} it, and {} {} it until {:.6} s at least",
+                claim.of.tag(),
+                claim.of.does(),
+                earlier.of.tag(),
+                earlier.of.does(),
+                seconds(earlier.to),
+            );
+            violations.push(Violation { at: claim.from, what });
+        }
+        let its = |earlier: &&Claim<'_>| earlier.of.owner == claim.of.owner;
+        let wrote = wrote_until.get(&*claim.of.owner).is_some_and(|until| *until >= claim.of.wanted);
+        if !claim.of.wish.reads && !wrote && open.iter().any(|earlier| its(&earlier)) {
+            let what = format!("lock {name}: {} may write, and its owner reads already", claim.of.tag());
+            violations.push(Violation { at: claim.from, what });
+        }
+        if !claim.of.wish.reads {
+            let until = wrote_until.entry(&*claim.of.owner).or_default();
+            *until = claim.to.max(*until);
+        }
+        open.push(claim);
+    }
 }
 
 /// Until when `attempt` kept everybody else out, as far as it knew, unless the stage took its lock away.

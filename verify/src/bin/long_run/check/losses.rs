@@ -12,7 +12,7 @@ const UNDER_WAY: u64 = nanos(Duration::from_millis(500));
 
 pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) {
     for attempt in story.attempts.iter().filter(|attempt| attempt.acquired.is_some()) {
-        let cut = |to| story.cut_within(attempt.name, attempt.wanted, to);
+        let cut = |to| story.taken_away_by(attempt, to);
         let mut wrong = |at, what: &str| {
             let what = format!("lock {}: {}: {what}", attempt.name, attempt.tag());
             violations.push(Violation { at, what });

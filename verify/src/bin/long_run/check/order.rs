@@ -1,11 +1,10 @@
-//! Who waits for a fair lock, and meets with no fault, has it in the order of arrival.
+//! Who waits for a fair lock, or to write, and meets with no fault, has it in the order of arrival.
 
 use std::time::Duration;
 
 use super::Violation;
 use crate::clock::{nanos, seconds};
-use crate::history::is_fair;
-use crate::spans::Spans;
+use crate::names::LockKind;
 use crate::story::{Attempt, Story};
 
 /// A process that stands still for less than that does not say so, and begins to wait as much later than it says.
@@ -32,14 +31,6 @@ impl Order {
 }
 
 pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Order {
-    // A position is lost with the server, and a message to whoever is cut off: those who are not let others go first.
-    let everybody = Spans::union(
-        story
-            .troubles
-            .iter()
-            .filter(|trouble| trouble.worker.is_none())
-            .map(|trouble| (trouble.from, trouble.to + trouble.kind.recovery())),
-    );
     let mut order = Order::default();
     let mut served: Vec<&Attempt> = story.attempts.iter().filter(|it| queues(it)).collect();
     served.sort_by_key(|it| (it.name, it.acquired));
@@ -50,8 +41,7 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Order {
         for attempt in of_name.iter().rev() {
             earlier.pop();
             let Some(acquired) = attempt.acquired else { continue };
-            let troubled = [&story.woes[attempt.worker].any, &everybody];
-            if troubled.iter().any(|woes| woes.first_within(attempt.wanted, acquired).is_some()) {
+            if story.in_line_until(attempt) != Some(acquired) {
                 continue;
             }
             order.compared += 1;
@@ -62,7 +52,7 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Order {
             order.overtaken.push(by);
             if by > LIMIT {
                 let what = format!(
-                    "{} was overtaken before the fair lock {} by one that came {:.3} s later, and no fault is to blame",
+                    "{} was overtaken before lock {}, which has a queue, by one that came {:.3} s later, and no fault is to blame",
                     attempt.tag(),
                     attempt.name,
                     seconds(by),
@@ -75,12 +65,10 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Order {
     order
 }
 
-/// Whether it took its place in the queue, and got the lock by it. An owner that has it already does not queue, and whoever is not polled
-/// loses its place.
+/// Whether it took its place in the queue, and got the lock by it.
 fn queues(attempt: &Attempt) -> bool {
-    is_fair(attempt.name)
+    LockKind::of(attempt.name).queues()
+        && !attempt.wish.reads
         && attempt.acquired.is_some()
-        && attempt.wish.wait != Some(0)
-        && !attempt.wish.explicit
-        && !attempt.wish.unpolled
+        && attempt.stands_in_line()
 }

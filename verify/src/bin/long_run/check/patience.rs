@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use super::Violation;
 use crate::clock::{nanos, seconds};
-use crate::history::is_fair;
+use crate::names::LockKind;
 use crate::spans::Spans;
-use crate::story::Story;
+use crate::story::{Attempt, Story};
 use crate::worker::LEASE;
 
 /// For how long a position in a fair lock's queue is kept: a third of the watched lease.
 const POSITION: u64 = nanos(LEASE) / 3;
+
+/// For how long readers have their turn, whether they come or not.
+const TURN: u64 = nanos(Duration::from_secs(1));
 
 /// A round trip, on a machine that has other things to do as well; and far less than a watched lease, which is what a wake-up
 /// that is lost costs.
@@ -41,50 +44,77 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Patience 
     let mut patience = Patience::default();
     let names: BTreeSet<u32> = story.attempts.iter().map(|attempt| attempt.name).collect();
     for name in names {
-        let of_name = || story.attempts.iter().filter(move |attempt| attempt.name == name);
-        let held = of_name().filter_map(|attempt| story.may_be_held(attempt));
-        // A fair lock may be granted to who does not take it, as it stands still or is cut off, and stays with it for as long as a position is
-        // kept.
-        let granted = of_name().filter(|_| is_fair(name)).flat_map(|attempt| {
-            let waits = attempt.waited();
-            let woes = &story.woes[attempt.worker].any;
-            waits.into_iter().flat_map(|(from, to)| {
-                let woes = woes.iter().filter(move |(begin, end)| *begin <= to && from <= *end);
-                woes.map(move |(begin, end)| (begin.max(from), end + POSITION))
-            })
-        });
-        let held = Spans::union(held.chain(granted));
-        let mut waits: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
-        for attempt in of_name() {
-            waits.entry(attempt.worker).or_default().extend(attempt.waited());
-        }
-        let waited = waits.into_iter().flat_map(|(worker, waits)| {
-            let healthy = Spans::union(waits).without(&story.woes[worker].any);
-            healthy.iter().collect::<Vec<_>>()
-        });
-        let waited = Spans::union(waited);
-        patience.judged += waited.total();
-
-        let mut acquired: Vec<u64> = of_name().filter_map(|attempt| attempt.acquired).collect();
-        acquired.sort_unstable();
-        // What an abandoned attempt may have held meanwhile does not begin the wait anew.
-        let mut by_gap: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
-        for (from, to) in waited.without(&held).iter() {
-            let gap = acquired.partition_point(|at| *at <= from);
-            let (total, _) = by_gap.entry(gap).or_insert((0, from));
-            *total += to - from;
-        }
-        for (wait, since) in by_gap.into_values() {
-            patience.waits.push(wait);
-            if wait > LIMIT {
-                let what = format!(
-                    "lock {name} was free for {:.3} s, and somebody waited whom no fault kept from it",
-                    seconds(wait),
-                );
-                violations.push(Violation { at: since, what });
+        let of_name: Vec<&Attempt> = story.attempts.iter().filter(|attempt| attempt.name == name).collect();
+        for reads in [false, true] {
+            let mut waits: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
+            for attempt in of_name.iter().filter(|it| it.wish.reads == reads) {
+                waits.entry(attempt.worker).or_default().extend(attempt.waited());
             }
+            let waited = waits.into_iter().flat_map(|(worker, waits)| {
+                let healthy = Spans::union(waits).without(&story.woes[worker].any);
+                healthy.iter().collect::<Vec<_>>()
+            });
+            let waited = Spans::union(waited);
+            patience.judged += waited.total();
+            judge(
+                name,
+                &of_name,
+                &waited.without(&kept_from(story, &of_name, reads)),
+                &mut patience,
+                violations,
+            );
         }
     }
     patience.waits.sort_unstable();
     patience
+}
+
+/// When nobody could have the lock who reads, or who wants it alone.
+fn kept_from(story: &Story, of_name: &[&Attempt], reads: bool) -> Spans {
+    let held = of_name.iter().filter(|it| !reads || !it.wish.reads).filter_map(|it| story.may_be_held(it));
+    // A lock may be granted to who does not take it, as it stands still or is cut off, and stays with it for as long as a position is kept; and
+    // readers may be let in who do not come.
+    let granted = of_name.iter().filter(|it| LockKind::of(it.name).queues()).flat_map(|attempt| {
+        let (waits, kept) = (attempt.waited(), if attempt.wish.reads { TURN } else { POSITION });
+        let woes = &story.woes[attempt.worker].any;
+        waits.into_iter().flat_map(move |(from, to)| {
+            let woes = woes.iter().filter(move |(begin, end)| *begin <= to && from <= *end);
+            woes.map(move |(begin, end)| (begin.max(from), end + kept))
+        })
+    });
+    // Nobody reads past a writer that waits.
+    let queued = of_name.iter().filter(|it| reads && !it.wish.reads).filter_map(|it| {
+        let (from, to) = it.waited()?;
+        Some((from, story.may_be_held(it).map_or(to, |(_, until)| until.max(to))))
+    });
+    Spans::union(held.chain(granted).chain(queued))
+}
+
+/// The lock was `free` for somebody who waited.
+fn judge(
+    name: u32,
+    of_name: &[&Attempt],
+    free: &Spans,
+    patience: &mut Patience,
+    violations: &mut Vec<Violation>,
+) {
+    let mut acquired: Vec<u64> = of_name.iter().filter_map(|attempt| attempt.acquired).collect();
+    acquired.sort_unstable();
+    // What an abandoned attempt may have held meanwhile does not begin the wait anew.
+    let mut by_gap: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+    for (from, to) in free.iter() {
+        let gap = acquired.partition_point(|at| *at <= from);
+        let (total, _) = by_gap.entry(gap).or_insert((0, from));
+        *total += to - from;
+    }
+    for (wait, since) in by_gap.into_values() {
+        patience.waits.push(wait);
+        if wait > LIMIT {
+            let what = format!(
+                "lock {name} was free for {:.3} s, and somebody waited whom no fault kept from it",
+                seconds(wait),
+            );
+            violations.push(Violation { at: since, what });
+        }
+    }
 }

@@ -1,12 +1,16 @@
 //! Histories that are made up, sound ones and such as must not be. Times are milliseconds.
 
 use super::check;
-use crate::history::{By, CROWDED, Event, History, Kind, Life, Outcome, Record, Why, Wish, Without};
+use crate::history::{By, Event, History, Kind, Life, Outcome, Record, Why, Wish, Without};
+use crate::names::CROWDED;
 
 const MS: u64 = 1_000_000;
 const LEASE: u64 = 2400;
 /// When all is over.
 const END: u64 = 20_000;
+
+/// A read-write lock.
+const READ_WRITE: u32 = 16;
 
 /// A history in the making: two workers and one lock.
 struct Tale(History);
@@ -41,14 +45,33 @@ impl Tale {
     }
 
     fn wants_of(&mut self, at: u64, worker: usize, id: u64, name: u32) -> &mut Self {
+        self.wishes(at, worker, id, name, false)
+    }
+
+    /// To write the read-write lock.
+    fn wants_to_write(&mut self, at: u64, worker: usize, id: u64) -> &mut Self {
+        self.wishes(at, worker, id, READ_WRITE, false)
+    }
+
+    /// To read it.
+    fn wants_to_read(&mut self, at: u64, worker: usize, id: u64) -> &mut Self {
+        self.wishes(at, worker, id, READ_WRITE, true)
+    }
+
+    fn wishes(&mut self, at: u64, worker: usize, id: u64, name: u32, reads: bool) -> &mut Self {
         let (watched, explicit, fenced, unpolled) = (true, false, false, false);
-        let wish = Wish { wait: None, lease: LEASE * MS, watched, explicit, fenced, unpolled };
+        let wish = Wish { wait: None, lease: LEASE * MS, watched, explicit, fenced, unpolled, reads };
         self.tell(at, worker, Event::Wants { id, name, wish })
     }
 
     /// With a guard that is asked at once.
     fn has(&mut self, at: u64, worker: usize, id: u64) -> &mut Self {
-        let owner = format!("{worker}:{id}");
+        self.has_by(&format!("{worker}:{id}"), at, worker, id)
+    }
+
+    /// By that owner.
+    fn has_by(&mut self, owner: &str, at: u64, worker: usize, id: u64) -> &mut Self {
+        let owner = owner.to_owned();
         self.tell(at, worker, Event::Acquired { id, owner, token: None }).believes(at, worker, id)
     }
 
@@ -137,9 +160,7 @@ fn two_who_believe_at_once_are_found() {
 #[test]
 fn one_owner_may_hold_twice() {
     let mut tale = Tale::new();
-    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 0, 2).has(5, 0, 2).believes(6, 0, 1);
-    let Event::Acquired { owner, .. } = &mut tale.0.workers[0].records[4].event else { panic!() };
-    *owner = "0:1".to_owned();
+    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 0, 2).has_by("0:1", 5, 0, 2).believes(6, 0, 1);
     tale.gives(10, 0, 1, Outcome::Free).gives(20, 0, 2, Outcome::Free).is_sound();
 }
 
@@ -214,7 +235,7 @@ fn third_comes(first_served: usize) -> Tale {
 #[test]
 fn overtaking_before_a_fair_lock_is_found() {
     third_comes(2).is_sound();
-    third_comes(3).is_wrong("was overtaken before the fair lock 6 by one that came 0.390 s later");
+    third_comes(3).is_wrong("was overtaken before lock 6, which has a queue, by one that came 0.390 s later");
 }
 
 #[test]
@@ -223,6 +244,9 @@ fn who_has_a_fault_may_be_overtaken() {
     third_comes(3).fault(100, 150, Kind::ServerKilled, None).is_sound();
     // Not by somebody else's.
     third_comes(3).fault(100, 150, Kind::SubscriptionsKilled, Some(0)).is_wrong("was overtaken");
+    // Who waits behind a hold of its own process does not know that it was taken away.
+    let mut forced = third_comes(3);
+    forced.stage(5, Event::Forces { name: 6 }).stage(6, Event::Forced { name: 6, free: false }).is_sound();
 }
 
 // === Patience ===
@@ -301,6 +325,20 @@ fn hold_that_the_store_does_not_know_is_found() {
 }
 
 #[test]
+fn who_joins_readers_loses_the_lock_with_them() {
+    let joins = |second: u64| {
+        let mut tale = Tale::new();
+        tale.wants_to_read(0, 0, 1).has(2, 0, 1).fault(10, 20, Kind::ServerKilled, None);
+        tale.wants_to_read(second, 0, 2).has(second + 1, 0, 2).lost(second + 10, 0, 2, Why::Gone);
+        tale.gives(second + 11, 0, 2, Outcome::NotHeld);
+        tale
+    };
+    joins(25).is_sound();
+    // By then the first one has known it.
+    joins(3000).is_wrong("nobody took it away");
+}
+
+#[test]
 fn loss_that_is_never_told_is_found() {
     let believed = |until| {
         let mut tale = Tale::new();
@@ -376,4 +414,137 @@ fn process_that_has_no_turn_in_a_crowd_is_found() {
 #[test]
 fn faults_excuse_a_long_wait_in_a_crowd() {
     one_process_has_all_turns(2000).is_sound();
+}
+
+// === Readers and writers ===
+
+#[test]
+fn readers_may_be_together_and_nobody_beside_a_writer() {
+    let second = |reads| {
+        let mut tale = Tale::new();
+        tale.wants_to_read(0, 0, 1).has(2, 0, 1).wishes(3, 1, 1, READ_WRITE, reads).has(5, 1, 1);
+        tale.believes(9, 0, 1).gives(10, 0, 1, Outcome::Free).gives(20, 1, 1, Outcome::Free);
+        tale
+    };
+    second(true).is_sound();
+    second(false).is_wrong(
+        "acquisition 1 of process 1 (worker 1) has it, and acquisition 1 of process 0 (worker 0) reads it",
+    );
+}
+
+#[test]
+fn writer_may_read_as_well_and_then_read_on() {
+    let mut tale = Tale::new();
+    tale.wants_to_write(0, 0, 1).has(2, 0, 1).wants_to_read(3, 0, 2).has_by("0:1", 4, 0, 2);
+    tale.wants_to_read(5, 1, 1).gives(10, 0, 1, Outcome::Free).has(12, 1, 1);
+    tale.gives(20, 0, 2, Outcome::Free).gives(30, 1, 1, Outcome::Free).is_sound();
+}
+
+#[test]
+fn reader_that_may_write_is_found() {
+    let mut tale = Tale::new();
+    tale.wants_to_read(0, 0, 1).has(2, 0, 1).wants_to_write(3, 0, 2).has_by("0:1", 4, 0, 2);
+    tale.gives(10, 0, 2, Outcome::Free).gives(20, 0, 1, Outcome::Free).is_wrong("its owner reads already");
+}
+
+#[test]
+fn writer_that_reads_may_write_once_more_though_it_learns_of_that_late() {
+    let mut tale = Tale::new();
+    tale.wants_to_write(0, 0, 1).has(2, 0, 1).wants_to_read(3, 0, 2).has_by("0:1", 4, 0, 2);
+    tale.wants_to_write(5, 0, 3).gives(10, 0, 1, Outcome::Free).has_by("0:1", 20, 0, 3);
+    tale.gives(30, 0, 3, Outcome::Free).gives(40, 0, 2, Outcome::Free).is_sound();
+}
+
+#[test]
+fn readers_have_tokens_in_common_and_writers_have_not() {
+    let second = |reads| {
+        let mut tale = Tale::new();
+        tale.wants_to_read(0, 0, 1).has(2, 0, 1).gives(10, 0, 1, Outcome::Free);
+        tale.wishes(11, 1, 1, READ_WRITE, reads).has(12, 1, 1).gives(20, 1, 1, Outcome::Free);
+        for record in tale.0.workers.iter_mut().flat_map(|worker| &mut worker.records) {
+            match &mut record.event {
+                Event::Acquired { token, .. } => *token = Some(7),
+                Event::Wants { wish, .. } => wish.fenced = true,
+                _ => {}
+            }
+        }
+        tale
+    };
+    second(true).is_sound();
+    second(false).is_wrong("do not rise");
+}
+
+/// A reader comes at 10, while somebody writes, and reads after `writers` others have written for 300 each.
+fn reader_waits_for(writers: u64, outcome: Outcome) -> Tale {
+    let mut tale = Tale::new();
+    tale.wants_to_write(0, 0, 1).has(2, 0, 1).wants_to_read(10, 1, 1).believes(200, 0, 1).believes(400, 0, 1);
+    tale.gives(400, 0, 1, Outcome::Free);
+    let mut at = 402;
+    for id in 2..2 + writers {
+        tale.wants_to_write(at, 0, id).has(at + 1, 0, id).gives(at + 300, 0, id, outcome);
+        at += 302;
+    }
+    tale.has(at + 10, 1, 1).gives(at + 20, 1, 1, Outcome::Free);
+    tale
+}
+
+#[test]
+fn reader_that_waits_for_one_writer_after_the_other_is_found() {
+    reader_waits_for(1, Outcome::Free).is_sound();
+    reader_waits_for(2, Outcome::Free).is_wrong("2 writers had it meanwhile");
+    // Who has lost the lock lets nobody in.
+    reader_waits_for(2, Outcome::Failed).fault(350, 360, Kind::Paused, Some(0)).is_sound();
+    reader_waits_for(2, Outcome::Free).fault(350, 360, Kind::Delay, Some(1)).is_sound();
+}
+
+/// Somebody reads until 600, a writer waits from 10 on, and a reader that comes at 500 reads from `at` on.
+fn reader_comes_later(at: u64, let_in: bool) -> Tale {
+    let mut tale = Tale::new();
+    if let_in {
+        // There was a writer before, for which both wait.
+        tale.wants_to_write(0, 0, 1).has(2, 0, 1).gives(at - 2, 0, 1, Outcome::Free);
+    } else {
+        tale.wants_to_read(0, 0, 1).has(2, 0, 1).gives(600, 0, 1, Outcome::Free);
+    }
+    tale.wants_to_write(10, 1, 2).wants_to_read(500, 0, 3).has(at, 0, 3).gives(at + 50, 0, 3, Outcome::Free);
+    tale.has(at + 52, 1, 2).gives(at + 60, 1, 2, Outcome::Free);
+    tale
+}
+
+#[test]
+fn reader_that_goes_before_a_writer_is_found() {
+    reader_comes_later(560, true).is_sound();
+    reader_comes_later(560, false).is_wrong("which came 0.490 s later, reads before it out of its turn");
+    reader_comes_later(560, false).fault(100, 110, Kind::SubscriptionsKilled, Some(1)).is_sound();
+}
+
+#[test]
+fn reader_that_waits_beside_readers_is_found() {
+    let second_reads = |at: u64, a_writer_waits: bool| {
+        let mut tale = Tale::new();
+        tale.wants_to_read(0, 0, 1).has(2, 0, 1).wants_to_read(10, 1, 1).gives(1500, 0, 1, Outcome::Free);
+        if a_writer_waits {
+            tale.wants_to_write(5, 0, 2).has(1502, 0, 2).gives(1503, 0, 2, Outcome::Free);
+        }
+        tale.has(at, 1, 1).gives(at + 1, 1, 1, Outcome::Free);
+        tale
+    };
+    second_reads(500, false).is_sound();
+    second_reads(1505, false).is_wrong("was free for");
+    second_reads(1505, true).is_sound();
+}
+
+#[test]
+fn lease_of_readers_lasts_for_whoever_of_them_needs_it_longest() {
+    let left_by_one_that_asked_for = |leases: u64| {
+        let mut tale = Tale::new();
+        tale.wants_to_read(0, 0, 1).has(2, 0, 1).wants_to_read(3, 0, 2).has(4, 0, 2);
+        tale.gives(50, 0, 1, Outcome::Free).killed(100, 0);
+        let Event::Wants { wish, .. } = &mut tale.0.workers[0].records[0].event else { panic!() };
+        wish.lease = leases * LEASE * MS;
+        tale.wants_to_write(200, 1, 1).has(9000, 1, 1).gives(9010, 1, 1, Outcome::Free);
+        tale
+    };
+    left_by_one_that_asked_for(4).is_sound();
+    left_by_one_that_asked_for(1).is_wrong("was free for");
 }

@@ -17,9 +17,7 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) {
         // What it believed in at its first look it had without a break since the token was made: unless the stage took it
         // away before the guard could know.
         let Some((first, _)) = attempt.beliefs else { continue };
-        if attempt.token.is_some()
-            && story.cut_within(attempt.name, attempt.wanted, first.max(acquired)).is_none()
-        {
+        if attempt.token.is_some() && story.taken_away_by(attempt, first.max(acquired)).is_none() {
             by_name.entry(attempt.name).or_default().push((first, attempt));
         }
     }
@@ -32,7 +30,8 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) {
                 .cuts
                 .iter()
                 .any(|(cut, from, to)| cut.is_none() && *to >= before.wanted && *from <= *at);
-            let rises = match before.owner == after.owner {
+            // Readers do not fence each other off.
+            let rises = match before.owner == after.owner || after.wish.reads {
                 true => before.token <= after.token,
                 false => before.token < after.token,
             };

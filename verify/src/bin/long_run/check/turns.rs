@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Violation;
 use crate::clock::{nanos, seconds};
-use crate::history::{CROWDED, CROWDED_FAIR};
+use crate::names::ALL_CROWDED;
 use crate::spans::Spans;
 use crate::story::Story;
 use crate::worker::LEASE;
@@ -21,7 +21,7 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> u64 {
         (trouble.from, trouble.to + trouble.kind.recovery() + left)
     }));
     let mut longest = 0;
-    for attempt in story.attempts.iter().filter(|attempt| [CROWDED, CROWDED_FAIR].contains(&attempt.name)) {
+    for attempt in story.attempts.iter().filter(|attempt| ALL_CROWDED.contains(&attempt.name)) {
         let waited = Spans::union(attempt.waited()).without(&troubles).total();
         longest = longest.max(waited);
         if waited > LIMIT {
