@@ -3,7 +3,7 @@
 //! * [`clients`]: the locks under comparison, behind one trait.
 //! * [`scenarios`]: what is measured, one file each, as [`Figure`]s.
 //! * [`server`], [`monitor`]: the server they all meet on, and the count of what it is sent.
-//! * [`children`], [`board`], [`turns`]: processes that take turns, and what shows that they do.
+//! * [`children`], [`board`], [`turns`], [`reading`]: processes that take turns, or read together, and what shows that they do.
 
 pub mod board;
 pub mod children;
@@ -11,6 +11,7 @@ pub mod clients;
 pub mod clock;
 pub mod figure;
 pub mod monitor;
+pub mod reading;
 pub mod scenarios;
 pub mod server;
 pub mod turns;

@@ -41,9 +41,7 @@ fn main() {
         for scenario in SCENARIOS {
             if options.scenarios.is_empty() || options.scenarios.iter().any(|name| name == scenario.name) {
                 eprintln!("{} ...", scenario.name);
-                let Measurement { figures, notes } = (scenario.measure)(&mut server, options.rounds.into());
-                all.figures.extend(figures);
-                all.notes.extend(notes);
+                all = all.and((scenario.measure)(&mut server, options.rounds.into()));
             }
         }
         measurements.push(all);

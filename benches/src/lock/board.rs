@@ -38,7 +38,18 @@ pub struct Board {
     last_event: AtomicU64,
     largest_gap: AtomicU64,
     stalls: AtomicU64,
+    reading: AtomicU64,
+    reads: AtomicU64,
+    /// Which time it is that readers wait for a writer, and which of them they need read no longer.
+    round: AtomicU64,
+    dismissed: AtomicU64,
+    /// How long after the writer the first and the last reader of the round got in.
+    first_read: AtomicU64,
+    last_read: AtomicU64,
 }
+
+/// After the last round.
+const NO_MORE: u64 = u64::MAX;
 
 /// What who gets in finds.
 #[derive(Debug)]
@@ -78,6 +89,7 @@ impl Board {
     pub fn enter(&self, process: u64) -> Entry {
         let now = clock::now();
         assert_eq!(self.inside.swap(1, SeqCst), 0, "two are inside at once");
+        assert_eq!(self.reading.load(SeqCst), 0, "somebody reads");
         self.waiting.fetch_sub(1, SeqCst);
         self.entered.fetch_add(1, SeqCst);
         self.counted.store(self.counted.load(SeqCst) + 1, SeqCst);
@@ -103,6 +115,71 @@ impl Board {
     pub fn hand_off(&self) {
         self.leave();
         self.handed_off.store(clock::now(), SeqCst);
+    }
+
+    /// Somebody has the lock together with others that read. Says how many nanoseconds after the last one began to let go.
+    ///
+    /// # Panics
+    ///
+    /// If somebody has it alone.
+    pub fn begin_reading(&self) -> u64 {
+        let now = clock::now();
+        self.reading.fetch_add(1, SeqCst);
+        assert_eq!(self.inside.load(SeqCst), 0, "somebody is inside alone");
+        self.waiting.fetch_sub(1, SeqCst);
+        self.entered.fetch_add(1, SeqCst);
+        self.reads.fetch_add(1, SeqCst);
+        let after = now.saturating_sub(self.handed_off.load(SeqCst));
+        self.first_read.fetch_min(after, SeqCst);
+        self.last_read.fetch_max(after, SeqCst);
+        after
+    }
+
+    /// A reader is about to let go.
+    pub fn end_reading(&self) {
+        self.reading.fetch_sub(1, SeqCst);
+    }
+
+    /// How often somebody read.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(SeqCst)
+    }
+
+    /// A writer is inside, for which all readers shall wait.
+    pub fn begin_round(&self) {
+        self.first_read.store(u64::MAX, SeqCst);
+        self.last_read.store(0, SeqCst);
+        self.round.fetch_add(1, SeqCst);
+    }
+
+    /// The readers may let go, and wait for the next round.
+    pub fn dismiss(&self) {
+        self.dismissed.store(self.round.load(SeqCst), SeqCst);
+    }
+
+    /// There is no other round.
+    pub fn end_rounds(&self) {
+        self.round.store(NO_MORE, SeqCst);
+    }
+
+    /// The round after that one, if it has begun; `Some(None)` if there is none.
+    pub fn round_after(&self, round: u64) -> Option<Option<u64>> {
+        match self.round.load(SeqCst) {
+            NO_MORE => Some(None),
+            now => (now > round).then_some(Some(now)),
+        }
+    }
+
+    /// Whether the readers of that round may let go.
+    pub fn is_dismissed(&self, round: u64) -> bool {
+        self.dismissed.load(SeqCst) >= round
+    }
+
+    /// How long after the writer the first and the last reader of the round got in.
+    pub fn woken(&self) -> (Duration, Duration) {
+        let [first, last] =
+            [&self.first_read, &self.last_read].map(|at| Duration::from_nanos(at.load(SeqCst)));
+        (first, last)
     }
 
     /// How often somebody got in.
@@ -131,9 +208,11 @@ impl Board {
     ///
     /// If not.
     pub fn assert_right(&self, entered: u64) {
-        assert_eq!((self.inside.load(SeqCst), self.waiting()), (0, 0), "somebody is left");
+        let left = (self.inside.load(SeqCst), self.reading.load(SeqCst), self.waiting());
+        assert_eq!(left, (0, 0, 0), "somebody is left");
         assert_eq!(self.entered(), entered, "not all acquisitions were told");
-        assert_eq!(self.counted.load(SeqCst), entered, "somebody wrote over somebody else's number");
+        let counted = self.counted.load(SeqCst) + self.reads();
+        assert_eq!(counted, entered, "somebody wrote over somebody else's number");
     }
 }
 

@@ -13,13 +13,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::board::SharedBoard;
-use super::clients::Client;
+use super::board::{Board, SharedBoard};
+use super::clients::{Client, LatchworkRead};
 use super::monitor::Sent;
+use super::reading::Reading;
 use super::scenarios::Convoy;
 use super::server::Server;
 use super::turns::{self, Taken, Turns};
-use crate::{each_client, each_client_beside_fair};
+use crate::{each_client, each_client_beside};
 
 /// The option that makes this program a child.
 pub const CHILD: &str = "--child";
@@ -34,6 +35,8 @@ pub enum Part {
     Turns(Turns),
     /// Each has some tasks, and they all crowd.
     Convoy(Convoy),
+    /// Each has some tasks, which read together.
+    Reading(Reading),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,6 +86,19 @@ impl Run<'_> {
     ///
     /// If it was otherwise, or a process failed.
     pub fn run(&self, server: &mut Server) -> Outcome {
+        self.run_beside(server, |_, _| Taken::default())
+    }
+
+    /// Runs it beside what `does` is, which says how often it got the lock itself.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run).
+    pub fn run_beside(
+        &self,
+        server: &mut Server,
+        does: impl FnOnce(&mut Server, &Board) -> Taken,
+    ) -> Outcome {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("board");
         let board = SharedBoard::open(&path).expect("a file for all");
@@ -102,9 +118,10 @@ impl Run<'_> {
         let monitor = self.counted.then(|| server.monitor());
         board.begin(self.time);
         children.iter_mut().for_each(Process::go);
+        let beside = does(server, &board);
         let reports: Vec<Taken> = children.iter_mut().map(Process::report).collect();
         let by_process = reports.iter().map(|taken| taken.entered).collect();
-        let mut taken = Taken::default();
+        let mut taken = beside;
         reports.into_iter().for_each(|child| taken.add(child));
         let sent = monitor.map(|monitor| monitor.end(server));
 
@@ -175,7 +192,10 @@ impl Drop for Process {
 /// If anything goes wrong; the parent sees that.
 pub fn be_child(assignment: &str) {
     let assignment: Assignment = serde_json::from_str(assignment).expect("from our parent");
-    let entries = each_client!(entry()).into_iter().chain(each_client_beside_fair!(entry()));
+    let mut entries = Vec::from(each_client!(entry()));
+    entries.extend(each_client_beside!(LatchworkFair, entry()));
+    entries.extend(each_client_beside!(LatchworkWrite, entry()));
+    entries.push(entry::<LatchworkRead>());
     let (_, run) = entries.into_iter().find(|(name, _)| *name == assignment.client).expect("a client's name");
     run(&assignment);
 }
@@ -212,6 +232,12 @@ fn run<C: Client>(assignment: &Assignment) {
                     let (client, board) = (Arc::clone(&client), Arc::clone(&board));
                     let (convoy, process) = (convoy.clone(), assignment.process);
                     tasks.spawn(async move { convoy.walk(&*client, &board, process).await });
+                }
+            }
+            Part::Reading(reading) => {
+                for _ in 0..reading.tasks {
+                    let (client, board, reading) = (Arc::clone(&client), Arc::clone(&board), reading.clone());
+                    tasks.spawn(async move { reading.read(&*client, &board).await });
                 }
             }
         }

@@ -9,7 +9,7 @@ mod rslock;
 use std::time::Duration;
 
 pub use self::blpop::Blpop;
-pub use self::latchwork::{Latchwork, LatchworkFair};
+pub use self::latchwork::{Latchwork, LatchworkFair, LatchworkRead, LatchworkWrite};
 pub use self::raw::Raw;
 pub use self::rlock::Rlock;
 pub use self::rslock::Rslock;
@@ -41,12 +41,12 @@ pub trait Client: Send + Sync + Sized + 'static {
     fn unlock(&self, guard: Self::Guard) -> impl Future<Output = ()> + Send;
 }
 
-/// As [`each_client!`](crate::each_client), for those that the fair lock is held against.
+/// As [`each_client!`](crate::each_client), for one more of ours and those that it is held against.
 #[macro_export]
-macro_rules! each_client_beside_fair {
-    ($function:ident($($argument:expr),*)) => {
+macro_rules! each_client_beside {
+    ($of_ours:ident, $function:ident($($argument:expr),*)) => {
         [
-            $function::<$crate::lock::clients::LatchworkFair>($($argument),*),
+            $function::<$crate::lock::clients::$of_ours>($($argument),*),
             $function::<$crate::lock::clients::Latchwork>($($argument),*),
             $function::<$crate::lock::clients::Blpop>($($argument),*),
         ]

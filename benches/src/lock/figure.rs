@@ -66,6 +66,16 @@ pub struct Measurement {
     pub notes: Vec<String>,
 }
 
+impl Measurement {
+    /// This, and what the other one says.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.figures.extend(other.figures);
+        self.notes.extend(other.notes);
+        self
+    }
+}
+
 /// What one client has gone through in a scenario.
 pub trait Row {
     /// The client's name.
@@ -115,13 +125,14 @@ impl Figure {
 
     /// What is reached of what, and whether that will do.
     fn verdict(&self) -> Option<(String, bool)> {
-        let ours = self.of(Latchwork::NAME)?;
+        let ours = self.of(Latchwork::NAME);
         Some(match self.goal? {
-            Goal::AtMost(most) => (format!("<= {most}"), self.shown(ours) <= most),
-            Goal::AtLeast(least) => (format!(">= {least}"), self.shown(ours) >= least),
+            Goal::AtMost(most) => (format!("<= {most}"), self.shown(ours?) <= most),
+            Goal::AtLeast(least) => (format!(">= {least}"), self.shown(ours?) >= least),
             Goal::OfBestPeer(times) => {
                 let (name, best) = self.best_peer()?;
-                (format!("<= {times} of {name}: {:.2}", ours / best), ours / best <= times)
+                let ratio = ours? / best;
+                (format!("<= {times} of {name}: {ratio:.2}"), ratio <= times)
             }
             Goal::OfRow { row, peer, times } => {
                 let ratio = self.of(row)? / self.of(peer)?;
@@ -132,7 +143,7 @@ impl Figure {
                 (format!("{row} >= {least}"), self.shown(self.of(row)?) >= least)
             }
             Goal::RateOfRaw(times) => {
-                let rate = self.of(Raw::NAME)? / ours;
+                let rate = self.of(Raw::NAME)? / ours?;
                 (format!(">= {times} of raw's rate: {rate:.2}"), rate >= times)
             }
         })
@@ -181,7 +192,10 @@ impl fmt::Display for Report<'_> {
             cells.extend(
                 rows.iter().map(|row| median.of(row).map_or("-".to_owned(), |value| median.show(value))),
             );
-            cells.push(format!("{}-{}", median.show(least), median.show(greatest)));
+            cells.push(match least.is_nan() {
+                true => "-".to_owned(),
+                false => format!("{}-{}", median.show(least), median.show(greatest)),
+            });
             let (goal, verdict) = match median.verdict() {
                 Some((goal, true)) => (goal, "reached"),
                 Some((goal, false)) => (goal, "MISSED"),

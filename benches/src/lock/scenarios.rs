@@ -6,6 +6,7 @@ mod crowd;
 mod fair;
 mod hand_off;
 mod inside;
+mod read_write;
 mod reentry;
 mod uncontended;
 mod watched;
@@ -25,7 +26,7 @@ pub struct Scenario {
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 9] = [
+pub const SCENARIOS: [Scenario; 10] = [
     Scenario { name: commands::NAME, measure: commands::measure },
     Scenario { name: uncontended::NAME, measure: uncontended::measure },
     Scenario { name: hand_off::NAME, measure: hand_off::measure },
@@ -34,6 +35,7 @@ pub const SCENARIOS: [Scenario; 9] = [
     Scenario { name: reentry::NAME, measure: reentry::measure },
     Scenario { name: crowd::NAME, measure: crowd::measure },
     Scenario { name: fair::NAME, measure: fair::measure },
+    Scenario { name: read_write::NAME, measure: read_write::measure },
     Scenario { name: watched::NAME, measure: watched::measure },
 ];
 

@@ -40,7 +40,7 @@ impl Taken {
 
 /// How often what others do is looked at. Not between somebody's letting go and the next one's getting in, which asks for
 /// nothing here.
-const LOOK: Duration = Duration::from_millis(1);
+pub(super) const LOOK: Duration = Duration::from_millis(1);
 
 /// Takes turns until the board's time is over.
 pub async fn take<C: Client>(client: &C, board: &Board, process: u64, turns: &Turns) -> Taken {

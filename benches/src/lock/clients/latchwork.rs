@@ -1,56 +1,57 @@
-//! Ours, plain and fair.
+//! Ours, of each kind.
 
 use std::time::Duration;
 
 use latchwork::redis::Redis;
-use latchwork::{Guard, Lock, LockClient};
+use latchwork::{Guard, Lock, LockClient, NameError};
 
 use super::Client;
 
-/// `latchwork::Lock` over Redis, watched, as it comes.
-#[derive(Debug)]
-pub struct Latchwork(Lock<Redis>);
+/// A row of ours: a lock over Redis, watched, as it comes.
+macro_rules! ours {
+    ($(#[$doc:meta])* $client:ident, $name:literal, $lock:expr) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $client(Lock<Redis>);
 
-/// `latchwork::LockClient::fair_lock` over Redis, watched, as it comes.
-#[derive(Debug)]
-pub struct LatchworkFair(Lock<Redis>);
+        impl Client for $client {
+            const NAME: &'static str = $name;
+            const POLLS: Option<Duration> = None;
+            type Guard = Guard<Redis>;
 
-impl Client for LatchworkFair {
-    const NAME: &'static str = "fair";
-    const POLLS: Option<Duration> = None;
-    type Guard = Guard<Redis>;
+            async fn connect(url: &str, name: &str) -> Self {
+                let client = LockClient::new(Redis::connect(url).await.expect("a server"));
+                let lock: fn(&LockClient<Redis>, &str) -> Result<Lock<Redis>, NameError> = $lock;
+                Self(lock(&client, name).expect("a name"))
+            }
 
-    async fn connect(url: &str, name: &str) -> Self {
-        Self(client(url).await.fair_lock(name).expect("a name"))
-    }
+            async fn lock(&self) -> Guard<Redis> {
+                self.0.lock().await.expect("the lock")
+            }
 
-    async fn lock(&self) -> Guard<Redis> {
-        self.0.lock().await.expect("the lock")
-    }
-
-    async fn unlock(&self, guard: Guard<Redis>) {
-        guard.unlock().await.expect("it was held");
-    }
+            async fn unlock(&self, guard: Guard<Redis>) {
+                guard.unlock().await.expect("it was held");
+            }
+        }
+    };
 }
 
-async fn client(url: &str) -> LockClient<Redis> {
-    LockClient::new(Redis::connect(url).await.expect("a server"))
+ours! {
+    /// `latchwork::LockClient::get_lock`.
+    Latchwork, "latchwork", |client, name| client.get_lock(name)
 }
 
-impl Client for Latchwork {
-    const NAME: &'static str = "latchwork";
-    const POLLS: Option<Duration> = None;
-    type Guard = Guard<Redis>;
+ours! {
+    /// `latchwork::LockClient::fair_lock`.
+    LatchworkFair, "fair", |client, name| client.fair_lock(name)
+}
 
-    async fn connect(url: &str, name: &str) -> Self {
-        Self(client(url).await.get_lock(name).expect("a name"))
-    }
+ours! {
+    /// The write lock of `latchwork::LockClient::read_write`.
+    LatchworkWrite, "write", |client, name| client.read_write(name).map(|both| both.write().clone())
+}
 
-    async fn lock(&self) -> Guard<Redis> {
-        self.0.lock().await.expect("the lock")
-    }
-
-    async fn unlock(&self, guard: Guard<Redis>) {
-        guard.unlock().await.expect("it was held");
-    }
+ours! {
+    /// The read lock of the same.
+    LatchworkRead, "read", |client, name| client.read_write(name).map(|both| both.read().clone())
 }

@@ -30,7 +30,7 @@ pub(super) fn measure(server: &mut Server, _rounds: usize) -> Measurement {
     measurement
 }
 
-fn row<C: Client>(server: &mut Server) -> (&'static str, f64, String) {
+pub(super) fn row<C: Client>(server: &mut Server) -> (&'static str, f64, String) {
     let runtime = runtime();
     let name = format!("{NAME}:{}", C::NAME);
     let client = runtime.block_on(C::connect(&server.url(), &name));

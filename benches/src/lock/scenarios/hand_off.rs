@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::super::children::{Part, Run};
-use super::super::clients::Client;
+use super::super::clients::{Blpop, Client};
 use super::super::figure::{self, Goal, Measurement, Rows};
 use super::super::monitor::Sent;
 use super::super::server::Server;
@@ -24,19 +24,14 @@ const ASLEEP: u64 = 3_000;
 const LONGER: u64 = 10_000;
 
 pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
-    let mut handed = handed_off(NAME, each_client!(row(2)).into(), server, rounds);
+    let mut handed = handed_off(NAME, each_client!(two()).into(), server, rounds);
     handed.push("p50, us", 0, Some(Goal::OfBestPeer(0.5)), |row| row.micros(0.5));
     handed.push("p99, us", 0, None, |row| row.micros(0.99));
     handed.push("commands", 1, Some(Goal::AtMost(3.0)), Row::commands);
     handed.measurement
 }
 
-pub(super) fn handed_off(
-    name: &'static str,
-    mut rows: Vec<Row>,
-    server: &mut Server,
-    rounds: usize,
-) -> Rows<Row> {
+fn handed_off(name: &'static str, mut rows: Vec<Row>, server: &mut Server, rounds: usize) -> Rows<Row> {
     rows.iter_mut().for_each(|row| row.count(name, server));
     for round in 0..rounds {
         there_and_back(round, &mut rows, |row| row.time(name, server));
@@ -51,6 +46,29 @@ pub(super) fn handed_off(
             row.nanos.len()
         )
     })
+}
+
+/// Among two processes and among eight, of a lock that the store grants; the `ours` of its rows.
+pub(super) fn granted(
+    name: &'static str,
+    ours: &'static str,
+    [two, eight]: [Vec<Row>; 2],
+    server: &mut Server,
+    rounds: usize,
+) -> Measurement {
+    let of_blpop = |times| Some(Goal::OfRow { row: ours, peer: Blpop::NAME, times });
+    let at_most = |most| Some(Goal::AtMostBy { row: ours, most });
+
+    let mut two = handed_off(name, two, server, rounds);
+    two.push("2 processes: p50, us", 0, of_blpop(1.05), |row| row.micros(0.5));
+    two.push("2 processes: p99, us", 0, None, |row| row.micros(0.99));
+    two.push("2 processes: commands", 1, at_most(2.0), Row::commands);
+
+    let mut eight = handed_off(name, eight, server, rounds);
+    eight.push("8 processes: p50, us", 0, of_blpop(1.0), |row| row.micros(0.5));
+    eight.push("8 processes: p99, us", 0, None, |row| row.micros(0.99));
+    eight.push("8 processes: commands", 1, at_most(2.0), Row::commands);
+    two.measurement.and(eight.measurement)
 }
 
 impl figure::Row for Row {
@@ -69,7 +87,15 @@ pub(super) struct Row {
     sent: (Sent, u64),
 }
 
-pub(super) fn row<C: Client>(processes: u64) -> Row {
+pub(super) fn two<C: Client>() -> Row {
+    row::<C>(2)
+}
+
+pub(super) fn eight<C: Client>() -> Row {
+    row::<C>(8)
+}
+
+fn row<C: Client>(processes: u64) -> Row {
     let longer = C::POLLS.map_or(LONGER, |interval| interval.as_micros() as u64);
     let nanos = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sensible bounds");
     Row { client: C::NAME, processes, longer, nanos, sent: (Sent::default(), 0) }
@@ -82,11 +108,11 @@ impl Row {
         Run { client, name, processes, part: Part::Turns(turns), time: TIME, counted }
     }
 
-    pub(super) fn commands(&self) -> f64 {
+    fn commands(&self) -> f64 {
         self.sent.0.total() as f64 / self.sent.1 as f64
     }
 
-    pub(super) fn micros(&self, quantile: f64) -> f64 {
+    fn micros(&self, quantile: f64) -> f64 {
         self.nanos.value_at_quantile(quantile) as f64 / 1e3
     }
 
