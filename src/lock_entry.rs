@@ -394,6 +394,12 @@ impl LockEntry {
         self.event(|ownership, actions| ownership.leave_by_name(owner, now, actions))
     }
 
+    /// A grant was made to [last](Grant::lasting_until) longer: of a [shared](Rules::shared) lock its owner keeps the hold as long, whatever the
+    /// lease.
+    pub fn prolong(&self, grant: &Grant, now: Moment) -> Actions {
+        self.event(|ownership, actions| ownership.prolong(grant, now, actions)).1
+    }
+
     /// A hold stays, and its grant is gone.
     pub fn forget(&self, grant: &Grant) {
         self.ownership.lock().forget(grant);

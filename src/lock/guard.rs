@@ -186,6 +186,7 @@ impl<B: Backend> Guard<B> {
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;
         self.entry.extend(self.owner, &self.grant, Extension::Renew { number, lease }).await?;
         self.grant = self.grant.lasting_until(sent + lease);
+        self.entry.carry_out(self.entry.state.prolong(&self.grant, self.entry.now()));
         let state = self.entry.state.state_of(&self.grant, self.entry.now());
         state.map(|_| ()).map_err(|reason| self.lost_for(reason))
     }
@@ -230,8 +231,9 @@ impl<B: Backend> Guard<B> {
     /// Nobody renews it from now on.
     pub fn forget(mut self) {
         self.armed = false;
-        self.entry.table().keep(&self.entry.name, &self.entry);
+        // Who looks in between must find what is kept forgotten.
         self.entry.state.forget(&self.grant);
+        self.entry.table().keep(&self.entry.name, &self.entry);
         // So that it is let go of when its lease is over.
         if let Ok(hold) = self.entry.state.state_of(&self.grant, self.entry.now())
             && hold.ends != Moment::NEVER

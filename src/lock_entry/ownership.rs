@@ -149,7 +149,7 @@ struct Hold {
     /// It was granted a lease that is renewed.
     renewed: bool,
     token: Option<u64>,
-    /// The earliest limit of a sharer, or of one that has left.
+    /// When the first sharer is [due](Sharer::due), or was, that has left or lasts longer by now.
     limit: Moment,
     /// When it was granted to those who have not claimed it, or to some who have by now.
     granted: Moment,
@@ -238,7 +238,8 @@ impl Hold {
     }
 
     fn by_one(serial: u64, sharer: Sharer, now: Moment) -> Self {
-        let Sharer { guards, unclaimed, watched, limit, .. } = sharer;
+        let Sharer { guards, unclaimed, watched, .. } = sharer;
+        let limit = sharer.due();
         let sharers = Sharers::one(serial, sharer);
         Self { sharers, guards, watched, unclaimed, renewed: false, token: None, limit, granted: now }
     }
@@ -247,7 +248,7 @@ impl Hold {
         self.guards += sharer.guards;
         self.watched += sharer.watched;
         self.unclaimed += sharer.unclaimed;
-        self.limit = self.limit.min(sharer.limit);
+        self.limit = self.limit.min(sharer.due());
         self.sharers.add(serial, sharer);
     }
 
@@ -285,12 +286,12 @@ impl Hold {
         self.watched -= u32::from(watched);
     }
 
-    /// Nobody claims a grant.
-    fn drop_claim(&mut self, serial: u64) {
-        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+    /// Nobody claims a grant. The sharer, if it was its last.
+    fn drop_claim(&mut self, serial: u64) -> Option<Sharer> {
+        let sharer = self.sharers.get_mut(serial)?;
         sharer.unclaimed -= 1;
         self.unclaimed -= 1;
-        self.drop_count(serial);
+        self.drop_count(serial)
     }
 
     /// One hold more of a sharer's.
@@ -317,18 +318,33 @@ impl Hold {
         self.watched += u32::from(watched);
     }
 
-    /// A guard leaves, with its hold.
+    /// A guard leaves, with its hold. The sharer, if it was its last.
     #[inline]
-    fn leave(&mut self, serial: u64, watched: bool) {
-        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+    fn leave(&mut self, serial: u64, watched: bool) -> Option<Sharer> {
+        let sharer = self.sharers.get_mut(serial)?;
         sharer.guards -= 1;
         sharer.watched -= u32::from(watched);
         sharer.count -= 1;
         let is_last = sharer.count == 0;
         self.guards -= 1;
         self.watched -= u32::from(watched);
-        if is_last {
-            self.remove(serial);
+        if is_last { self.remove(serial) } else { None }
+    }
+
+    /// A sharer's own leases last until then at least; for ever, if it is renewed for it.
+    fn prolong(&mut self, serial: u64, ends: Moment) {
+        if let Some(sharer) = self.sharers.get_mut(serial) {
+            sharer.ends = sharer.ends.max(ends);
+        }
+    }
+
+    /// Nobody renews the lease for this sharer any more: it has it for as long as it lasts now.
+    fn end_with(&mut self, serial: u64, lease_ends: Moment) {
+        if let Some(sharer) = self.sharers.get_mut(serial)
+            && sharer.watched + sharer.unclaimed == 0
+        {
+            sharer.ends = sharer.ends.min(lease_ends);
+            self.limit = self.limit.min(sharer.ends);
         }
     }
 
@@ -506,18 +522,22 @@ impl Ownership {
             hold.token = Some(lease.tokens.0);
             lease.tokens.0 += 1;
         }
-        match serial {
-            Some(serial) => hold.add_count(serial, claimed, request.lease.is_none()),
-            None => hold.add(fresh, Sharer::new(request, claimed, max_hold, now)),
-        }
         let ends = request.lease.map_or(Moment::NEVER, |lease| now + lease);
+        match serial {
+            Some(serial) => {
+                hold.add_count(serial, claimed, request.lease.is_none());
+                hold.prolong(serial, ends);
+            }
+            None => hold.add(fresh, Sharer { ends, ..Sharer::new(request, claimed, max_hold, now) }),
+        }
         let token = hold.token.filter(|_| request.fenced);
         let (serial, watched) = (serial.unwrap_or(fresh), request.lease.is_none());
         let grant = Grant { serial, watched, token, ends };
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number;
         // A newcomer is one for whom the lease suffices; one that is renewed anyway need not be long from the first moment on.
-        let suffices = serial == fresh || watched && hold.renewed || wanted <= lease.left(now);
+        let renewed = watched && hold.renewed && hold.watched + hold.unclaimed > 0;
+        let suffices = serial == fresh || renewed || wanted <= lease.left(now);
         let extension = if request.fenced && token.is_none() {
             Some(Extension::Token { number, lease: wanted.max(lease.left(now)) })
         } else {
@@ -652,7 +672,8 @@ impl Ownership {
     fn drop_grant(&mut self, serial: u64, now: Moment, actions: &mut Actions) {
         self.end_if_over(now, actions);
         let Some((hold, _)) = self.held_by_serial(serial) else { return };
-        hold.drop_claim(serial);
+        let left = hold.drop_claim(serial);
+        self.record_given_back(serial, left, actions);
         self.end_in_background_if_empty(true, now, actions);
     }
 }

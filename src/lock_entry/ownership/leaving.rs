@@ -19,11 +19,17 @@ impl Ownership {
         self.end_if_over(now, actions);
         let any = || self.held().find_map(|(hold, _)| hold.sharers.iter().next().map(|(serial, _)| serial));
         let serial = if fault!(NoSerialCheck) { any().unwrap_or(grant.serial) } else { grant.serial };
-        let Some((hold, _)) = self.held_by_serial(serial) else {
+        let shared = self.rules.shared;
+        let Some((hold, lease)) = self.held_by_serial(serial) else {
             return Left::Lost(self.hear_of_loss(grant.serial));
         };
-        hold.leave(serial, grant.watched);
-        match hold.sharers.is_empty() || fault!(OneLeavesForAll) {
+        let left = hold.leave(serial, grant.watched);
+        if shared && left.is_none() {
+            hold.end_with(serial, lease.deadline);
+        }
+        let is_empty = hold.sharers.is_empty();
+        self.record_given_back(serial, left, actions);
+        match is_empty || fault!(OneLeavesForAll) {
             false => Left::Remains,
             true => self.end_empty(now, actions),
         }
@@ -47,17 +53,29 @@ impl Ownership {
         let Some((hold, _)) = self.held_by_serial(serial) else { return Left::NotHeld };
         let left = hold.drop_count(serial);
         let is_empty = hold.sharers.is_empty();
-        if let Some(sharer) = left {
-            self.record_loss(serial, sharer.guards, LossReason::GivenBack, actions);
-        }
+        self.record_given_back(serial, left, actions);
         if is_empty { self.end_empty(now, actions) } else { Left::Remains }
     }
 
     /// A guard is gone, and its hold stays.
     pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant) {
+        let shared = self.rules.shared;
         match self.held_by_serial(grant.serial) {
-            Some((hold, _)) => hold.drop_guard(grant.serial, grant.watched),
+            Some((hold, lease)) => {
+                hold.drop_guard(grant.serial, grant.watched);
+                if shared {
+                    hold.end_with(grant.serial, lease.deadline);
+                }
+            }
             None => _ = self.hear_of_loss(grant.serial),
+        }
+    }
+
+    /// A grant lasts longer by now than it did.
+    pub(in crate::lock_entry) fn prolong(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) {
+        if let Some((hold, _)) = self.held_by_serial(grant.serial) {
+            hold.prolong(grant.serial, grant.ends);
+            self.look_behind(now, actions);
         }
     }
 
@@ -146,7 +164,11 @@ impl Ownership {
         });
         let watched = request.lease.is_none();
         let ends = if watched { Moment::NEVER } else { lease.deadline };
-        *hold = Hold::by_one(self.last_serial, Sharer::new(request, claimed, self.rules.max_hold, now), now);
+        let mut sharer = Sharer::new(request, claimed, self.rules.max_hold, now);
+        if self.rules.shared {
+            sharer.ends = ends;
+        }
+        *hold = Hold::by_one(self.last_serial, sharer, now);
         (hold.renewed, hold.token) = (watched, token);
         Grant { serial: self.last_serial, watched, token, ends }
     }
@@ -256,20 +278,20 @@ impl Ownership {
         if self.held().all(|(hold, lease)| hold.lasts(lease, now)) {
             return;
         }
-        let (mut lost, mut too_long) = (Vec::new(), false);
+        let (mut lost, mut lease_lasts) = (Vec::new(), false);
         for (hold, lease) in self.held_mut().filter(|(hold, lease)| !hold.lasts(lease, now)) {
             let over =
                 hold.sharers.iter().filter_map(|(serial, sharer)| Some((serial, sharer.loss(lease, now)?)));
             for (serial, reason) in over.collect::<Vec<_>>() {
                 lost.extend(hold.remove(serial).map(|sharer| (serial, sharer.guards, reason)));
+                lease_lasts |= reason == LossReason::HeldTooLong || !lease.is_over(now);
             }
-            hold.limit = hold.sharers.iter().map(|(_, sharer)| sharer.limit).min().unwrap_or(Moment::NEVER);
+            hold.limit = hold.sharers.iter().map(|(_, sharer)| sharer.due()).min().unwrap_or(Moment::NEVER);
         }
         for (serial, guards, reason) in lost {
-            too_long |= reason == LossReason::HeldTooLong;
             self.record_loss(serial, guards, reason, actions);
         }
-        self.end_in_background_if_empty(too_long, now, actions);
+        self.end_in_background_if_empty(lease_lasts, now, actions);
     }
 
     /// Nobody may have some hold any more. There is nobody to send a release, nor a need for one unless its lease `lasts`.
@@ -312,6 +334,14 @@ impl Ownership {
         if guards > 0 {
             self.losses.push(Loss { serial, reason, guards });
             actions.more().lost = Some(reason);
+        }
+    }
+
+    /// The last hold of a sharer is given back, and guards that are left have nothing.
+    #[inline]
+    pub(super) fn record_given_back(&mut self, serial: u64, left: Option<Sharer>, actions: &mut Actions) {
+        if let Some(sharer) = left {
+            self.record_loss(serial, sharer.guards, LossReason::GivenBack, actions);
         }
     }
 

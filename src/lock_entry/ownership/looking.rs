@@ -23,7 +23,7 @@ impl Ownership {
         if let Some(reason) = sharer.loss(lease, now) {
             return Err(reason);
         }
-        let ends = lease.deadline.min(sharer.limit).min(grant.ends);
+        let ends = lease.deadline.min(sharer.due()).min(grant.ends);
         match grant.ends <= now {
             true => Err(LossReason::Expired),
             false => Ok(HoldState { ends, number: lease.number }),

@@ -21,6 +21,9 @@ pub(super) struct Sharer {
     pub(super) watched: u32,
     /// For how long it may have it.
     pub(super) limit: Moment,
+    /// When its own leases are over, though the one that it shares may be renewed for others; never, while it is renewed for this one. Of a lock
+    /// that one has, that is the lease's end itself, and this is never.
+    pub(super) ends: Moment,
 }
 
 impl Sharer {
@@ -29,7 +32,13 @@ impl Sharer {
         let (watched, guards) = (request.lease.is_none(), u32::from(claimed));
         let limit = max_hold.filter(|_| watched).map_or(Moment::NEVER, |limit| now + limit);
         let watched = u32::from(claimed && watched);
-        Self { owner: request.owner, count: 1, guards, unclaimed: 1 - guards, watched, limit }
+        let ends = Moment::NEVER;
+        Self { owner: request.owner, count: 1, guards, unclaimed: 1 - guards, watched, limit, ends }
+    }
+
+    /// When it is over at the latest, as far as that is its own affair.
+    pub(super) fn due(&self) -> Moment {
+        self.limit.min(self.ends)
     }
 
     /// Whether one of its holds has neither a guard nor a grant.
@@ -42,10 +51,11 @@ impl Sharer {
         if self.limit <= now && self.limit <= lease.deadline {
             return Some(LossReason::HeldTooLong);
         }
-        if !lease.is_over(now) {
-            return None;
+        match (lease.is_over(now), self.ends <= now) {
+            (false, false) => None,
+            (true, _) if lease.unanswered => Some(LossReason::Unreachable),
+            (true, _) | (false, true) => Some(LossReason::Expired),
         }
-        Some(if lease.unanswered { LossReason::Unreachable } else { LossReason::Expired })
     }
 }
 
