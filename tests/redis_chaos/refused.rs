@@ -268,7 +268,7 @@ async fn of_a_renewal_is_no_proof_of_a_loss() {
     let day = Day::begin();
     let client = user(&day, "", Duration::from_millis(900)).await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
-    let () = day.run("ACL SETUSER user -hexists").await;
+    let () = day.run("ACL SETUSER user -hget").await;
     assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
     drop(guard);
     day.end(&[&client]).await;
