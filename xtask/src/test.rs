@@ -16,6 +16,11 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, args: &[String]) -> 
         let targets = ["--lib", "--bins", "--tests", "--examples"];
         Ok(cmd!(shell, "{cargo} test {packages...} {targets...} -- {args...}").run()?)
     })?;
+    // It waits for times that nobody would shorten, and costs minutes one by one.
+    steps.run("faults of read-write locks", || {
+        let faults = ["--test", "redis_read_write_faults", "--", "--test-threads", "5"];
+        Ok(cmd!(shell, "{cargo} test {faults...} {args...}").run()?)
+    })?;
     steps.run("doc tests", || Ok(cmd!(shell, "{cargo} test --doc -- {args...}").run()?))?;
     loom::run(workspace, steps, args)?;
     // Not a test with a name: a filter does not mean it.
