@@ -141,10 +141,7 @@ enum Phase {
 #[derive(Debug)]
 struct Hold {
     sharers: Sharers,
-    /// Of all of them.
-    guards: u32,
-    watched: u32,
-    /// Grants that nobody has claimed.
+    /// Grants that nobody has claimed, of all sharers.
     unclaimed: u32,
     /// It was granted a lease that is renewed.
     renewed: bool,
@@ -224,11 +221,10 @@ impl Lease {
 
 impl Hold {
     /// Not begun, or over.
+    #[inline]
     fn of_nobody() -> Self {
         Self {
             sharers: Sharers::default(),
-            guards: 0,
-            watched: 0,
             unclaimed: 0,
             renewed: false,
             token: None,
@@ -237,27 +233,18 @@ impl Hold {
         }
     }
 
-    fn by_one(serial: u64, sharer: Sharer, now: Moment) -> Self {
-        let Sharer { guards, unclaimed, watched, .. } = sharer;
-        let limit = sharer.due();
-        let sharers = Sharers::one(serial, sharer);
-        Self { sharers, guards, watched, unclaimed, renewed: false, token: None, limit, granted: now }
-    }
-
+    #[inline]
     fn add(&mut self, serial: u64, sharer: Sharer) {
-        self.guards += sharer.guards;
-        self.watched += sharer.watched;
         self.unclaimed += sharer.unclaimed;
         self.limit = self.limit.min(sharer.due());
         self.sharers.add(serial, sharer);
     }
 
-    fn remove(&mut self, serial: u64) -> Option<Sharer> {
-        let sharer = self.sharers.remove(serial)?;
-        self.guards -= sharer.guards;
-        self.watched -= sharer.watched;
+    /// Takes a sharer out. So many guards of it are left, which have nothing any more.
+    fn remove(&mut self, serial: u64) -> u32 {
+        let Some(sharer) = self.sharers.remove(serial) else { return 0 };
         self.unclaimed -= sharer.unclaimed;
-        Some(sharer)
+        sharer.guards
     }
 
     /// All who have another hold have it by this one's lease.
@@ -269,28 +256,18 @@ impl Hold {
     }
 
     #[inline]
-    fn add_guard(&mut self, serial: u64, watched: bool) {
-        let Some(sharer) = self.sharers.get_mut(serial) else { return };
-        sharer.guards += 1;
-        sharer.watched += u32::from(watched);
-        self.guards += 1;
-        self.watched += u32::from(watched);
-    }
-
-    #[inline]
     fn drop_guard(&mut self, serial: u64, watched: bool) {
-        let Some(sharer) = self.sharers.get_mut(serial) else { return };
-        sharer.guards -= 1;
-        sharer.watched -= u32::from(watched);
-        self.guards -= 1;
-        self.watched -= u32::from(watched);
+        if let Some(sharer) = self.sharers.get_mut(serial) {
+            sharer.drop_guard(watched);
+        }
     }
 
-    /// Nobody claims a grant. The sharer, if it was its last.
-    fn drop_claim(&mut self, serial: u64) -> Option<Sharer> {
-        let sharer = self.sharers.get_mut(serial)?;
-        sharer.unclaimed -= 1;
-        self.unclaimed -= 1;
+    /// Nobody claims a grant.
+    fn drop_claim(&mut self, serial: u64) -> u32 {
+        if let Some(sharer) = self.sharers.get_mut(serial) {
+            sharer.unclaimed -= 1;
+            self.unclaimed -= 1;
+        }
         self.drop_count(serial)
     }
 
@@ -299,7 +276,7 @@ impl Hold {
         let Some(sharer) = self.sharers.get_mut(serial) else { return };
         sharer.count += 1;
         if claimed {
-            self.add_guard(serial, watched);
+            sharer.add_guard(watched);
         } else {
             sharer.unclaimed += 1;
             self.unclaimed += 1;
@@ -311,24 +288,8 @@ impl Hold {
     fn claim(&mut self, serial: u64, watched: bool) {
         let Some(sharer) = self.sharers.get_mut(serial) else { return };
         sharer.unclaimed -= 1;
-        sharer.guards += 1;
-        sharer.watched += u32::from(watched);
         self.unclaimed -= 1;
-        self.guards += 1;
-        self.watched += u32::from(watched);
-    }
-
-    /// A guard leaves, with its hold. The sharer, if it was its last.
-    #[inline]
-    fn leave(&mut self, serial: u64, watched: bool) -> Option<Sharer> {
-        let sharer = self.sharers.get_mut(serial)?;
-        sharer.guards -= 1;
-        sharer.watched -= u32::from(watched);
-        sharer.count -= 1;
-        let is_last = sharer.count == 0;
-        self.guards -= 1;
-        self.watched -= u32::from(watched);
-        if is_last { self.remove(serial) } else { None }
+        sharer.add_guard(watched);
     }
 
     /// A sharer's own leases last until then at least; for ever, if it is renewed for it.
@@ -348,12 +309,22 @@ impl Hold {
         }
     }
 
-    /// One hold less. The sharer, if it was its last.
+    /// One hold of a sharer's less. If it was its last one, so many guards are left that have nothing any more.
     #[inline]
-    fn drop_count(&mut self, serial: u64) -> Option<Sharer> {
-        let sharer = self.sharers.get_mut(serial)?;
+    fn drop_count(&mut self, serial: u64) -> u32 {
+        let Some(sharer) = self.sharers.get_mut(serial) else { return 0 };
         sharer.count -= 1;
-        if sharer.count > 0 { None } else { self.remove(serial) }
+        if sharer.count > 0 { 0 } else { self.remove(serial) }
+    }
+
+    /// Whether somebody has it who would see its loss.
+    fn has_guard(&self) -> bool {
+        self.sharers.any(|sharer| sharer.guards > 0)
+    }
+
+    /// Whether its lease is renewed for somebody.
+    fn is_watched(&self) -> bool {
+        self.sharers.any(|sharer| sharer.watched > 0)
     }
 
     /// Whether nobody has had it for too long, and its lease lasts.
@@ -522,21 +493,22 @@ impl Ownership {
             hold.token = Some(lease.tokens.0);
             lease.tokens.0 += 1;
         }
+        let watched = request.is_watched();
         let ends = request.lease.map_or(Moment::NEVER, |lease| now + lease);
         match serial {
             Some(serial) => {
-                hold.add_count(serial, claimed, request.lease.is_none());
+                hold.add_count(serial, claimed, watched);
                 hold.prolong(serial, ends);
             }
             None => hold.add(fresh, Sharer { ends, ..Sharer::new(request, claimed, max_hold, now) }),
         }
         let token = hold.token.filter(|_| request.fenced);
-        let (serial, watched) = (serial.unwrap_or(fresh), request.lease.is_none());
+        let serial = serial.unwrap_or(fresh);
         let grant = Grant { serial, watched, token, ends };
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number;
         // A newcomer is one for whom the lease suffices; one that is renewed anyway need not be long from the first moment on.
-        let renewed = watched && hold.renewed && hold.watched + hold.unclaimed > 0;
+        let renewed = watched && hold.renewed && (hold.is_watched() || hold.unclaimed > 0);
         let suffices = serial == fresh || renewed || wanted <= lease.left(now);
         let extension = if request.fenced && token.is_none() {
             Some(Extension::Token { number, lease: wanted.max(lease.left(now)) })
@@ -673,7 +645,7 @@ impl Ownership {
         self.end_if_over(now, actions);
         let Some((hold, _)) = self.held_by_serial(serial) else { return };
         let left = hold.drop_claim(serial);
-        self.record_given_back(serial, left, actions);
+        self.record_loss(serial, left, LossReason::GivenBack, actions);
         self.end_in_background_if_empty(true, now, actions);
     }
 }

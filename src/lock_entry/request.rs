@@ -49,6 +49,11 @@ impl Request {
         Self { fenced: true, ..self }
     }
 
+    /// By a lease that the client renews.
+    pub(super) fn is_watched(&self) -> bool {
+        self.lease.is_none()
+    }
+
     /// Who asks.
     pub fn owner(&self) -> u64 {
         self.owner

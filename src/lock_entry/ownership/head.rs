@@ -270,6 +270,7 @@ impl Ownership {
     }
 
     /// The lease that `attempt` got is in hand, and a hold of nobody yet.
+    #[inline]
     pub(super) fn hold_by(
         &mut self,
         attempt: Attempt,
@@ -466,7 +467,7 @@ impl Ownership {
         let head = self.head(serial)?;
         let (since, until) = (head.queued_at?, head.at_store?);
         // A lease of its own length, or a token, takes a question.
-        let suffices = request.lease.is_none() && !request.fenced;
+        let suffices = request.is_watched() && !request.fenced;
         if head.number != Some(number) || !suffices || since + kept <= now {
             return None;
         }

@@ -23,12 +23,13 @@ impl Ownership {
         let Some((hold, lease)) = self.held_by_serial(serial) else {
             return Left::Lost(self.hear_of_loss(grant.serial));
         };
-        let left = hold.leave(serial, grant.watched);
-        if shared && left.is_none() {
+        hold.drop_guard(serial, grant.watched);
+        let left = hold.drop_count(serial);
+        if shared {
             hold.end_with(serial, lease.deadline);
         }
         let is_empty = hold.sharers.is_empty();
-        self.record_given_back(serial, left, actions);
+        self.record_loss(serial, left, LossReason::GivenBack, actions);
         match is_empty || fault!(OneLeavesForAll) {
             false => Left::Remains,
             true => self.end_empty(now, actions),
@@ -53,7 +54,7 @@ impl Ownership {
         let Some((hold, _)) = self.held_by_serial(serial) else { return Left::NotHeld };
         let left = hold.drop_count(serial);
         let is_empty = hold.sharers.is_empty();
-        self.record_given_back(serial, left, actions);
+        self.record_loss(serial, left, LossReason::GivenBack, actions);
         if is_empty { self.end_empty(now, actions) } else { Left::Remains }
     }
 
@@ -80,6 +81,7 @@ impl Ownership {
     }
 
     /// Nobody has the hold any more, in hand or beside, that is empty.
+    #[inline]
     fn end_empty(&mut self, now: Moment, actions: &mut Actions) -> Left {
         match &self.phase {
             Phase::Held(hold, _) if hold.sharers.is_empty() || fault!(OneLeavesForAll) => {
@@ -118,7 +120,7 @@ impl Ownership {
         // Neither so short that it may end at once, nor longer than the process is to keep others out if it dies.
         let fits = lease.deadline > now + self.third && lease.deadline <= now + self.rules.renewed_lease;
         let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
-        if next.lease.is_none() && fits && has_token {
+        if next.is_watched() && fits && has_token {
             self.grant_next(now, actions);
         } else if let Phase::Held(_, lease) = std::mem::replace(&mut self.phase, Phase::Free) {
             self.appoint(Some(lease), 0, now, actions);
@@ -152,6 +154,7 @@ impl Ownership {
     }
 
     /// A new hold by the lease in hand: a guard's, or one that is to be claimed.
+    #[inline]
     pub(super) fn begin_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> Grant {
         let Phase::Held(hold, lease) = &mut self.phase else { unreachable!("a hold is by a lease in hand") };
         self.last_serial += 1;
@@ -162,14 +165,14 @@ impl Ownership {
             self.last_token = token;
             token
         });
-        let watched = request.lease.is_none();
+        let watched = request.is_watched();
         let ends = if watched { Moment::NEVER } else { lease.deadline };
         let mut sharer = Sharer::new(request, claimed, self.rules.max_hold, now);
         if self.rules.shared {
             sharer.ends = ends;
         }
-        *hold = Hold::by_one(self.last_serial, sharer, now);
-        (hold.renewed, hold.token) = (watched, token);
+        *hold = Hold { renewed: watched, token, granted: now, ..Hold::of_nobody() };
+        hold.add(self.last_serial, sharer);
         Grant { serial: self.last_serial, watched, token, ends }
     }
 
@@ -283,7 +286,7 @@ impl Ownership {
             let over =
                 hold.sharers.iter().filter_map(|(serial, sharer)| Some((serial, sharer.loss(lease, now)?)));
             for (serial, reason) in over.collect::<Vec<_>>() {
-                lost.extend(hold.remove(serial).map(|sharer| (serial, sharer.guards, reason)));
+                lost.push((serial, hold.remove(serial), reason));
                 lease_lasts |= reason == LossReason::HeldTooLong || !lease.is_over(now);
             }
             hold.limit = hold.sharers.iter().map(|(_, sharer)| sharer.due()).min().unwrap_or(Moment::NEVER);
@@ -334,14 +337,6 @@ impl Ownership {
         if guards > 0 {
             self.losses.push(Loss { serial, reason, guards });
             actions.more().lost = Some(reason);
-        }
-    }
-
-    /// The last hold of a sharer is given back, and guards that are left have nothing.
-    #[inline]
-    pub(super) fn record_given_back(&mut self, serial: u64, left: Option<Sharer>, actions: &mut Actions) {
-        if let Some(sharer) = left {
-            self.record_loss(serial, sharer.guards, LossReason::GivenBack, actions);
         }
     }
 

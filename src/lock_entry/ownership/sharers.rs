@@ -1,7 +1,6 @@
 //! [`Sharers`]: who has the lock by one lease. One owner; of a shared lock, any number.
 
 use std::collections::BTreeMap;
-
 use std::time::Duration;
 
 use crate::moment::Moment;
@@ -28,15 +27,28 @@ pub(super) struct Sharer {
 
 impl Sharer {
     /// With one hold, which is a guard's, or is to be claimed.
+    #[inline]
     pub(super) fn new(request: &Request, claimed: bool, max_hold: Option<Duration>, now: Moment) -> Self {
-        let (watched, guards) = (request.lease.is_none(), u32::from(claimed));
-        let limit = max_hold.filter(|_| watched).map_or(Moment::NEVER, |limit| now + limit);
-        let watched = u32::from(claimed && watched);
+        let (watched, guards) = (u32::from(claimed && request.is_watched()), u32::from(claimed));
+        let limit = max_hold.filter(|_| request.is_watched()).map_or(Moment::NEVER, |limit| now + limit);
         let ends = Moment::NEVER;
         Self { owner: request.owner, count: 1, guards, unclaimed: 1 - guards, watched, limit, ends }
     }
 
+    #[inline]
+    pub(super) fn add_guard(&mut self, watched: bool) {
+        self.guards += 1;
+        self.watched += u32::from(watched);
+    }
+
+    #[inline]
+    pub(super) fn drop_guard(&mut self, watched: bool) {
+        self.guards -= 1;
+        self.watched -= u32::from(watched);
+    }
+
     /// When it is over at the latest, as far as that is its own affair.
+    #[inline]
     pub(super) fn due(&self) -> Moment {
         self.limit.min(self.ends)
     }
@@ -68,11 +80,6 @@ pub(super) struct Sharers {
 }
 
 impl Sharers {
-    /// One owner.
-    pub(super) fn one(serial: u64, sharer: Sharer) -> Self {
-        Self { first: Some((serial, sharer)), more: None }
-    }
-
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.first.is_none() && self.more.as_ref().is_none_or(|more| more.is_empty())
@@ -99,8 +106,9 @@ impl Sharers {
         }
     }
 
+    #[inline]
     pub(super) fn add(&mut self, serial: u64, sharer: Sharer) {
-        if self.is_empty() {
+        if self.first.is_none() && self.more.is_none() {
             self.first = Some((serial, sharer));
         } else {
             self.more.get_or_insert_default().insert(serial, sharer);
@@ -120,6 +128,13 @@ impl Sharers {
         first
             .into_iter()
             .chain(self.more.iter().flat_map(|more| more.iter()).map(|(serial, sharer)| (*serial, sharer)))
+    }
+
+    /// Whether it is so of somebody.
+    #[inline]
+    pub(super) fn any(&self, is_so: impl Fn(&Sharer) -> bool) -> bool {
+        self.first.as_ref().is_some_and(|(_, sharer)| is_so(sharer))
+            || self.more.as_ref().is_some_and(|more| more.values().any(is_so))
     }
 
     pub(super) fn into_each(self, mut each: impl FnMut(u64, Sharer)) {

@@ -75,13 +75,14 @@ impl Ownership {
         self.beside.iter().fold(of_phase, |at, (hold, lease)| at.min(self.next_look_at(hold, lease, now)))
     }
 
+    #[inline]
     fn next_look_at(&self, hold: &Hold, lease: &Lease, now: Moment) -> Moment {
         let mut at = hold.limit.min(self.renewal_due(hold, lease).max(now));
         if hold.unclaimed > 0 {
             at = at.min(hold.granted + self.rules.unpolled_limit);
         }
         // Whoever waits for the loss has a timer of its own.
-        if !self.queue.is_empty() || hold.guards == 0 {
+        if !self.queue.is_empty() || !hold.has_guard() {
             at = at.min(lease.deadline);
         }
         at
@@ -92,7 +93,7 @@ impl Ownership {
         if lease.renewing {
             return Moment::NEVER;
         }
-        let renew = if hold.watched > 0 { lease.renew_at } else { Moment::NEVER };
+        let renew = if hold.is_watched() { lease.renew_at } else { Moment::NEVER };
         let verify = match (self.queue.is_empty(), lease.verify) {
             (true, _) => Moment::NEVER,
             (false, true) => lease.confirmed,
@@ -108,7 +109,7 @@ impl Ownership {
         let (hold, lease) = self.held_by_number(number)?;
         (lease.renewing, lease.verify) = (true, false);
         lease.unanswered = true;
-        let watched = hold.watched > 0;
+        let watched = hold.is_watched();
         Some(Renewal { number, lease: watched.then_some(self.rules.renewed_lease) })
     }
 
