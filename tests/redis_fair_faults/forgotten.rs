@@ -13,6 +13,10 @@ use crate::stage::{
     until_queued, waiter, within,
 };
 
+/// For how long each waits before the next one comes. A place goes by how long its waiter has waited when the server hears of it: two that come in the
+/// same moment may change places when both ask anew, by what the way of each takes.
+const APART: Duration = Duration::from_millis(300);
+
 /// The server knows nothing any more of a holder and three who wait.
 async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
     let mut day = Day::begin();
@@ -22,6 +26,7 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
     let mut waiters = Vec::new();
     for client in &clients {
         waiters.push(waiter(client).await);
+        tokio::time::sleep(APART).await;
     }
     until_queued(&day.server, 3).await;
     forgets(&mut day).await;
