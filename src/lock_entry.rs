@@ -90,6 +90,8 @@ pub(crate) use self::wakes::flush;
 ///   shorter by another's. All who wait get in along with it.
 /// * Each owner has a serial of its own. It leaves and is lost by itself.
 /// * An owner that has the lock takes it again at once, whoever waits.
+/// * A lease that is longer than the [renewed one](Rules::renewed_lease) is renewed each third of that, for as long as it has left: others at the store may
+///   have cut it to a renewed one, as Redisson's readers do.
 /// * Whoever may not wait is [queued](Entered::Queued) nevertheless while the queue head's first answer is awaited: if that is no, it is told so by
 ///   [`Told::Busy`].
 ///

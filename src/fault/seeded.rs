@@ -126,6 +126,8 @@ faults! {
     TenureNeverEnds,
     /// Those beside go on by the lease in hand, however early that ends.
     GatheredUnderShorterLease,
+    /// A shared lease that is longer than a renewed one is left as others may have cut it.
+    CutNotMended,
     /// The lease that those beside had is not given back when they go on by another one.
     GatheredLeaseKept,
     /// Whoever leaves a shared hold gives its lease back, though others have it, too.

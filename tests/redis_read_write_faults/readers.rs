@@ -46,6 +46,32 @@ pub(crate) async fn assert_only_read(client: &LockClient<Redis>) {
     read(client).try_lock().await.unwrap().expect("readers may").unlock().await.unwrap();
 }
 
+/// A reader of Redisson's, up to 3.x, that renews its lease sets those of all readers to that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_lease_to_read_that_strangers_cut_is_mended() {
+    let day = Day::begin();
+    let (client, other) = (day.bystander().await, day.bystander().await);
+    let long = Duration::from_secs(3600);
+    let guard = read(&client).lock_with_lease(long).await.unwrap();
+    let keys = run::<Vec<String>>(&day.server, "KEYS *:rwlock_timeout:*").await;
+    let [own] = &*keys else { panic!("{keys:?}") };
+    let left = async |key: &str| run::<u64>(&day.server, &format!("PTTL {key}")).await;
+    for key in [NAME, own] {
+        let () = day.run(&format!("PEXPIRE {key} 30000")).await;
+    }
+    within(LIFE + LITTLE, "the whole lease", async {
+        while left(own).await < 3_500_000 || left(NAME).await < 3_500_000 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    // It is no longer than it was asked for.
+    assert!(left(own).await <= 3_600_000 && guard.remaining() <= long);
+    assert_only_read(&other).await;
+    guard.unlock().await.unwrap();
+    end(day, &[&client, &other]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_reply_of_the_command_that_reads() {
     for afterwards in EACH {

@@ -515,6 +515,17 @@ impl World {
         assert!(self.engine.next_look(self.now) > self.now, "it is looked again and again");
     }
 
+    /// As the time says, with a store that answers at once.
+    fn renew_what_is_due(&mut self) {
+        while self.engine.next_look(self.now) <= self.now
+            && let Some(renewal) = self.event(|engine, now, actions| engine.tick(now, actions))
+        {
+            let lease = renewal.lease.expect("nobody waits whom a question would do");
+            let (held, sent) = (self.store.renew(renewal.number, lease, self.now), self.now);
+            self.event(|engine, now, actions| engine.renewed(renewal, held, sent, now, actions));
+        }
+    }
+
     fn check(&mut self) {
         assert!(self.engine.is_look_told(self.now), "nobody looks when something is due");
         let (mut believed, shared) = (None, self.store.is_shared());
@@ -827,6 +838,35 @@ fn owner_that_gets_in_another_way_takes_its_waiters_along() {
     world.bring_to_an_end();
 }
 
+/// Others that share it renew theirs when they like, twice meanwhile, and cut all leases to that of a renewal.
+#[test]
+fn shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it() {
+    if env::var(MUTANT).is_ok_and(|mutant| mutant == "CutNotMended") {
+        seed(Fault::CutNotMended);
+    }
+    let pace = LEASE / 18;
+    for own in [LEASE * 4, LEASE + LEASE / 3, LEASE + pace, LEASE] {
+        let paces = own.as_nanos() / pace.as_nanos();
+        for (first, second) in (0..paces).flat_map(|first| (first..paces).map(move |second| (first, second)))
+        {
+            let cast = [Request::new(1).lease(own)];
+            let prelude = [Event::Enter(0), Event::Ask(0), Event::Answer(0)];
+            let mut world = World::after(&cast, Kind::Shared, &prelude);
+            for at in 0..paces {
+                if at == first || at == second {
+                    world.store.cut(LEASE, world.now);
+                }
+                world.renew_what_is_due();
+                world.check();
+                world.now = world.now + pace;
+            }
+            world.renew_what_is_due();
+            world.step(Event::Drop(0));
+            world.bring_to_an_end();
+        }
+    }
+}
+
 /// Whoever waits with a limit is told that the lock is held, and not that nobody knows.
 #[test]
 fn lock_counts_as_held_while_a_release_names_a_waiter() {
@@ -898,6 +938,8 @@ mutants! {
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "joined after the tenure";
     mutant_that_gathers_under_a_shorter_lease_is_killed: GatheredUnderShorterLease,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a lease became shorter";
+    mutant_that_does_not_mend_what_others_cut_is_killed: CutNotMended,
+        "shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it", "it believes, and the store does not";
     mutant_that_keeps_the_lease_of_those_gathered_is_killed: GatheredLeaseKept,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
     mutant_whose_first_leaves_for_all_is_killed: OneLeavesForAll,

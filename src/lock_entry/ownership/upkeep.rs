@@ -93,7 +93,11 @@ impl Ownership {
         if lease.renewing {
             return Moment::NEVER;
         }
-        let renew = if hold.is_watched() { lease.renew_at } else { Moment::NEVER };
+        let renew = match (hold.is_watched(), self.may_be_cut(lease)) {
+            (true, false) => lease.renew_at,
+            (_, true) => lease.confirmed + self.third,
+            (false, false) => Moment::NEVER,
+        };
         let verify = match (self.queue.is_empty(), lease.verify) {
             (true, _) => Moment::NEVER,
             (false, true) => lease.confirmed,
@@ -103,14 +107,22 @@ impl Ownership {
         lease.not_before.map_or(due, |not_before| due.max(not_before))
     }
 
+    /// Whether others that share the lock may have made the lease end earlier than is believed here: with each renewal of their own they set what
+    /// all of them have to no more than a renewed lease. What was confirmed to last no longer than that, they do not shorten.
+    fn may_be_cut(&self, lease: &Lease) -> bool {
+        self.rules.shared
+            && lease.deadline > lease.confirmed + self.rules.renewed_lease
+            && !fault!(CutNotMended)
+    }
+
     fn renewal(&mut self, now: Moment) -> Option<Renewal> {
         let due = self.held().find(|(hold, lease)| self.renewal_due(hold, lease) <= now);
-        let number = due.map(|(_, lease)| lease.number)?;
-        let (hold, lease) = self.held_by_number(number)?;
-        (lease.renewing, lease.verify) = (true, false);
-        lease.unanswered = true;
-        let watched = hold.is_watched();
-        Some(Renewal { number, lease: watched.then_some(self.rules.renewed_lease) })
+        let (hold, lease) = due?;
+        let renewed = hold.is_watched().then_some(self.rules.renewed_lease);
+        let (number, whole) = (lease.number, self.may_be_cut(lease).then(|| lease.left(now)));
+        let (_, lease) = self.held_by_number(number)?;
+        (lease.renewing, lease.verify, lease.unanswered) = (true, false, true);
+        Some(Renewal { number, lease: renewed.max(whole) })
     }
 
     /// What became of a renewal that was sent at `sent`. False if it came too late to count.

@@ -188,6 +188,22 @@ impl Store {
         self.shared.push((number, now + lease));
     }
 
+    /// Another process that shares the lock renews its lease, and so sets what all have to no more than that.
+    pub(super) fn cut(&mut self, lease: Duration, now: Moment) {
+        for (_, until) in &mut self.shared {
+            *until = (*until).min(now + lease);
+        }
+    }
+
+    /// Whether the number has the lock, which lasts at least so long from now on.
+    pub(super) fn renew(&mut self, number: u64, lease: Duration, now: Moment) -> bool {
+        let shared = self.shared.iter_mut().find(|(other, until)| *other == number && *until > now);
+        shared.is_some_and(|(_, until)| {
+            *until = (*until).max(now + lease);
+            true
+        })
+    }
+
     /// Another process waits to have a shared lock alone.
     pub(super) fn writer_waits(&mut self, now: Moment) {
         self.writer_waits = true;
