@@ -90,3 +90,42 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     // Ordering: Relaxed, there is one thread.
     assert_eq!(panics.0.load(Ordering::Relaxed), waiters.len(), "one of them sleeps beside its lock");
 }
+
+/// How long each thousand takes of those who come to share a lock and stay, one after another, each by its `request`.
+fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> Vec<Duration> {
+    let entry = LockEntry::new(Rules { shared: true, ..Rules::default() });
+    let (mut now, mut owner) = (Moment::from(Instant::now()), 0);
+    let mut one_more = || {
+        owner += 1;
+        now = now + apart;
+        let request = request(owner);
+        match entry.enter(&request, true, now).0 {
+            Entered::Reentered(..) => {}
+            Entered::Head(head) => {
+                let lease = request.own_lease().unwrap_or(Duration::from_secs(30));
+                let attempt = entry.attempt(&head, owner, &request, now, lease).unwrap();
+                let (verdict, _) = entry.acquired(&head, &request, attempt, 0, now, lease, now);
+                assert!(matches!(verdict, Verdict::Granted(_)), "{verdict:?}");
+            }
+            entered => panic!("{entered:?}"),
+        }
+    };
+    let thousand = || {
+        let begun = Instant::now();
+        (0..1000).for_each(|_| one_more());
+        begun.elapsed()
+    };
+    std::iter::repeat_with(thousand).take(count).collect()
+}
+
+/// As they are looked for, and as all go on by the lease of the one that came last.
+#[test]
+fn who_comes_to_share_a_lock_does_not_look_at_all_who_are_there() {
+    let (at_once, by_and_by) = (Duration::ZERO, Duration::from_micros(1));
+    let own = |owner| Request::new(owner).lease(Duration::from_secs(20));
+    for times in [thousands(40, Request::new, at_once), thousands(40, own, by_and_by)] {
+        let quickest = |times: &[Duration]| *times.iter().min().expect("there are some");
+        let (first, last) = (quickest(&times[..5]), quickest(&times[35..]));
+        assert!(last < first * 5, "a thousand take {first:?}, and {last:?} once 35 thousand are there");
+    }
+}

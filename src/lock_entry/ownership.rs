@@ -141,8 +141,9 @@ enum Phase {
 #[derive(Debug)]
 struct Hold {
     sharers: Sharers,
-    /// Grants that nobody has claimed, of all sharers.
+    /// Of all sharers: looked at with each event, and these need not have one that is true of nearly all.
     unclaimed: u32,
+    watched: u32,
     /// It was granted a lease that is renewed.
     renewed: bool,
     token: Option<u64>,
@@ -226,6 +227,7 @@ impl Hold {
         Self {
             sharers: Sharers::default(),
             unclaimed: 0,
+            watched: 0,
             renewed: false,
             token: None,
             limit: Moment::NEVER,
@@ -236,6 +238,7 @@ impl Hold {
     #[inline]
     fn add(&mut self, serial: u64, sharer: Sharer) {
         self.unclaimed += sharer.unclaimed;
+        self.watched += sharer.watched;
         self.limit = self.limit.min(sharer.due());
         self.sharers.add(serial, sharer);
     }
@@ -244,22 +247,28 @@ impl Hold {
     fn remove(&mut self, serial: u64) -> u32 {
         let Some(sharer) = self.sharers.remove(serial) else { return 0 };
         self.unclaimed -= sharer.unclaimed;
+        self.watched -= sharer.watched;
         sharer.guards
     }
 
     /// All who have another hold have it by this one's lease.
-    fn take_in(&mut self, other: Self) {
+    fn take_in(&mut self, mut other: Self) {
+        let (renewed, token) = (self.renewed || other.renewed, self.token.or(other.token));
+        let granted = self.granted.min(other.granted);
+        // Thousands may have been there before one who comes.
+        if other.sharers.len() > self.sharers.len() {
+            std::mem::swap(self, &mut other);
+        }
         other.sharers.into_each(|serial, sharer| self.add(serial, sharer));
-        self.renewed |= other.renewed;
-        self.token = self.token.or(other.token);
-        self.granted = self.granted.min(other.granted);
+        (self.renewed, self.token, self.granted) = (renewed, token, granted);
     }
 
     #[inline]
     fn drop_guard(&mut self, serial: u64, watched: bool) {
-        if let Some(sharer) = self.sharers.get_mut(serial) {
-            sharer.drop_guard(watched);
-        }
+        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+        sharer.guards -= 1;
+        sharer.watched -= u32::from(watched);
+        self.watched -= u32::from(watched);
     }
 
     /// Nobody claims a grant.
@@ -275,11 +284,10 @@ impl Hold {
     fn add_count(&mut self, serial: u64, claimed: bool, watched: bool) {
         let Some(sharer) = self.sharers.get_mut(serial) else { return };
         sharer.count += 1;
+        sharer.unclaimed += 1;
+        self.unclaimed += 1;
         if claimed {
-            sharer.add_guard(watched);
-        } else {
-            sharer.unclaimed += 1;
-            self.unclaimed += 1;
+            self.claim(serial, watched);
         }
     }
 
@@ -288,8 +296,10 @@ impl Hold {
     fn claim(&mut self, serial: u64, watched: bool) {
         let Some(sharer) = self.sharers.get_mut(serial) else { return };
         sharer.unclaimed -= 1;
+        sharer.guards += 1;
+        sharer.watched += u32::from(watched);
         self.unclaimed -= 1;
-        sharer.add_guard(watched);
+        self.watched += u32::from(watched);
     }
 
     /// A sharer's own leases last until then at least; for ever, if it is renewed for it.
@@ -320,11 +330,6 @@ impl Hold {
     /// Whether somebody has it who would see its loss.
     fn has_guard(&self) -> bool {
         self.sharers.any(|sharer| sharer.guards > 0)
-    }
-
-    /// Whether its lease is renewed for somebody.
-    fn is_watched(&self) -> bool {
-        self.sharers.any(|sharer| sharer.watched > 0)
     }
 
     /// Whether nobody has had it for too long, and its lease lasts.
@@ -508,7 +513,7 @@ impl Ownership {
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number;
         // A newcomer is one for whom the lease suffices; one that is renewed anyway need not be long from the first moment on.
-        let renewed = watched && hold.renewed && (hold.is_watched() || hold.unclaimed > 0);
+        let renewed = watched && hold.renewed && hold.watched + hold.unclaimed > 0;
         let suffices = serial == fresh || renewed || wanted <= lease.left(now);
         let extension = if request.fenced && token.is_none() {
             Some(Extension::Token { number, lease: wanted.max(lease.left(now)) })

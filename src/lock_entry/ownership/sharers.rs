@@ -1,6 +1,6 @@
 //! [`Sharers`]: who has the lock by one lease. One owner; of a shared lock, any number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::moment::Moment;
@@ -35,18 +35,6 @@ impl Sharer {
         Self { owner: request.owner, count: 1, guards, unclaimed: 1 - guards, watched, limit, ends }
     }
 
-    #[inline]
-    pub(super) fn add_guard(&mut self, watched: bool) {
-        self.guards += 1;
-        self.watched += u32::from(watched);
-    }
-
-    #[inline]
-    pub(super) fn drop_guard(&mut self, watched: bool) {
-        self.guards -= 1;
-        self.watched -= u32::from(watched);
-    }
-
     /// When it is over at the latest, as far as that is its own affair.
     #[inline]
     pub(super) fn due(&self) -> Moment {
@@ -75,14 +63,24 @@ impl Sharer {
 #[derive(Debug, Default)]
 pub(super) struct Sharers {
     first: Option<(u64, Sharer)>,
-    #[expect(clippy::box_collection, reason = "a lock of one owner has a pointer of it, to be moved about")]
-    more: Option<Box<BTreeMap<u64, Sharer>>>,
+    more: Option<Box<More>>,
+}
+
+#[derive(Debug, Default)]
+struct More {
+    by_serial: BTreeMap<u64, Sharer>,
+    /// Owners with their serials: who comes is looked for among thousands. (An owner may have two, each asked for while it had none.)
+    by_owner: BTreeSet<(u64, u64)>,
 }
 
 impl Sharers {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.first.is_none() && self.more.as_ref().is_none_or(|more| more.is_empty())
+        self.first.is_none() && self.more.as_ref().is_none_or(|more| more.by_serial.is_empty())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.as_ref().map_or(0, |more| more.by_serial.len())
     }
 
     #[inline]
@@ -94,7 +92,7 @@ impl Sharers {
     pub(super) fn get(&self, serial: u64) -> Option<&Sharer> {
         match &self.first {
             Some((first, sharer)) if *first == serial => Some(sharer),
-            _ => self.more.as_ref()?.get(&serial),
+            _ => self.more.as_ref()?.by_serial.get(&serial),
         }
     }
 
@@ -102,7 +100,7 @@ impl Sharers {
     pub(super) fn get_mut(&mut self, serial: u64) -> Option<&mut Sharer> {
         match &mut self.first {
             Some((first, sharer)) if *first == serial => Some(sharer),
-            _ => self.more.as_mut()?.get_mut(&serial),
+            _ => self.more.as_mut()?.by_serial.get_mut(&serial),
         }
     }
 
@@ -111,7 +109,9 @@ impl Sharers {
         if self.first.is_none() && self.more.is_none() {
             self.first = Some((serial, sharer));
         } else {
-            self.more.get_or_insert_default().insert(serial, sharer);
+            let more = self.more.get_or_insert_default();
+            more.by_owner.insert((sharer.owner, serial));
+            more.by_serial.insert(serial, sharer);
         }
     }
 
@@ -119,31 +119,41 @@ impl Sharers {
     pub(super) fn remove(&mut self, serial: u64) -> Option<Sharer> {
         match &self.first {
             Some((first, _)) if *first == serial => self.first.take().map(|(_, sharer)| sharer),
-            _ => self.more.as_mut()?.remove(&serial),
+            _ => {
+                let more = self.more.as_mut()?;
+                let sharer = more.by_serial.remove(&serial)?;
+                more.by_owner.remove(&(sharer.owner, serial));
+                Some(sharer)
+            }
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Sharer)> {
-        let first = self.first.as_ref().map(|(serial, sharer)| (*serial, sharer));
-        first
-            .into_iter()
-            .chain(self.more.iter().flat_map(|more| more.iter()).map(|(serial, sharer)| (*serial, sharer)))
+        let (first, more) = (self.first.iter(), self.more.iter().flat_map(|more| &more.by_serial));
+        first.map(|(serial, sharer)| (*serial, sharer)).chain(more.map(|(serial, sharer)| (*serial, sharer)))
     }
 
     /// Whether it is so of somebody.
     #[inline]
     pub(super) fn any(&self, is_so: impl Fn(&Sharer) -> bool) -> bool {
         self.first.as_ref().is_some_and(|(_, sharer)| is_so(sharer))
-            || self.more.as_ref().is_some_and(|more| more.values().any(is_so))
+            || self.more.as_ref().is_some_and(|more| more.by_serial.values().any(is_so))
     }
 
     pub(super) fn into_each(self, mut each: impl FnMut(u64, Sharer)) {
-        let more = self.more.map(|more| *more).unwrap_or_default();
+        let more = self.more.map(|more| more.by_serial).unwrap_or_default();
         self.first.into_iter().chain(more).for_each(|(serial, sharer)| each(serial, sharer));
     }
 
     /// Where the owner has the lock.
     pub(super) fn of_owner(&self, owner: u64) -> Option<(u64, &Sharer)> {
-        self.iter().find(|(_, sharer)| sharer.owner == owner)
+        if let Some((serial, sharer)) = &self.first
+            && sharer.owner == owner
+        {
+            return Some((*serial, sharer));
+        }
+        let more = self.more.as_ref()?;
+        let (_, serial) = more.by_owner.range((owner, 0)..=(owner, u64::MAX)).next()?;
+        Some((*serial, more.by_serial.get(serial)?))
     }
 }

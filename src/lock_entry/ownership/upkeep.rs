@@ -93,7 +93,7 @@ impl Ownership {
         if lease.renewing {
             return Moment::NEVER;
         }
-        let renew = match (hold.is_watched(), self.may_be_cut(lease)) {
+        let renew = match (hold.watched > 0, self.may_be_cut(lease)) {
             (true, false) => lease.renew_at,
             (_, true) => lease.confirmed + self.third,
             (false, false) => Moment::NEVER,
@@ -118,7 +118,7 @@ impl Ownership {
     fn renewal(&mut self, now: Moment) -> Option<Renewal> {
         let due = self.held().find(|(hold, lease)| self.renewal_due(hold, lease) <= now);
         let (hold, lease) = due?;
-        let renewed = hold.is_watched().then_some(self.rules.renewed_lease);
+        let renewed = (hold.watched > 0).then_some(self.rules.renewed_lease);
         let (number, whole) = (lease.number, self.may_be_cut(lease).then(|| lease.left(now)));
         let (_, lease) = self.held_by_number(number)?;
         (lease.renewing, lease.verify, lease.unanswered) = (true, false, true);
