@@ -141,7 +141,7 @@ enum Phase {
 #[derive(Debug)]
 struct Hold {
     sharers: Sharers,
-    /// Of all sharers: looked at with each event, and these need not have one that is true of nearly all.
+    /// Of all sharers. Each event asks whether there are some, and to see that there are none would take a look at everybody.
     unclaimed: u32,
     watched: u32,
     /// It was granted a lease that is renewed.
