@@ -54,9 +54,13 @@ impl RedisCluster {
     fn of(count: usize, args: &[&str]) -> RedisCluster {
         let cluster = RedisCluster { nodes: (0..count).map(|_| start_node(args)).collect() };
         for number in 0..MASTERS {
-            let (first, last) = (SLOTS * number / MASTERS, SLOTS * (number + 1) / MASTERS - 1);
+            // One by one: servers before 7.0 know no ranges.
+            let slots: Vec<String> = (SLOTS * number / MASTERS..SLOTS * (number + 1) / MASTERS)
+                .map(|slot| slot.to_string())
+                .collect();
+            let slots = slots.iter().map(|slot| &**slot);
             let () =
-                cluster.ask(number, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+                cluster.ask(number, &["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect::<Vec<_>>());
             // Otherwise all of them begin at 0, and the first elections have to sort that out.
             let () = cluster.ask(number, &["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
         }

@@ -78,6 +78,11 @@ local function must_pass_on(...)
     redis.call('zrem', KEYS[2], '')
 end
 
+-- By a right that `must` has asked for.
+local function end_lease(key)
+    redis.call('pexpire', key, '0')
+end
+
 local function tell(channel, message)
     redis.call(ARGV[1], channel, message)
     if ARGV[2] ~= '' then

@@ -8,7 +8,7 @@ if lock.vacant then
     return 0
 end
 for _, reader in ipairs(lock.readers or {}) do
-    must('del')
+    must('pexpire')
     lock.goes[#lock.goes + 1] = reader[1]
 end
 lock.reads = nil
@@ -26,6 +26,6 @@ else
     dequeue(over)
 end
 for _, key in ipairs(lock.leases or {}) do
-    redis.call('del', key)
+    end_lease(key)
 end
 return lock.taken and 1 or 0

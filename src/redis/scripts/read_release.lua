@@ -10,7 +10,7 @@ local longest = left + 1 >= lock_left
 local lock = found(longest, id)
 local field = lock.mode and redis.call('hexists', KEYS[1], id) == 1
 local freed = false
-must('zrem', 'hdel', 'pexpire', 'del', lock.over and 'hset')
+must('zrem', 'hdel', 'pexpire', lock.over and 'hset')
 if not lock.taken then
     local winner, over, its = nil, {}, nil
     if not SPARE or not field then
@@ -28,14 +28,14 @@ if not lock.taken then
         dequeue(over)
     end
 elseif field then
-    redis.call('hdel', KEYS[1], id)
     end_writer(lock)
+    redis.call('hdel', KEYS[1], id)
     if lock.vacant or longest and lock_left >= 0 then
         last_for(lock.holder and writes_for(lock) or 1, lock.reads or 1, lock.turn)
     end
 end
 if left > -2 then
-    redis.call('del', KEYS[6])
+    end_lease(KEYS[6])
 end
 if waited then
     redis.call('zrem', KEYS[4], id)

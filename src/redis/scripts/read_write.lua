@@ -169,10 +169,11 @@ function let_in(lock)
     end
     must_pass_on(wait and 'rename')
     tell(ARGV[4], ARGV[8])
+    -- The first write, as `must` says.
+    redis.call('hset', KEYS[1], 'mode', 'read')
     for _, field in ipairs(lock.goes) do
         redis.call('hdel', KEYS[1], field)
     end
-    redis.call('hset', KEYS[1], 'mode', 'read')
     if wait then
         redis.call('rename', KEYS[4], KEYS[5])
         redis.call('zadd', KEYS[5], now(), 'phase')
@@ -199,8 +200,10 @@ end
 -- Takes out the writer that writes no more, of a lock that somebody reads.
 local function end_writer(lock)
     if lock.over then
-        redis.call('hdel', KEYS[1], lock.over)
+        -- In this order, as `must` and `must_pass_on` say.
+        redis.call('zrem', KEYS[2], '')
         redis.call('hset', KEYS[1], 'mode', 'read')
+        redis.call('hdel', KEYS[1], lock.over)
     end
 end
 
