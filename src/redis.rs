@@ -39,7 +39,7 @@
 //! releases of a process one leaves its lock to whoever comes first, and tells all, instead of granting it.
 //!
 //! While a reader of Redisson's is there, its watchdog sets the lock's end to its own timeout, and up to 3.x every reader's lease: give both sides the
-//! same timeout, and beside it take no leases to read that are longer.
+//! same timeout. A longer lease to read is made whole again each third of it.
 //!
 //! A Redisson client on the same name takes turns with this one, and each wakes the other. Its plain, fair, fenced and spin locks have no
 //! `mode`, and look the same; as the fair and the spin lock wake nobody of ours, the one waiter of a process that talks to the server asks
