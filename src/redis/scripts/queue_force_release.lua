@@ -7,8 +7,9 @@ end
 if lock.vacant then
     return 0
 end
-for _, reader in ipairs(lock.readers or {}) do
-    must('pexpire')
+local readers = lock.readers or {}
+must(readers[1] and 'pexpire')
+for _, reader in ipairs(readers) do
     lock.goes[#lock.goes + 1] = reader[1]
 end
 lock.reads = nil
