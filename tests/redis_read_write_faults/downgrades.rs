@@ -6,7 +6,7 @@ use latchwork::{Guard, Lock, LockClient, Owner};
 use latchwork_testkit::{Cut, Way};
 
 use crate::day::{Day, EVAL, soon};
-use crate::readers::{EACH, assert_only_read, leases, read, until_leases};
+use crate::readers::{EACH, assert_only_read, end_free, leases, read, until_leases};
 use crate::stage::{AT_ONCE, LIFE, LITTLE, end, lock, proxied, serve, taker, waiter, waiter_of, within};
 
 /// Takes a lock, once more if the answer to the first time is lost.
@@ -147,8 +147,7 @@ async fn reader_that_wants_to_write_is_refused_over_any_link() {
         proxy.heal();
     }
     reads.unlock().await.unwrap();
-    serve(AT_ONCE, "the writer's turn", taker(&other)).await;
-    end(day, &[&client, &other]).await;
+    end_free(day, &client, &other).await;
 }
 
 /// Its writing is over since the server says so, and it reads on; or both are over.

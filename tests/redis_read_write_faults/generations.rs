@@ -7,8 +7,8 @@ use latchwork::{Guard, Lease, LossReason};
 use latchwork_testkit::{Afterwards, Cut, Way};
 
 use crate::day::{Day, EVAL};
-use crate::readers::{EACH, TENURE, assert_only_read, leases, patient_reader, read, until_leases};
-use crate::stage::{AT_ONCE, LIFE, LITTLE, end, lock, proxied, serve, taker, until_queued, waiter, within};
+use crate::readers::{EACH, TENURE, assert_only_read, end_free, leases, patient_reader, read, until_leases};
+use crate::stage::{AT_ONCE, LIFE, LITTLE, end, lock, proxied, serve, until_queued, waiter, within};
 
 async fn tenure_is_over() {
     tokio::time::sleep(TENURE * 2).await;
@@ -45,8 +45,7 @@ async fn those_that_read_go_on_while_a_newcomer_asks_in_vain() {
         newcomer.ensure_held().await.unwrap();
         assert_only_read(&other).await;
         newcomer.unlock().await.unwrap();
-        serve(AT_ONCE, "the writer's turn", taker(&other)).await;
-        end(day, &[&client, &other]).await;
+        end_free(day, &client, &other).await;
     }
 }
 
@@ -67,8 +66,7 @@ async fn newcomer_that_gives_up_unheard_takes_nothing_along() {
         stays.ensure_held().await.unwrap();
         assert_only_read(&other).await;
         stays.unlock().await.unwrap();
-        serve(AT_ONCE, "the writer's turn", taker(&other)).await;
-        end(day, &[&client, &other]).await;
+        end_free(day, &client, &other).await;
     }
 }
 
@@ -93,8 +91,7 @@ async fn two_leases_become_one_though_replies_are_lost() {
         assert_only_read(&other).await;
         stays.unlock().await.unwrap();
         assert_eq!(leases(&day.server).await, 0);
-        serve(AT_ONCE, "the writer's turn", taker(&other)).await;
-        end(day, &[&client, &other]).await;
+        end_free(day, &client, &other).await;
     }
 }
 

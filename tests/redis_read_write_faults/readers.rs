@@ -46,6 +46,12 @@ pub(crate) async fn assert_only_read(client: &LockClient<Redis>) {
     read(client).try_lock().await.unwrap().expect("readers may").unlock().await.unwrap();
 }
 
+/// Nobody reads any more: a writer has its turn at once, and nothing is left.
+pub(crate) async fn end_free(day: Day, client: &LockClient<Redis>, other: &LockClient<Redis>) {
+    serve(AT_ONCE, "the writer's turn", taker(other)).await;
+    end(day, &[client, other]).await;
+}
+
 /// A reader of Redisson's, up to 3.x, that renews its lease sets those of all readers to that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_lease_to_read_that_strangers_cut_is_mended() {
@@ -85,8 +91,7 @@ async fn lost_reply_of_the_command_that_reads() {
         guard.ensure_held().await.unwrap();
         until_leases(&day.server, 1).await;
         guard.unlock().await.unwrap();
-        serve(AT_ONCE, "the writer's turn", taker(&other)).await;
-        end(day, &[&client, &other]).await;
+        end_free(day, &client, &other).await;
     }
 }
 
@@ -102,8 +107,7 @@ async fn lost_reply_of_the_command_that_reads_for_somebody_who_leaves() {
         reader.abort();
         // It may have been faster.
         drop(reader.await);
-        serve(AT_ONCE, "the writer's turn", taker(&other)).await;
-        end(day, &[&client, &other]).await;
+        end_free(day, &client, &other).await;
     }
 }
 
@@ -265,8 +269,7 @@ async fn tries_to_read_share_an_answer_though_its_reply_is_lost() {
             guard.ensure_held().await.unwrap();
             drop(guard);
         }
-        serve(AT_ONCE, "the writer's turn", taker(&other)).await;
-        end(day, &[&client, &other]).await;
+        end_free(day, &client, &other).await;
     }
 }
 
