@@ -12,10 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::day::{Day, NAME};
 use crate::kind::sides;
-use crate::stage::{LIFE, LITTLE, Side, end, proxied, within};
-
-/// The lease of who was not granted the lock unasked.
-const LEASE: Duration = Duration::from_secs(30);
+use crate::stage::{LEASE, LIFE, LITTLE, Side, end, proxied, within};
 
 /// All guards that somebody has, and whether others may have the lock as well.
 #[derive(Default)]

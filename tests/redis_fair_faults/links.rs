@@ -9,8 +9,8 @@ use latchwork_testkit::{ChaosProxy, Cut, Way};
 use crate::day::{Day, NAME};
 use crate::kind::sides;
 use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, Side, end, lock, pairs, proxied, queued, serve, until_queued, waiter_of,
-    within,
+    AT_ONCE, Convoy, LEASE, LIFE, LITTLE, Side, end, lock, pairs, proxied, queued, serve, until_queued,
+    waiter_of, within,
 };
 
 /// What happens to the links of the first waiter. It is undone once the second one has the lock.
@@ -41,6 +41,14 @@ impl Fault {
             }
         }
     }
+
+    /// For how long others may be kept out. Who is only deaf can still ask when it has its turn: it has the lock then, and not only a position.
+    fn lasts(&self) -> Duration {
+        match self {
+            Fault::Silence([Way::ToClient]) => LEASE,
+            _ => LIFE,
+        }
+    }
 }
 
 /// The first waits through a link that fails, the second behind it. Both have their turn, one after the other.
@@ -69,7 +77,7 @@ async fn have_their_turn(
     fault.begin(proxy);
     held.unlock().await.unwrap();
     // Whoever is first of the two: nobody sleeps beside a free lock, nor for longer beside one that a position holds.
-    let (guard, came_first) = within(LIFE + LITTLE, "somebody's turn", async {
+    let (guard, came_first) = within(fault.lasts() + LITTLE, "somebody's turn", async {
         tokio::select! {
             guard = &mut cut_off => (guard, true),
             guard = &mut behind => (guard, false),
@@ -131,7 +139,7 @@ async fn has_its_turn_alone(
     }
     if matches!(fault, Fault::Silence(_)) {
         // A newcomer gets in once the position is over, and not before.
-        let guard = within(LIFE + LITTLE, "the newcomer's turn", lock(holder).lock()).await.unwrap();
+        let guard = within(fault.lasts() + LITTLE, "the newcomer's turn", lock(holder).lock()).await.unwrap();
         proxy.heal();
         until_queued(&day.server, 1).await;
         guard.ensure_held().await.unwrap();

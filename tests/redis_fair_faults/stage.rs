@@ -14,7 +14,10 @@ use crate::by_hand::run;
 use crate::day::{Day, NAME, eventually};
 use crate::kind::{WAITING, channels, grant_channel, named, sides};
 
-/// For how long a position is kept: a third of the default watchdog's timeout.
+/// The default watchdog's timeout: whoever died with the lock has it for as long.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// For how long a position is kept: a third of that.
 pub(crate) const LIFE: Duration = Duration::from_secs(10);
 
 /// What a loaded machine may add to that.

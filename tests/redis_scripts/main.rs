@@ -196,6 +196,12 @@ fn look<T: redis::FromRedisValue>(connection: &mut Connection, command: &str) ->
     run(connection, command)
 }
 
+/// As many ms, rounded so that what was given whole minutes has them for half a minute. Not so a far time, which was given as a date: without
+/// a limit it would lose one whenever the clock says so, perhaps between two looks.
+fn minutes(ms: i64) -> i64 {
+    ((ms + 30_000) / 60_000).min(1_000_000)
+}
+
 /// Every key: what it holds, and its time to live in minutes, rounded.
 fn state(connection: &mut Connection) -> BTreeMap<String, (Vec<String>, i64)> {
     let keys: Vec<String> = run(connection, "KEYS *");
@@ -211,13 +217,12 @@ fn state(connection: &mut Connection) -> BTreeMap<String, (Vec<String>, i64)> {
         let now: (i64, i64) = run(connection, "TIME");
         for end in holds.iter_mut().filter(|value| value.starts_with("until:")) {
             let left = end[6..].parse::<i64>().unwrap() - (now.0 * 1_000_000 + now.1);
-            *end = format!("until in {}", if left < 0 { -1 } else { (left + 30_000_000) / 60_000_000 });
+            *end = format!("until in {}", if left < 0 { -1 } else { minutes(left / 1_000) });
         }
         holds.sort();
         let left: i64 = look(connection, &format!("PTTL {key}"));
         assert!(left >= 0 || key.starts_with("redisson_lock_token:"), "{key} stays for ever: {holds:?}");
-        // What was granted until a far time ends then.
-        state.insert(key, (holds, ((left + 30_000) / 60_000).min(1_000_000)));
+        state.insert(key, (holds, minutes(left)));
     }
     state
 }
