@@ -4,10 +4,11 @@
 //! drop, on a panic, on `process::exit`, and when the owner is killed with SIGKILL. Any number of them, in any number of
 //! processes, run side by side. Unix only, as Redis is.
 //!
-//! Several of them make a [`RedisCluster`]. A [`ChaosProxy`] is the bad network before one. A [`SentinelSet`] is a master with a
-//! replica, and three Sentinels that watch over both.
+//! Several of them make a [`RedisCluster`]. A [`ChaosProxy`] is the bad network before one, a [`ServerClock`] a clock that is set while it runs.
+//! A [`SentinelSet`] is a master with a replica, and three Sentinels that watch over both.
 
 mod chaos;
+mod clock;
 mod cluster;
 mod error;
 mod find;
@@ -19,6 +20,7 @@ mod sentinel;
 mod server;
 
 pub use chaos::{Afterwards, ChaosProxy, Cut, Link, Way};
+pub use clock::ServerClock;
 pub use cluster::RedisCluster;
 pub use error::StartError;
 pub use find::{NotFound, SERVER_VARIABLE, find_server, is_older_than_7};

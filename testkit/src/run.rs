@@ -19,6 +19,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
 use crate::StartError;
+use crate::clock::ServerClock;
 use crate::process;
 use crate::ready;
 
@@ -43,6 +44,8 @@ pub(crate) struct Setup {
     pub(crate) args: Vec<String>,
     /// The text of a configuration file, which is the server's own to write to, as a Sentinel must.
     pub(crate) config: Option<String>,
+    /// Not the machine's, but one that can be set.
+    pub(crate) clock: Option<ServerClock>,
 }
 
 #[derive(Debug)]
@@ -88,6 +91,7 @@ impl Run {
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", SOCKET])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
             .args(&setup.args)
+            .envs(setup.clock.as_ref().map(|clock| ("LD_PRELOAD", clock.library())))
             .current_dir(dir.path())
             .stdin(Stdio::piped())
             .stdout(log)
@@ -202,7 +206,7 @@ mod tests {
 
     fn start(port: u16, args: &[&str]) -> Result<Run, StartError> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Run::start(&find_server()?, port, &Setup { args, config: None })
+        Run::start(&find_server()?, port, &Setup { args, ..Setup::default() })
     }
 
     #[test]

@@ -206,7 +206,8 @@ fn replicating(args: &[&str], master: Option<&RedisServer>) -> RedisServer {
 }
 
 fn sentinel(config: String) -> Result<RedisServer, StartError> {
-    RedisServer::set_up(Setup { args: vec!["--sentinel".into()], config: Some(config) })
+    let args = vec!["--sentinel".into()];
+    RedisServer::set_up(Setup { args, config: Some(config), ..Setup::default() })
 }
 
 /// Whether the Sentinel knows its fellows and the replica, and finds all of them in order.

@@ -60,7 +60,7 @@ impl RedisServer {
     /// If there is no server to run, or if it does not come up.
     pub fn try_start_with(args: &[&str]) -> Result<RedisServer, StartError> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        RedisServer::set_up(Setup { args, config: None })
+        RedisServer::set_up(Setup { args, ..Setup::default() })
     }
 
     pub(crate) fn set_up(setup: Setup) -> Result<RedisServer, StartError> {

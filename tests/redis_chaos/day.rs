@@ -33,7 +33,10 @@ impl Day {
     }
 
     pub(crate) fn begin_with(args: &[&str]) -> Day {
-        let server = RedisServer::start_with(args);
+        Day::begin_on(RedisServer::start_with(args))
+    }
+
+    pub(crate) fn begin_on(server: RedisServer) -> Day {
         let proxy = ChaosProxy::start(server.port());
         Day { server, proxy }
     }

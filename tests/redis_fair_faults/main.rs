@@ -7,6 +7,8 @@
 mod beliefs;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
+#[cfg(target_os = "linux")]
+mod clock;
 mod cluster;
 #[path = "../redis_chaos/day.rs"]
 #[allow(dead_code, reason = "those of plain locks use the rest")]

@@ -56,6 +56,30 @@ async fn position_is_kept_by_asking_again_and_not_moved_by_it() {
     stage.end().await;
 }
 
+/// What waits keeps its place with its next question. Newcomers would overtake it until the clock is where it was.
+#[tokio::test]
+async fn position_is_not_overtaken_when_the_clock_of_the_server_is_set_back() {
+    let mut stage = Stage::set("fair:setback").await;
+    let (holder, first, second) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.take(&holder).await;
+    stage.wait(&first, 1).await;
+    stage.listen(&first).await;
+    for key in ["latchwork_fair_queue", "latchwork_fair_kept"] {
+        let () = stage.run(&format!("ZINCRBY {key}:{{{{}}}} 3600000000 {first}")).await;
+    }
+    stage.wait(&second, 0).await;
+    stage.assert_queue(&[&second, &first]).await;
+    stage.wait(&first, 1).await;
+    stage.assert_queue(&[&first, &second]).await;
+    stage.release(&holder, None).await;
+    stage.assert_granted(&[&first]).await;
+    stage.assert_holder(&first, KEPT).await;
+    stage.release(&second, None).await;
+    stage.release(&first, None).await;
+    stage.assert_freed(1).await;
+    stage.end().await;
+}
+
 #[tokio::test]
 async fn position_that_is_over_is_forgotten() {
     let mut stage = Stage::set("fair:over").await;

@@ -68,7 +68,8 @@ impl Model {
     }
 
     fn enqueue(&mut self, who: Who, age: u32) {
-        if self.queue.values().any(|place| *place == (who, true)) {
+        // What has a place keeps it, unless it has waited for longer than it said.
+        if self.queue.iter().any(|((its, _), place)| *place == (who, true) && its.0 >= age) {
             return;
         }
         self.leave(who);

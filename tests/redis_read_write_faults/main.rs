@@ -8,6 +8,9 @@
 mod beliefs;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
+#[cfg(target_os = "linux")]
+#[path = "../redis_fair_faults/clock.rs"]
+mod clock;
 #[path = "../redis_fair_faults/cluster.rs"]
 mod cluster;
 #[path = "../redis_chaos/day.rs"]

@@ -73,6 +73,31 @@ async fn turn_that_nobody_takes_ends_with_the_last_that_gives_up_or_after_a_seco
     stage.end().await;
 }
 
+/// Readers would come before writers, and those who died before their turn would have it, until the clock is where it was.
+#[tokio::test]
+async fn turn_of_readers_is_over_when_the_clock_of_the_server_is_set_back() {
+    let mut stage = Stage::set("rw:setback").await;
+    let [holder, writer, late, dies] = [1, 2, 3, 4].map(|client| id(client, 1));
+    stage.write(&holder).await;
+    stage.wait_to_write(&writer, 1).await;
+    stage.listen(&writer).await;
+    stage.wait_to_read(&dies, 0).await;
+    stage.release_write(&holder).await;
+    stage.assert_heard(&["1"]).await;
+    for member in ["phase".to_owned(), dies.to_string()] {
+        let () = stage.run(&format!("ZINCRBY latchwork_rw_turn:{{{{}}}} 3600000000 {member}")).await;
+    }
+    // It comes after the writer, which is granted the lock.
+    stage.wait_to_read(&late, 0).await;
+    stage.assert_granted(&writer).await;
+    stage.release_write(&writer).await;
+    stage.assert_heard(&["1"]).await;
+    stage.read(&late).await;
+    assert!(stage.release_read(&late).await);
+    stage.assert_heard(&["0"]).await;
+    stage.end().await;
+}
+
 #[tokio::test]
 async fn writer_that_gives_up_tells_the_readers_that_it_has_kept_waiting() {
     let mut stage = Stage::set("rw:givesup").await;

@@ -104,13 +104,12 @@ local function listens(id)
     return told[2] > 0
 end
 
--- Since when the id waits: as its position says, if that lasts, or its client.
+-- Since when the id waits: as its position says, if that lasts, or its client, whichever is earlier. (The client is earlier if the clock was set
+-- back: newcomers would overtake it until the clock is again where it was.)
 local function since(id, waited)
     local began, kept = redis.call('zscore', KEYS[2], id), redis.call('zscore', KEYS[3], id)
-    if began and kept and tonumber(kept) > now() then
-        return tonumber(began)
-    end
-    return waited ~= '' and now() - waited or math.huge
+    local lasts = began and kept and tonumber(kept) > now()
+    return math.min(lasts and tonumber(began) or math.huge, waited ~= '' and now() - waited or math.huge)
 end
 
 -- The first in the queue whose client can be told, unless the id, which has waited since `began`, comes first; the positions before it that are

@@ -19,7 +19,7 @@ local invited = redis.call('zscore', KEYS[5], id)
 if not reads and not beside and not refused and not invited and redis.call('exists', KEYS[2]) == 1 then
     local began = since(id, waited)
     -- Whoever waited when the readers' turn began has it, though a message may say otherwise by a little.
-    if began > tonumber(redis.call('zscore', KEYS[5], 'phase') or 0) then
+    if began > (turn_began() or 0) then
         refused, over, theirs = first('', began)
     end
 end

@@ -55,9 +55,15 @@ local function waits(key, but)
     return false
 end
 
+-- When the readers' turn began, if they had one. (If that is still to come, the clock was set back: readers would come before writers until then.)
+local function turn_began()
+    local began = tonumber(redis.call('zscore', KEYS[5], 'phase'))
+    return began and began <= now() and began
+end
+
 -- For how many ms the readers still have their turn, if one that it is for, beside that id, has not come yet.
 local function turn(but)
-    local began = redis.call('zscore', KEYS[5], 'phase')
+    local began = turn_began()
     if not began or not waits(KEYS[5], but) then
         return 0
     end

@@ -1,0 +1,86 @@
+//! A clock that can be set.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use crate::StartError;
+use crate::run::Setup;
+use crate::server::RedisServer;
+
+const SOURCE: &str = include_str!("clock.c");
+
+/// A server's time of day, which can be set as that of its machine could be. Linux only; needs the C compiler that also links Rust programs there.
+#[derive(Clone, Debug)]
+pub struct ServerClock {
+    /// With the library that the server is started with, and how far off it is. The server reads that each time.
+    dir: Arc<TempDir>,
+}
+
+impl ServerClock {
+    /// Starts a server by a clock of its own, which is right so far.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, with the sentence of the [`StartError`].
+    #[must_use]
+    #[track_caller]
+    pub fn start_server() -> (RedisServer, ServerClock) {
+        match ServerClock::try_start_server() {
+            Ok(both) => both,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn try_start_server() -> Result<(RedisServer, ServerClock), StartError> {
+        let dir = tempfile::Builder::new().prefix("latchwork-clock-").tempdir();
+        let clock =
+            ServerClock { dir: Arc::new(dir.map_err(StartError::io("make a directory for a clock"))?) };
+        clock.write(0).map_err(StartError::io("write a clock's offset"))?;
+        let source = clock.path("clock.c");
+        fs::write(&source, SOURCE).map_err(StartError::io("write a clock's source"))?;
+        let mut offset = OsString::from("-DOFFSET=\"");
+        offset.push(clock.path("offset"));
+        offset.push("\"");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).args([clock.library(), source]).arg(offset);
+        let status = compiler.status().map_err(StartError::io("run `cc`, which builds a clock"))?;
+        if !status.success() {
+            return Err(StartError::Ended { status, log: "cc could not build a clock".to_owned() });
+        }
+        let server = RedisServer::set_up(Setup { clock: Some(clock.clone()), ..Setup::default() })?;
+        Ok((server, clock))
+    }
+
+    /// From now on the server's time is so many seconds later than this machine's, or earlier.
+    ///
+    /// # Panics
+    ///
+    /// If the directory for temporary files cannot be written to any more.
+    #[track_caller]
+    pub fn set(&self, seconds: i64) {
+        if let Err(error) = self.write(seconds) {
+            panic!("cannot set a server's clock: {error}");
+        }
+    }
+
+    /// What a server is to load before its own libraries.
+    pub(crate) fn library(&self) -> PathBuf {
+        self.path("clock.so")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// In one step: a server that reads it meanwhile finds either.
+    fn write(&self, seconds: i64) -> std::io::Result<()> {
+        let new = self.path("new");
+        fs::write(&new, seconds.to_string())?;
+        fs::rename(new, self.path("offset"))
+    }
+}

@@ -1,0 +1,33 @@
+//! What a test may rely on when it sets a server's clock.
+#![cfg(target_os = "linux")]
+
+mod client;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use latchwork_testkit::ServerClock;
+
+use crate::client::Client;
+
+const HOUR: i64 = 3600;
+
+#[test]
+fn clock_is_the_machines_until_it_is_set_and_what_expires_goes_by_it() {
+    let (server, clock) = ServerClock::start_server();
+    let mut client = Client::connect(server.port());
+    // By how many seconds it is off, give or take what a busy machine needs to ask.
+    let off = |client: &mut Client| {
+        let time = client.ask("EVAL \"return tonumber(redis.call('time')[1])\" 0");
+        let ours = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        (time[1..].parse::<i64>().unwrap() - ours + 30).div_euclid(60) * 60
+    };
+    assert_eq!(off(&mut client), 0);
+    assert_eq!(client.ask("SET key 1 EX 60"), "+OK");
+    clock.set(-HOUR);
+    assert_eq!(off(&mut client), -HOUR);
+    let left: i64 = client.ask("TTL key")[1..].parse().unwrap();
+    assert!(left > HOUR, "{left}");
+    clock.set(HOUR);
+    assert_eq!(off(&mut client), HOUR);
+    assert_eq!(client.ask("TTL key"), ":-2");
+}
