@@ -134,11 +134,11 @@ local function first(id, began)
     end
 end
 
--- Gives the id a position, or keeps the one that it has for so many ms.
+-- Gives the id a position, or keeps the one that it has for so many ms. (A server may have evicted either key, which has no end then.)
 local function enqueue(id, kept, began)
     redis.call('zadd', KEYS[2], began, id)
     redis.call('zadd', KEYS[3], now() + kept * 1000, id)
-    if redis.call('pttl', KEYS[2]) < tonumber(kept) then
+    if math.min(redis.call('pttl', KEYS[2]), redis.call('pttl', KEYS[3])) < tonumber(kept) then
         redis.call('pexpire', KEYS[2], kept)
         redis.call('pexpire', KEYS[3], kept)
     end
