@@ -335,6 +335,64 @@ fn script_does_all_or_nothing_whether_or_not_the_server_takes_writes() {
     assert!(refused > 10, "only {refused} were refused, so nothing was tested");
 }
 
+/// Copies all keys from a server to another one, by commands that no script uses.
+fn copy(connection: &mut Connection, to: &RedisServer) {
+    let keys: Vec<String> = run(connection, "KEYS *");
+    if !keys.is_empty() {
+        let mut migrate = cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(to.port()).arg("").arg(0).arg(10_000).arg("COPY").arg("KEYS").arg(keys);
+        let () = migrate.query(connection).unwrap();
+    }
+}
+
+/// Its owner may have given it another name.
+#[test]
+fn script_does_all_or_nothing_whichever_command_the_server_does_not_know() {
+    let Stage { mut admin, mut user, server } = Stage::set();
+    let mut listens = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let _listener = listener(&mut listens);
+    // Calls that change something, and what of.
+    let mut changes = Vec::new();
+    for (call, found) in everything() {
+        for found in found {
+            find(&mut admin, &found);
+            let before = state(&mut admin);
+            let _ = call.run(&mut user);
+            let done = state(&mut admin);
+            if before != done {
+                changes.push((call, found, before, done));
+            }
+        }
+    }
+    let commands: BTreeSet<String> = changes.iter().flat_map(|(call, ..)| call.commands()).collect();
+    let (mut ran, mut refused) = (0, 0);
+    for command in commands {
+        let without = RedisServer::start_with(&["--rename-command", &command, ""]);
+        let connect = || redis::Client::open(without.url()).unwrap().get_connection().unwrap();
+        let (mut there, mut hears) = (connect(), connect());
+        let mut listener = listener(&mut hears);
+        for (call, found, before, done) in &changes {
+            if !call.commands().contains(&command) {
+                continue;
+            }
+            find(&mut admin, found);
+            copy(&mut admin, &without);
+            let reply = call.run(&mut there);
+            let () = run(&mut admin, "FLUSHALL");
+            copy(&mut there, &server);
+            let () = run(&mut there, "FLUSHALL");
+            let text = call.text.lines().next().unwrap();
+            let expected = if reply.is_ok() { done } else { before };
+            assert_eq!(&state(&mut admin), expected, "{text} without {command} on {found:?}: {reply:?}");
+            // A grant is believed. (Nobody is told of one without the command that tells.)
+            let told = if command == "publish" { Vec::new() } else { granted(&mut listener, &mut there) };
+            assert!(reply.is_ok() || told.is_empty(), "{text} without {command} on {found:?}: {told:?}");
+            *(if reply.is_ok() { &mut ran } else { &mut refused }) += 1;
+        }
+    }
+    assert!(ran > 100 && refused > 100, "{ran} ran and {refused} were refused");
+}
+
 #[test]
 fn renewal_gives_a_lease_without_an_end_its_end_back() {
     let mut stage = Stage::set();
