@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -48,10 +49,12 @@ impl ServerClock {
         offset.push("\"");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O1", "-o"]).args([clock.library(), source]).arg(offset);
-        let status = compiler.status().map_err(StartError::io("run `cc`, which builds a clock"))?;
-        if !status.success() {
-            return Err(StartError::Ended { status, log: "cc could not build a clock".to_owned() });
-        }
+        compiler
+            .status()
+            .and_then(
+                |status| if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) },
+            )
+            .map_err(StartError::io("build a clock with `cc`"))?;
         let server = RedisServer::set_up(Setup { clock: Some(clock.clone()), ..Setup::default() })?;
         Ok((server, clock))
     }
@@ -78,7 +81,7 @@ impl ServerClock {
     }
 
     /// In one step: a server that reads it meanwhile finds either.
-    fn write(&self, seconds: i64) -> std::io::Result<()> {
+    fn write(&self, seconds: i64) -> io::Result<()> {
         let new = self.path("new");
         fs::write(&new, seconds.to_string())?;
         fs::rename(new, self.path("offset"))

@@ -1,13 +1,15 @@
 //! A server whose clock is set.
 
+use std::time::Duration;
+
 use latchwork::LossReason;
 use latchwork_testkit::ServerClock;
 
 use crate::day::{Day, NAME, eventually};
 use crate::kind::QUEUE;
 use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, pairs, queued, serve, until_listening, until_queued, waiter,
-    waiter_of, within,
+    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, now, pairs, queued, serve, until_listening, until_queued,
+    waiter, waiter_of, within,
 };
 
 const HOUR: i64 = 3600;
@@ -41,7 +43,7 @@ async fn waiter_comes_before_newcomers_again_some_seconds_after_the_clock_was_se
     until_listening(&day.server, &[&first]).await;
     clock.set(-HOUR);
     // It has said again for how long it has waited.
-    eventually("a place by the new clock", async || began(&day).await <= now(&day).await).await;
+    eventually("a place by the new clock", async || began(&day).await <= now(&day.server).await).await;
     let comes = waiter(&second).await;
     until_queued(&day.server, 2).await;
     held.unlock().await.unwrap();
@@ -52,15 +54,10 @@ async fn waiter_comes_before_newcomers_again_some_seconds_after_the_clock_was_se
     end(day, &[&holder, &first, &second]).await;
 }
 
-/// Since when the first in the queue waits, as the server has it, in us.
-async fn began(day: &Day) -> f64 {
-    let first: (String, f64) = day.run(&format!("ZRANGE {QUEUE}:{{{NAME}}} 0 0 WITHSCORES")).await;
-    first.1
-}
-
-async fn now(day: &Day) -> f64 {
-    let (seconds, micros): (f64, f64) = day.run("TIME").await;
-    seconds * 1e6 + micros
+/// Since when the first in the queue waits, as the server has it.
+async fn began(day: &Day) -> Duration {
+    let (_, began): (String, f64) = day.run(&format!("ZRANGE {QUEUE}:{{{NAME}}} 0 0 WITHSCORES")).await;
+    Duration::from_micros(began as u64)
 }
 
 /// All leases are over at once, whoever has them: nobody can help that. Who had one is told, and who waits is not forgotten.

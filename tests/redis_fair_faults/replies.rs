@@ -10,7 +10,8 @@ use tokio::time::timeout;
 use crate::day::{Day, EVAL, NAME, eventually, soon};
 use crate::kind::{QUEUE, WAYS, release, sides, try_acquire};
 use crate::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, queued, serve, sleeps, taker, until_queued, waiter, waiter_of,
+    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, now, queued, serve, sleeps, taker, until_queued, waiter,
+    waiter_of,
 };
 
 const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence];
@@ -229,8 +230,7 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
                 }
             });
             assert!(timeout(Duration::ZERO, asks.as_mut()).await.is_err(), "nobody can have answered");
-            let [seconds, micros]: [u64; 2] = day.run("TIME").await;
-            let begun = Duration::from_secs(seconds) + Duration::from_micros(micros);
+            let begun = now(&day.server).await;
             if is_sent_again {
                 day.proxy.cut(Cut::Reset);
                 day.proxy.heal();

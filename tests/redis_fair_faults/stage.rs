@@ -81,6 +81,12 @@ pub(crate) async fn serve(limit: Duration, what: &str, waiter: Waiter) {
     guard.unlock().await.unwrap();
 }
 
+/// By the server's clock, since the epoch.
+pub(crate) async fn now(server: &RedisServer) -> Duration {
+    let (seconds, micros) = run(server, "TIME").await;
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
+}
+
 /// How many wait, as the server has it.
 pub(crate) async fn queued(server: &RedisServer) -> usize {
     let mut all = 0;

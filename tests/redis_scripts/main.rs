@@ -229,6 +229,22 @@ fn state(connection: &mut Connection) -> State {
     state
 }
 
+fn connect(url: String) -> Connection {
+    redis::Client::open(url).unwrap().get_connection().unwrap()
+}
+
+/// A call with nothing refused: what is there before it, its reply, and what is there after it.
+fn try_out(
+    call: &Call,
+    found: &[&str],
+    connection: &mut Connection,
+) -> (State, Result<Value, RedisError>, State) {
+    find(connection, found);
+    let before = state(connection);
+    let reply = call.run(connection);
+    (before, reply, state(connection))
+}
+
 /// The client of those who wait.
 fn listener(connection: &mut Connection) -> PubSub<'_> {
     let mut listener = connection.as_pubsub();
@@ -267,10 +283,10 @@ struct Stage {
 impl Stage {
     fn set() -> Stage {
         let server = RedisServer::start();
-        let mut admin = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let mut admin = connect(server.url());
         let () = run(&mut admin, "ACL SETUSER user on >secret ~* &* +@all");
         let url = server.url().replace("redis://", "redis://user:secret@");
-        let user = redis::Client::open(url).unwrap().get_connection().unwrap();
+        let user = connect(url);
         Stage { server, admin, user }
     }
 
@@ -278,16 +294,13 @@ impl Stage {
     /// changed nothing, and what is no error has done everything. How often there was an error only then.
     fn refuse(&mut self, of: impl Fn(&Call) -> BTreeSet<(String, String)>) -> usize {
         let Stage { admin, user, server } = self;
-        let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let mut connection = connect(server.url());
         let mut listener = listener(&mut connection);
         let can_be_asked = can_be_asked(user);
         let mut refused = 0;
         for (call, found) in everything() {
             for found in &found {
-                find(admin, found);
-                let before = state(admin);
-                let allowed = call.run(user);
-                let done = state(admin);
+                let (before, allowed, done) = try_out(&call, found, user);
                 let told = granted(&mut listener, admin);
                 assert!(
                     allowed.is_ok() || before == done,
@@ -356,17 +369,14 @@ fn copy(connection: &mut Connection, to: &RedisServer) {
 /// Its owner may have given it another name.
 #[test]
 fn script_does_all_or_nothing_whichever_command_the_server_does_not_know() {
-    let Stage { mut admin, mut user, server } = Stage::set();
-    let mut listens = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let Stage { mut admin, server, .. } = Stage::set();
+    let mut listens = connect(server.url());
     let _listener = listener(&mut listens);
     // Calls that change something, and what of.
     let mut changes = Vec::new();
     for (call, found) in everything() {
         for found in found {
-            find(&mut admin, &found);
-            let before = state(&mut admin);
-            let _ = call.run(&mut user);
-            let done = state(&mut admin);
+            let (before, _, done) = try_out(&call, &found, &mut admin);
             if before != done {
                 changes.push((call, found, before, done));
             }
@@ -377,8 +387,7 @@ fn script_does_all_or_nothing_whichever_command_the_server_does_not_know() {
     let (mut ran, mut refused) = (0, 0);
     for command in commands {
         let without = RedisServer::start_with(&["--rename-command", &command, ""]);
-        let connect = || redis::Client::open(without.url()).unwrap().get_connection().unwrap();
-        let (mut there, mut hears) = (connect(), connect());
+        let (mut there, mut hears) = (connect(without.url()), connect(without.url()));
         let mut listener = listener(&mut hears);
         for (call, found, before, done) in &changes {
             if !call.commands().contains(&command) {
@@ -416,7 +425,7 @@ fn renewal_gives_a_lease_without_an_end_its_end_back() {
 #[test]
 fn fair_lock_is_passed_on_by_a_server_without_memory() {
     let Stage { mut admin, mut user, server } = Stage::set();
-    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut connection = connect(server.url());
     let mut listener = listener(&mut connection);
     let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
     find(&mut admin, &[&held[..], &WAITED_FOR].concat());
@@ -437,19 +446,15 @@ fn script_does_all_or_nothing_in_a_slot_that_moves() {
     let slot: u16 = cluster.ask(FROM, &["CLUSTER", "KEYSLOT", LOCK]);
     let owner = cluster.owner(FROM, slot).expect("some node has it");
     let (from, to) = if owner == FROM { (FROM, TO) } else { (owner, FROM) };
-    let connect =
-        |node: usize| redis::Client::open(cluster.nodes()[node].url()).unwrap().get_connection().unwrap();
-    let (mut source, mut target) = (connect(from), connect(to));
+    let connect_to = |node: usize| connect(cluster.nodes()[node].url());
+    let (mut source, mut target) = (connect_to(from), connect_to(to));
     // Messages that are not sharded can be heard at any node; how many hear them each node counts for itself.
-    let (mut near, mut far) = (connect(from), connect(to));
+    let (mut near, mut far) = (connect_to(from), connect_to(to));
     let _listeners = [listener(&mut near), listener(&mut far)];
     let (mut ran, mut refused) = (0, 0);
     for (call, found) in everything() {
         for found in &found {
-            find(&mut source, found);
-            let before = state(&mut source);
-            let _ = call.run(&mut source);
-            let done = state(&mut source);
+            let (before, _, done) = try_out(&call, found, &mut source);
             // Each set of the keys is at the new node already.
             let keys = before.len() as u32;
             // Of many keys, at most one that is not where the others are: that takes its time.
