@@ -195,37 +195,29 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         now: Moment,
     ) -> Result<AcquireOutcome, OtherKind> {
         let until = now + lease;
-        let (last_token, shorter) = {
-            let mut held = self.held.lock();
-            let shorter = match held.find(name) {
-                None => {
-                    held.sweep(now);
-                    let lease = entry(&mut held.by_name, name, now);
-                    (lease.id, lease.until, lease.kind) = (Some(id.clone()), until, LockKind::Plain);
-                    false
+        let mut held = self.held.lock();
+        match held.find(name) {
+            None => {
+                held.sweep(now);
+                let lease = entry(&mut held.by_name, name, now);
+                (lease.id, lease.until, lease.kind) = (Some(id.clone()), until, LockKind::Plain);
+            }
+            Some(lease) => {
+                let (was_alive, is_same) = (lease.is_alive(now), lease.id.as_ref() == Some(id));
+                if was_alive && !is_same {
+                    return match lease.kind {
+                        LockKind::Plain => Ok(AcquireOutcome::Held { left: lease.left(now) }),
+                        _ => Err(lease.other_kind()),
+                    };
                 }
-                Some(lease) => {
-                    let (was_alive, is_same) = (lease.is_alive(now), lease.id.as_ref() == Some(id));
-                    if was_alive && !is_same {
-                        return match lease.kind {
-                            LockKind::Plain => Ok(AcquireOutcome::Held { left: lease.left(now) }),
-                            _ => Err(lease.other_kind()),
-                        };
-                    }
-                    if !is_same {
-                        (lease.id, lease.kind) = (Some(id.clone()), LockKind::Plain);
-                    }
-                    let before = std::mem::replace(&mut lease.until, until);
-                    was_alive && until < before
+                if !is_same {
+                    (lease.id, lease.kind) = (Some(id.clone()), LockKind::Plain);
                 }
-            };
-            (held.tokens.reserve(tokens), shorter)
-        };
-        if shorter {
-            // Whoever waits for its end waits for the wrong one.
-            self.registry.transport().publish(name.as_str(), Message::Unlock);
+                // Never shorter, as long as it lasts.
+                lease.until = if was_alive { lease.until.max(until) } else { until };
+            }
         }
-        Ok(AcquireOutcome::Acquired { last_token })
+        Ok(AcquireOutcome::Acquired { last_token: held.tokens.reserve(tokens) })
     }
 
     async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {

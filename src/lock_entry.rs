@@ -50,6 +50,8 @@ pub(crate) use self::wakes::flush;
 /// * A message that the lock was released is told by `latch().release(1)`.
 /// * [`tick`](Self::tick) is called when [`Actions::look_at`] says so: it ends leases, supersedes waiters that nobody polls, and says when a
 ///   lease is to be renewed.
+/// * A command that is never answered may have run, or may run yet: the entry keeps the end of a lease as a range, believes in the earlier
+///   one, and has the lease released until the later one. So no command may make a lease shorter at the store.
 /// * A release named by [`Actions`] or by [`Left::Return`] is sent until the store has answered, or its lease is over.
 ///
 /// `examples/own_lock_client` is a lock client of a hundred lines over it; the crate's own is `src/lock`.
@@ -182,7 +184,7 @@ impl LockEntry {
             let entered = ownership.enter(request, may_wait, now, actions);
             let mut attempt = None;
             match (&entered, waker) {
-                (Entered::Queued(ticket), Some(waker)) => ownership.register(ticket.0, waker, actions),
+                (Entered::Queued(ticket), Some(waker)) => ownership.register(ticket.slot, waker, actions),
                 (_, waker) => actions.drop_later(waker),
             }
             if let (Entered::Head(head), Some((fresh, lease))) = (&entered, asks)
@@ -201,14 +203,15 @@ impl LockEntry {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// What the waiter with this ticket is told. With `Some` the ticket is used up.
+    /// What the waiter with this ticket is told. With `Some` the ticket is used up: from then on it is told [`Told::Superseded`], and to
+    /// cancel it does nothing.
     ///
     /// `None` arranges for the context's waker to be called when there is something to tell.
     #[inline]
     pub fn poll(&self, ticket: &Ticket, context: &Context<'_>, now: Moment) -> (Option<Told>, Actions) {
-        let (told, actions) = self.event(|ownership, actions| match ownership.is_queued(ticket.0) {
-            true => ownership.will_wake(ticket.0, context.waker()).then_some(None),
-            false => Some(Some(ownership.claim(ticket.0, now, actions))),
+        let (told, actions) = self.event(|ownership, actions| match ownership.is_queued(ticket) {
+            true => ownership.will_wake(ticket.slot, context.waker()).then_some(None),
+            false => Some(Some(ownership.claim(ticket, now, actions))),
         });
         match told {
             Some(told) => (told, actions),
@@ -219,18 +222,18 @@ impl LockEntry {
     /// The waiter is polled with another waker than before.
     fn poll_anew(&self, ticket: &Ticket, waker: Waker, now: Moment) -> (Option<Told>, Actions) {
         self.event(|ownership, actions| {
-            if ownership.is_queued(ticket.0) {
-                ownership.register(ticket.0, waker, actions);
+            if ownership.is_queued(ticket) {
+                ownership.register(ticket.slot, waker, actions);
                 return None;
             }
             actions.drop_later(Some(waker));
-            Some(ownership.claim(ticket.0, now, actions))
+            Some(ownership.claim(ticket, now, actions))
         })
     }
 
     /// A waiter leaves. What it was told and did not hear is passed on.
     pub fn cancel(&self, ticket: Ticket, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.cancel(ticket.0, now, actions)).1
+        self.event(|ownership, actions| ownership.cancel(&ticket, now, actions)).1
     }
 
     // === Competing ===
@@ -339,7 +342,13 @@ impl LockEntry {
         self.event(|ownership, actions| ownership.named_waits(head.serial, attempt, now, actions)).1
     }
 
-    /// The command of the last [`attempt`](Self::attempt) did not run: nothing of it is at the store.
+    /// The release with which a waiter was [named](Next) was answered, and did not say what became of its [`attempt`](Self::attempt):
+    /// [`named_waits`](Self::named_waits) comes next.
+    pub fn attempt_answered(&self, head: &HeadTicket) {
+        self.ownership.lock().attempt_answered(head.serial);
+    }
+
+    /// The command of the last [`attempt`](Self::attempt) did not run, and never will: nothing of it is at the store.
     pub fn did_not_run(&self, head: &HeadTicket) {
         self.ownership.lock().did_not_run(head.serial);
     }
@@ -396,10 +405,10 @@ impl LockEntry {
         self.event(|ownership, actions| ownership.leave_by_name(owner, now, actions))
     }
 
-    /// A grant was made to [last](Grant::lasting_until) longer: of a [shared](Rules::shared) lock its owner keeps the hold as long, whatever the
-    /// lease.
-    pub fn prolong(&self, grant: &Grant, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.prolong(grant, now, actions)).1
+    /// The lease of a grant's own is over at `ends` by now, if it was to be over earlier. Returns the same hold with that end, which is to be
+    /// used from now on.
+    pub fn prolong(&self, grant: &Grant, ends: Moment, now: Moment) -> (Grant, Actions) {
+        self.event(|ownership, actions| ownership.prolong(grant, ends, now, actions))
     }
 
     /// A hold stays, and its grant is gone.
@@ -439,6 +448,17 @@ impl LockEntry {
     /// Whoever waits cannot wait for the next renewal to learn whether the lease is still held: [`tick`](Self::tick) sends one at once.
     pub fn verify_soon(&self, now: Moment) -> Actions {
         self.event(|ownership, actions| ownership.verify_soon(now, actions)).1
+    }
+
+    /// The command for an [`Extension`] is about to be sent, at `sent`: for so long it is to lease the lock, or to renew its lease. From now on
+    /// the store may keep the lease that long. `None` if the lease is not in hand any more: nothing is to be sent.
+    pub fn extending(&self, extension: Extension, sent: Moment) -> (Option<Duration>, Actions) {
+        self.event(|ownership, actions| ownership.extending(extension, sent, actions))
+    }
+
+    /// The command for an [`Extension`] did not run, and never will.
+    pub fn not_extended(&self, extension: Extension) {
+        self.ownership.lock().not_extended(extension);
     }
 
     /// The command for an [`Extension`] that was sent at `sent` was answered. False if the lease is not in hand any more.
@@ -482,6 +502,11 @@ impl LockEntry {
     /// Who has the lock here, and how often: one owner, or of a [shared](Rules::shared) lock the one that has it for longest.
     pub fn holder(&self, now: Moment) -> Option<(u64, u32)> {
         self.ownership.lock().holders(now).next().map(|(owner, count, _)| (owner, count))
+    }
+
+    /// When the first of those who have the lock here has it no more, unless its lease is renewed or extended; `None` if the lock is not held.
+    pub fn holds_end(&self, now: Moment) -> Option<Moment> {
+        self.ownership.lock().holds_end(now)
     }
 
     /// Under which leases an owner has the lock here, and how often under each: under one at most, unless the lock is

@@ -226,14 +226,15 @@ impl Backend for FileLocks {
     ) -> io::Result<AcquireOutcome> {
         let id = text(id);
         self.files.step(&self.channel(name), |now, state| match state.lease {
-            // A lease that ends earlier than before needs no message here: those who watch look at the time.
             Some(other) if other.id != id => {
                 let left = other.until - now;
                 (State { lease: Some(other), ..state }, AcquireOutcome::Held { left })
             }
-            _ => {
+            ours => {
                 let token = state.token + tokens;
-                let lease = Some(Lease { until: now.saturating_add(lease), id: id.clone() });
+                // Never shorter than before: this command may be late.
+                let until = now.saturating_add(lease).max(ours.map_or(Duration::ZERO, |ours| ours.until));
+                let lease = Some(Lease { until, id: id.clone() });
                 let last_token = if tokens > 0 { token } else { 0 };
                 (State { token, lease }, AcquireOutcome::Acquired { last_token })
             }

@@ -142,6 +142,18 @@ faults! {
     GrantedLongAgo,
     /// A hold that is given back by name takes another owner's along.
     GivenBackForAnother,
+    /// What the store may have by commands that were not answered does not count when a lease ends.
+    UnconfirmedForgotten,
+    /// A lease is released, and not rolled back, though a command that leases it anew may still run.
+    UnsettledReleased,
+    /// A queue head forgets attempts that were not answered when a later one is.
+    UnansweredAttemptsForgotten,
+    /// An owner keeps the lock for as long as its lease lasts, though the leases of its own are over and nobody has it renewed.
+    OwnEndsForgotten,
+    /// A lease goes on to a waiter that wants a shorter one.
+    LongerLeasePassedOn,
+    /// A store that sets a lease to what it is told is told what was known before an extension that is under way.
+    LeasedAnewForLess,
 }
 
 /// No model checker sees this; one fault to a process, set before there is a second thread.

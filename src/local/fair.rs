@@ -72,21 +72,23 @@ impl<R: Runtime + Clone> FairBackend for Local<R> {
         let (outcome, granted) = {
             let mut held = self.held.lock();
             held.sweep(now);
-            // `None`: nobody has it.
-            let is_ours = match held.alive(name, now) {
+            // `None`: it is free. Otherwise until when it lasts, if it is leased to this id.
+            let ours = match held.alive(name, now) {
                 Some(lease) if lease.kind != LockKind::Fair => return Err(lease.other_kind()),
-                holder => holder.map(|lease| lease.id.as_ref() == Some(id)),
+                holder => holder.map(|lease| (lease.id.as_ref() == Some(id)).then_some(lease.until)),
             };
             if let Some(position) = position {
                 held.fair.push(name, Waiter::new(id, position, now), now);
             }
-            let granted = match is_ours {
+            let granted = match ours {
                 None => held.pass_on(name, now, position.map(|_| id), |id| self.listens(name, id)),
                 Some(_) => None,
             };
-            if granted.is_none() && is_ours != Some(false) {
+            if granted.is_none() && ours != Some(None) {
                 held.fair.remove(name, id);
-                held.lease_fair(name, id.clone(), now + lease, now);
+                // Never shorter, as long as it lasts.
+                let until = ours.flatten().max(Some(now + lease)).unwrap_or(now);
+                held.lease_fair(name, id.clone(), until, now);
                 (AcquireOutcome::Acquired { last_token: held.tokens.reserve(tokens) }, None)
             } else {
                 let left = held.alive(name, now).map_or(Duration::ZERO, |lease| lease.left(now));

@@ -114,10 +114,8 @@ impl Turns<'_> {
         position: Option<Position>,
     ) -> Result<(), Duration> {
         if let Some(writer) = self.lock.writes(id, self.now) {
-            if until < mem::replace(&mut writer.until, until) {
-                // Whoever waits for its end waits for the wrong one.
-                self.news.message = Some(Message::ReadUnlock);
-            }
+            // Never shorter, as long as it lasts.
+            writer.until = writer.until.max(until);
             return Ok(());
         }
         if let Some(position) = position {

@@ -294,8 +294,8 @@ impl<'a, B: Backend> Wanted<'a, B> {
         let (id, tokens) = (context.lease_id(number), u64::from(request.is_fenced()));
         let (writes, under) = (under.number(), Some(under));
         let ask = Ask { id, lease, tokens, position: None, under, sent };
-        let give_back = GiveBack { number, until: sent + lease, appoints: false };
-        let mut unfinished = OnDrop(Some(|| entry.release_in_background(give_back, true)));
+        let give_back = GiveBack { number, until: sent + lease, appoints: false, rolls_back: true };
+        let mut unfinished = OnDrop(Some(|| entry.release_in_background(give_back)));
         let answer = entry.commands.try_acquire(&context.backend, &entry.name, &ask);
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
         let Some(outcome) = until(context.backend.runtime(), give_up, answer).await else {

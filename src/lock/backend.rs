@@ -80,11 +80,25 @@ pub enum Failure {
 ///
 /// | asked for | free | leased to this id | leased to another |
 /// |---|---|---|---|
-/// | [`try_acquire`](Self::try_acquire) | leased | leased for `lease` from now, longer or shorter than before | [`Held`](AcquireOutcome::Held) |
+/// | [`try_acquire`](Self::try_acquire) | leased | lasts for `lease` from now at least | [`Held`](AcquireOutcome::Held) |
 /// | [`release`](Self::release) | [`NotHeld`](ReleaseOutcome::NotHeld) | freed | `NotHeld` |
 /// | [`renew`](Self::renew) | false | lasts for `lease` from now at least; true | false |
 ///
-/// All of it may run twice: a client never uses an id again that it has released. Tokens that are reserved twice leave a gap.
+/// # Commands that come late
+///
+/// Commands of one id may be under way side by side, may run twice, and may run in another order than they were sent in. One that has failed as
+/// [`Failure::Indeterminate`], or whose future was dropped, may still run, after its error and after commands that were sent later. One that
+/// has failed otherwise did not run, and never will.
+///
+/// All of that is harmless by three rules, which the client and the store keep together:
+///
+/// * **No command makes a lease shorter** but a release. What comes late can only make it last longer, so the client's belief, which goes by what
+///   was confirmed, is never longer than the store's.
+/// * A client never uses an id again that it has released: a release or a renewal that comes late finds nothing.
+/// * An attempt that may come late is undone by [`roll_back`](Self::roll_back), which does not take effect before it does.
+///
+/// The client releases a lease until its latest possible end by all commands that it sent, answered or not. Tokens that are reserved twice leave
+/// a gap.
 ///
 /// # Fencing tokens
 ///
@@ -94,8 +108,7 @@ pub enum Failure {
 /// # What an implementation must keep
 ///
 /// * When a lock becomes free by [`release`](Self::release) or [`force_release`](Self::force_release), a
-///   [`Message::Unlock`](crate::Message::Unlock) is published on its [`channel`](Self::channel), after it is free. The same when
-///   `try_acquire` makes a lease end earlier than it would have: others wait for its end as it was.
+///   [`Message::Unlock`](crate::Message::Unlock) is published on its [`channel`](Self::channel), after it is free.
 /// * No future hangs for ever: a store that does not answer is an error after a limit of the backend's own.
 /// * A future runs on whichever executor polls it, and may be begun on one and finished on another.
 /// * A future that is dropped may or may not have had its effect; what was acquired so is [rolled back](Self::roll_back).
@@ -155,8 +168,8 @@ pub trait Backend: Send + Sync + 'static {
         0
     }
 
-    /// Leases `name` to `id` for exactly `lease` from now if it is free, or leased to `id` already. With `tokens` above 0, reserves so
-    /// many fencing tokens.
+    /// Leases `name` to `id` for `lease` from now if it is free. If it is leased to `id` already, makes that last for as long at least. With `tokens`
+    /// above 0, reserves so many fencing tokens.
     ///
     /// `now` is the time by the [runtime's](Self::runtime) clock, which the caller has looked at anyway. A store that counts leases by that
     /// clock may count this one from then; others leave it.

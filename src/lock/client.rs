@@ -265,7 +265,11 @@ impl<B: Backend> LockClient<B> {
             if releasing.is_empty() && held.is_empty() {
                 return Ok(());
             }
-            if runtime.has_ended() || until(runtime, give_up, done).await.is_none() {
+            // A guard may be kept beyond its lease, or forgotten: no call tells the end of that.
+            let lease_ends = self.tables.all().iter().filter_map(|entry| entry.state.holds_end(entry.now())).min();
+            let wake = lease_ends.map_or(give_up, |ends| ends.min(give_up));
+            let is_told = until(runtime, wake, done).await.is_some();
+            if runtime.has_ended() || !is_told && give_up <= self.context.now() {
                 return Err(ShutdownError { releasing, held });
             }
         }

@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::transport::Transport;
 
-use super::backend::{AcquireOutcome, Backend, Holder, LeaseKey, ReleaseOutcome};
+use super::backend::{AcquireOutcome, Backend, Failure, Holder, LeaseKey, ReleaseOutcome};
 use super::commands::{Ask, Commands, Kind};
 use super::context::Context;
 use super::error::LockError;
@@ -121,15 +121,15 @@ impl<B: Backend> Entry<B> {
     #[cold]
     fn carry_out_more(self: &Arc<Self>, actions: Actions) {
         if let Some(give_back) = actions.give_back() {
-            self.send_release(give_back, false, actions.next());
+            self.send_release(give_back, actions.next());
         }
         for give_back in actions.more_give_backs() {
-            self.send_release(*give_back, false, None);
+            self.send_release(*give_back, None);
         }
         if let Some(roll_back) = actions.roll_back() {
             // It may be that of a waiter that was named with a release, and has not taken it over.
             let _kept = self.take_kept();
-            self.release_in_background(roll_back, true);
+            self.release_in_background(roll_back);
         }
         if let Some(_reason) = actions.lost() {
             self.context.recorder.leases_lost.add_one();
@@ -218,8 +218,8 @@ impl<B: Backend> Entry<B> {
         now: Moment,
     ) -> Result<bool, LockError> {
         let id = self.context.lease_id(give_back.number);
-        let mut repeat = OnDrop(Some(|| self.release_in_background(give_back, false)));
-        let mut release = pin!(self.commands.release(&self.context.backend, &self.name, &id));
+        let mut repeat = OnDrop(Some(|| self.release_in_background(give_back)));
+        let mut release = pin!(self.send_once(&id, give_back.rolls_back));
         let polled = {
             // It is on its way then. Whoever waits by now is not to depend on the caller's polling, nor on a waker that does not panic.
             let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
@@ -238,11 +238,20 @@ impl<B: Backend> Entry<B> {
         self.released(outcome, repeated)
     }
 
+    /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
+    async fn send_once(&self, id: &LeaseId, rolls_back: bool) -> Result<ReleaseOutcome, B::Error> {
+        let (commands, backend) = (self.commands, &self.context.backend);
+        match rolls_back {
+            true => commands.roll_back(backend, &self.name, id).await,
+            false => commands.release(backend, &self.name, id).await,
+        }
+    }
+
     /// Sends a release that nobody waits for.
     pub(super) fn release_unawaited(self: &Arc<Self>, give_back: GiveBack, now: Moment) {
         let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
         if !self.release_at_once(give_back) {
-            self.release_in_background(give_back, false);
+            self.release_in_background(give_back);
         }
     }
 
@@ -252,7 +261,7 @@ impl<B: Backend> Entry<B> {
             return false;
         }
         let id = self.context.lease_id(give_back.number);
-        match first_poll(pin!(self.commands.release(&self.context.backend, &self.name, &id))) {
+        match first_poll(pin!(self.send_once(&id, give_back.rolls_back))) {
             Poll::Ready(outcome) => self.released(outcome, false).is_ok(),
             Poll::Pending => false,
         }
@@ -265,7 +274,11 @@ impl<B: Backend> Entry<B> {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.release_failed(&error);
-                return Err(context.failed(error));
+                let name = self.name.clone();
+                return Err(match context.failed(error) {
+                    LockError::Backend { failure, source } => LockError::ReleasePending { name, failure, source },
+                    other => other,
+                });
             }
         };
         context.releases.succeeded();
@@ -318,7 +331,7 @@ impl<B: Backend> Entry<B> {
                 };
                 awaited.swap_remove(at).0
             };
-            self.release_in_background(late, false);
+            self.release_in_background(late);
         }
     }
 
@@ -335,11 +348,11 @@ impl<B: Backend> Entry<B> {
     }
 
     /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in memory needs no task.
-    pub(super) fn release_in_background(self: &Arc<Self>, give_back: GiveBack, rolls_back: bool) {
-        self.send_release(give_back, rolls_back, None);
+    pub(super) fn release_in_background(self: &Arc<Self>, give_back: GiveBack) {
+        self.send_release(give_back, None);
     }
 
-    fn send_release(self: &Arc<Self>, give_back: GiveBack, rolls_back: bool, next: Option<Next>) {
+    fn send_release(self: &Arc<Self>, give_back: GiveBack, next: Option<Next>) {
         if self.context.check_origin().is_err() {
             return;
         }
@@ -348,10 +361,10 @@ impl<B: Backend> Entry<B> {
         let mut ends =
             ReleaseEnds { entry: Arc::clone(self), give_back, appoints: give_back.appoints, next: next_head };
         // A transport may panic; the next waiter is told then, too.
-        if let (Some(next), Some((_, named))) = (next, &mut ends.next) {
+        if let (Some(next), Some((_, named)), false) = (next, &mut ends.next, give_back.rolls_back) {
             *named = Named::new(self, next);
         }
-        let mut release = Box::pin(span::here(ends.send(rolls_back)));
+        let mut release = Box::pin(span::here(ends.send()));
         if first_poll(release.as_mut()).is_pending() {
             self.context.backend.runtime().spawn(release);
         }
@@ -385,26 +398,38 @@ impl<B: Backend> Entry<B> {
         self: &Arc<Self>,
         extension: Extension,
     ) -> Result<Result<Option<u64>, LossReason>, LockError> {
-        let (context, sent) = (&self.context, self.now());
-        let (Extension::Renew { number, lease } | Extension::Token { number, lease }) = extension;
+        let (context, sent, number) = (&self.context, self.now(), extension.number());
+        // Said before it is sent: this future may be dropped, or never answered, and the store have the lease for as long all the same.
+        let (lease, actions) = self.state.extending(extension, sent);
+        self.carry_out(actions);
+        let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
         let id = context.lease_id(number);
-        let (held, token) = match extension {
+        let answer = match extension {
             Extension::Renew { .. } => {
                 let key = LeaseKey { name: self.name.clone(), id };
                 let renewed = self.commands.renew(&context.backend, std::slice::from_ref(&key), lease).await;
-                (renewed.map_err(|error| context.failed(error))?.first() == Some(&true), None)
+                renewed.map(|renewed| (renewed.first() == Some(&true), None))
             }
             Extension::Token { .. } => {
-                let ask =
-                    Ask { id, lease: whole_millis(lease), tokens: 1, position: None, under: None, sent };
-                match self.commands.try_acquire(&context.backend, &self.name, &ask).await {
-                    Ok(AcquireOutcome::Acquired { last_token }) => (true, Some(last_token)),
-                    Ok(AcquireOutcome::Held { .. }) => (false, None),
-                    Err(error) => return Err(context.failed(error)),
+                let ask = Ask { id, lease, tokens: 1, position: None, under: None, sent };
+                let asked = self.commands.try_acquire(&context.backend, &self.name, &ask).await;
+                asked.map(|outcome| match outcome {
+                    AcquireOutcome::Acquired { last_token } => (true, Some(last_token)),
+                    AcquireOutcome::Held { .. } => (false, None),
+                })
+            }
+        };
+        let (held, token) = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                if context.failure(&error) != Failure::Indeterminate {
+                    self.state.not_extended(extension);
                 }
+                return Err(context.failed(error));
             }
         };
         if !held {
+            self.state.not_extended(extension);
             self.lose(number);
             return Ok(Err(LossReason::Gone));
         }
@@ -412,7 +437,8 @@ impl<B: Backend> Entry<B> {
         self.carry_out(actions);
         if !in_hand {
             // It was given back meanwhile, and the command may have begun it anew.
-            self.release_in_background(GiveBack { number, until: sent + lease, appoints: false }, true);
+            let until = sent + lease;
+            self.release_in_background(GiveBack { number, until, appoints: false, rolls_back: true });
             return Ok(Err(LossReason::Expired));
         }
         Ok(Ok(token))
@@ -511,7 +537,7 @@ struct ReleaseEnds<B: Backend> {
 }
 
 impl<B: Backend> ReleaseEnds<B> {
-    async fn send(mut self, rolls_back: bool) {
+    async fn send(mut self) {
         let entry = Arc::clone(&self.entry);
         let (context, id) = (&entry.context, entry.context.lease_id(self.give_back.number));
         let (commands, backend) = (entry.commands, &entry.context.backend);
@@ -524,8 +550,7 @@ impl<B: Backend> ReleaseEnds<B> {
                     let outcome = kind.release(backend, &entry.name, &id, Some(&named.next)).await;
                     outcome.map(|outcome| self.tell_next(outcome, hears_all))
                 }
-                _ if rolls_back => commands.roll_back(backend, &entry.name, &id).await,
-                _ => commands.release(backend, &entry.name, &id).await,
+                _ => entry.send_once(&id, self.give_back.rolls_back).await,
             };
             let error = match outcome {
                 Ok(outcome) => {
@@ -560,6 +585,9 @@ impl<B: Backend> ReleaseEnds<B> {
             FairReleaseOutcome::Released => hears_all,
             FairReleaseOutcome::NotHeld => false,
         };
+        if let (Some((head, Some(_))), false) = (&self.next, tells) {
+            entry.state.attempt_answered(head);
+        }
         if let Some((head, Some(named))) = self.next.take_if(|_| tells) {
             let Named { attempt, next, sent, listening } = named;
             if let FairReleaseOutcome::GrantedToNext { last_token } = outcome {

@@ -61,6 +61,16 @@ pub enum LockError {
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The hold is over, and the store has not been told: the release failed, and is repeated in the background until the store has answered
+    /// or the lease is over. There is nothing left to be done, and nothing to be done again: what the lock protected was done under it.
+    ReleasePending {
+        /// The lock.
+        name: LockName,
+        /// What the error says about the first release.
+        failure: Failure,
+        /// The backend's own error.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The name is held as another kind of lock, and nothing was changed. That is not waited for: its release wakes nobody here. Give each
     /// kind of lock names of its own.
     OtherKind {
@@ -99,7 +109,13 @@ impl LockError {
 
     /// Whether the store, or this crate, refused: it will do so again until a configuration, a right or an argument is changed.
     pub fn is_refused(&self) -> bool {
-        matches!(self, Self::Lease(_) | Self::Subscribe(_) | Self::Backend { failure: Failure::Refused, .. })
+        matches!(
+            self,
+            Self::Lease(_)
+                | Self::Subscribe(_)
+                | Self::Backend { failure: Failure::Refused, .. }
+                | Self::ReleasePending { failure: Failure::Refused, .. }
+        )
     }
 
     /// Whether the store could not be reached: nothing was done, and trying again may help.
@@ -107,10 +123,15 @@ impl LockError {
         matches!(self, Self::NoAnswer { .. } | Self::Backend { failure: Failure::Unreachable, .. })
     }
 
-    /// Whether it is not known what the store did. What it may have leased is rolled back, and what it may not have freed is released again
-    /// in the background, so trying again may help.
+    /// Whether it is not known what the store did. What it may have leased is rolled back in the background, so trying again may help.
     pub fn is_indeterminate(&self) -> bool {
         matches!(self, Self::Backend { failure: Failure::Indeterminate, .. })
+    }
+
+    /// Whether the hold is over, as it was to be, and only the store has not been told yet: that is repeated in the background. Other clients may
+    /// have to wait for the lock until the store answers, or until the lease is over.
+    pub fn is_release_pending(&self) -> bool {
+        matches!(self, Self::ReleasePending { .. })
     }
 
     /// Whether the hold was lost before it was given back: what was done since then was not protected.
@@ -138,7 +159,8 @@ impl LockError {
         matches!(self, Self::Upgrade { .. })
     }
 
-    /// Whether the same call may succeed later, with nothing changed.
+    /// Whether the same call may succeed later, with nothing changed. Not of a [release that is pending](Self::is_release_pending): the work under
+    /// the lock is done, and is not to be repeated.
     pub fn is_retryable(&self) -> bool {
         self.is_unreachable() || self.is_indeterminate()
     }
@@ -169,6 +191,11 @@ impl fmt::Display for LockError {
                 Failure::Indeterminate => "the lock's backend did not answer; try again later",
                 Failure::OtherKind(_) => "the lock's name is held as another kind of lock",
             }),
+            Self::ReleasePending { name, .. } => write!(
+                f,
+                "the hold on lock {name:?} is over, but its release was not answered; it is repeated in the background until the lease ends: do not \
+                 repeat the work that the lock protected"
+            ),
             Self::OtherKind { found, .. } => write!(
                 f,
                 "the lock's name is held as another kind of lock, a {found}; give each kind names of its own"
@@ -193,7 +220,9 @@ impl Error for LockError {
         match self {
             Self::Lease(error) => error.source(),
             Self::Subscribe(error) => error.source(),
-            Self::Backend { source, .. } | Self::OtherKind { source, .. } => Some(&**source),
+            Self::Backend { source, .. }
+            | Self::ReleasePending { source, .. }
+            | Self::OtherKind { source, .. } => Some(&**source),
             Self::NotHeld { .. }
             | Self::Lost { .. }
             | Self::Upgrade { .. }

@@ -76,8 +76,8 @@ pub trait FairBackend: Backend {
         true
     }
 
-    /// Leases `name` to `id` for exactly `lease` from now if it is leased to `id` already, or if it is free and nobody in the queue comes before
-    /// `id` and can be told. With `tokens` above 0, reserves so many fencing tokens then.
+    /// Leases `name` to `id` for `lease` from now if it is free and nobody in the queue comes before `id` and can be told; if it is leased to `id`
+    /// already, for as long at least. With `tokens` above 0, reserves so many fencing tokens then.
     ///
     /// Otherwise `id` gets `position`, or keeps the one it has for as long as this one says. Without `position` it does not wait. (A store whose
     /// clock may be set back gives it the earlier of both places, so that newcomers do not come before it.)

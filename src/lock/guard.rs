@@ -158,7 +158,8 @@ impl<B: Backend> Guard<B> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether the lease is extended at the store. This guard does not count on it.
+    /// Dropping the future leaves it open whether the lease is extended at the store. This guard does not count on it: its hold ends when it
+    /// would have without, and the store is told so then, should it keep the lock for longer.
     ///
     /// # Errors
     ///
@@ -185,8 +186,9 @@ impl<B: Backend> Guard<B> {
         let hold = self.entry.state.state_of(&self.grant, sent);
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;
         self.entry.extend(self.owner, &self.grant, Extension::Renew { number, lease }).await?;
-        self.grant = self.grant.lasting_until(sent + lease);
-        self.entry.carry_out(self.entry.state.prolong(&self.grant, self.entry.now()));
+        let (grant, actions) = self.entry.state.prolong(&self.grant, sent + lease, self.entry.now());
+        self.grant = grant;
+        self.entry.carry_out(actions);
         let state = self.entry.state.state_of(&self.grant, self.entry.now());
         state.map(|_| ()).map_err(|reason| self.lost_for(reason))
     }
@@ -204,8 +206,8 @@ impl<B: Backend> Guard<B> {
     /// # Errors
     ///
     /// [`LockError::Lost`] if the hold was lost: the owner does not have the lock any more, or has taken it anew since then,
-    /// which is not touched. [`LockError::Backend`] if the command failed. The hold is over all the same, and the release is
-    /// repeated in the background until the store has answered, or the lease is over.
+    /// which is not touched. [`LockError::ReleasePending`] if the command failed: the hold is over as it was to be, and the release is
+    /// repeated in the background until the store has answered, or the lease is over. Do not repeat the work for it.
     pub async fn unlock(mut self) -> Result<(), LockError> {
         self.armed = false;
         self.entry.context.check_origin()?;

@@ -191,8 +191,8 @@ impl<B: Backend> Lock<B> {
     ///
     /// # Errors
     ///
-    /// [`LockError::NotHeld`] if `owner` does not hold the lock through this client. [`LockError::Backend`] if the command fails: the hold
-    /// is over all the same, and the release is repeated in the background.
+    /// [`LockError::NotHeld`] if `owner` does not hold the lock through this client. [`LockError::ReleasePending`] if the command fails: the
+    /// hold is over all the same, and the release is repeated in the background.
     pub async fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
         let not_held = || LockError::NotHeld { name: self.name().clone(), owner: *owner };
         self.entry.context.check_origin()?;

@@ -68,8 +68,8 @@ pub trait ReadWriteBackend: Backend {
         true
     }
 
-    /// Leases `name` to `id` to write, for exactly `lease` from now, if `id` writes already, or if nobody has it, nobody in the queue comes before
-    /// `id` and can be told, and it is not the readers' turn. With `tokens` above 0, reserves so many fencing tokens then.
+    /// Leases `name` to `id` to write, for `lease` from now, if nobody has it, nobody in the queue comes before `id` and can be told, and it is not
+    /// the readers' turn; for as long at least if `id` writes already. With `tokens` above 0, reserves so many fencing tokens then.
     ///
     /// Otherwise `id` gets `position`, or keeps the one it has for as long as this one says. Without `position` it does not wait. (A store whose
     /// clock may be set back gives it the earlier of both places, so that newcomers do not come before it.)

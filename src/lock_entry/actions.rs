@@ -46,11 +46,14 @@ pub(super) struct More {
 pub struct GiveBack {
     /// The lease's number.
     pub number: u64,
-    /// When the lease is over in any case.
+    /// Until when the store may keep the lease. It is released until that, or until the store has answered; once at least.
     pub until: Moment,
     /// Whether the next waiter is appointed once the release was answered: see
     /// [`LockEntry::returned`](super::LockEntry::returned).
     pub appoints: bool,
+    /// Whether a command that leases the lock under this number was not answered, and may still run: the release must not take effect before it
+    /// does.
+    pub rolls_back: bool,
 }
 
 /// The waiter that is named with a release, at a store that has a [queue](super::Rules::position): should its turn have come, the store leases
@@ -83,7 +86,7 @@ impl Actions {
         self.more.as_ref().map_or(&[], |more| &more.beside)
     }
 
-    /// The same, after an attempt that may still be on its way to the store. The release must not take effect before it does.
+    /// The same, of what a queue head may have at the store. It always [rolls back](GiveBack::rolls_back).
     pub fn roll_back(&self) -> Option<GiveBack> {
         self.more.as_ref()?.roll_back
     }

@@ -13,7 +13,11 @@ use super::request::{Extension, Grant, LossReason};
 /// [cancelled](super::LockEntry::cancel).
 #[derive(Debug)]
 #[must_use = "a place that is neither polled nor cancelled keeps the lock from those behind it until it is superseded"]
-pub struct Ticket(pub(super) Slot);
+pub struct Ticket {
+    pub(super) slot: Slot,
+    /// Of the slot, which other waiters have after this one.
+    pub(super) generation: u64,
+}
 
 /// The right to compete for the lock at the store. It ends by [`acquired`](super::LockEntry::acquired) or
 /// [`abandon`](super::LockEntry::abandon).
@@ -108,7 +112,7 @@ impl Attempt {
 
     /// To be sent if nobody is there for what it asked for.
     pub(super) fn to_roll_back(self) -> GiveBack {
-        GiveBack { number: self.number, until: self.until, appoints: false }
+        GiveBack { number: self.number, until: self.until, appoints: false, rolls_back: true }
     }
 
     /// From the first to the last of the tokens that it got.

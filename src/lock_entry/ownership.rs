@@ -31,15 +31,18 @@
 //!
 //! 1. There is at most one of queue head, hold and release under way; a waiter is queued only if there is one. (With a store that has a queue,
 //!    the release of the lease before may be under way beside the queue head. A shared lock has holds beside.)
-//! 2. A hold implies a lease whose deadline had not passed when it was granted and when it was claimed.
+//! 2. A hold implies a lease that was sure when the hold was granted and when it was claimed.
 //! 3. A number is used for one competition and the lease that comes of it, and never again.
 //! 4. A number that may be at the store and is not in hand has a release under way, or its lease is over.
 //! 5. Serials rise. A grant with another serial than the hold's changes nothing.
 //! 6. A hold's count is its guards, its grants that nobody has claimed yet, and its forgotten holds. Nobody's hold is ended by another one of a
 //!    shared lock, nor its lease made shorter.
 //! 7. Tokens rise, and come from the block of the lease in hand.
+//! 8. A hold is believed in no longer than its lease is sure, nor than a lease of its owner's own lasts that nobody renews. A lease that the
+//!    store may still keep is released when its last hold ends, however that ends: see [`lease`].
 
 mod head;
+mod lease;
 mod leaving;
 mod looking;
 #[cfg(test)]
@@ -52,12 +55,13 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::actions::{Actions, GiveBack};
+use super::actions::Actions;
 use super::outcome::{Attempt, Entered, HeadTicket, Ticket, Told};
 use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
 use self::head::Head;
+use self::lease::{Lease, Unconfirmed};
 use self::sharers::{Sharer, Sharers};
 pub use self::upkeep::Renewal;
 
@@ -170,54 +174,11 @@ impl Offer {
     }
 }
 
-/// What the store granted.
-#[derive(Debug)]
-struct Lease {
-    number: u64,
-    /// From then on it goes back to the store when it is left. Counted from when it was asked for.
-    tenure_ends: Moment,
-    /// Counted from before the command was sent, so never later than the store's own.
-    deadline: Moment,
-    /// Tokens that are left, from the first to the last.
-    tokens: (u64, u64),
-    /// When the command was sent by which the store confirmed it last.
-    confirmed: Moment,
-    /// When it is to be renewed.
-    renew_at: Moment,
-    /// A renewal is under way.
-    renewing: bool,
-    /// A renewal went out, and none was answered since.
-    unanswered: bool,
-    /// No renewal before then: the last one failed.
-    not_before: Option<Moment>,
-    /// Somebody waits who cannot wait for the next renewal.
-    verify: bool,
-}
-
 #[derive(Debug)]
 struct Loss {
     serial: u64,
     reason: LossReason,
     guards: u32,
-}
-
-impl Lease {
-    fn left(&self, now: Moment) -> Duration {
-        self.deadline.saturating_duration_since(now)
-    }
-
-    fn is_over(&self, now: Moment) -> bool {
-        self.deadline <= now
-    }
-
-    /// As it is released in the background, with nobody to be appointed.
-    fn give_back(&self) -> GiveBack {
-        GiveBack { number: self.number, until: self.deadline, appoints: false }
-    }
-
-    fn has_token(&self) -> bool {
-        self.tokens.0 <= self.tokens.1
-    }
 }
 
 impl Hold {
@@ -263,68 +224,80 @@ impl Hold {
         (self.renewed, self.token, self.granted) = (renewed, token, granted);
     }
 
+    /// A guard is gone, and its hold with it.
     #[inline]
-    fn drop_guard(&mut self, serial: u64, watched: bool) {
-        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+    fn drop_guard(&mut self, grant: &Grant) {
+        let Some(sharer) = self.sharers.get_mut(grant.serial) else { return };
         sharer.guards -= 1;
-        sharer.watched -= u32::from(watched);
-        self.watched -= u32::from(watched);
+        sharer.remove_end(grant.watched, grant.ends);
+        self.watched -= u32::from(grant.watched);
     }
 
-    /// Nobody claims a grant.
-    fn drop_claim(&mut self, serial: u64) -> u32 {
-        if let Some(sharer) = self.sharers.get_mut(serial) {
-            sharer.unclaimed -= 1;
-            self.unclaimed -= 1;
-        }
-        self.drop_count(serial)
+    /// A guard is gone, and its hold stays: for as long as the lease lasts now, if that was renewed for it.
+    fn forget_guard(&mut self, grant: &Grant, lease_ends: Moment) {
+        self.drop_guard(grant);
+        let Some(sharer) = self.sharers.get_mut(grant.serial) else { return };
+        sharer.add_forgotten(if grant.watched { lease_ends } else { grant.ends });
+        self.limit = self.limit.min(sharer.due());
+    }
+
+    /// A grant is not claimed.
+    fn drop_claim(&mut self, grant: &Grant, now: Moment) -> Option<(u32, LossReason)> {
+        let sharer = self.sharers.get_mut(grant.serial)?;
+        sharer.unclaimed -= 1;
+        sharer.remove_end(grant.watched, grant.ends);
+        self.unclaimed -= 1;
+        self.watched -= u32::from(grant.watched);
+        self.drop_count(grant.serial, now)
     }
 
     /// One hold more of a sharer's.
-    fn add_count(&mut self, serial: u64, claimed: bool, watched: bool) {
-        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+    fn add_count(&mut self, grant: &Grant, claimed: bool) {
+        let Some(sharer) = self.sharers.get_mut(grant.serial) else { return };
         sharer.count += 1;
         sharer.unclaimed += 1;
+        sharer.add_end(grant.watched, grant.ends);
         self.unclaimed += 1;
+        self.watched += u32::from(grant.watched);
         if claimed {
-            self.claim(serial, watched);
+            self.claim(grant.serial);
         }
     }
 
     /// A grant becomes a guard's.
     #[inline]
-    fn claim(&mut self, serial: u64, watched: bool) {
+    fn claim(&mut self, serial: u64) {
         let Some(sharer) = self.sharers.get_mut(serial) else { return };
         sharer.unclaimed -= 1;
         sharer.guards += 1;
-        sharer.watched += u32::from(watched);
         self.unclaimed -= 1;
-        self.watched += u32::from(watched);
     }
 
-    /// A sharer's own leases last until then at least; for ever, if it is renewed for it.
-    fn prolong(&mut self, serial: u64, ends: Moment) {
-        if let Some(sharer) = self.sharers.get_mut(serial) {
-            sharer.ends = sharer.ends.max(ends);
-        }
-    }
-
-    /// Nobody renews the lease for this sharer any more: it has it for as long as it lasts now.
-    fn end_with(&mut self, serial: u64, lease_ends: Moment) {
-        if let Some(sharer) = self.sharers.get_mut(serial)
-            && sharer.watched + sharer.unclaimed == 0
+    /// A guard's own lease, which was to be over as `grant` says, is over at `ends`.
+    fn prolong(&mut self, grant: &Grant, ends: Moment) {
+        if let Some(sharer) = self.sharers.get_mut(grant.serial)
+            && !grant.watched
         {
-            sharer.ends = sharer.ends.min(lease_ends);
-            self.limit = self.limit.min(sharer.ends);
+            sharer.remove_end(false, grant.ends);
+            sharer.add_end(false, ends);
         }
     }
 
-    /// One hold of a sharer's less. If it was its last one, so many guards are left that have nothing any more.
+    /// One hold of a sharer's less. If that was its last one that is not over, so many guards are left that have nothing any more, for this
+    /// reason.
     #[inline]
-    fn drop_count(&mut self, serial: u64) -> u32 {
-        let Some(sharer) = self.sharers.get_mut(serial) else { return 0 };
+    fn drop_count(&mut self, serial: u64, now: Moment) -> Option<(u32, LossReason)> {
+        let sharer = self.sharers.get_mut(serial)?;
         sharer.count -= 1;
-        if sharer.count > 0 { 0 } else { self.remove(serial) }
+        let reason = if sharer.count == 0 {
+            LossReason::GivenBack
+        } else if sharer.due() <= now {
+            LossReason::Expired
+        } else {
+            self.limit = self.limit.min(sharer.due());
+            return None;
+        };
+        Some((self.remove(serial), reason))
     }
 
     /// Whether somebody has it who would see its loss.
@@ -392,7 +365,7 @@ impl Ownership {
                 if self.queue.len() == 1 {
                     self.look_behind(now, actions);
                 }
-                Entered::Queued(Ticket(slot))
+                Entered::Queued(Ticket { slot, generation: self.queue.generation(slot) })
             }
         }
     }
@@ -500,23 +473,21 @@ impl Ownership {
         }
         let watched = request.is_watched();
         let ends = request.lease.map_or(Moment::NEVER, |lease| now + lease);
-        match serial {
-            Some(serial) => {
-                hold.add_count(serial, claimed, watched);
-                hold.prolong(serial, ends);
-            }
-            None => hold.add(fresh, Sharer { ends, ..Sharer::new(request, claimed, max_hold, now) }),
-        }
         let token = hold.token.filter(|_| request.fenced);
-        let serial = serial.unwrap_or(fresh);
-        let grant = Grant { serial, watched, token, ends };
+        let its = serial.unwrap_or(fresh);
+        let grant = Grant { serial: its, watched, token, ends };
+        match serial {
+            Some(_) => hold.add_count(&grant, claimed),
+            None => hold.add(fresh, Sharer::new(request, claimed, ends, max_hold, now)),
+        }
+        let serial = its;
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number;
         // A newcomer is one for whom the lease suffices; one that is renewed anyway need not be long from the first moment on.
-        let renewed = watched && hold.renewed && hold.watched + hold.unclaimed > 0;
+        let renewed = watched && hold.renewed && hold.watched > 0;
         let suffices = serial == fresh || renewed || wanted <= lease.left(now);
         let extension = if request.fenced && token.is_none() {
-            Some(Extension::Token { number, lease: wanted.max(lease.left(now)) })
+            Some(Extension::Token { number, lease: wanted })
         } else {
             (!suffices).then_some(Extension::Renew { number, lease: wanted })
         };
@@ -538,12 +509,12 @@ impl Ownership {
     fn gather(&mut self, actions: &mut Actions) {
         let Phase::Held(hold, lease) = &mut self.phase else { return };
         let earlier = |(_, theirs): &mut (Hold, Lease)| {
-            theirs.deadline <= lease.deadline || fault!(GatheredUnderShorterLease)
+            theirs.sure_until <= lease.sure_until || fault!(GatheredUnderShorterLease)
         };
         for (theirs, their_lease) in self.beside.extract_if(.., earlier) {
             hold.take_in(theirs);
             if !fault!(GatheredLeaseKept) {
-                actions.more().beside.push(their_lease.give_back());
+                actions.more().beside.push(their_lease.give_back(false));
             }
         }
     }
@@ -567,7 +538,8 @@ impl Ownership {
             return None;
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Free);
-        self.hold_by(attempt, attempt.granted_tokens(last_token), sent, lease, sent);
+        let before = Unconfirmed { until: now + lease, unsettled: 0 };
+        self.hold_by(attempt, attempt.granted_tokens(last_token), (sent, lease), sent, before);
         let grant = self.begin_hold(request, true, now);
         self.set_aside();
         self.phase = phase;
@@ -580,12 +552,17 @@ impl Ownership {
 
     // === Waiting ===
 
-    pub(super) fn is_queued(&self, slot: Slot) -> bool {
-        matches!(self.queue.place(slot), Place::Queued | Place::Named)
+    pub(super) fn is_queued(&self, ticket: &Ticket) -> bool {
+        self.queue.is_current(ticket.slot, ticket.generation)
+            && matches!(self.queue.place(ticket.slot), Place::Queued | Place::Named)
     }
 
     /// What a waiter that is not queued any more is told. Its slot is free then.
-    pub(super) fn claim(&mut self, slot: Slot, now: Moment, actions: &mut Actions) -> Told {
+    pub(super) fn claim(&mut self, ticket: &Ticket, now: Moment, actions: &mut Actions) -> Told {
+        let slot = ticket.slot;
+        if !self.queue.is_current(slot, ticket.generation) {
+            return Told::Superseded;
+        }
         let told = match self.queue.place(slot) {
             Place::Queued | Place::Named => unreachable!("the caller has looked"),
             Place::Granted(grant, extension, _) => self.claim_grant(grant, extension, now, actions),
@@ -613,7 +590,7 @@ impl Ownership {
             self.end_if_over(now, actions);
         }
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return Told::Superseded };
-        hold.claim(grant.serial, grant.watched);
+        hold.claim(grant.serial);
         self.acquisitions += 1;
         self.look_behind(now, actions);
         Told::Granted(grant, extension)
@@ -629,13 +606,18 @@ impl Ownership {
     }
 
     /// A waiter leaves. What it was told and did not hear is passed on.
-    pub(super) fn cancel(&mut self, slot: Slot, now: Moment, actions: &mut Actions) {
+    pub(super) fn cancel(&mut self, ticket: &Ticket, now: Moment, actions: &mut Actions) {
+        let slot = ticket.slot;
+        // Told before: its slot may be another waiter's.
+        if !self.queue.is_current(slot, ticket.generation) {
+            return;
+        }
         let place = self.queue.place(slot);
         actions.drop_later(self.queue.remove(slot));
         match place {
             Place::Granted(grant, ..) => {
                 if !fault!(HandOffDiesWithWaiter) {
-                    self.drop_grant(grant.serial, now, actions);
+                    self.drop_grant(&grant, now, actions);
                 }
             }
             // What is asked for on its behalf is under way, and rolled back once that is answered.
@@ -646,11 +628,11 @@ impl Ownership {
     }
 
     /// Nobody claims this grant.
-    fn drop_grant(&mut self, serial: u64, now: Moment, actions: &mut Actions) {
+    fn drop_grant(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) {
         self.end_if_over(now, actions);
-        let Some((hold, _)) = self.held_by_serial(serial) else { return };
-        let left = hold.drop_claim(serial);
-        self.record_loss(serial, left, LossReason::GivenBack, actions);
-        self.end_in_background_if_empty(true, now, actions);
+        let Some((hold, _)) = self.held_by_serial(grant.serial) else { return };
+        let left = hold.drop_claim(grant, now);
+        self.record_losses(grant.serial, left, actions);
+        self.end_in_background_if_empty(now, actions);
     }
 }

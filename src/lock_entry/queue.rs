@@ -15,6 +15,8 @@ pub(super) type Slot = usize;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     nodes: Vec<Node>,
+    /// How many waiters have come so far.
+    generations: u64,
     vacant: Vec<Slot>,
     first: Option<Slot>,
     last: Option<Slot>,
@@ -28,6 +30,8 @@ pub(super) struct Queue {
 
 #[derive(Debug)]
 struct Node {
+    /// Which waiter has it: zero if none has.
+    generation: u64,
     request: Request,
     since: Moment,
     /// It waits for the answer to the queue head's question, and not for its turn.
@@ -82,17 +86,30 @@ impl Queue {
         self.nodes[slot].place
     }
 
+    /// Which waiter has the slot.
+    pub(super) fn generation(&self, slot: Slot) -> u64 {
+        self.nodes[slot].generation
+    }
+
+    /// Whether that waiter has it still. (The slot of one that has left may be gone with the memory of a burst.)
+    pub(super) fn is_current(&self, slot: Slot, generation: u64) -> bool {
+        self.nodes.get(slot).is_some_and(|node| node.generation == generation)
+    }
+
     pub(super) fn push(&mut self, request: Request, since: Moment, tries: bool) -> Slot {
+        self.generations += 1;
+        let generation = self.generations;
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 let node = &mut self.nodes[slot];
+                node.generation = generation;
                 (node.request, node.since, node.tries, node.place) = (request, since, tries, Place::Queued);
                 (node.before, node.after) = (self.last, None);
                 slot
             }
             None => {
                 let (before, after, place) = (self.last, None, Place::Queued);
-                self.nodes.push(Node { request, since, tries, before, after, place, waker: None });
+                self.nodes.push(Node { generation, request, since, tries, before, after, place, waker: None });
                 self.nodes.len() - 1
             }
         };
@@ -200,7 +217,7 @@ impl Queue {
         }
         let node = &mut self.nodes[slot];
         // A vacant node is in no list; `granted_first` must not find it.
-        node.place = Place::Closed;
+        (node.place, node.generation) = (Place::Closed, 0);
         let waker = node.waker.take();
         self.vacant.push(slot);
         if self.vacant.len() == self.nodes.len() && self.nodes.len() > KEPT {

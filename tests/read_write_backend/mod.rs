@@ -39,7 +39,6 @@ macro_rules! read_write_backend {
             writer_that_listens_no_more_is_passed_over
             lock_that_nobody_is_granted_is_free_and_a_message_says_so
             writer_that_leaves_the_queue_tells_readers
-            write_lease_that_becomes_shorter_tells_who_waits
             kinds_are_not_mixed
             forced_release_is_for_those_who_wait
         }
@@ -252,11 +251,12 @@ pub(crate) async fn writers_commands_that_run_twice_mean_the_same<S: Store<Backe
         assert_eq!(stage.renew_reads(LEASE * 3, &[&one]).await, [false]);
         assert!(ends().await > LEASE && ends().await <= LEASE * 2);
     }
-    // A renewal never shortens; to write anew sets the lease.
+    // Neither a renewal nor to write anew shortens a lease: both may come late.
     assert_eq!(stage.renew_writes(LEASE / 3, &[&one]).await, [true]);
-    assert!(ends().await > LEASE);
     assert!(is_acquired(stage.try_write(&one, LEASE / 3, NO_WAIT).await));
-    assert!(ends().await <= LEASE / 3);
+    assert!(ends().await > LEASE);
+    assert!(is_acquired(stage.try_write(&one, LEASE * 3, NO_WAIT).await));
+    assert!(ends().await > LEASE * 2);
     assert_eq!(stage.release_write(&one).await, FairReleaseOutcome::Released);
     for _ in 0..2 {
         assert_eq!(stage.release_write(&one).await, FairReleaseOutcome::NotHeld);
@@ -781,21 +781,6 @@ pub(crate) async fn writer_that_leaves_the_queue_tells_readers<S: Store<Backend:
     assert!(stage.reads(&reader, waited(0)).await);
     assert!(stage.release_read(&reader).await && stage.release_read(&holder).await);
     stage.is_free_for(&reader).await;
-}
-
-pub(crate) async fn write_lease_that_becomes_shorter_tells_who_waits<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
-    let stage = Stage::new(store).await;
-    let [holder, reader] = ids();
-    assert!(stage.writes(&holder, NO_WAIT).await);
-    assert!(left(stage.try_read(&reader, &request(LEASE, waited(0))).await) > LEASE / 2);
-    let leased = stage.says(Said::ReadUnlock, stage.try_write(&holder, SHORT, NO_WAIT)).await;
-    assert!(is_acquired(leased));
-    assert!(left(stage.try_read(&reader, &request(LEASE, waited(0))).await) <= TURN);
-    eventually("the end of the lease", async || stage.reads(&reader, waited(0)).await).await;
-    assert!(stage.release_read(&reader).await);
-    stage.is_free_for(&holder).await;
 }
 
 pub(crate) async fn kinds_are_not_mixed<S: Store<Backend: ReadWriteBackend + FairBackend>>(store: &S) {

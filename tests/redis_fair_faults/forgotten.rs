@@ -193,7 +193,7 @@ async fn stands_still_for_as_long_as_positions_last() {
     guard.unlock().await.unwrap();
     // It may have been given up, and was repeated.
     if let Err(error) = within(AT_ONCE, "the release", release).await.unwrap() {
-        assert!(error.is_retryable(), "{error:?}");
+        assert!(error.is_release_pending(), "{error:?}");
     }
     end(day, &[&holder, &one, &other]).await;
 }

@@ -133,7 +133,7 @@ async fn has_its_turn_alone(
         proxy.heal();
         // The connection that kept it waiting may be noticed by this very command.
         let error = guard.unlock().await.unwrap_err();
-        assert!(error.is_not_held() || error.is_retryable(), "{error:?}");
+        assert!(error.is_not_held() || error.is_release_pending(), "{error:?}");
         theirs.ensure_held().await.unwrap();
         return theirs.unlock().await.unwrap();
     }

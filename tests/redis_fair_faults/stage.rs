@@ -253,7 +253,7 @@ async fn takes_turns(sides: impl Iterator<Item = Side>, work: Arc<Work>) {
         work.work(is_shared).await;
         if let Err(error) = guard.unlock().await {
             // It is repeated in the background.
-            assert!(error.is_retryable(), "{error:?}");
+            assert!(error.is_release_pending(), "{error:?}");
         }
     }
 }

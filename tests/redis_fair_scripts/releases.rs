@@ -166,19 +166,19 @@ async fn tokens_rise_and_are_reserved_as_many_as_are_asked_for() {
 }
 
 #[tokio::test]
-async fn holder_that_asks_again_has_exactly_the_lease_it_asked_for() {
+async fn holder_that_asks_again_has_the_longer_lease() {
     let mut stage = Stage::set("fair:exact").await;
     let (holder, waits) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;
     stage.wait(&waits, 0).await;
     stage.listen(&waits).await;
-    for (lease, told) in [(LEASE * 2, 0), (LEASE / 2, 1), (LEASE, 0)] {
+    // It may be an attempt that comes late, when its client counts on a longer lease.
+    for (lease, has) in [(LEASE * 2, LEASE * 2), (LEASE / 2, LEASE * 2), (LEASE * 3, LEASE * 3)] {
         let now = Instant::now().into();
         let again = stage.redis.try_acquire_fair(&stage.name, &holder, lease, 0, None, now).await.unwrap();
         assert_eq!(again, AcquireOutcome::Acquired { last_token: 0 });
-        stage.assert_holder(&holder, lease).await;
-        // Others wait for its end.
-        stage.assert_freed(told).await;
+        stage.assert_holder(&holder, has).await;
+        stage.assert_freed(0).await;
     }
     // A grant lasts as long as the position did, and is extended as any lease.
     stage.release(&holder, None).await;

@@ -48,7 +48,7 @@ async fn downgrade_though_a_reply_is_lost(at: usize) {
             serve(AT_ONCE, "their turn to read", theirs).await;
         }
         if let Err(error) = within(AT_ONCE, "the release", release).await.unwrap() {
-            assert!(error.is_retryable(), "{error:?}");
+            assert!(error.is_release_pending(), "{error:?}");
         }
         day.proxy.wait_until_replies_are_lost();
         reads.ensure_held().await.unwrap();

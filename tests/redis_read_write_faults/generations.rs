@@ -158,7 +158,7 @@ async fn newcomer_behind_a_writer_has_its_turn_though_the_first_ones_leave_over_
         let guard = within(AT_ONCE, "the writer's turn", writer).await.unwrap().unwrap();
         assert!(!newcomer.is_finished(), "a reader beside a writer");
         if let Err(error) = within(AT_ONCE, "the release", release).await.unwrap() {
-            assert!(error.is_retryable(), "{error:?}");
+            assert!(error.is_release_pending(), "{error:?}");
         }
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();

@@ -123,7 +123,7 @@ async fn lost_reply_of_the_release_of_the_last_reader() {
         day.proxy.wait_until_replies_are_lost();
         serve(AT_ONCE, "the writer's turn", writer).await;
         if let Err(error) = within(AT_ONCE, "the release", release).await.unwrap() {
-            assert!(error.is_retryable(), "{error:?}");
+            assert!(error.is_release_pending(), "{error:?}");
         }
         end(day, &[&client, &other]).await;
     }
@@ -214,7 +214,7 @@ async fn reader_that_is_cut_off_for_as_long_as_its_lease_lasts_knows_that_it_is_
     proxy.heal();
     for guard in guards {
         let error = guard.unlock().await.unwrap_err();
-        assert!(error.is_not_held() || error.is_retryable(), "{error:?}");
+        assert!(error.is_not_held() || error.is_release_pending(), "{error:?}");
     }
     came.ensure_held().await.unwrap();
     came.unlock().await.unwrap();

@@ -10,7 +10,7 @@ use super::super::actions::{Actions, GiveBack, Next};
 use super::super::outcome::{Attempt, HeadTicket, Verdict};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
-use super::{Hold, Lease, Ownership, Phase};
+use super::{Hold, Lease, Ownership, Phase, Unconfirmed};
 
 /// Tokens that are reserved at once if others wait: they are granted without a command.
 const TOKENS: u64 = 256;
@@ -31,6 +31,8 @@ pub(super) struct Head {
     at_store: Option<Moment>,
     /// The same, before the last attempt.
     at_store_before: Option<Moment>,
+    /// Attempts by this number that were not answered: each may still run.
+    unsettled: u32,
     /// The last command was sent then of those that are known to have put it into the store's queue, or to have kept it there. The first one
     /// for this number, if none is known to.
     queued_at: Option<Moment>,
@@ -89,18 +91,34 @@ impl Head {
     /// A number is not used again once it was given back.
     fn forget_number(&mut self) {
         (self.number, self.at_store, self.at_store_before, self.queued_at) = (None, None, None, None);
+        self.unsettled = 0;
+    }
+
+    /// An attempt was answered, or did not run.
+    fn settle(&mut self) {
+        self.unsettled = self.unsettled.saturating_sub(1);
+    }
+
+    /// What the store may have of the number, of which it has granted a lease that ends at `until` at the latest.
+    fn unconfirmed(&self, inherited: Option<&Lease>, until: Moment) -> Unconfirmed {
+        let mut before = inherited.map_or(Unconfirmed { until, unsettled: 0 }, Lease::unconfirmed);
+        before.until = before.until.max(until);
+        let until = self.at_store_before.map_or(before.until, |until| until.max(before.until));
+        let unsettled = if fault!(UnansweredAttemptsForgotten) { 0 } else { self.unsettled };
+        Unconfirmed { until, unsettled: before.unsettled + unsettled }
     }
 
     /// What may be at the store.
     pub(super) fn to_roll_back(&self) -> Option<GiveBack> {
-        match (self.at_store, &self.inherited) {
-            (Some(until), _) => self.number.map(|number| GiveBack { number, until, appoints: false }),
-            (None, Some(_)) if fault!(LeaseDiesWithLastWaiter) => None,
-            (None, Some(lease)) => {
-                Some(GiveBack { number: lease.number, until: lease.deadline, appoints: false })
-            }
-            (None, None) => None,
+        let Some(lease) = &self.inherited else {
+            let (number, until) = self.number.zip(self.at_store)?;
+            return Some(GiveBack { number, until, appoints: false, rolls_back: true });
+        };
+        if self.at_store.is_none() && fault!(LeaseDiesWithLastWaiter) {
+            return None;
         }
+        let until = self.at_store.max(Some(lease.unconfirmed().until))?;
+        Some(GiveBack { until, rolls_back: true, ..lease.give_back(false) })
     }
 }
 
@@ -124,6 +142,7 @@ impl Ownership {
             number: inherited.as_ref().map(|lease| lease.number),
             at_store: None,
             at_store_before: None,
+            unsettled: 0,
             queued_at: None,
             inherited,
             steps,
@@ -206,6 +225,7 @@ impl Ownership {
         }
         head.queued_at.get_or_insert(sent);
         head.tries += 1;
+        head.unsettled += 1;
         let tokens = match (request.fenced, alone) {
             (false, _) => 0,
             (true, true) => 1,
@@ -232,10 +252,12 @@ impl Ownership {
             roll_back(attempt, actions);
             return Verdict::Superseded;
         };
-        let deadline = sent + lease;
+        head.settle();
         let inherited = head.inherited.take();
-        if deadline <= now && !fault!(GrantedAfterDeadline) {
-            self.too_late(serial, attempt, deadline, actions);
+        let before = head.unconfirmed(inherited.as_ref(), now + lease);
+        let sure_until = sent + lease;
+        if sure_until <= now && !fault!(GrantedAfterDeadline) {
+            self.too_late(serial, attempt, before.until, actions);
             return Verdict::TooLate;
         }
         let won_at_once = head.offered && head.tries == 1;
@@ -250,7 +272,7 @@ impl Ownership {
             Some(before) => before.tenure_ends,
             None => sent + self.tenure,
         };
-        self.hold_by(attempt, tokens, sent, lease, tenure_ends);
+        self.hold_by(attempt, tokens, (sent, lease), tenure_ends, before);
         let grant = self.begin_hold(request, true, now);
         self.acquisitions += 1;
         if !self.beside.is_empty() {
@@ -262,11 +284,10 @@ impl Ownership {
     }
 
     /// The lease was over by the time the answer was read.
-    fn too_late(&mut self, serial: u64, attempt: Attempt, deadline: Moment, actions: &mut Actions) {
+    fn too_late(&mut self, serial: u64, attempt: Attempt, until: Moment, actions: &mut Actions) {
         let Some(head) = self.head(serial) else { return };
         head.forget_number();
-        actions.more().roll_back =
-            Some(GiveBack { number: attempt.number, until: deadline, appoints: false });
+        actions.more().roll_back = Some(GiveBack { until, ..attempt.to_roll_back() });
     }
 
     /// The lease that `attempt` got is in hand, and a hold of nobody yet.
@@ -275,25 +296,13 @@ impl Ownership {
         &mut self,
         attempt: Attempt,
         tokens: (u64, u64),
-        sent: Moment,
-        lease: Duration,
+        (sent, lease): (Moment, Duration),
         tenure_ends: Moment,
+        before: Unconfirmed,
     ) {
-        let deadline = sent + lease;
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
         let third = if lease < self.rules.renewed_lease { lease / 3 } else { self.third };
-        let lease = Lease {
-            number: attempt.number,
-            tenure_ends,
-            deadline,
-            tokens,
-            confirmed: sent,
-            renew_at: deadline - third * 2,
-            renewing: false,
-            unanswered: false,
-            not_before: None,
-            verify: false,
-        };
+        let lease = Lease::granted(attempt, tokens, (sent, lease, third), tenure_ends, before);
         self.phase = Phase::Held(Hold::of_nobody(), lease);
     }
 
@@ -324,16 +333,17 @@ impl Ownership {
         actions: &mut Actions,
     ) {
         let Some(slot) = self.named(serial) else { return roll_back(attempt, actions) };
+        let Some(head) = self.head(serial) else { return };
+        head.settle();
+        let before = head.unconfirmed(None, now + lease);
         let is_over = sent + lease <= now && !fault!(NamedGrantedLate);
         if is_over {
-            self.too_late(serial, attempt, sent + lease, actions);
+            self.too_late(serial, attempt, before.until, actions);
             self.appoint_named(slot, now, actions);
             return;
         }
-        self.hold_by(attempt, attempt.granted_tokens(last_token), sent, lease, sent);
+        self.hold_by(attempt, attempt.granted_tokens(last_token), (sent, lease), sent, before);
         self.grant_to(slot, now, actions);
-        // A lease of its own may end before anything else is due.
-        self.look_behind(now, actions);
     }
 
     /// The release has put the waiter that was named with it into the store's queue. False if it has left.
@@ -350,6 +360,7 @@ impl Ownership {
         };
         if let Some(head) = self.head(serial) {
             head.has_position = true;
+            head.settle();
         }
         self.appoint_named(slot, now, actions);
         true
@@ -394,8 +405,12 @@ impl Ownership {
     /// The store said that another process has the lock.
     pub(in crate::lock_entry) fn refused(&mut self, serial: u64, actions: &mut Actions) {
         let Some(head) = self.head(serial) else { return };
-        // So what it inherited is gone.
-        (head.at_store, head.at_store_before, head.inherited, head.refused) = (None, None, None, true);
+        head.settle();
+        // So what it inherited is gone, unless it is what an attempt before may still take.
+        (head.inherited, head.refused) = (None, true);
+        if head.unsettled == 0 || fault!(UnansweredAttemptsForgotten) {
+            (head.at_store, head.at_store_before) = (None, None);
+        }
         self.contended = true;
         self.tenure = self.rules.tenure;
         while !fault!(TriesKept)
@@ -441,6 +456,7 @@ impl Ownership {
             return true;
         };
         head.refused = true;
+        head.settle();
         if fault!(PositionForgotten) {
             head.at_store = None;
         }
@@ -471,6 +487,9 @@ impl Ownership {
         if head.number != Some(number) || !suffices || since + kept <= now {
             return None;
         }
+        // No attempt is answered by this; and what was asked for last may last as long.
+        head.unsettled += 1;
+        head.at_store_before = head.at_store_before.max(Some(until));
         let attempt = Attempt { number, tokens: 0, until };
         match self.acquired(serial, request, attempt, 0, since, kept, now, actions) {
             Verdict::Granted(grant) => Some(grant),
@@ -478,10 +497,18 @@ impl Ownership {
         }
     }
 
+    /// The last attempt was answered, by something that says nothing of the lock.
+    pub(in crate::lock_entry) fn attempt_answered(&mut self, serial: u64) {
+        if let Some(head) = self.head(serial) {
+            head.settle();
+        }
+    }
+
     /// The last attempt did not run. Those before it may have.
     pub(in crate::lock_entry) fn did_not_run(&mut self, serial: u64) {
         if let Some(head) = self.head(serial) {
             head.at_store = if fault!(AttemptsBeforeForgotten) { None } else { head.at_store_before };
+            head.settle();
         }
     }
 

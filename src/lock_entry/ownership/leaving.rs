@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::super::actions::{Actions, GiveBack};
+use super::super::actions::Actions;
 use super::super::outcome::Left;
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, LossReason, Request};
@@ -19,19 +19,19 @@ impl Ownership {
         self.end_if_over(now, actions);
         let any = || self.held().find_map(|(hold, _)| hold.sharers.iter().next().map(|(serial, _)| serial));
         let serial = if fault!(NoSerialCheck) { any().unwrap_or(grant.serial) } else { grant.serial };
-        let shared = self.rules.shared;
-        let Some((hold, lease)) = self.held_by_serial(serial) else {
+        let Some((hold, _)) = self.held_by_serial(serial) else {
             return Left::Lost(self.hear_of_loss(grant.serial));
         };
-        hold.drop_guard(serial, grant.watched);
-        let left = hold.drop_count(serial);
-        if shared {
-            hold.end_with(serial, lease.deadline);
-        }
+        hold.drop_guard(&Grant { serial, ..*grant });
+        let left = hold.drop_count(serial, now);
         let is_empty = hold.sharers.is_empty();
-        self.record_loss(serial, left, LossReason::GivenBack, actions);
+        self.record_losses(serial, left, actions);
         match is_empty || fault!(OneLeavesForAll) {
-            false => Left::Remains,
+            false => {
+                // What is left may be over earlier.
+                self.look_behind(now, actions);
+                Left::Remains
+            }
             true => self.end_empty(now, actions),
         }
     }
@@ -52,32 +52,41 @@ impl Ownership {
         let found = its().find(|(_, sharer)| sharer.is_forgotten()).or_else(|| its().next());
         let Some(serial) = found.map(|(serial, _)| serial) else { return Left::NotHeld };
         let Some((hold, _)) = self.held_by_serial(serial) else { return Left::NotHeld };
-        let left = hold.drop_count(serial);
+        if let Some(sharer) = hold.sharers.get_mut(serial) {
+            sharer.remove_forgotten();
+        }
+        let left = hold.drop_count(serial, now);
         let is_empty = hold.sharers.is_empty();
-        self.record_loss(serial, left, LossReason::GivenBack, actions);
-        if is_empty { self.end_empty(now, actions) } else { Left::Remains }
+        self.record_losses(serial, left, actions);
+        if is_empty {
+            return self.end_empty(now, actions);
+        }
+        self.look_behind(now, actions);
+        Left::Remains
     }
 
     /// A guard is gone, and its hold stays.
     pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant) {
-        let shared = self.rules.shared;
         match self.held_by_serial(grant.serial) {
-            Some((hold, lease)) => {
-                hold.drop_guard(grant.serial, grant.watched);
-                if shared {
-                    hold.end_with(grant.serial, lease.deadline);
-                }
-            }
+            Some((hold, lease)) => hold.forget_guard(grant, lease.sure_until),
             None => _ = self.hear_of_loss(grant.serial),
         }
     }
 
-    /// A grant lasts longer by now than it did.
-    pub(in crate::lock_entry) fn prolong(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) {
+    /// The lease of a guard's own is over at `ends`, if it was to be over earlier.
+    pub(in crate::lock_entry) fn prolong(
+        &mut self,
+        grant: &Grant,
+        ends: Moment,
+        now: Moment,
+        actions: &mut Actions,
+    ) -> Grant {
+        let longer = grant.lasting_until(ends);
         if let Some((hold, _)) = self.held_by_serial(grant.serial) {
-            hold.prolong(grant.serial, grant.ends);
+            hold.prolong(grant, longer.ends);
             self.look_behind(now, actions);
         }
+        longer
     }
 
     /// Nobody has the hold any more, in hand or beside, that is empty.
@@ -90,7 +99,7 @@ impl Ownership {
             _ => {
                 let at = self.beside.iter().position(|(hold, _)| hold.sharers.is_empty());
                 let at = at.expect("some hold has lost its last one");
-                Left::Return(self.beside.swap_remove(at).1.give_back())
+                Left::Return(self.beside.swap_remove(at).1.give_back(false))
             }
         }
     }
@@ -98,27 +107,27 @@ impl Ownership {
     /// The hold is over. Who comes next, and how.
     pub(super) fn pass_on(&mut self, now: Moment, actions: &mut Actions) -> Left {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
-        let give_back = |appoints| GiveBack { number: lease.number, until: lease.deadline, appoints };
         let Some(next) = self.queue.first() else {
-            let left = Left::Return(give_back(false));
+            let left = Left::Return(lease.give_back(false));
             self.phase = Phase::Returning(false);
             return left;
         };
         if self.rules.position.is_some() {
-            actions.more().give_back = Some(give_back(false));
+            actions.more().give_back = Some(lease.give_back(false));
             self.name_next(now, actions);
             return Left::Passed;
         }
         let used_up = lease.tenure_ends <= now;
-        // It could lengthen a lease that is to end when its request says so.
-        let unsafe_renewal = lease.renewing && next.lease.is_some();
-        if used_up || unsafe_renewal {
-            actions.more().give_back = Some(give_back(true));
+        // No lease is made shorter, so one that the store may keep for longer than the next request wants is none for it: this process is not
+        // to keep others out for longer, if it dies.
+        let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
+        if used_up || lease.is_over(now) || too_long && !fault!(LongerLeasePassedOn) {
+            actions.more().give_back = Some(lease.give_back(true));
             self.phase = Phase::Returning(used_up);
             return Left::Passed;
         }
-        // Neither so short that it may end at once, nor longer than the process is to keep others out if it dies.
-        let fits = lease.deadline > now + self.third && lease.deadline <= now + self.rules.renewed_lease;
+        // Not so short that it may end at once.
+        let fits = lease.sure_until > now + self.third;
         let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
         if next.is_watched() && fits && has_token {
             self.grant_next(now, actions);
@@ -150,7 +159,7 @@ impl Ownership {
         let grant = self.begin_hold(&request, false, now);
         actions.wake(self.queue.place_at(slot, Place::Granted(grant, None, now)));
         self.admit(Duration::ZERO, now, actions);
-        self.look_by(now + self.rules.unpolled_limit, now, actions);
+        self.look_behind(now, actions);
     }
 
     /// A new hold by the lease in hand: a guard's, or one that is to be claimed.
@@ -166,11 +175,8 @@ impl Ownership {
             token
         });
         let watched = request.is_watched();
-        let ends = if watched { Moment::NEVER } else { lease.deadline };
-        let mut sharer = Sharer::new(request, claimed, self.rules.max_hold, now);
-        if self.rules.shared {
-            sharer.ends = ends;
-        }
+        let ends = if watched { Moment::NEVER } else { lease.sure_until };
+        let sharer = Sharer::new(request, claimed, ends, self.rules.max_hold, now);
         *hold = Hold { renewed: watched, token, granted: now, ..Hold::of_nobody() };
         hold.add(self.last_serial, sharer);
         Grant { serial: self.last_serial, watched, token, ends }
@@ -281,32 +287,31 @@ impl Ownership {
         if self.held().all(|(hold, lease)| hold.lasts(lease, now)) {
             return;
         }
-        let (mut lost, mut lease_lasts) = (Vec::new(), false);
+        let mut lost = Vec::new();
         for (hold, lease) in self.held_mut().filter(|(hold, lease)| !hold.lasts(lease, now)) {
             let over =
                 hold.sharers.iter().filter_map(|(serial, sharer)| Some((serial, sharer.loss(lease, now)?)));
             for (serial, reason) in over.collect::<Vec<_>>() {
                 lost.push((serial, hold.remove(serial), reason));
-                lease_lasts |= reason == LossReason::HeldTooLong || !lease.is_over(now);
             }
             hold.limit = hold.sharers.iter().map(|(_, sharer)| sharer.due()).min().unwrap_or(Moment::NEVER);
         }
         for (serial, guards, reason) in lost {
             self.record_loss(serial, guards, reason, actions);
         }
-        self.end_in_background_if_empty(lease_lasts, now, actions);
+        self.end_in_background_if_empty(now, actions);
     }
 
-    /// Nobody may have some hold any more. There is nobody to send a release, nor a need for one unless its lease `lasts`.
-    pub(super) fn end_in_background_if_empty(&mut self, lasts: bool, now: Moment, actions: &mut Actions) {
+    /// A hold may be empty now. No caller sends its release; none is needed if the store does not keep the lease.
+    pub(super) fn end_in_background_if_empty(&mut self, now: Moment, actions: &mut Actions) {
         for (_, lease) in self.beside.extract_if(.., |(hold, _)| hold.sharers.is_empty()) {
-            if lasts {
-                actions.more().beside.push(lease.give_back());
+            if lease.may_outlast(now) {
+                actions.more().beside.push(lease.give_back(false));
             }
         }
         match &self.phase {
             Phase::Held(hold, _) if !hold.sharers.is_empty() => {}
-            Phase::Held(..) if lasts => self.pass_on_in_background(now, actions),
+            Phase::Held(_, lease) if lease.may_outlast(now) => self.pass_on_in_background(now, actions),
             Phase::Held(..) => self.appoint(None, 0, now, actions),
             _ => {}
         }
@@ -320,11 +325,24 @@ impl Ownership {
         now: Moment,
         actions: &mut Actions,
     ) -> bool {
-        let Some((hold, _)) = self.held_by_number(number) else { return false };
+        let Some((hold, lease)) = self.held_by_number(number) else { return false };
+        lease.gone(now);
         let sharers = std::mem::replace(hold, Hold::of_nobody()).sharers;
         sharers.into_each(|serial, sharer| self.record_loss(serial, sharer.guards, reason, actions));
-        self.end_in_background_if_empty(false, now, actions);
+        self.end_in_background_if_empty(now, actions);
         true
+    }
+
+    /// Guards that have nothing any more are to learn why.
+    pub(super) fn record_losses(
+        &mut self,
+        serial: u64,
+        left: Option<(u32, LossReason)>,
+        actions: &mut Actions,
+    ) {
+        if let Some((guards, reason)) = left {
+            self.record_loss(serial, guards, reason, actions);
+        }
     }
 
     pub(super) fn record_loss(

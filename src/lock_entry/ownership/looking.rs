@@ -23,7 +23,7 @@ impl Ownership {
         if let Some(reason) = sharer.loss(lease, now) {
             return Err(reason);
         }
-        let ends = lease.deadline.min(sharer.due()).min(grant.ends);
+        let ends = lease.sure_until.min(sharer.due()).min(grant.ends);
         match grant.ends <= now {
             true => Err(LossReason::Expired),
             false => Ok(HoldState { ends, number: lease.number }),
@@ -38,6 +38,15 @@ impl Ownership {
             hold.sharers.iter().filter(lasts).map(of).collect::<Vec<_>>()
         };
         self.held().flat_map(of)
+    }
+
+    /// When the first of the holds here is over that is not yet.
+    pub(in crate::lock_entry) fn holds_end(&self, now: Moment) -> Option<Moment> {
+        let ends = self.held().flat_map(|(hold, lease)| {
+            let lasts = move |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
+            hold.sharers.iter().filter(lasts).map(|(_, sharer)| sharer.due().min(lease.sure_until))
+        });
+        ends.min()
     }
 
     /// The leases in hand.

@@ -7,13 +7,13 @@ mod store;
 
 use std::collections::HashMap;
 use std::env;
-use std::process::Command;
+use std::process;
 use std::time::{Duration, Instant};
 
 use self::store::{Answer, KEPT, Kind, Store, THEIRS};
 use super::super::{
-    Actions, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, Next, Request, Ticket, Told,
-    Verdict,
+    Actions, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, LossReason, Next, Request, Ticket,
+    Told, Verdict,
 };
 use super::{Ownership, Rules};
 use crate::fault::{Fault, seed};
@@ -48,8 +48,35 @@ struct Release {
     number: u64,
     /// The next waiter is appointed by the answer.
     appoints: bool,
+    /// It does not take effect before the commands of its number that are under way.
+    rolls_back: bool,
     /// The waiter that is named with it, and what it asks for.
     named: Option<(Next, Attempt, Moment)>,
+}
+
+impl From<GiveBack> for Release {
+    fn from(give_back: GiveBack) -> Self {
+        let GiveBack { number, appoints, rolls_back, .. } = give_back;
+        Self { number, appoints, rolls_back, named: None }
+    }
+}
+
+/// A command on its way to the store, beside attempts that are answered.
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    number: u64,
+    sent: Moment,
+    lease: Duration,
+    asks: Asks,
+    /// Who waits for the answer, if anybody does.
+    caller: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Asks {
+    /// An attempt to take the lock, since when it waits, for so many tokens.
+    Lock(Moment, u64),
+    Extends(Extension),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,6 +88,14 @@ enum Event {
     /// The command does not run, and the queue head learns so.
     AskInVain(usize),
     Drop(usize),
+    /// It asks, and nobody knows what becomes of that: it may run at any time.
+    AskUnanswered(usize),
+    /// A holder extends its lease.
+    Extend(usize),
+    /// The caller of a command gives it up.
+    GiveUp(usize),
+    /// A command takes effect, and is answered if its caller is there.
+    Run(usize),
     /// It gives its hold back by its owner's name.
     LeaveByName(usize),
     /// It enters, and may not wait.
@@ -90,6 +125,10 @@ struct World {
     store: Store,
     /// Releases on their way to the store.
     releases: Vec<Release>,
+    /// Commands on their way to the store, in any order.
+    commands: Vec<Command>,
+    /// Whether such commands are sent and may be late.
+    is_late: bool,
     /// A release that names a waiter, and is not on its way yet: meanwhile the waiter may leave.
     unsent: Vec<Release>,
     cast: Vec<Request>,
@@ -133,6 +172,8 @@ impl World {
             engine: Ownership::new(rules),
             store: Store::new(kind),
             releases: Vec::new(),
+            commands: Vec::new(),
+            is_late: false,
             unsent: Vec::new(),
             cast: cast.to_vec(),
             stages: cast.iter().map(|_| Stage::Outside).collect(),
@@ -160,7 +201,7 @@ impl World {
             match stage {
                 Stage::Outside => events.push(Event::Enter(who)),
                 Stage::Queued(ticket) => {
-                    if !self.engine.is_queued(ticket.0) {
+                    if !self.engine.is_queued(ticket) {
                         events.push(Event::Poll(who));
                     }
                     events.push(Event::Drop(who));
@@ -170,15 +211,27 @@ impl World {
                     if self.store.queues() {
                         events.push(Event::AskInVain(who));
                     }
+                    if self.is_late && self.commands.len() < 2 {
+                        events.push(Event::AskUnanswered(who));
+                    }
                 }
                 Stage::Head(_, Some(_)) => events.extend([Event::Answer(who), Event::Drop(who)]),
                 Stage::Holding(_) => {
                     events.push(Event::Drop(who));
+                    if self.is_late && self.commands.len() < 2 {
+                        events.push(Event::Extend(who));
+                    }
                     if self.store.is_shared() {
                         events.push(Event::LeaveByName(who));
                     }
                 }
                 Stage::Done => {}
+            }
+        }
+        for (at, command) in self.commands.iter().enumerate() {
+            events.push(Event::Run(at));
+            if command.caller.is_some() {
+                events.push(Event::GiveUp(at));
             }
         }
         if !self.unsent.is_empty() {
@@ -214,24 +267,28 @@ impl World {
     }
 
     fn carry_out(&mut self, actions: Actions) {
-        if let Some(GiveBack { number, appoints, .. }) = actions.give_back() {
+        if let Some(give_back) = actions.give_back() {
             match actions.next() {
-                None => self.releases.push(Release { number, appoints, named: None }),
+                None => self.releases.push(give_back.into()),
+                // What is rolled back names nobody.
+                Some(next) if give_back.rolls_back => {
+                    self.releases.push(give_back.into());
+                    self.event(|engine, now, actions| engine.named_waits(next.head.serial, None, now, actions));
+                }
                 Some(next) => {
                     let (fresh, lease) = (self.store.fresh(), next.request.own_lease().unwrap_or(LEASE));
                     let attempt =
                         self.engine.attempt(next.head.serial, fresh, &next.request, self.now, lease);
                     let attempt = attempt.expect("nobody has left meanwhile");
                     let named = Some((next, attempt, self.now));
-                    self.unsent.push(Release { number, appoints, named });
+                    self.unsent.push(Release { named, ..give_back.into() });
                 }
             }
         }
-        for GiveBack { number, appoints, .. } in actions.more_give_backs() {
-            self.releases.push(Release { number: *number, appoints: *appoints, named: None });
-        }
+        self.releases.extend(actions.more_give_backs().iter().copied().map(Release::from));
         if let Some(roll_back) = actions.roll_back() {
-            self.releases.push(Release { number: roll_back.number, appoints: false, named: None });
+            assert!(roll_back.rolls_back, "a rollback may come before what it undoes");
+            self.releases.push(roll_back.into());
         }
         self.disturbed |= actions.superseded() > 0;
     }
@@ -266,9 +323,10 @@ impl World {
                 }
             }
             Event::Poll(who) => {
-                let Stage::Queued(ticket) = &self.stages[who] else { unreachable!() };
-                let slot = ticket.0;
-                self.stages[who] = match self.event(|engine, now, actions| engine.claim(slot, now, actions)) {
+                let Stage::Queued(ticket) = std::mem::replace(&mut self.stages[who], Stage::Done) else {
+                    unreachable!()
+                };
+                self.stages[who] = match self.event(|engine, now, actions| engine.claim(&ticket, now, actions)) {
                     Told::Granted(grant, extension) => self.granted(who, grant, extension),
                     Told::Head(head) => Stage::Head(head, None),
                     Told::Superseded => self.superseded(),
@@ -283,6 +341,25 @@ impl World {
             Event::Ask(who) => self.ask(who),
             Event::Answer(who) => self.answer(who),
             Event::Drop(who) => self.drop_one(who),
+            Event::AskUnanswered(who) => {
+                if let Some((head, attempt)) = self.attempt(who) {
+                    let asks = Asks::Lock(head.since(), attempt.tokens());
+                    let (number, sent, lease) = (attempt.number(), self.now, self.lease_of(who));
+                    self.asked.entry(number).or_insert(sent);
+                    self.commands.push(Command { number, sent, lease, asks, caller: None });
+                }
+            }
+            Event::Extend(who) => {
+                let Stage::Holding(grant) = self.stages[who] else { unreachable!() };
+                if let Ok(hold) = self.engine.state_of(&grant, self.now) {
+                    self.extend(who, Extension::Renew { number: hold.number, lease: LEASE * 2 });
+                }
+            }
+            Event::GiveUp(at) => self.commands[at].caller = None,
+            Event::Run(at) => {
+                let command = self.commands.remove(at);
+                self.run(command);
+            }
             Event::LeaveByName(who) => self.leave_by_name(who),
             Event::Adopt(who) => self.adopt(who),
             Event::AskInVain(who) => {
@@ -299,7 +376,11 @@ impl World {
                 }
             }
             Event::Step => self.pass_time(STEP),
-            Event::LeaseOver => self.pass_time(LEASE),
+            Event::LeaseOver => {
+                // What a waiter was granted and did not hear of is over then, and its turn with it.
+                self.disturbed |= self.stages.iter().any(|stage| self.is_told(stage));
+                self.pass_time(LEASE);
+            }
             Event::TheyAcquire => _ = self.store.acquire(THEIRS, LEASE * 3, 0, self.now, self.now),
             Event::TheyQueue if self.store.is_shared() => self.store.writer_waits(self.now),
             Event::TheyQueue => self.store.push(THEIRS, self.now, LEASE * 3, self.now),
@@ -316,8 +397,13 @@ impl World {
 
     fn release(&mut self, event: Event) {
         let release = self.releases.remove(0);
-        let Release { number, appoints, named } = release;
+        let Release { number, appoints, named, rolls_back } = release;
         let Some((next, attempt, sent)) = named else {
+            if rolls_back {
+                for command in self.commands.extract_if(.., |command| command.number == number).collect::<Vec<_>>() {
+                    self.run(command);
+                }
+            }
             self.store.release(number, self.now);
             if appoints {
                 self.event(|engine, now, actions| engine.returned(1, now, actions));
@@ -353,8 +439,54 @@ impl World {
                 self.event(|engine, now, actions| engine.named_queued(serial, attempt, now, actions));
             }
             None => {
+                self.engine.attempt_answered(serial);
                 self.event(|engine, now, actions| engine.named_waits(serial, Some(attempt), now, actions))
             }
+        }
+    }
+
+    fn extend(&mut self, who: usize, extension: Extension) {
+        let sent = self.now;
+        let lease = self.event(|engine, now, actions| engine.extending(extension, now, actions));
+        let Some(lease) = lease else { return };
+        let (number, asks) = (extension.number(), Asks::Extends(extension));
+        self.commands.push(Command { number, sent, lease, asks, caller: Some(who) });
+    }
+
+    /// A command takes effect, be it late.
+    fn run(&mut self, command: Command) {
+        let Command { number, sent, lease, asks, caller } = command;
+        let extension = match asks {
+            Asks::Lock(since, tokens) => {
+                self.store.acquire(number, lease, tokens, since, self.now);
+                return;
+            }
+            Asks::Extends(extension) => extension,
+        };
+        let (held, token) = match extension {
+            Extension::Renew { .. } => (self.store.renew(number, lease, self.now), None),
+            Extension::Token { .. } => {
+                let token = self.store.lease_anew(number, lease, 1, self.now);
+                (token.is_some(), token)
+            }
+        };
+        let Some(who) = caller else { return };
+        if !held {
+            self.engine.not_extended(extension);
+            self.event(|engine, now, actions| engine.lose(number, LossReason::Gone, now, actions));
+            self.believed.fill(None);
+            return;
+        }
+        let in_hand =
+            self.event(|engine, now, actions| engine.extended(number, sent, lease, token, now, actions));
+        if !in_hand {
+            self.releases.push(Release { number, appoints: false, rolls_back: true, named: None });
+        } else if let Stage::Holding(grant) = self.stages[who] {
+            let grant = match token {
+                Some(token) => grant.with_token(token),
+                None => self.event(|engine, now, actions| engine.prolong(&grant, sent + lease, now, actions)),
+            };
+            self.stages[who] = Stage::Holding(grant);
         }
     }
 
@@ -380,6 +512,12 @@ impl World {
         self.waiting.retain(|waits| *waits != who);
         assert!(!self.cast[who].is_fenced() || grant.token().is_some() || extension.is_some(), "no token");
         if grant.serial() > self.last_grant.0 {
+            // If this process dies, it keeps others out no longer than that. (A position at a store may last for longer than a short lease.)
+            let number = self.engine.state_of(&grant, self.now).map(|hold| hold.number);
+            let ends = number.ok().and_then(|number| self.store.ends(number, self.now));
+            let longest = self.now + self.lease_of(who);
+            let alone = !self.store.queues() && !self.store.is_shared() && !self.cast[who].shared_owner;
+            assert!(!alone || ends <= Some(longest), "the store keeps more than was asked for");
             if let Some(last) = self.last_grant.1
                 && let Some(token) = grant.token()
             {
@@ -387,6 +525,9 @@ impl World {
                 assert!(rises, "tokens do not rise: {token} after {last}");
             }
             self.last_grant = (grant.serial(), grant.token().or(self.last_grant.1));
+        }
+        if let (Some(extension), true) = (extension, self.is_late) {
+            self.extend(who, extension);
         }
         Stage::Holding(grant)
     }
@@ -455,8 +596,11 @@ impl World {
 
     fn drop_one(&mut self, who: usize) {
         self.waiting.retain(|waits| *waits != who);
+        for command in &mut self.commands {
+            command.caller = command.caller.filter(|caller| *caller != who);
+        }
         match std::mem::replace(&mut self.stages[who], Stage::Done) {
-            Stage::Queued(ticket) => self.event(|engine, now, actions| engine.cancel(ticket.0, now, actions)),
+            Stage::Queued(ticket) => self.event(|engine, now, actions| engine.cancel(&ticket, now, actions)),
             Stage::Head(head, _) => {
                 self.event(|engine, now, actions| engine.abandon(head.serial, now, actions))
             }
@@ -470,7 +614,7 @@ impl World {
 
     fn return_if(&mut self, left: Left) {
         if let Left::Return(give_back) = left {
-            self.releases.push(Release { number: give_back.number, appoints: false, named: None });
+            self.releases.push(Release { appoints: false, ..give_back.into() });
             self.event(|engine, now, actions| engine.returned(0, now, actions));
         }
     }
@@ -544,13 +688,16 @@ impl World {
                 "two owners believe"
             );
             let forced = self.store.was_forced(hold.number);
-            assert!(forced || self.store.holds(hold.number, self.now), "it believes, and the store does not");
+            let ends = self.store.ends(hold.number, self.now);
+            assert!(forced || ends.is_some(), "it believes, and the store does not");
+            assert!(forced || !self.is_late || ends >= Some(hold.ends), "it believes for longer than the store");
         }
+        self.check_nothing_is_kept_for_nobody();
         for (who, stage) in self.stages.iter().enumerate() {
             if let Stage::Queued(ticket) = stage
                 && self.tries[who]
             {
-                let waits = self.engine.is_queued(ticket.0) && self.engine.is_known_held();
+                let waits = self.engine.is_queued(ticket) && self.engine.is_known_held();
                 assert!(!waits, "it waits, and may not");
             }
         }
@@ -565,6 +712,28 @@ impl World {
                 release.number == number || named == Some(number)
             });
             assert!(asked || known || returning, "number {number} is left at the store");
+        }
+    }
+
+    /// Whether it is a waiter that is to hear something.
+    fn is_told(&self, stage: &Stage) -> bool {
+        matches!(stage, Stage::Queued(ticket) if !self.engine.is_queued(ticket))
+    }
+
+    /// A lease is in hand only while a guard believes in it, or a waiter is to be told that it has the lock.
+    fn check_nothing_is_kept_for_nobody(&self) {
+        if !self.given_back.is_empty() || self.stages.iter().any(|stage| self.is_told(stage)) {
+            return;
+        }
+        let believes = |stage: &Stage| match stage {
+            Stage::Holding(grant) => self.engine.state_of(grant, self.now).ok().map(|hold| hold.number),
+            _ => None,
+        };
+        for number in self.engine.lease_numbers() {
+            let is_believed = self.stages.iter().any(|stage| believes(stage) == Some(number));
+            // By its own end, and not before it is looked at.
+            let is_due = self.engine.next_look(self.now) <= self.now;
+            assert!(is_believed || is_due || self.store.ends(number, self.now).is_none(), "kept for nobody");
         }
     }
 
@@ -593,6 +762,10 @@ impl World {
         let unserved = |stage: &Stage| !matches!(stage, Stage::Outside | Stage::Done);
         assert!(!self.stages.iter().any(unserved), "somebody waits for ever: {:?}", self.stages);
         assert!(self.engine.is_idle() && self.engine.waiters() == 0, "the entry is not idle");
+        // As late as it can be.
+        for command in std::mem::take(&mut self.commands) {
+            self.run(command);
+        }
         let left: Vec<_> = self.store.numbers(self.now).collect();
         assert!(left.is_empty(), "left at the store: {left:?}");
     }
@@ -614,10 +787,14 @@ impl World {
 
 /// Every sequence of `depth` events after those of `prelude`.
 fn explore(cast: &[Request], kind: Kind, prelude: &[Event], depth: usize) -> usize {
+    explore_from(|| World::after(cast, kind, prelude), depth)
+}
+
+fn explore_from(start: impl Fn() -> World, depth: usize) -> usize {
     let mut choices: Vec<usize> = Vec::new();
     let mut sequences = 0;
     loop {
-        let mut world = World::after(cast, kind, prelude);
+        let mut world = start();
         let mut widths = Vec::with_capacity(depth);
         for place in 0..depth {
             let enabled = world.enabled();
@@ -659,6 +836,9 @@ fn casts() -> Vec<(Vec<Request>, usize)> {
 /// Where the store's queue begins to matter: the oldest waits there, and another one behind it here.
 const QUEUED: &[Event] =
     &[Event::TheyAcquire, Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
+
+/// The first has the lock.
+const HELD: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0)];
 
 /// The first has the lock, and another one waits.
 const BEHIND: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
@@ -723,6 +903,32 @@ fn wander(seed: u64, kind: Kind, steps: usize) {
     world.bring_to_an_end();
 }
 
+/// With commands that are given up, lost or late, and leases inside of leases.
+fn late(cast: &[Request], kind: Kind, prelude: &[Event], depth: usize) -> usize {
+    let start = || {
+        let mut world = World::new(cast, kind);
+        world.is_late = true;
+        prelude.iter().for_each(|event| world.step(*event));
+        world
+    };
+    explore_from(start, depth)
+}
+
+fn late_commands() {
+    let mine = Request::new(1).shared_owner();
+    let (inner, brief) = (mine.lease(LEASE / 2), mine.lease(STEP / 2));
+    for kind in [Kind::Plain, Kind::Queue, Kind::Shared] {
+        for (cast, prelude, depth) in [
+            (vec![mine.lease(LEASE / 2), mine.fenced()], HELD, 5),
+            (vec![mine, brief, Request::new(2)], HELD, 4),
+            (vec![mine.fenced(), inner, Request::new(2).lease(LEASE / 4)], HELD, 4),
+            (vec![Request::new(1), Request::new(2).fenced()], &[][..], 5),
+        ] {
+            assert!(late(&cast, kind, prelude, depth) > 500);
+        }
+    }
+}
+
 fn model() {
     for (cast, depth) in casts() {
         assert!(explore(&cast, Kind::Plain, &[], depth) > 1000);
@@ -754,13 +960,24 @@ fn model() {
     }
 }
 
-#[test]
-fn every_sequence_of_events_keeps_the_invariants_and_leaves_nothing() {
+/// Seeds the fault that this process is run with, if it is.
+fn seed_mutant() {
     if let Ok(mutant) = env::var(MUTANT) {
         let seeded = Fault::ALL.iter().find(|fault| format!("{fault:?}") == mutant);
         seed(*seeded.expect("a fault of that name"));
     }
+}
+
+#[test]
+fn every_sequence_of_events_keeps_the_invariants_and_leaves_nothing() {
+    seed_mutant();
     model();
+}
+
+#[test]
+fn commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief() {
+    seed_mutant();
+    late_commands();
 }
 
 /// An answer comes when the lease is long in other hands.
@@ -793,9 +1010,8 @@ fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
     }
     assert_eq!(world.engine.waiters(), 0);
     assert!(matches!(&world.stages[2], Stage::Queued(_)), "nobody has polled it");
-    let Stage::Queued(ticket) = &world.stages[2] else { unreachable!() };
-    let slot = ticket.0;
-    let told = world.event(|engine, now, actions| engine.claim(slot, now, actions));
+    let Stage::Queued(ticket) = std::mem::replace(&mut world.stages[2], Stage::Done) else { unreachable!() };
+    let told = world.event(|engine, now, actions| engine.claim(&ticket, now, actions));
     assert!(matches!(told, Told::Superseded), "it was waited for too long");
 }
 
@@ -810,7 +1026,7 @@ fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
         }
         world.event(|engine, _, actions| engine.close(actions));
         assert_eq!(!world.releases.is_empty(), at_store);
-        assert!(matches!(&world.stages[1], Stage::Queued(waits) if !world.engine.is_queued(waits.0)));
+        assert!(matches!(&world.stages[1], Stage::Queued(waits) if !world.engine.is_queued(waits)));
         for who in [0, 1] {
             world.step(Event::Drop(who));
         }
@@ -832,7 +1048,7 @@ fn owner_that_gets_in_another_way_takes_its_waiters_along() {
     let Stage::Head(head, _) = &world.stages[0] else { panic!("it competes") };
     assert!(!world.engine.is_head(head.serial), "it waits for itself");
     assert!(
-        matches!(&world.stages[1], Stage::Queued(waits) if !world.engine.is_queued(waits.0)),
+        matches!(&world.stages[1], Stage::Queued(waits) if !world.engine.is_queued(waits)),
         "it waits for itself"
     );
     world.bring_to_an_end();
@@ -879,12 +1095,42 @@ fn lock_counts_as_held_while_a_release_names_a_waiter() {
     world.bring_to_an_end();
 }
 
+/// Several commands of one lease are under way: none of them, however late, leaves it shorter than a holder believes, even at a store that sets
+/// what it is told, as long as its commands run in the order in which they were sent.
+#[test]
+fn token_that_is_asked_for_beside_an_extension_shortens_nothing() {
+    if env::var(MUTANT).is_ok_and(|mutant| mutant == "LeasedAnewForLess") {
+        seed(Fault::LeasedAnewForLess);
+    }
+    let mine = Request::new(1).shared_owner();
+    for kind in [Kind::Plain, Kind::Queue] {
+        for answers_late in [false, true] {
+            let mut world = World::new(&[mine.lease(LEASE / 2), mine.lease(STEP * 2).fenced()], kind);
+            world.is_late = true;
+            world.store.sets_exactly = true;
+            HELD.iter().for_each(|event| world.step(*event));
+            world.step(Event::Extend(0));
+            world.step(Event::Enter(1));
+            if answers_late {
+                world.step(Event::Step);
+            }
+            for _ in 0..2 {
+                world.step(Event::Run(0));
+            }
+            for _ in 0..4 {
+                world.step(Event::Step);
+            }
+            world.bring_to_an_end();
+        }
+    }
+}
+
 /// Names the fault that is seeded into this process.
 const MUTANT: &str = "LATCHWORK_MUTANT";
 
 /// Runs `test` with a fault, and sees to it that it fails, saying `expected`.
 fn must_fail(test: &str, mutant: Fault, expected: &str) {
-    let run = Command::new(env::current_exe().expect("a test has a path"))
+    let run = process::Command::new(env::current_exe().expect("a test has a path"))
         .args([&format!("lock_entry::ownership::model::{test}"), "--exact", "--nocapture"])
         .env(MUTANT, format!("{mutant:?}"))
         .output()
@@ -954,6 +1200,19 @@ mutants! {
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "ended by another's leaving";
     mutant_that_takes_new_grants_for_old_is_killed: GrantedLongAgo,
         "those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before", "it is looked again and again";
+    mutant_that_forgets_what_is_unconfirmed_is_killed: UnconfirmedForgotten,
+        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "left at the store";
+    mutant_that_releases_what_is_unsettled_is_killed: UnsettledReleased,
+        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "left at the store";
+    mutant_that_forgets_unanswered_attempts_is_killed: UnansweredAttemptsForgotten,
+        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "left at the store";
+    mutant_that_forgets_own_ends_is_killed: OwnEndsForgotten,
+        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "kept for nobody";
+    mutant_that_passes_a_longer_lease_on_is_killed: LongerLeasePassedOn,
+        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief",
+        "the store keeps more than was asked for";
+    mutant_that_leases_anew_for_less_is_killed: LeasedAnewForLess,
+        "token_that_is_asked_for_beside_an_extension_shortens_nothing", "it believes for longer than the store";
     mutant_that_says_once_when_to_look_is_killed: LookSaidOnce,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "nobody looks when something is due";
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::request::{LossReason, Request};
@@ -16,29 +17,120 @@ pub(super) struct Sharer {
     pub(super) count: u32,
     pub(super) guards: u32,
     pub(super) unclaimed: u32,
-    /// Guards for which the lease is renewed.
+    /// Guards and grants for which the lease is renewed.
     pub(super) watched: u32,
-    /// For how long it may have it.
-    pub(super) limit: Moment,
-    /// When its own leases are over, though the one that it shares may be renewed for others; never, while it is renewed for this one. Of a lock
-    /// that one has, that is the lease's end itself, and this is never.
-    pub(super) ends: Moment,
+    /// When it has held for as long as `max_hold` allows.
+    held_too_long: Moment,
+    /// When the leases of its other guards and grants are over.
+    own_ends: OwnEnds,
+    /// When its forgotten holds are.
+    forgotten: OwnEnds,
+}
+
+/// Moments, each as often as it was added: when the leases are over that nobody renews. The first is apart, so that a single one allocates
+/// nothing.
+#[derive(Debug, Default)]
+struct OwnEnds {
+    first: Option<Moment>,
+    more: BTreeMap<Moment, u32>,
+}
+
+impl OwnEnds {
+    fn add(&mut self, ends: Moment) {
+        if self.first.is_none() {
+            self.first = Some(ends);
+        } else {
+            *self.more.entry(ends).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, ends: Moment) {
+        if self.first == Some(ends) {
+            self.first = None;
+        } else if let Some(count) = self.more.get_mut(&ends) {
+            *count -= 1;
+            if *count == 0 {
+                self.more.remove(&ends);
+            }
+        }
+    }
+
+    fn latest(&self) -> Option<Moment> {
+        self.first.max(self.more.last_key_value().map(|(ends, _)| *ends))
+    }
+
+    fn remove_earliest(&mut self) {
+        let earliest = self.first.into_iter().chain(self.more.keys().next().copied()).min();
+        if let Some(earliest) = earliest {
+            self.remove(earliest);
+        }
+    }
 }
 
 impl Sharer {
-    /// With one hold, which is a guard's, or is to be claimed.
+    /// With one hold, which is a guard's, or is to be claimed, and `ends` then unless it is watched.
     #[inline]
-    pub(super) fn new(request: &Request, claimed: bool, max_hold: Option<Duration>, now: Moment) -> Self {
-        let (watched, guards) = (u32::from(claimed && request.is_watched()), u32::from(claimed));
-        let limit = max_hold.filter(|_| request.is_watched()).map_or(Moment::NEVER, |limit| now + limit);
-        let ends = Moment::NEVER;
-        Self { owner: request.owner, count: 1, guards, unclaimed: 1 - guards, watched, limit, ends }
+    pub(super) fn new(
+        request: &Request,
+        claimed: bool,
+        ends: Moment,
+        max_hold: Option<Duration>,
+        now: Moment,
+    ) -> Self {
+        let (watched, guards) = (u32::from(request.is_watched()), u32::from(claimed));
+        let limit = max_hold.filter(|_| request.is_watched());
+        let held_too_long = limit.map_or(Moment::NEVER, |limit| now + limit);
+        let own_ends = OwnEnds { first: (watched == 0).then_some(ends), more: BTreeMap::new() };
+        Self {
+            owner: request.owner,
+            count: 1,
+            guards,
+            unclaimed: 1 - guards,
+            watched,
+            held_too_long,
+            own_ends,
+            forgotten: OwnEnds::default(),
+        }
     }
 
-    /// When it is over at the latest, as far as that is its own affair.
+    /// One hold more, which `ends` then unless it is watched.
+    pub(super) fn add_end(&mut self, watched: bool, ends: Moment) {
+        if watched {
+            self.watched += 1;
+        } else {
+            self.own_ends.add(ends);
+        }
+    }
+
+    /// One hold less.
+    pub(super) fn remove_end(&mut self, watched: bool, ends: Moment) {
+        if watched {
+            self.watched -= 1;
+        } else {
+            self.own_ends.remove(ends);
+        }
+    }
+
+    /// A hold is forgotten, and ends then.
+    pub(super) fn add_forgotten(&mut self, ends: Moment) {
+        self.forgotten.add(ends);
+    }
+
+    /// The forgotten hold is given back that would end first, if there is one.
+    pub(super) fn remove_forgotten(&mut self) {
+        self.forgotten.remove_earliest();
+    }
+
+    /// When it is over at the latest, as far as that is its own affair: once it has held for too long, or all leases of its own are over and
+    /// none is renewed for it.
     #[inline]
     pub(super) fn due(&self) -> Moment {
-        self.limit.min(self.ends)
+        if self.watched > 0 || fault!(OwnEndsForgotten) {
+            self.held_too_long
+        } else {
+            let own = self.own_ends.latest().max(self.forgotten.latest());
+            self.held_too_long.min(own.unwrap_or(Moment::NEVER))
+        }
     }
 
     /// Whether one of its holds has neither a guard nor a grant.
@@ -48,10 +140,10 @@ impl Sharer {
 
     /// Why it is over at `now`.
     pub(super) fn loss(&self, lease: &Lease, now: Moment) -> Option<LossReason> {
-        if self.limit <= now && self.limit <= lease.deadline {
+        if self.held_too_long <= now && self.held_too_long <= lease.sure_until {
             return Some(LossReason::HeldTooLong);
         }
-        match (lease.is_over(now), self.ends <= now) {
+        match (lease.is_over(now), self.due() <= now) {
             (false, false) => None,
             (true, _) if lease.unanswered => Some(LossReason::Unreachable),
             (true, _) | (false, true) => Some(LossReason::Expired),

@@ -7,7 +7,7 @@ use crate::moment::Moment;
 
 use super::super::actions::Actions;
 use super::super::queue::Place;
-use super::super::request::LossReason;
+use super::super::request::{Extension, LossReason};
 use super::{Hold, Lease, Ownership, Phase};
 
 /// While somebody waits here, the store is asked as often whether the lease is still this client's: it may have been forced free, or be
@@ -60,7 +60,7 @@ impl Ownership {
             let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
             actions.more().superseded += 1;
             actions.wake(self.queue.place_at(slot, Place::Superseded));
-            self.drop_grant(grant.serial, now, actions);
+            self.drop_grant(&grant, now, actions);
         }
     }
 
@@ -77,13 +77,15 @@ impl Ownership {
 
     #[inline]
     fn next_look_at(&self, hold: &Hold, lease: &Lease, now: Moment) -> Moment {
-        let mut at = hold.limit.min(self.renewal_due(hold, lease).max(now));
+        let mut at = self.renewal_due(hold, lease).max(now);
         if hold.unclaimed > 0 {
             at = at.min(hold.granted + self.rules.unpolled_limit);
         }
-        // Whoever waits for the loss has a timer of its own.
-        if !self.queue.is_empty() || !hold.has_guard() {
-            at = at.min(lease.deadline);
+        // A hold that ends together with its lease leaves nothing to be done here, unless there are waiters: a task that waits for the loss
+        // has a timer of its own.
+        let ends = hold.limit.min(lease.sure_until);
+        if lease.is_to_be_ended(ends) || !self.queue.is_empty() || !hold.has_guard() {
+            at = at.min(ends);
         }
         at
     }
@@ -111,7 +113,7 @@ impl Ownership {
     /// all of them have to no more than a renewed lease. What was confirmed to last no longer than that, they do not shorten.
     fn may_be_cut(&self, lease: &Lease) -> bool {
         self.rules.shared
-            && lease.deadline > lease.confirmed + self.rules.renewed_lease
+            && lease.sure_until > lease.confirmed + self.rules.renewed_lease
             && !fault!(CutNotMended)
     }
 
@@ -122,7 +124,11 @@ impl Ownership {
         let (number, whole) = (lease.number, self.may_be_cut(lease).then(|| lease.left(now)));
         let (_, lease) = self.held_by_number(number)?;
         (lease.renewing, lease.verify, lease.unanswered) = (true, false, true);
-        Some(Renewal { number, lease: renewed.max(whole) })
+        let wanted = renewed.max(whole);
+        if let Some(wanted) = wanted {
+            lease.lengthens(now, wanted);
+        }
+        Some(Renewal { number, lease: wanted })
     }
 
     /// What became of a renewal that was sent at `sent`. False if it came too late to count.
@@ -141,7 +147,7 @@ impl Ownership {
             return self.lose(renewal.number, LossReason::Gone, now, actions);
         }
         lease.renewing = false;
-        lease.confirm(sent, renewal.lease, third);
+        lease.confirm(sent, now, renewal.lease, third);
         self.look_behind(now, actions);
         true
     }
@@ -158,6 +164,10 @@ impl Ownership {
         if let Some((_, lease)) = self.held_by_number(renewal.number) {
             lease.renewing = false;
             lease.not_before = Some(now + soon);
+            // It was sent later than it was named, and by now.
+            if let Some(wanted) = renewal.lease {
+                lease.lengthens(now, wanted);
+            }
             self.look_behind(now, actions);
         }
     }
@@ -170,7 +180,35 @@ impl Ownership {
         }
     }
 
-    /// A re-entry's command was answered: the lease lasts at least so long, or exactly if there is a token.
+    /// The command of an extension is about to be sent: for so long it is to lease, or to renew. `None` if the lease is not in hand any more.
+    pub(in crate::lock_entry) fn extending(
+        &mut self,
+        extension: Extension,
+        sent: Moment,
+        actions: &mut Actions,
+    ) -> Option<Duration> {
+        let (_, its) = self.held_by_number(extension.number())?;
+        let asked = match extension {
+            Extension::Renew { lease, .. } => {
+                its.lengthens(sent, lease);
+                lease
+            }
+            Extension::Token { lease, .. } => its.leases_anew(sent, lease),
+        };
+        self.look_behind(sent, actions);
+        Some(asked)
+    }
+
+    /// The command of an extension did not run.
+    pub(in crate::lock_entry) fn not_extended(&mut self, extension: Extension) {
+        if let Extension::Token { number, .. } = extension
+            && let Some((_, lease)) = self.held_by_number(number)
+        {
+            lease.settle();
+        }
+    }
+
+    /// A re-entry's command was answered: the lease lasts at least so long.
     pub(in crate::lock_entry) fn extended(
         &mut self,
         number: u64,
@@ -182,8 +220,9 @@ impl Ownership {
     ) -> bool {
         let third = self.third;
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
-        lease.confirm(sent, Some(extent), third);
+        lease.confirm(sent, now, Some(extent), third);
         if let Some(token) = token {
+            lease.settle();
             hold.token = Some(token);
             // An older block is below it.
             lease.tokens = (1, 0);
@@ -210,17 +249,6 @@ impl Ownership {
         let said = self.next_look_said;
         if at < said || said <= now && at != Moment::NEVER && !fault!(LookSaidOnce) {
             (self.next_look_said, actions.look_at) = (at, at);
-        }
-    }
-}
-
-impl Lease {
-    /// The store confirmed, by a command sent at `sent`, that it lasts at least for `lease`.
-    fn confirm(&mut self, sent: Moment, lease: Option<Duration>, third: Duration) {
-        (self.confirmed, self.unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
-        if let Some(lease) = lease {
-            self.deadline = self.deadline.max(sent + lease);
-            self.renew_at = self.deadline - third * 2;
         }
     }
 }

@@ -1,4 +1,5 @@
--- Leases the lock to the id for exactly so long, if it is free or leased to it already.
+-- Leases the lock to the id for so long, if it is free; for so long at least, if it is leased to it already. A lease never becomes shorter: this may
+-- come late, when its client counts on a longer one.
 -- KEYS: 1 the lock, 2 if tokens are wanted, their counter.
 -- ARGV: 1 lease in ms, 2 id, 3 how many tokens, 4 message, 5 the publishing command, 6 the lock's channel (no key, see release.lua).
 -- Returns nil when leased, or the last of the tokens in an array of one. Otherwise, if another has it, in how many ms to ask again at the
@@ -33,10 +34,6 @@ else
         return redis.error_reply("NOPERM the user has no permissions to run the '" .. refused .. "' command")
     end
 end
-if ours and (left < 0 or left > tonumber(ARGV[1])) then
-    -- Others wait for the lease to end, and it ends earlier from now on. First, for the reason given in release.lua.
-    redis.call(ARGV[5], ARGV[6], ARGV[4])
-end
 local token
 if KEYS[2] then
     -- Before the lock is written, because it can fail: then the lock is not taken.
@@ -45,5 +42,8 @@ if KEYS[2] then
 end
 -- The mode keeps Redisson's read and write locks out, which take a hash without it for free. It is no owner.
 redis.call('hset', KEYS[1], 'mode', 'lock', ARGV[2], '1')
-redis.call('pexpire', KEYS[1], ARGV[1])
+-- Also if it has no end (-1): somebody has taken that away.
+if left < tonumber(ARGV[1]) then
+    redis.call('pexpire', KEYS[1], ARGV[1])
+end
 return token

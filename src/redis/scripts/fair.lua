@@ -1,6 +1,6 @@
 -- A fair lock: a hash with one id beside its mode.
 -- KEYS: 4 the queue of Redisson's fair lock.
-OWN, SPARE, ENDS = 8, false, ARGV[5]
+OWN, SPARE = 8, false
 
 function found()
     local lock = { goes = {} }

@@ -8,9 +8,8 @@
 local clock
 
 -- What each kind says of itself:
--- OWN: at which of ARGV the script's own begin.  SPARE: whether a lock that becomes free is to be left to strangers.  ENDS: the message when a
--- lease ends earlier than others believe.
-local OWN, SPARE, ENDS
+-- OWN: at which of ARGV the script's own begin.  SPARE: whether a lock that becomes free is to be left to strangers.
+local OWN, SPARE
 -- found(): what is there. `taken`: it cannot be leased now. `other`: the text of its mode, if it is another kind of lock. `holder`: the id that
 -- has it for itself alone. `goes`: fields that are to go when another id gets it. `vacant`: it is taken, by nobody.
 -- lasts(lock): in how many ms to ask again at the latest, if it is taken (-1: no end).

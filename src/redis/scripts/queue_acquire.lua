@@ -1,5 +1,5 @@
--- Leases the lock to the id for exactly so long, if it is leased to it already, or free and nobody comes before the id in the queue. Otherwise
--- gives the id a position.
+-- Leases the lock to the id for so long, if it is free and nobody comes before the id in the queue; for so long at least, if it is leased to it
+-- already, for the reason given in acquire.lua. Otherwise gives the id a position.
 -- ARGV, from OWN on: lease in ms, id, how many tokens, for how many ms the position is kept, or empty if none is wanted, for how many us the id
 -- has waited, or empty.
 -- Returns what acquire.lua returns, but for an empty array in the place of nil.
@@ -39,14 +39,7 @@ if not ours and redis.call('exists', KEYS[2]) == 1 then
     end
 end
 must('pexpire', lock.goes[ours and 2 or 1] and 'hdel', over[1] and 'zrem', tokens ~= '0' and 'hset', tokens ~= '0' and 'get')
-if ours then
-    local left = lasts(lock)
-    if left < 0 or left > tonumber(millis) then
-        -- Others wait for the lease to end, and it ends earlier from now on. First, for the reason given in release.lua.
-        tell(ARGV[4], ENDS)
-    end
-end
 local token = reserve(tokens)
-lease(id, millis, lock)
+lease(id, ours and math.max(tonumber(millis), lasts(lock)) or millis, lock)
 dequeue(over)
 return token

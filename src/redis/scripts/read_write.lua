@@ -5,7 +5,7 @@
 -- KEYS: 4 the ids that wait to read, by the time until when they are remembered (us), 5 those of them whose turn it is, and `phase`, by the time
 -- when that began.
 -- ARGV: 8 the message to readers, 9 with what readers' keys begin, 10 `1` to leave the lock to strangers.
-OWN, SPARE, ENDS = 11, ARGV[10] == '1', ARGV[8]
+OWN, SPARE = 11, ARGV[10] == '1'
 
 -- How long readers have their turn before a writer gets the lock that none of them has taken (us).
 local TURN = 1000000

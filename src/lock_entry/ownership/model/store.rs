@@ -21,6 +21,8 @@ pub(super) enum Kind {
 
 pub(super) struct Store {
     kind: Kind,
+    /// A lease that is leased anew lasts for as long as it is told then, be that shorter.
+    pub(super) sets_exactly: bool,
     lease: Option<(u64, Moment)>,
     /// Of a shared lock, beside `lease`, which is another process's, and nobody else's meanwhile.
     shared: Vec<(u64, Moment)>,
@@ -56,6 +58,7 @@ impl Store {
     pub(super) fn new(kind: Kind) -> Self {
         Self {
             kind,
+            sets_exactly: false,
             lease: None,
             shared: Vec::new(),
             remembered: Vec::new(),
@@ -184,8 +187,9 @@ impl Store {
 
     /// Whoever waits.
     pub(super) fn share_beside(&mut self, number: u64, lease: Duration, now: Moment) {
+        let until = self.ends(number, now).max(Some(now + lease)).unwrap_or(now);
         self.shared.retain(|(other, _)| *other != number);
-        self.shared.push((number, now + lease));
+        self.shared.push((number, until));
     }
 
     /// Another process that shares the lock renews its lease, and so sets what all have to no more than that.
@@ -195,10 +199,32 @@ impl Store {
         }
     }
 
+    /// The last token, if `number` has the lock now, by a command that does not wait.
+    pub(super) fn lease_anew(&mut self, number: u64, lease: Duration, tokens: u64, now: Moment) -> Option<u64> {
+        if self.is_shared() {
+            let token = self.share(number, lease, now);
+            // It does not wait.
+            self.remembered.retain(|(other, _)| *other != number);
+            return token;
+        }
+        if self.held(now) != Some(number) {
+            self.pass_on(None, now);
+        }
+        let may = self.held(now).is_none_or(|held| held == number);
+        may.then(|| self.lease_to(number, lease, tokens, now))
+    }
+
+    /// When the lease of a number ends.
+    pub(super) fn ends(&self, number: u64, now: Moment) -> Option<Moment> {
+        let mut leases = self.lease.iter().chain(&self.shared);
+        leases.find(|(other, until)| *other == number && *until > now).map(|(_, until)| *until)
+    }
+
     /// Whether the number has the lock, which lasts at least so long from now on.
     pub(super) fn renew(&mut self, number: u64, lease: Duration, now: Moment) -> bool {
-        let shared = self.shared.iter_mut().find(|(other, until)| *other == number && *until > now);
-        shared.is_some_and(|(_, until)| {
+        let mut leases = self.lease.iter_mut().chain(&mut self.shared);
+        let its = leases.find(|(other, until)| *other == number && *until > now);
+        its.is_some_and(|(_, until)| {
             *until = (*until).max(now + lease);
             true
         })
@@ -261,7 +287,10 @@ impl Store {
 
     fn lease_to(&mut self, number: u64, lease: Duration, tokens: u64, now: Moment) -> u64 {
         self.remove(number);
-        self.lease = Some((number, now + lease));
+        // Never shorter, unless it is a store that sets what it is told.
+        let before = self.lease.filter(|(other, _)| *other == number && !self.sets_exactly);
+        let until = now + lease;
+        self.lease = Some((number, before.map_or(until, |(_, before)| before.max(until))));
         self.last_token += tokens;
         self.last_token
     }

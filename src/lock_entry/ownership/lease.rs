@@ -1,0 +1,172 @@
+//! [`Lease`]: what the store granted to this process under one number, and what the store may believe of it.
+//!
+//! # The moments of a lease
+//!
+//! No command shortens a lease at the store, and commands may be under way, unanswered, or late. So the store's end of the lease is known
+//! as a range only:
+//!
+//! ```text
+//!   sure_until ≤ the end that the store keeps ≤ possible_until
+//! ```
+//!
+//! * `sure_until` comes from commands that the store has confirmed, each counted from before it was sent. A hold is believed in until then
+//!   and no longer: `is_held`, `remaining` and `lost` go by it.
+//! * `possible_until` comes from all commands that were sent, whatever became of them. A lease that is left, or whose holds have ended, is
+//!   released unless that has passed: otherwise an extension that was never answered would keep the lock at the store for nobody.
+//!
+//! A hold may end before its lease does: when all leases of its owners' own are over, or after `max_hold`. See
+//! [`Sharer`](super::sharers::Sharer).
+
+use std::time::Duration;
+
+use crate::fault::fault;
+use crate::moment::Moment;
+
+use super::super::actions::GiveBack;
+use super::super::outcome::Attempt;
+
+/// A store that keeps a lease for so long after it is over here is not told so, unless the lease is left: it is the time of a round trip.
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+
+/// What the store granted.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) number: u64,
+    /// From then on it goes back to the store when it is left. Counted from when it was asked for.
+    pub(super) tenure_ends: Moment,
+    /// The store keeps it until then at least.
+    pub(super) sure_until: Moment,
+    /// The store keeps it until then at most. Counted from when the answer was there, or from before the command was sent if there is none.
+    possible_until: Moment,
+    /// Commands that lease the name to this number, and were not answered: each may still run, also after a release. So they are rolled
+    /// back, and not only released.
+    unsettled: u32,
+    /// Tokens that are left, from the first to the last.
+    pub(super) tokens: (u64, u64),
+    /// When the command was sent by which the store confirmed it last.
+    pub(super) confirmed: Moment,
+    /// When it is to be renewed.
+    pub(super) renew_at: Moment,
+    /// A renewal is under way.
+    pub(super) renewing: bool,
+    /// A renewal went out, and none was answered since.
+    pub(super) unanswered: bool,
+    /// No renewal before then: the last one failed.
+    pub(super) not_before: Option<Moment>,
+    /// A waiter cannot wait for the next renewal.
+    pub(super) verify: bool,
+}
+
+/// What the store may have of a number beside what it has confirmed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unconfirmed {
+    /// Until when the store may keep it by commands before the confirmed one.
+    pub(super) until: Moment,
+    /// How many of those that lease the name were not answered.
+    pub(super) unsettled: u32,
+}
+
+impl Lease {
+    /// The store has granted what `attempt` asked for: `lease` from `sent` on at least. `third`: of the lease, by which it is renewed.
+    #[inline]
+    pub(super) fn granted(
+        attempt: Attempt,
+        tokens: (u64, u64),
+        (sent, lease, third): (Moment, Duration, Duration),
+        tenure_ends: Moment,
+        before: Unconfirmed,
+    ) -> Self {
+        let sure_until = sent + lease;
+        Self {
+            number: attempt.number,
+            tenure_ends,
+            sure_until,
+            possible_until: before.until.max(sure_until),
+            unsettled: before.unsettled,
+            tokens,
+            confirmed: sent,
+            renew_at: sure_until - third * 2,
+            renewing: false,
+            unanswered: false,
+            not_before: None,
+            verify: false,
+        }
+    }
+
+    /// For how long it is believed in.
+    pub(super) fn left(&self, now: Moment) -> Duration {
+        self.sure_until.saturating_duration_since(now)
+    }
+
+    pub(super) fn is_over(&self, now: Moment) -> bool {
+        self.sure_until <= now
+    }
+
+    /// Whether the store is to be told when nothing of it is left here at `moment`, with no command to be sent before.
+    pub(super) fn is_to_be_ended(&self, moment: Moment) -> bool {
+        self.may_outlast(moment + ROUND_TRIP) || moment < self.sure_until
+    }
+
+    /// Whether the store may keep it after `moment`.
+    pub(super) fn may_outlast(&self, moment: Moment) -> bool {
+        let until = if fault!(UnconfirmedForgotten) { self.sure_until } else { self.possible_until };
+        moment < until || self.unsettled > 0
+    }
+
+    /// Whether the store may keep it for longer than a lease of this length.
+    pub(super) fn may_exceed(&self, lease: Duration, now: Moment) -> bool {
+        self.possible_until > now + lease
+    }
+
+    pub(super) fn has_token(&self) -> bool {
+        self.tokens.0 <= self.tokens.1
+    }
+
+    /// What the store may have of it beside what is confirmed from now on.
+    pub(super) fn unconfirmed(&self) -> Unconfirmed {
+        Unconfirmed { until: self.possible_until, unsettled: self.unsettled }
+    }
+
+    /// As it is released in the background. `appoints`: the next waiter comes once that is under way.
+    pub(super) fn give_back(&self, appoints: bool) -> GiveBack {
+        let rolls_back = self.unsettled > 0 && !fault!(UnsettledReleased);
+        GiveBack { number: self.number, until: self.possible_until, appoints, rolls_back }
+    }
+
+    // === Commands ===
+
+    /// A command is about to be sent that makes it last for `lease` from then on at least.
+    pub(super) fn lengthens(&mut self, sent: Moment, lease: Duration) {
+        self.possible_until = self.possible_until.max(sent + lease);
+    }
+
+    /// A command is about to be sent that leases the name to this number anew. For how long: at least as long as the store may keep it
+    /// already, since a store that sets what it is told must not shorten what another command under way has made longer.
+    pub(super) fn leases_anew(&mut self, sent: Moment, lease: Duration) -> Duration {
+        let possible = self.possible_until.saturating_duration_since(sent);
+        let lease = if fault!(LeasedAnewForLess) { lease } else { lease.max(possible) };
+        self.lengthens(sent, lease);
+        self.unsettled += 1;
+        lease
+    }
+
+    /// A command that leases the name was answered, or did not run.
+    pub(super) fn settle(&mut self) {
+        self.unsettled = self.unsettled.saturating_sub(1);
+    }
+
+    /// The store confirmed, by a command that was sent at `sent` and answered at `now`, that it lasts at least for `lease`.
+    pub(super) fn confirm(&mut self, sent: Moment, now: Moment, lease: Option<Duration>, third: Duration) {
+        (self.confirmed, self.unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
+        if let Some(lease) = lease {
+            self.sure_until = self.sure_until.max(sent + lease);
+            self.possible_until = self.possible_until.max(now + lease);
+            self.renew_at = self.sure_until - third * 2;
+        }
+    }
+
+    /// The store does not keep it any more. What is unsettled may begin it anew.
+    pub(super) fn gone(&mut self, now: Moment) {
+        (self.sure_until, self.possible_until) = (self.sure_until.min(now), self.possible_until.min(now));
+    }
+}
