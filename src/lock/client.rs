@@ -266,7 +266,8 @@ impl<B: Backend> LockClient<B> {
                 return Ok(());
             }
             // A guard may be kept beyond its lease, or forgotten: no call tells the end of that.
-            let lease_ends = self.tables.all().iter().filter_map(|entry| entry.state.holds_end(entry.now())).min();
+            let lease_ends =
+                self.tables.all().iter().filter_map(|entry| entry.state.holds_end(entry.now())).min();
             let wake = lease_ends.map_or(give_up, |ends| ends.min(give_up));
             let is_told = until(runtime, wake, done).await.is_some();
             if runtime.has_ended() || !is_told && give_up <= self.context.now() {

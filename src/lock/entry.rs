@@ -276,7 +276,9 @@ impl<B: Backend> Entry<B> {
                 self.release_failed(&error);
                 let name = self.name.clone();
                 return Err(match context.failed(error) {
-                    LockError::Backend { failure, source } => LockError::ReleasePending { name, failure, source },
+                    LockError::Backend { failure, source } => {
+                        LockError::ReleasePending { name, failure, source }
+                    }
                     other => other,
                 });
             }

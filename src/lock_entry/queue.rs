@@ -109,7 +109,16 @@ impl Queue {
             }
             None => {
                 let (before, after, place) = (self.last, None, Place::Queued);
-                self.nodes.push(Node { generation, request, since, tries, before, after, place, waker: None });
+                self.nodes.push(Node {
+                    generation,
+                    request,
+                    since,
+                    tries,
+                    before,
+                    after,
+                    place,
+                    waker: None,
+                });
                 self.nodes.len() - 1
             }
         };

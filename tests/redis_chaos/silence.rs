@@ -64,7 +64,6 @@ async fn loss_that_was_told_is_not_taken_back() {
     day.proxy.silence(Way::ToClient);
     day.proxy.wait_for("EVALSHA", sent + 1);
     assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
-    let over = day.proxy.count("EVAL");
     let links: Vec<_> = day.proxy.links().iter().map(|link| link.bytes_to_client()).collect();
     day.proxy.heal();
     eventually("the late replies", async || {
@@ -72,13 +71,16 @@ async fn loss_that_was_told_is_not_taken_back() {
         now != links
     })
     .await;
+    // One renewal may have been about to go out. Then it is released: the store may keep what was renewed without an answer.
+    let (mut left, mut renewed) = (i64::MAX, 0);
     eventually("the end of the lease", async || {
         assert!(!guard.is_held());
-        day.run::<usize>("DBSIZE").await == 0
+        let before = std::mem::replace(&mut left, day.run(&format!("PTTL {NAME}")).await);
+        renewed += usize::from(left > before);
+        left < 0
     })
     .await;
-    // One renewal may have been about to go out.
-    assert!(day.proxy.count("EVAL") <= over + 1, "a lost hold is renewed on and on");
+    assert!(renewed <= 1, "a lost hold is renewed on and on");
     assert!(guard.unlock().await.is_err());
     day.end(&[&client]).await;
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use self::store::{Answer, KEPT, Kind, Store, THEIRS};
 use super::super::{
-    Actions, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, LossReason, Next, Request, Ticket,
-    Told, Verdict,
+    Actions, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, LossReason, Next, Request,
+    Ticket, Told, Verdict,
 };
 use super::{Ownership, Rules};
 use crate::fault::{Fault, seed};
@@ -273,7 +273,9 @@ impl World {
                 // What is rolled back names nobody.
                 Some(next) if give_back.rolls_back => {
                     self.releases.push(give_back.into());
-                    self.event(|engine, now, actions| engine.named_waits(next.head.serial, None, now, actions));
+                    self.event(|engine, now, actions| {
+                        engine.named_waits(next.head.serial, None, now, actions)
+                    });
                 }
                 Some(next) => {
                     let (fresh, lease) = (self.store.fresh(), next.request.own_lease().unwrap_or(LEASE));
@@ -326,17 +328,18 @@ impl World {
                 let Stage::Queued(ticket) = std::mem::replace(&mut self.stages[who], Stage::Done) else {
                     unreachable!()
                 };
-                self.stages[who] = match self.event(|engine, now, actions| engine.claim(&ticket, now, actions)) {
-                    Told::Granted(grant, extension) => self.granted(who, grant, extension),
-                    Told::Head(head) => Stage::Head(head, None),
-                    Told::Superseded => self.superseded(),
-                    Told::Busy => {
-                        assert!(self.tries[who], "who waits is told that it may not");
-                        self.waiting.retain(|waits| *waits != who);
-                        Stage::Done
-                    }
-                    Told::Closed => panic!("nobody closes it"),
-                };
+                self.stages[who] =
+                    match self.event(|engine, now, actions| engine.claim(&ticket, now, actions)) {
+                        Told::Granted(grant, extension) => self.granted(who, grant, extension),
+                        Told::Head(head) => Stage::Head(head, None),
+                        Told::Superseded => self.superseded(),
+                        Told::Busy => {
+                            assert!(self.tries[who], "who waits is told that it may not");
+                            self.waiting.retain(|waits| *waits != who);
+                            Stage::Done
+                        }
+                        Told::Closed => panic!("nobody closes it"),
+                    };
             }
             Event::Ask(who) => self.ask(who),
             Event::Answer(who) => self.answer(who),
@@ -400,7 +403,9 @@ impl World {
         let Release { number, appoints, named, rolls_back } = release;
         let Some((next, attempt, sent)) = named else {
             if rolls_back {
-                for command in self.commands.extract_if(.., |command| command.number == number).collect::<Vec<_>>() {
+                for command in
+                    self.commands.extract_if(.., |command| command.number == number).collect::<Vec<_>>()
+                {
                     self.run(command);
                 }
             }
@@ -690,7 +695,10 @@ impl World {
             let forced = self.store.was_forced(hold.number);
             let ends = self.store.ends(hold.number, self.now);
             assert!(forced || ends.is_some(), "it believes, and the store does not");
-            assert!(forced || !self.is_late || ends >= Some(hold.ends), "it believes for longer than the store");
+            assert!(
+                forced || !self.is_late || ends >= Some(hold.ends),
+                "it believes for longer than the store"
+            );
         }
         self.check_nothing_is_kept_for_nobody();
         for (who, stage) in self.stages.iter().enumerate() {

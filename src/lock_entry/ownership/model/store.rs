@@ -200,7 +200,13 @@ impl Store {
     }
 
     /// The last token, if `number` has the lock now, by a command that does not wait.
-    pub(super) fn lease_anew(&mut self, number: u64, lease: Duration, tokens: u64, now: Moment) -> Option<u64> {
+    pub(super) fn lease_anew(
+        &mut self,
+        number: u64,
+        lease: Duration,
+        tokens: u64,
+        now: Moment,
+    ) -> Option<u64> {
         if self.is_shared() {
             let token = self.share(number, lease, now);
             // It does not wait.
