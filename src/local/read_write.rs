@@ -107,7 +107,7 @@ fn outcome(tried: Result<u64, Duration>) -> AcquireOutcome {
 
 impl<R: Runtime + Clone> ReadWriteBackend for Local<R> {
     fn read_write_channel(&self, name: &LockName) -> String {
-        // No name of a lock that anybody would give.
+        // The channel of no plain lock, whatever that is called.
         ["\0read-write:", name.as_str()].concat()
     }
 

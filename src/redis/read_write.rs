@@ -17,7 +17,7 @@ use super::topology::{Router, Sent};
 
 impl ReadWriteBackend for Redis {
     fn read_write_channel(&self, name: &LockName) -> String {
-        keys::read_write_channel(name.as_str())
+        keys::listened(name.as_str(), keys::read_write_channel(name.as_str()))
     }
 
     fn write_grant_channel(&self, name: &LockName, client: &str) -> String {
@@ -125,7 +125,7 @@ impl Redis {
         let (reply, sent): (i64, Sent) =
             self.send_words(router, &self.scripts.read_release, &words, true).await?;
         // Or the first sending has ended it. (That it was lost before then cannot be told from that, and comes to the same.)
-        Ok(self.released(reply) || sent == Sent::Again)
+        Ok(self.released(kind, name, reply) || sent == Sent::Again)
     }
 }
 

@@ -1,6 +1,6 @@
 -- A fair lock: a hash with one id beside its mode.
--- KEYS: 4 the queue of Redisson's fair lock.
-OWN, SPARE, ENDS = 8, false, ARGV[5]
+-- KEYS: 4 the queue of Redisson's fair lock, 5 the nonces.
+OWN, SPARE, ENDS, NONCES = 8, false, ARGV[5], KEYS[5]
 
 function found()
     local lock = { goes = {} }
@@ -40,7 +40,7 @@ end
 
 -- Strangers are told in the way that each expects.
 function free(over)
-    must(over[1] and 'zrem')
+    must(over[1] and 'zrem', over[1] and 'hdel')
     local foreign = redis.call('lindex', KEYS[4], 0)
     -- First, for the reason given in release.lua.
     tell(ARGV[4], ARGV[5])

@@ -1,7 +1,9 @@
 -- The queue of those who want a lock for themselves alone: stands in front of each script of fair and of read-write locks. What these do
 -- differently comes next (fair.lua, read_write.lua), and then the script itself.
 -- KEYS: 1 the lock, 2 the ids in its queue by the time since when they wait, 3 the same ids by the time until when their positions are kept (both
--- in us), then the kind's own, and last, if tokens are wanted, their counter.
+-- in us), then the kind's own, and last, if tokens are wanted, their counter. Each kind says in NONCES which
+-- of its own keys is a hash: the same ids by the nonce that each waiter has sent when it was enqueued. A
+-- grant brings it back: by that the waiter tells the grant from what anybody else may publish.
 -- ARGV: 1 the publishing command, 2 that of the other kind of messages if both are wanted, 3 `1` if the server knows of all who listen,
 -- 4 the lock's channel, 5 its message, 6 how grant channels begin, 7 how their messages begin, then the kind's own. (Channels are no keys, see
 -- release.lua.)
@@ -10,7 +12,7 @@ local clock
 -- What each kind says of itself:
 -- OWN: at which of ARGV the script's own begin.  SPARE: whether a lock that becomes free is to be left to strangers.  ENDS: the message when a
 -- lease ends earlier than others believe.
-local OWN, SPARE, ENDS
+local OWN, SPARE, ENDS, NONCES
 -- found(): what is there. `taken`: it cannot be leased now. `other`: the text of its mode, if it is another kind of lock. `holder`: the id that
 -- has it for itself alone. `goes`: fields that are to go when another id gets it. `vacant`: it is taken, by nobody.
 -- lasts(lock): in how many ms to ask again at the latest, if it is taken (-1: no end).
@@ -45,7 +47,7 @@ local function harmless(name)
     elseif name == 'rename' then
         return { name, KEYS[4], KEYS[4] }
     elseif name == 'set' then
-        return { name, KEYS[6], '1', 'xx', 'keepttl' }
+        return { name, KEYS[7], '1', 'xx', 'keepttl' }
     end
     return { name, ARGV[6], '' }
 end
@@ -134,13 +136,17 @@ local function first(id, began)
     end
 end
 
--- Gives the id a position, or keeps the one that it has for so many ms. (A server may have evicted either key, which has no end then.)
-local function enqueue(id, kept, began)
+-- Gives the id a position, or keeps the one that it has for so many ms. (A server may have evicted any of the
+-- keys, which has no end then.) HSET comes first, for the reason given in `must`.
+local function enqueue(id, kept, began, nonce)
+    redis.call('hset', NONCES, id, nonce)
     redis.call('zadd', KEYS[2], began, id)
     redis.call('zadd', KEYS[3], now() + kept * 1000, id)
-    if math.min(redis.call('pttl', KEYS[2]), redis.call('pttl', KEYS[3])) < tonumber(kept) then
+    local ends = math.min(redis.call('pttl', KEYS[2]), redis.call('pttl', KEYS[3]))
+    if math.min(ends, redis.call('pttl', NONCES)) < tonumber(kept) then
         redis.call('pexpire', KEYS[2], kept)
         redis.call('pexpire', KEYS[3], kept)
+        redis.call('pexpire', NONCES, kept)
     end
 end
 
@@ -151,14 +157,17 @@ local function dequeue(ids)
         if id then
             redis.call('zrem', KEYS[2], id)
             redis.call('zrem', KEYS[3], id)
+            redis.call('hdel', NONCES, id)
         end
     end
 end
 
 -- Leases the lock to an id that is not asking, and tells it. It is out of the queue with the next `dequeue`.
+-- (Without its nonce, which a server may have evicted, the message only makes the waiter ask.)
 local function grant(id, millis, lock)
+    local nonce = redis.call('hget', NONCES, id) or ''
     lease(id, millis, lock)
-    tell(ARGV[6] .. string.sub(id, 1, 36), ARGV[7] .. string.match(id, ':(%d+)', 37))
+    tell(ARGV[6] .. string.sub(id, 1, 36), ARGV[7] .. string.match(id, ':(%d+)', 37) .. ':' .. nonce)
 end
 
 -- Reserves tokens, if any are wanted. Before the lock is written, because it can fail.

@@ -1,9 +1,9 @@
 -- Leases the lock to the id for exactly so long, if it is leased to it already, or free and nobody comes before the id in the queue. Otherwise
 -- gives the id a position.
--- ARGV, from OWN on: lease in ms, id, how many tokens, for how many ms the position is kept, or empty if none is wanted, for how many us the id
--- has waited, or empty.
+-- ARGV, from OWN on: lease in ms, id, how many tokens, for how many ms the position is kept, or empty if none
+-- is wanted, the nonce of the position, for how many us the id has waited, or empty.
 -- Returns what acquire.lua returns, but for an empty array in the place of nil.
-local millis, id, tokens, kept, waited = unpack(ARGV, OWN)
+local millis, id, tokens, kept, nonce, waited = unpack(ARGV, OWN)
 local lock = found()
 local ours = lock.holder == id
 if lock.taken and not ours then
@@ -12,8 +12,8 @@ if lock.taken and not ours then
     end
     local left = lasts(lock)
     if kept ~= '' then
-        must('zadd', 'pexpire')
-        enqueue(id, kept, since(id, waited))
+        must('hset', 'zadd', 'pexpire')
+        enqueue(id, kept, since(id, waited), nonce)
     end
     return left
 end
@@ -27,7 +27,7 @@ if not ours and redis.call('exists', KEYS[2]) == 1 then
         must_pass_on()
         grant(winner, left, lock)
         if kept ~= '' then
-            enqueue(id, kept, began)
+            enqueue(id, kept, began, nonce)
         end
         over[#over + 1] = winner
         over[#over + 1] = lapsed and id
@@ -38,7 +38,8 @@ if not ours and redis.call('exists', KEYS[2]) == 1 then
         over[#over + 1] = id
     end
 end
-must('pexpire', lock.goes[ours and 2 or 1] and 'hdel', over[1] and 'zrem', tokens ~= '0' and 'hset', tokens ~= '0' and 'get')
+local leaves = over[1] or lock.goes[ours and 2 or 1]
+must('pexpire', leaves and 'hdel', over[1] and 'zrem', tokens ~= '0' and 'hset', tokens ~= '0' and 'get')
 if ours then
     local left = lasts(lock)
     if left < 0 or left > tonumber(millis) then

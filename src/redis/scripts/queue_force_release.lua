@@ -14,6 +14,7 @@ for _, reader in ipairs(readers) do
 end
 lock.reads = nil
 local winner, over, left = first('', math.huge)
+must(over[1] and 'zrem', over[1] and 'hdel')
 if let_in(lock) then
     dequeue(over)
 elseif winner then

@@ -1,14 +1,14 @@
 -- Takes the id out of the queue, and if the lock is leased to it, passes the lock on: to those whom the kind lets in first, or to the first of the
 -- queue and the next waiter of the same client.
--- ARGV, from OWN on: id, the next waiter's id, or empty, its lease in ms, how many tokens, for how many ms its position is kept, for how many us
--- it has waited.
+-- ARGV, from OWN on: id, the next waiter's id, or empty, its lease in ms, how many tokens, for how many ms
+-- its position is kept, that one's nonce, for how many us it has waited.
 -- Returns 1 if the id had the lock, 2 if nobody has it now, 0 if the id had not had it, and if the next waiter has it now, an array with the last
 -- of its tokens, if it wanted any.
-local id, next, millis, tokens, kept, waited = unpack(ARGV, OWN)
+local id, next, millis, tokens, kept, nonce, waited = unpack(ARGV, OWN)
 local lock = found()
 if next ~= '' and lock.holder == next then
     -- This ran before. Its lease is not made shorter: this may come late, when its client has asked for a longer one since.
-    must('zrem', 'hset', 'pexpire', lock.goes[2] and 'hdel', tokens ~= '0' and 'get')
+    must('zrem', 'hset', 'pexpire', 'hdel', tokens ~= '0' and 'get')
     local waits = redis.call('zscore', KEYS[2], id)
     local token = reserve(tokens)
     lease(next, math.max(tonumber(millis), lasts(lock)), lock)
@@ -26,8 +26,12 @@ if lock.holder ~= id then
     if winner then
         must_pass_on()
         grant(winner, left, lock)
-    elseif waits then
-        gone(lock, id, tonumber(waits))
+    else
+        local leaves = waits or over[1]
+        must(leaves and 'zrem', leaves and 'hdel')
+        if waits then
+            gone(lock, id, tonumber(waits))
+        end
     end
     over[#over + 1] = winner
     over[#over + 1] = waits and id
@@ -37,7 +41,7 @@ end
 local began = next ~= '' and since(next, waited) or math.huge
 if let_in(lock) then
     if next ~= '' then
-        enqueue(next, kept, began)
+        enqueue(next, kept, began, nonce)
     end
     return 1
 end
@@ -48,14 +52,14 @@ end
 if SPARE or not winner and next == '' then
     free(next == '' and over or {}, lock)
     if next ~= '' then
-        enqueue(next, kept, began)
+        enqueue(next, kept, began, nonce)
     end
     return 2
 end
 if winner then
     grant(winner, left, lock)
     if next ~= '' then
-        enqueue(next, kept, began)
+        enqueue(next, kept, began, nonce)
     end
     over[#over + 1] = winner
     dequeue(over)

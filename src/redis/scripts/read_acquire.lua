@@ -1,6 +1,6 @@
 -- Leases the lock to the id to read, for so long at least, if it reads already, or its owner writes, or nobody writes and no writer in the queue
 -- comes before the id. Otherwise remembers that it waits.
--- KEYS: 6 the id's own lease, 7 if a token is wanted, the counter.
+-- KEYS: 7 the id's own lease, 8 if a token is wanted, the counter.
 -- ARGV, from OWN on: lease in ms, id, the id under which its owner writes, or empty, `1` if a token is wanted, for how many ms it is remembered,
 -- or empty, for how many us the id has waited, or empty.
 -- Returns what queue_acquire.lua returns.
@@ -11,7 +11,7 @@ local lock = mode == 'read' and {} or found()
 if lock.other then
     return lock.other
 end
-local left = redis.call('pttl', KEYS[6])
+local left = redis.call('pttl', KEYS[7])
 local reads = mode and left > -2 and redis.call('hexists', KEYS[1], id) == 1
 local beside = under ~= '' and lock.holder == under
 local refused, over, theirs = not reads and not beside and lock.holder, {}, nil
@@ -44,14 +44,14 @@ if refused then
     return theirs
 end
 local waits = redis.call('zscore', KEYS[4], id)
-must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', lock.over and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
+must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1]) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
 -- From now on the lock may last for longer than its writer.
 local lock_left = mode and redis.call('pttl', KEYS[1]) or -2
 local ends = beside and not lock.ends and lock_left >= 0 and string.format('until:%.0f', now() + lock_left * 1000)
 -- Readers do not keep each other out, and a writer's token is greater.
 local token = {}
 if fenced ~= '' then
-    token = { redis.call('get', KEYS[7]) or reserve('1')[1] }
+    token = { redis.call('get', KEYS[8]) or reserve('1')[1] }
 end
 redis.call('hset', KEYS[1], 'mode', lock.holder and 'write' or 'read', id, '1')
 if lock.over then
@@ -61,7 +61,7 @@ if ends then
     redis.call('hset', KEYS[1], lock.writer, ends)
 end
 if left < tonumber(millis) then
-    redis.call('set', KEYS[6], '1', 'px', millis)
+    redis.call('set', KEYS[7], '1', 'px', millis)
 end
 if lock_left < tonumber(millis) then
     redis.call('pexpire', KEYS[1], millis)

@@ -1,9 +1,9 @@
 -- The id reads no more, and does not wait to. If nobody has the lock then, it goes to the first writer of the queue.
--- KEYS: 6 the id's own lease.
+-- KEYS: 7 the id's own lease.
 -- ARGV, from OWN on: id.
 -- Returns 1 if the id did read, 2 if nobody has the lock now, 0 if it did not.
 local id = ARGV[OWN]
-local left, lock_left = redis.call('pttl', KEYS[6]), redis.call('pttl', KEYS[1])
+local left, lock_left = redis.call('pttl', KEYS[7]), redis.call('pttl', KEYS[1])
 local waited, invited = redis.call('zscore', KEYS[4], id), redis.call('zscore', KEYS[5], id)
 -- If this may be the longest of the leases, the others are to be known.
 local longest = left + 1 >= lock_left
@@ -35,7 +35,7 @@ elseif field then
     end
 end
 if left > -2 then
-    end_lease(KEYS[6])
+    end_lease(KEYS[7])
 end
 if waited then
     redis.call('zrem', KEYS[4], id)

@@ -3,9 +3,9 @@
 -- A writer's lease is the lock's own. If its owner reads as well, which may be for longer, the value of the writer's field says until when it
 -- writes (us). That is no number, for Redisson's scripts: they count to it.
 -- KEYS: 4 the ids that wait to read, by the time until when they are remembered (us), 5 those of them whose turn it is, and `phase`, by the time
--- when that began.
+-- when that began, 6 the nonces.
 -- ARGV: 8 the message to readers, 9 with what readers' keys begin, 10 `1` to leave the lock to strangers.
-OWN, SPARE, ENDS = 11, ARGV[10] == '1', ARGV[8]
+OWN, SPARE, ENDS, NONCES = 11, ARGV[10] == '1', ARGV[8], KEYS[6]
 
 -- How long readers have their turn before a writer gets the lock that none of them has taken (us).
 local TURN = 1000000
@@ -156,7 +156,7 @@ end
 
 -- After a writer strangers may wait to read, of whom we do not know.
 function free(over, lock)
-    must(over[1] and 'zrem')
+    must(over[1] and 'zrem', over[1] and 'hdel')
     local turn = redis.call('exists', KEYS[5]) == 1
     -- First, for the reason given in release.lua.
     tell(ARGV[4], (lock.holder or waits(KEYS[4])) and ARGV[8] or ARGV[5])
