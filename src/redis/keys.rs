@@ -246,7 +246,8 @@ mod tests {
             prop_assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
             // The server's channels are found again.
             for channel in [channel(name), read_write_channel(name)] {
-                prop_assert_eq!(heard(&listened(name, channel.clone())).0, channel);
+                let listened = listened(name, channel.clone());
+                prop_assert_eq!(heard(&listened).0, channel);
             }
             for grants in ours(name).iter().filter(|key| key.contains("_grant:")) {
                 prop_assert_eq!(heard(grants), (&**grants, 0));
