@@ -4,7 +4,7 @@ mod by_hand;
 mod waiting;
 
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use by_hand::run;
 use latchwork::redis::Redis;
@@ -223,5 +223,60 @@ async fn name_of_what_is_kept_for_another_lock_is_refused_before_anything_is_sen
         "rwlock_timeout",
     ] {
         client.get_lock(name).unwrap();
+    }
+}
+
+async fn run_on<T: redis::FromRedisValue>(raw: &mut redis::aio::MultiplexedConnection, words: &str) -> T {
+    by_hand::command(words).query_async(raw).await.unwrap()
+}
+
+/// How often scripts were run by their hashes.
+async fn scripts(raw: &mut redis::aio::MultiplexedConnection) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(raw).await.unwrap();
+    let calls = stats.split_once("cmdstat_evalsha:calls=").map_or("0", |(_, rest)| rest);
+    calls.split(',').next().unwrap().parse().unwrap()
+}
+
+/// Whoever may publish can make waiters ask, and not how often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
+    const WAITERS: usize = 4;
+    const FLOOD: Duration = Duration::from_secs(2);
+    // Of its own: what is counted are all scripts.
+    let server = RedisServer::start();
+    let connect = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
+    let name = "flood";
+    for kind in [Kind::Read, Kind::Write] {
+        let holder = connect().await;
+        let held = Kind::Write.lock(&holder, name).lock().await.unwrap();
+        let shared = connect().await.backend().clone();
+        let mut waiting = Vec::new();
+        for number in 0..WAITERS {
+            // Half of them share a process, and so a channel.
+            let client = if number % 2 == 0 { LockClient::new(shared.clone()) } else { connect().await };
+            let lock = kind.lock(&client, name);
+            waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
+        }
+        let mut raw = by_hand::connection(&server).await;
+        let queue = if kind == Kind::Read { "rw_readers" } else { "rw_queue" };
+        let queued =
+            async || run::<usize>(&server, &format!("ZCARD {name}:latchwork:{{{name}}}:{queue}")).await;
+        eventually("all wait", async || queued().await == WAITERS).await;
+        let (asked, begun) = (scripts(&mut raw).await, Instant::now());
+        let mut messages = 0;
+        while begun.elapsed() < FLOOD {
+            // One by one: what comes in a piece is answered by one question anyway.
+            let () = run_on(&mut raw, &format!("PUBLISH redisson_rwlock:{{{name}}} 1")).await;
+            messages += 1;
+        }
+        let (asked, took) = (scripts(&mut raw).await - asked, begun.elapsed());
+        // 20 at once and 20 a second each, and a few that are under way or were asked for another reason.
+        let most = WAITERS as f64 * (25.0 + 21.0 * took.as_secs_f64());
+        assert!((asked as f64) < most, "{asked} questions in {took:?} for {messages} messages");
+        // What comes during a pause is asked for at its end.
+        held.unlock().await.unwrap();
+        for waiter in waiting {
+            timeout(Duration::from_secs(20), waiter).await.expect("its turn").unwrap();
+        }
     }
 }
