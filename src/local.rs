@@ -9,6 +9,7 @@ mod thread_runtime;
 mod transport;
 mod turns;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,6 +110,14 @@ impl Lease {
     }
 }
 
+/// The channel of a plain lock: its name, unless that begins as the channels of the other kinds do.
+fn channel(name: &LockName) -> Cow<'_, str> {
+    match name.as_str() {
+        hostile if hostile.starts_with('\0') => Cow::Owned(["\0plain:", hostile].concat()),
+        name => Cow::Borrowed(name),
+    }
+}
+
 /// What there is of `name`, alive or not.
 fn entry<'a>(by_name: &'a mut HashTable<Lease>, name: &LockName, now: Moment) -> &'a mut Lease {
     let is_it = |lease: &Lease| lease.name == *name;
@@ -129,10 +138,9 @@ impl Tokens {
         if tokens > 0 { self.last } else { 0 }
     }
 
-    /// One that is not smaller than any before, and may be the last of those.
-    fn latest(&mut self) -> u64 {
-        self.last = self.last.max(1);
-        self.last
+    /// One that all who read at a time have: `shared`, or a new one if they have none yet.
+    fn share(&mut self, shared: &mut Option<u64>) -> u64 {
+        *shared.get_or_insert_with(|| self.reserve(1))
     }
 }
 
@@ -179,7 +187,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
     }
 
     fn channel(&self, name: &LockName) -> String {
-        name.as_str().to_owned()
+        channel(name).into_owned()
     }
 
     fn failure(&self, error: &OtherKind) -> Failure {
@@ -224,7 +232,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         if self.held.lock().take(name, id).is_none() {
             return Ok(ReleaseOutcome::NotHeld);
         }
-        let heard = self.registry.transport().publish(name.as_str(), Message::Unlock);
+        let heard = self.registry.transport().publish(&channel(name), Message::Unlock);
         Ok(ReleaseOutcome::Released { heard: usize::from(heard) })
     }
 
@@ -252,7 +260,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
             lease.and_then(|lease| lease.id.take()).is_some()
         };
         if released {
-            self.registry.transport().publish(name.as_str(), Message::Unlock);
+            self.registry.transport().publish(&channel(name), Message::Unlock);
         }
         Ok(released)
     }

@@ -102,6 +102,7 @@ mod name_mapper;
 mod options;
 mod origin;
 mod owner;
+mod pace;
 mod read_write;
 mod read_write_lock;
 mod releases;

@@ -15,9 +15,18 @@
 //!
 //! | thing | is |
 //! |---|---|
-//! | its queue | a sorted set `latchwork_fair_queue:{name}`: ids by the server's time (µs) since when they wait |
-//! | how long positions are kept | a sorted set `latchwork_fair_kept:{name}`: the same ids by the time (µs) at which their positions end |
-//! | a grant | `granted:` and the id's number, published on `latchwork_grant:{name}:<uuid>` when a release has leased the lock to a waiter |
+//! | its queue | a sorted set `name:latchwork:{name}:fair_queue`: ids by the server's time (µs) since when they wait |
+//! | how long positions are kept | a sorted set, `…:fair_kept`: the same ids by the time (µs) at which their positions end |
+//! | nonces | a hash, `…:fair_nonces`: the same ids by 64 random bits that each waiter has sent when it was enqueued |
+//! | a grant | `granted:`, the id's number, `:`, and its nonce, published on `…:fair_grant:<uuid>` when a release has leased the lock to a waiter |
+//!
+//! Keys and channels of ours begin with the lock's name, so that rights can be given by a prefix. A name that
+//! has braces is not repeated: its queue is `name:latchwork:fair_queue`. In a Cluster they lie in the lock's
+//! own slot, as all do.
+//!
+//! A message is a hint, and no right to anything. A waiter takes a grant for the lease only if it brings the
+//! waiter's own nonce, which nobody can know without the right to read the lock's keys; any other message
+//! makes it ask.
 //!
 //! Whoever gives a fair lock back leases it to the first waiter whose client listens, by the server's count of listeners. (In a Cluster with
 //! plain messages no node knows of all; there a client that died has its turn, until its position is over.) Redisson's clients are told when
@@ -31,20 +40,26 @@
 //! | a reader's lease | a key `{name}:<id>:rwlock_timeout:1`. A reader without it is dead; of a reader of Redisson's there is one for each hold, `:1`, `:2` … |
 //! | the lock's end | the longest of the leases |
 //! | the channel | `redisson_rwlock:{name}`, with `0`, or `1` if it is to wake all who wait |
-//! | the writers' queue | as that of a fair lock: `latchwork_rw_queue:{name}`, `latchwork_rw_kept:{name}`; grants on `latchwork_rw_grant:{name}:<uuid>` |
-//! | who waits to read | a sorted set `latchwork_rw_readers:{name}`: ids by the time (µs) until when they are remembered |
-//! | whose turn it is | the same, moved to `latchwork_rw_turn:{name}` when a writer has left, with `phase` by the time when that was. While one of them has not come yet, at most for a second, a lock that nobody reads is left with `read` as `mode` |
+//! | the writers' queue | as that of a fair lock: `name:latchwork:{name}:rw_queue`, `…:rw_kept`, `…:rw_nonces`; grants on `…:rw_grant:<uuid>` |
+//! | who waits to read | a sorted set, `…:rw_readers`: ids by the time (µs) until when they are remembered |
+//! | whose turn it is | the same, moved to `…:rw_turn` when a writer has left, with `phase` by the time when that was. While one of them has not come yet, at most for a second, a lock that nobody reads is left with `read` as `mode` |
 //!
-//! Redisson's readers do not mind writers that wait, ours included. Its clients that wait leave nothing on the server that tells of them: so after 31
-//! releases of a process one leaves its lock to whoever comes first, and tells all, instead of granting it.
+//! Redisson's readers do not mind writers that wait, ours included. Its clients that wait leave nothing on
+//! the server that tells of them: so after 31 releases of a name by a process, each of which has passed it
+//! on, the next one leaves it to whichever client asks first, and tells all.
 //!
 //! While a reader of Redisson's is there, its watchdog sets the lock's end to its own timeout, and up to 3.x every reader's lease: give both sides the
 //! same timeout. A longer lease to read is made whole again each third of it.
 //!
 //! A Redisson client on the same name takes turns with this one, and each wakes the other. Its plain, fair, fenced and spin locks have no
 //! `mode`, and look the same; as the fair and the spin lock wake nobody of ours, the one waiter of a process that talks to the server asks
-//! once a second while the hash has none. Its read and write locks are another kind of lock: `mode` keeps them out of a plain or fair lock of ours,
-//! and a name that they hold is an error there ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
+//! once a second while the hash has none. Our fair lock's waiters hear the plain one's release at once.
+//!
+//! Redisson calls the channel and the counter of tokens of `x` and of `{x}` the same. The waiters of both are
+//! woken, and a counter that rises for both rises for each; but a thread of Redisson's that reads both has
+//! one lease for them. Its read and write locks are another kind of lock: `mode` keeps them out of a plain or
+//! fair lock of ours, and a name that they hold is an error there
+//! ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
 //!
 //! Every key but the counter of the tokens has a time to live, always. A script does all that it is to do or nothing, whichever command in
 //! it the server refuses. (Servers before 7.0 cannot be asked what a user may do; there a counter may have been raised for nothing, which
@@ -121,16 +136,25 @@
 //!
 //! # Rights
 //!
-//! A user with exactly these rights passes the whole test suite for backends (for the locks that its key patterns allow), and an error names
-//! each that is missing. In `ACL SETUSER`'s words, for one server:
+//! A user with exactly these rights passes the whole test suite for backends, with locks whose names begin
+//! with `orders:`, and an error names each that is missing. It can neither read, nor write, nor wake anything
+//! of a lock whose name begins with something else. In `ACL SETUSER`'s words, for one server:
 //!
 //! ```text
 //! -@all +ping +evalsha +eval +subscribe +unsubscribe +publish
-//! +exists +hexists +hget +hkeys +hset +pttl +pexpire +del +get +incrby
-//! ~orders:* ~redisson_lock_token:* &redisson_lock__channel:*
+//! +exists +hexists +hget +hscan +hset +pttl +pexpire +del +get +incrby
+//! ~orders:* ~redisson_lock_token:{orders:* ~redisson_lock_token:orders:*
+//! &redisson_lock__channel:{orders:* &redisson_lock__channel:orders:*
 //! ```
 //!
-//! `+get` and `+incrby` are for fenced locks only, as is the second key pattern. Besides, for
+//! `+get` and `+incrby` are for fenced locks only, as are the patterns with `token`. Of two patterns that
+//! differ by a brace the first is for names without braces, the second for names that have some: leave out
+//! what is not used. A prefix must not be the beginning of another tenant's, nor may that be the same with
+//! `{` in front.
+//!
+//! Redis has no narrower rights for three things: `+pubsub|numsub` tells how many listen to any channel,
+//! `+client|kill` ends any connection, and a user of a Cluster's plain messages shares their cost. Besides,
+//! for
 //!
 //! | | |
 //! |---|---|
@@ -138,8 +162,8 @@
 //! | a [name](RedisBuilder::client_name) | `+client\|setname` |
 //! | a database other than 0 | `+select` |
 //! | [replicas](RedisBuilder::wait_for_replicas) that are waited for | `+wait` |
-//! | fair locks | `+time +hdel +lindex +zadd +zrange +zrem +zscore +pubsub\|numsub ~latchwork_fair_* ~redisson_lock_queue:* &latchwork_grant:*` |
-//! | read-write locks | `+time +hdel +hlen +hscan +rename +set +zadd +zrange +zrem +zscore +pubsub\|numsub ~latchwork_rw_* ~{*}:*:rwlock_timeout:* &redisson_rwlock:* &latchwork_rw_grant:*` |
+//! | fair locks | `+time +hdel +lindex +zadd +zrange +zrem +zscore +pubsub\|numsub ~redisson_lock_queue:{orders:* ~redisson_lock_queue:orders:* &orders:*` |
+//! | read-write locks | `+time +hdel +hlen +rename +set +zadd +zrange +zrem +zscore +pubsub\|numsub ~{orders:*}:*:rwlock_timeout:* &redisson_rwlock:{orders:* &redisson_rwlock:orders:* &orders:*` |
 //! | fair or read-write locks with sharded messages, too | `+pubsub\|shardnumsub` |
 //! | Sentinel, at the servers | `+role` |
 //! | Sentinel, at the Sentinels | `+sentinel +subscribe &+switch-master` |
@@ -164,6 +188,8 @@ mod connection;
 mod fair;
 mod keys;
 mod late;
+mod nonces;
+mod passed_on;
 mod pubsub;
 mod queue;
 mod read_write;

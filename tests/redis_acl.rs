@@ -7,7 +7,7 @@ use std::error::Error as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use conformance::{Store, conformance, conformance_of_every_kind};
+use conformance::{Store, conformance, conformance_of_every_kind, eventually};
 use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
 use latchwork::{
     Backend, FairBackend, FairReleaseOutcome, Lease, LeaseId, LeaseKey, LockClient, LockError, LockName,
@@ -42,16 +42,15 @@ async fn run<T: FromRedisValue>(server: &RedisServer, command: &[&str]) -> T {
     redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
 }
 
-/// A user with `rights`, for all names that locks have here: none begins as the counters of tokens do.
+/// A user with `rights`.
 async fn user<S: AsRef<str>>(server: &RedisServer, name: &str, rights: &[S]) -> String {
     let rights = rights.iter().map(AsRef::as_ref).collect::<Vec<_>>();
-    let rights = rights.iter().map(|right| if *right == "~orders:*" { "~[^r]*" } else { right });
     let words = ["ACL", "SETUSER", name, "reset", "resetchannels", "on", ">secret"].into_iter().chain(rights);
     let () = run(server, &words.collect::<Vec<_>>()).await;
     server.url().replace("redis://", &format!("redis://{name}:secret@"))
 }
 
-/// Whether for fair locks, too.
+/// Whether for fair locks, too. The prefix of the suite's names stands in the place of the one on the page.
 struct ByDocumentedRights(bool);
 
 impl Store for ByDocumentedRights {
@@ -62,7 +61,8 @@ impl Store for ByDocumentedRights {
         static URLS: [tokio::sync::OnceCell<String>; 2] = [const { tokio::sync::OnceCell::const_new() }; 2];
         let (which, name) = if self.0 { (1, "fair") } else { (0, "locks") };
         let besides = if self.0 { besides("fair locks |") } else { Vec::new() };
-        let all: Vec<String> = documented().into_iter().map(str::to_owned).chain(besides).collect();
+        let all = documented().into_iter().map(str::to_owned).chain(besides);
+        let all: Vec<String> = all.map(|right| right.replace("orders:", "conformance:")).collect();
         let url = URLS[which].get_or_init(|| async { user(&SERVER, name, &all).await }).await;
         let redis = Redis::builder().linger(Duration::from_millis(20)).connect(url).await.unwrap();
         LockClient::with_options(redis, options).unwrap()
@@ -132,7 +132,16 @@ async fn each_right_that_is_missing_is_named() {
 /// Uses all that there is of fair locks, until something is refused.
 async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
     let redis = Redis::connect(url).await?;
-    let name = LockName::new("orders:fair").unwrap();
+    for name in NAMES {
+        use_fair_lock(&redis, &LockName::new(name).unwrap(), server).await?;
+    }
+    Ok(())
+}
+
+/// Without braces and with some: Redisson's forms differ.
+const NAMES: [&str; 2] = ["orders:1", "orders:{1}"];
+
+async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> Result<(), Error> {
     let id = |client: u32, number: u64| -> LeaseId {
         format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
     };
@@ -140,22 +149,28 @@ async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
     let lease = Duration::from_secs(60);
     let position = Position { waited: Duration::ZERO, kept: lease };
     let now = std::time::Instant::now().into();
-    redis.try_acquire_fair(&name, &holder, lease, 1, Some(position), now).await?;
-    redis.try_acquire_fair(&name, &waiter, lease, 1, Some(position), now).await?;
+    redis.try_acquire_fair(name, &holder, lease, 1, Some(position), now).await?;
+    redis.try_acquire_fair(name, &waiter, lease, 1, Some(position), now).await?;
     let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
-    listener.subscribe(redis.grant_channel(&name, &waiter.client_id())).await.unwrap();
+    listener.subscribe(redis.grant_channel(name, &waiter.client_id())).await.unwrap();
     let next = Next { id: next, lease, tokens: 1, position };
-    assert_eq!(redis.release_fair(&name, &holder, Some(&next)).await?, FairReleaseOutcome::Released);
-    assert_eq!(redis.release_fair(&name, &waiter, None).await?, FairReleaseOutcome::Released);
-    assert_eq!(redis.release_fair(&name, &next.id, None).await?, FairReleaseOutcome::NotHeld);
-    assert!(!redis.force_release_fair(&name).await?);
+    assert_eq!(redis.release_fair(name, &holder, Some(&next)).await?, FairReleaseOutcome::Released);
+    assert_eq!(redis.release_fair(name, &waiter, None).await?, FairReleaseOutcome::Released);
+    assert_eq!(redis.release_fair(name, &next.id, None).await?, FairReleaseOutcome::NotHeld);
+    assert!(!redis.force_release_fair(name).await?);
     Ok(())
 }
 
 /// Uses all that there is of read-write locks, until something is refused.
 async fn use_read_write(url: &str, server: &RedisServer) -> Result<(), Error> {
     let redis = Redis::connect(url).await?;
-    let name = LockName::new("orders:locked").unwrap();
+    for name in NAMES {
+        use_read_write_lock(&redis, &LockName::new(name).unwrap(), server).await?;
+    }
+    Ok(())
+}
+
+async fn use_read_write_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> Result<(), Error> {
     let id = |client: u32, number: u64| -> LeaseId {
         format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
     };
@@ -164,45 +179,39 @@ async fn use_read_write(url: &str, server: &RedisServer) -> Result<(), Error> {
     let position = Position { waited: Duration::ZERO, kept: lease };
     let now = std::time::Instant::now().into();
     let read = |under| ReadRequest { lease, fenced: true, position: Some(position), under };
-    redis.try_write(&name, &holder, lease, 1, Some(position), now).await?;
-    redis.try_read(&name, &beside, &read(Some(&holder)), now).await?;
+    redis.try_write(name, &holder, lease, 1, Some(position), now).await?;
+    redis.try_read(name, &beside, &read(Some(&holder)), now).await?;
     redis.renew_writes(&[LeaseKey { name: name.clone(), id: holder.clone() }], lease * 2).await?;
     redis.renew_reads(&[LeaseKey { name: name.clone(), id: beside.clone() }], lease * 2).await?;
-    redis.try_write(&name, &waiter, lease, 1, Some(position), now).await?;
-    redis.try_read(&name, &reader, &read(None), now).await?;
+    redis.try_write(name, &waiter, lease, 1, Some(position), now).await?;
+    redis.try_read(name, &reader, &read(None), now).await?;
     let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
-    listener.subscribe(redis.write_grant_channel(&name, &waiter.client_id())).await.unwrap();
-    let channel = redis.read_write_channel(&name);
+    listener.subscribe(redis.write_grant_channel(name, &waiter.client_id())).await.unwrap();
+    let channel = redis.read_write_channel(name);
     redis.registry().subscribe(&channel).subscribed().await.map_err(|refused| {
         refused.source().and_then(|source| source.downcast_ref::<Error>()).expect("the backend's own").clone()
     })?;
     let next = Next { id: next, lease, tokens: 1, position };
-    assert_eq!(redis.release_write(&name, &holder, Some(&next)).await?, FairReleaseOutcome::Released);
-    redis.try_read(&name, &reader, &read(None), now).await?;
-    assert!(redis.release_read(&name, &beside).await? && redis.release_read(&name, &reader).await?);
+    assert_eq!(redis.release_write(name, &holder, Some(&next)).await?, FairReleaseOutcome::Released);
+    redis.try_read(name, &reader, &read(None), now).await?;
+    assert!(redis.release_read(name, &beside).await? && redis.release_read(name, &reader).await?);
     assert_eq!(
-        redis.read_write_holders(&name).await?.writer.and_then(|writer| writer.id),
+        redis.read_write_holders(name).await?.writer.and_then(|writer| writer.id),
         Some(waiter.clone())
     );
-    assert_eq!(redis.release_write(&name, &waiter, None).await?, FairReleaseOutcome::Released);
-    assert_eq!(redis.release_write(&name, &next.id, None).await?, FairReleaseOutcome::NotHeld);
-    redis.try_read(&name, &reader, &read(None), now).await?;
-    assert!(redis.force_release_read_write(&name).await?);
+    assert_eq!(redis.release_write(name, &waiter, None).await?, FairReleaseOutcome::Released);
+    assert_eq!(redis.release_write(name, &next.id, None).await?, FairReleaseOutcome::NotHeld);
+    redis.try_read(name, &reader, &read(None), now).await?;
+    assert!(redis.force_release_read_write(name).await?);
     Ok(())
 }
 
-/// `row`: of the table. `own`: the name that `uses` uses.
-async fn rights_of_a_kind_are_needed(
-    row: &str,
-    own: &str,
-    uses: impl AsyncFn(&str, &RedisServer) -> Result<(), Error>,
-) {
+/// `row`: of the table.
+async fn rights_of_a_kind_are_needed(row: &str, uses: impl AsyncFn(&str, &RedisServer) -> Result<(), Error>) {
     let server = RedisServer::start();
     let besides = besides(row);
-    // Its own names only, so that each of the other keys needs its right.
-    let own = format!("~{own}");
-    let common = documented().into_iter().map(|right| if right == "~orders:*" { &*own } else { right });
-    let all: Vec<String> = common.map(str::to_owned).chain(besides.iter().cloned()).collect();
+    let all: Vec<String> =
+        documented().into_iter().map(str::to_owned).chain(besides.iter().cloned()).collect();
     let url = user(&server, "whole", &all).await;
     uses(&url, &server).await.expect("the documented rights suffice");
     for right in &besides {
@@ -228,12 +237,12 @@ async fn rights_of_a_kind_are_needed(
 
 #[tokio::test]
 async fn rights_for_fair_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
-    rights_of_a_kind_are_needed("fair locks |", "orders:fair", use_fair).await;
+    rights_of_a_kind_are_needed("fair locks |", use_fair).await;
 }
 
 #[tokio::test]
 async fn rights_for_read_write_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
-    rights_of_a_kind_are_needed("read-write locks |", "orders:locked", use_read_write).await;
+    rights_of_a_kind_are_needed("read-write locks |", use_read_write).await;
 }
 
 /// That the error without a right names it.
@@ -273,6 +282,117 @@ async fn use_once(builder: RedisBuilder, url: &str) -> Result<(), String> {
     let lock = LockClient::new(redis).get_lock("orders:once").unwrap();
     let guard = lock.lock().await.map_err(|error| texts(&error))?;
     guard.unlock().await.map_err(|error| texts(&error))
+}
+
+/// What is done by hand with keys and channels of others, each of which must be refused.
+const ON_KEYS: [&[&str]; 16] = [
+    &["GET", "*"],
+    &["HGET", "*", "mode"],
+    &["HKEYS", "*"],
+    &["HSCAN", "*", "0"],
+    &["EXISTS", "*"],
+    &["PTTL", "*"],
+    &["ZRANGE", "*", "0", "-1"],
+    &["ZSCORE", "*", "1"],
+    &["LINDEX", "*", "0"],
+    &["HSET", "*", "mode", "read"],
+    &["HDEL", "*", "mode"],
+    &["ZADD", "*", "1", "1"],
+    &["ZREM", "*", "1"],
+    &["PEXPIRE", "*", "1"],
+    &["INCRBY", "*", "1"],
+    &["DEL", "*"],
+];
+
+/// Two tenants share a server, and each has the documented rights for its own prefix.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_what_is_anothers() {
+    let server = RedisServer::start();
+    let rows = ["fair locks |", "read-write locks |"].map(besides).concat();
+    let all: Vec<String> = documented().into_iter().map(str::to_owned).chain(rows).collect();
+    let others: Vec<String> = all.iter().map(|right| right.replace("orders:", "payments:")).collect();
+    let tenant = user(&server, "orders", &all).await;
+    let other = user(&server, "payments", &others).await;
+    let client = async |url: &str| LockClient::new(Redis::connect(url).await.unwrap());
+    let (holder, waits, tenant_client) = (client(&other).await, client(&other).await, client(&tenant).await);
+    // Each name is held, waited for in each way there is, and has everything that a lock can have.
+    let names =
+        ["plain", "{plain}", "fair", "{fair}", "write", "{write}"].map(|name| format!("payments:{name}"));
+    let (mut held, mut waiting) = (Vec::new(), Vec::new());
+    for name in &names {
+        let read_write = |client: &LockClient<Redis>| client.read_write(name).unwrap();
+        let locks = |client: &LockClient<Redis>| match &name[9..] {
+            "plain" | "{plain}" => vec![client.get_lock(name).unwrap()],
+            "fair" | "{fair}" => vec![client.fair_lock(name).unwrap()],
+            _ => vec![read_write(client).write().clone(), read_write(client).read().clone()],
+        };
+        let lock = locks(&holder).swap_remove(0).fenced();
+        held.push(lock.lock().await.unwrap());
+        for lock in locks(&waits) {
+            waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
+        }
+    }
+    let reads = holder.read_write("payments:read").unwrap().read().lock().await.unwrap();
+    // Waiters of plain and read locks listen to one channel, of fair and write locks to two.
+    eventually("everyone listens", async || {
+        run::<Vec<String>>(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await.len() == 10
+    })
+    .await;
+    let wakes = |client: &LockClient<Redis>| {
+        let stats = client.registry().stats();
+        stats.unlock_messages + stats.read_unlock_messages + stats.grant_messages
+    };
+    eventually("all queues", async || run::<Vec<String>>(&server, &["KEYS", "*payments*"]).await.len() == 28)
+        .await;
+    let (keys, channels): (Vec<String>, Vec<String>) = (
+        run(&server, &["KEYS", "*payments*"]).await,
+        run(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await,
+    );
+    let woken = wakes(&waits);
+    let mut by_hand = by_hand::connect(&tenant).await;
+    let mut refused = async |words: Vec<&str>| {
+        let mut command = redis::cmd(words[0]);
+        let answer: Result<redis::Value, _> = command.arg(&words[1..]).query_async(&mut by_hand).await;
+        let error = answer.expect_err(&words.join(" ")).to_string();
+        assert!(
+            error.to_uppercase().contains("NOPERM") || error.contains("permission"),
+            "{words:?}: {error}"
+        );
+    };
+    for key in &keys {
+        for words in ON_KEYS {
+            refused(words.iter().map(|word| if *word == "*" { &**key } else { word }).collect()).await;
+        }
+    }
+    for channel in &channels {
+        refused(vec!["PUBLISH", channel, "0"]).await;
+        refused(vec!["SUBSCRIBE", channel]).await;
+    }
+    // Nor by the locks of the same names.
+    for name in &names {
+        for error in [
+            tenant_client.get_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
+            tenant_client.get_lock(name).unwrap().force_unlock().await.map(drop).unwrap_err(),
+            tenant_client.fair_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
+            tenant_client.fair_lock(name).unwrap().is_locked().await.map(drop).unwrap_err(),
+            tenant_client.read_write(name).unwrap().read().try_lock().await.map(drop).unwrap_err(),
+            tenant_client.read_write(name).unwrap().write().try_lock().await.map(drop).unwrap_err(),
+        ] {
+            assert!(error.is_refused(), "{name}: {error:?}");
+        }
+    }
+    assert_eq!(wakes(&waits), woken, "another tenant has woken a waiter");
+    for guard in &held {
+        guard.ensure_held().await.unwrap();
+    }
+    assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
+    reads.unlock().await.unwrap();
+    for guard in held {
+        guard.unlock().await.unwrap();
+    }
+    for waiter in waiting {
+        conformance::soon("its turn", waiter).await.unwrap();
+    }
 }
 
 #[tokio::test]

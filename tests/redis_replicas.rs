@@ -106,7 +106,7 @@ async fn granted_lock_counts_only_when_the_replica_has_it() {
         });
         let channel = waits.backend().grant_channel(FAIR(&waits).name(), waits.id());
         eventually("the subscription", async || {
-            let queued: usize = run(&master, &format!("ZCARD latchwork_fair_queue:{{{NAME}}}")).await;
+            let queued: usize = run(&master, &format!("ZCARD {NAME}:latchwork:{{{NAME}}}:fair_queue")).await;
             queued == 1 && run::<(String, usize)>(&master, &format!("PUBSUB NUMSUB {channel}")).await.1 == 1
         })
         .await;

@@ -12,6 +12,8 @@ use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Backend as _, LockClient};
 use latchwork_testkit::RedisServer;
 use redis::aio::MultiplexedConnection;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// The password of every test here.
 const PASSWORD: &str = "hunter2";
@@ -217,14 +219,44 @@ async fn url_that_cannot_be_meant_is_refused_in_silence() {
     }
 }
 
+/// Neither the whole of a password nor a part: a server quotes the first hundred bytes or so.
 #[tokio::test]
 async fn server_that_repeats_the_greeting_is_not_repeated() {
     let server = RedisServer::start_with(&["--rename-command", "HELLO", ""]);
     let host = format!("127.0.0.1:{}", server.port());
-    let error = Redis::connect(&format!("redis://:{PASSWORD}@{host}")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Connection);
-    assert!(error.to_string().contains("renamed"), "{error}");
-    assert_error_silent(&error);
+    for times in [1, 10, 20, 100] {
+        let password = PASSWORD.repeat(times);
+        let error = Redis::connect(&format!("redis://:{password}@{host}")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connection);
+        assert!(error.to_string().contains("renamed"), "{error}");
+        assert_error_silent(&error);
+    }
+}
+
+/// Servers and proxies refuse in words of their own, under any code, and may break off anywhere.
+#[tokio::test]
+async fn refusal_of_the_greeting_is_told_in_words_of_ours() {
+    for refusal in ["ERR unknown command, with args beginning with:", "NOAUTH for", "DENIED", "WRONGPASS"] {
+        let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://user:{}@{}", PASSWORD.repeat(50), proxy.local_addr().unwrap());
+        let refuses = async {
+            let (mut connection, _) = proxy.accept().await.unwrap();
+            let mut greeting = vec![0; 2048];
+            let length = connection.read(&mut greeting).await.unwrap();
+            let said = String::from_utf8_lossy(&greeting[..length]).replace("\r\n", " ");
+            let from = said.find(PASSWORD).expect("it introduces itself");
+            let reply = format!("-{refusal} {}\r\n", &said[from..from + 107]);
+            connection.write_all(reply.as_bytes()).await.unwrap();
+            // Until it has heard.
+            while connection.read(&mut greeting).await.is_ok_and(|length| length > 0) {}
+        };
+        let connects = tokio::time::timeout(Duration::from_secs(10), Redis::connect(&url));
+        let (connected, ()) = tokio::join!(connects, refuses);
+        let error = connected.expect("it answers").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connection, "{refusal}: {error:?}");
+        assert!(error.source().is_some(), "{refusal}: does not say why");
+        assert_error_silent(&error);
+    }
 }
 
 #[tokio::test]

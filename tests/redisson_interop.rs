@@ -164,6 +164,23 @@ async fn ours_waits_for_redisson_and_is_woken_by_its_publish() {
     guard.unlock().await.unwrap();
 }
 
+/// Redisson's plain lock tells nothing of our queue: its release is published on its own channel.
+#[tokio::test]
+async fn our_fair_waiter_hears_redissons_release() {
+    let mut redisson = Redisson::thread("heard:fair", 7).await;
+    assert_eq!(redisson.try_lock().await, None);
+    let client = LockClient::new(Redis::connect(&SERVER.url()).await.unwrap());
+    let ours = client.fair_lock("heard:fair").unwrap();
+    let waiter = tokio::spawn(async move { ours.lock().await.unwrap() });
+    until_subscribed(&redisson.channel).await;
+    let told = || client.registry().stats().unlock_messages;
+    assert_eq!(told(), 0);
+    assert_eq!(redisson.unlock().await, Some(1));
+    let guard = timeout(SOON, waiter).await.expect("not woken").unwrap();
+    assert_eq!(told(), 1, "it was not woken by the message");
+    guard.unlock().await.unwrap();
+}
+
 #[tokio::test]
 async fn redisson_waits_for_ours_and_is_woken_by_our_publish() {
     let mut redisson = Redisson::thread("interop:ours-first", 1).await;

@@ -56,7 +56,7 @@ impl<R: Runtime + Clone> Local<R> {
 
 impl<R: Runtime + Clone> FairBackend for Local<R> {
     fn grant_channel(&self, name: &LockName, client: &str) -> String {
-        // No name of a lock that anybody would give.
+        // The channel of no plain lock, whatever that is called.
         ["\0granted:", client, ":", name.as_str()].concat()
     }
 

@@ -62,13 +62,25 @@ pub enum FairReleaseOutcome {
 ///
 /// So a client that is granted a lease never asks, and one that died costs the others nothing, or at most the time its position is kept.
 ///
-/// A message may come late, twice or never. The client believes it for as long as the position was kept by what it has sent itself, and asks
-/// again before that is over. For an id whose position may have ended meanwhile it believes none, and uses another one.
+/// A message may come late, twice or never, and others may publish what looks like one. So a grant says
+/// something that only the store can know, from the waiter's own
+/// [`try_acquire_fair`](Self::try_acquire_fair), and the backend delivers
+/// [`Message::Granted`](crate::Message::Granted) only for that; what else comes is a hint to ask at most. The
+/// client believes a grant for as long as the position was kept by what it has sent itself, and asks again
+/// before that is over. For an id whose position may have ended meanwhile it believes none, and uses another
+/// one.
 ///
 /// All of it may run twice: a client never uses an id again that it has released.
 pub trait FairBackend: Backend {
     /// The channel on which the client with this id is told that it was granted `name`.
     fn grant_channel(&self, name: &LockName, client: &str) -> String;
+
+    /// The channel on which the release of `name` is published by clients that know nothing of the queue, as
+    /// those of another library, if there are such. A waiter that hears of it asks.
+    fn foreign_channel(&self, name: &LockName) -> Option<String> {
+        let _ = name;
+        None
+    }
 
     /// Whether a client may take a grant's message for the lease itself. Otherwise it asks by
     /// [`try_acquire_fair`](Self::try_acquire_fair) once more before it believes it, and names no [`Next`] when it releases.

@@ -28,6 +28,7 @@ use super::commands::{Ask, Commands};
 use super::entry::{Entry, first_poll};
 use super::error::LockError;
 use super::listening::Listening;
+use super::pace::Pace;
 use super::until::until;
 
 /// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
@@ -193,6 +194,7 @@ impl<'a, B: Backend> Head<'a, B> {
         }
         // The notification that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
         let mut notified: Option<Notification<'_>> = None;
+        let (mut pace, mut paused) = (Pace::new(entry.commands.kind(), entry.now()), false);
         if hears_all {
             // It is in the store's queue already, and hears of its turn.
             left = entry.position;
@@ -228,6 +230,17 @@ impl<'a, B: Backend> Head<'a, B> {
                 context.recorder.hand_offs_remote.add_one();
                 return Ok(granted);
             }
+            // Not more often than it may, whoever publishes what. All that happens meanwhile is looked at
+            // again before it asks.
+            if notified.is_some() && !std::mem::replace(&mut paused, true) {
+                let now = entry.now();
+                let at = give_up.min(pace.next(now));
+                if at > now {
+                    self.pause(listening, at).await;
+                    continue;
+                }
+            }
+            paused = false;
             let unconfirmed = !listening.is_ready();
             let Some(asked) = until(runtime, give_up, self.ask(entry.now())).await else {
                 return unanswered.map_or(Ok(over(left)), Err);
@@ -290,6 +303,16 @@ impl<'a, B: Backend> Head<'a, B> {
             }
         };
         unless(listening.told(), told_here).await
+    }
+
+    /// Waits until then, unless the lock is granted meanwhile.
+    async fn pause(&self, listening: &Listening<B::Transport>, at: Moment) {
+        let runtime = self.entry.context.backend.runtime();
+        if self.entry.commands.kind().is_granted() {
+            until(runtime, at, listening.granted_next()).await;
+        } else {
+            until(runtime, at, pending::<()>()).await;
+        }
     }
 
     /// When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its release go

@@ -33,6 +33,10 @@ impl<B: FairBackend> KindCommands<B> for Fair<B> {
         backend.grant_channel(name, client)
     }
 
+    fn common_channel(&self, backend: &B, name: &LockName) -> Option<String> {
+        backend.foreign_channel(name)
+    }
+
     fn grants_suffice(&self, backend: &B) -> bool {
         backend.grants_suffice()
     }

@@ -45,6 +45,14 @@ impl<T: Transport> Listening<T> {
         self.own.granted()
     }
 
+    /// Waits until another number was granted than was last.
+    pub(super) async fn granted_next(&self) {
+        let before = self.granted();
+        while self.granted() == before {
+            self.own.latch().wait().await.consume_spurious();
+        }
+    }
+
     /// What was told while nobody waited for it.
     pub(super) fn try_told(&self) -> Option<Notification<'_>> {
         self.all().find_map(|subscription| subscription.latch().try_wait())

@@ -5,7 +5,16 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
-/// The name of a lock: not empty, at most [`MAX_BYTES`](Self::MAX_BYTES) long, its braces balanced.
+/// The name of a lock: not empty, at most [`MAX_BYTES`](Self::MAX_BYTES) long, its braces balanced, and none
+/// that belongs to another lock.
+///
+/// Stores keep more than the lock itself: queues, counters, leases. What these are called cannot be the name
+/// of a lock as well, which would be taken, emptied or read as one. So a name is refused that
+///
+/// * begins with `latchwork_`, or contains `:latchwork:`;
+/// * is `redisson_lock_token`, `redisson_lock_queue`, `redisson_lock_timeout`, `redisson_lock__channel`,
+///   `redisson_rwlock` or `redisson_unlock_latch`, or begins with one of these and a colon;
+/// * contains `:rwlock_timeout`, as the leases of Redisson's readers do.
 ///
 /// # Examples
 ///
@@ -14,12 +23,39 @@ use std::sync::{Arc, LazyLock};
 ///
 /// assert!(LockName::new("orders:{42}").is_ok());
 /// assert_eq!(LockName::new("orders:{42"), Err(NameError::UnbalancedBraces));
+/// assert!(LockName::new("redisson_lock_token:{orders}").is_err());
 /// ```
 #[derive(Clone)]
 pub struct LockName {
     text: Arc<str>,
     /// Computed once: every step of a lock looks it up in some map.
     hash: u64,
+}
+
+/// What the keys begin with, up to a colon, that Redisson keeps for a lock.
+const REDISSONS: [&str; 6] = [
+    "redisson_lock_token",
+    "redisson_lock_queue",
+    "redisson_lock_timeout",
+    "redisson_lock__channel",
+    "redisson_rwlock",
+    "redisson_unlock_latch",
+];
+
+/// What marks keys that a backend of this crate keeps for a lock, behind the lock's name.
+const OURS: &str = ":latchwork:";
+/// What this crate keeps for its own use at the beginning of a name.
+const OURS_IN_FRONT: &str = "latchwork_";
+/// What marks the leases of a read-write lock's readers, behind the lock's name and the reader's id.
+const READERS_LEASE: &str = ":rwlock_timeout";
+
+/// What in the name makes it that of a key which belongs to another lock.
+fn reserved(name: &str) -> Option<&'static str> {
+    let is_redissons =
+        |key: &&str| name.strip_prefix(*key).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+    let inside = [OURS, READERS_LEASE].into_iter().find(|mark| name.contains(mark));
+    let in_front = name.starts_with(OURS_IN_FRONT).then_some(OURS_IN_FRONT);
+    inside.or(in_front).or_else(|| REDISSONS.into_iter().find(is_redissons))
 }
 
 /// One key to a process, so that nobody outside can choose names that collide.
@@ -51,6 +87,9 @@ impl LockName {
         }
         if open > 0 {
             return Err(NameError::UnbalancedBraces);
+        }
+        if let Some(part) = reserved(name) {
+            return Err(NameError::Reserved { part });
         }
         Ok(Self { text: Arc::from(name), hash: HASH_KEY.hash_one(name) })
     }
@@ -143,6 +182,11 @@ pub enum NameError {
     /// The first braces have nothing between them. Only a Redis Cluster refuses that: the lock and its channel would lie on different
     /// nodes there.
     EmptyHashTag,
+    /// What belongs to another lock is called so, or may be: see [`LockName`].
+    Reserved {
+        /// The part by which that is seen.
+        part: &'static str,
+    },
 }
 
 impl fmt::Display for NameError {
@@ -160,6 +204,11 @@ impl fmt::Display for NameError {
             Self::EmptyHashTag => f.write_str(
                 "the first braces in the lock's name have nothing between them, which cannot be in a Redis Cluster; put something \
                  into them, or leave them out",
+            ),
+            Self::Reserved { part } => write!(
+                f,
+                "{part:?} in the lock's name is kept for what belongs to other locks, such as their queues and counters; choose a \
+                 name without it"
             ),
         }
     }

@@ -13,12 +13,13 @@ use crate::lock::{
 };
 use crate::registry::Registry;
 use crate::runtime::Runtime;
-use crate::sync::atomic::AtomicU64;
 use crate::transport::Transport;
 
 use super::connection::{Boxed, Common, Error, ErrorKind, Request, TokioRuntime};
 use super::keys;
 use super::late::LateAttempts;
+use super::nonces::Nonces;
+use super::passed_on::PassedOn;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
 use super::topology::{Apart, Router, Sent};
@@ -88,8 +89,9 @@ pub struct Redis {
     pub(super) late: Arc<LateAttempts>,
     /// Messages go out in both kinds.
     pub(super) publishes_both: bool,
-    /// How many releases there were since one has left a lock to whoever comes first.
-    pub(super) releases: Arc<AtomicU64>,
+    /// Of its waiters that the server enqueues.
+    pub(super) nonces: Arc<Nonces>,
+    pub(super) passed_on: Arc<PassedOn>,
 }
 
 impl Backend for Redis {
@@ -106,7 +108,7 @@ impl Backend for Redis {
     }
 
     fn channel(&self, name: &LockName) -> String {
-        keys::channel(name.as_str())
+        keys::listened(name.as_str(), keys::channel(name.as_str()))
     }
 
     fn reconnects(&self) -> u64 {
@@ -138,7 +140,7 @@ impl Backend for Redis {
         tokens: u64,
         _now: Moment,
     ) -> Result<AcquireOutcome, Error> {
-        let (text, count, channel) = (id.to_string(), tokens.to_string(), self.channel(name));
+        let (text, count, channel) = (id.to_string(), tokens.to_string(), keys::channel(name.as_str()));
         let args = [&*millis(lease), &*text, &*count, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
         let token = (tokens > 0).then(|| keys::token(name.as_str()));
         let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
@@ -157,7 +159,7 @@ impl Backend for Redis {
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
-        let channel = self.channel(name);
+        let channel = keys::channel(name.as_str());
         let (keys, args) = ([name.as_str()], [keys::UNLOCK_MESSAGE, self.publish(), &channel]);
         let in_full = || self.scripts.force_release.eval(&keys, &args);
         let request = self.request(&self.scripts.force_release, &keys, &args, &in_full);
@@ -231,6 +233,14 @@ impl Redis {
         id: &LeaseId,
         request: Request<'_>,
     ) -> Result<AcquireOutcome, Error> {
+        attempted(name, self.attempt_once(id, request).await?)
+    }
+
+    pub(super) async fn attempt_once(
+        &self,
+        id: &LeaseId,
+        request: Request<'_>,
+    ) -> Result<Option<Reply>, Error> {
         let attempt = self.late.attempt(id);
         let reply = match &self.acquisitions {
             None => {
@@ -258,12 +268,7 @@ impl Redis {
                 .await?
             }
         };
-        Ok(match reply {
-            None => AcquireOutcome::Acquired { last_token: 0 },
-            Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
-            Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
-            Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
-        })
+        Ok(reply)
     }
 
     /// Frees the lock if `id` has it.
@@ -305,7 +310,7 @@ impl Redis {
         name: &LockName,
         id: &LeaseId,
     ) -> Result<ReleaseOutcome, Error> {
-        let (id, channel) = (id.to_string(), self.channel(name));
+        let (id, channel) = (id.to_string(), keys::channel(name.as_str()));
         let keys = [name.as_str()];
         let args = [&*id, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
         let in_full = || self.scripts.release.eval(&keys, &args);
@@ -427,6 +432,16 @@ impl Redis {
         let limit = (lease / 3).max(SHORTEST_RENEWAL);
         Ok(self.router.send_together(Request { limit, patient, ..request }).await?.0)
     }
+}
+
+/// What an attempt has been answered.
+pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<AcquireOutcome, Error> {
+    Ok(match reply {
+        None => AcquireOutcome::Acquired { last_token: 0 },
+        Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
+        Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
+        Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
+    })
 }
 
 /// What a forced release has answered: whether somebody had it.

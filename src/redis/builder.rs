@@ -11,6 +11,7 @@ use crate::runtime::Runtime;
 use super::backend::{Redis, Replicas};
 use super::connection::{Common, Credentials, Error, Introduction, Timing, TokioRuntime};
 use super::late::LateAttempts;
+use super::nonces::Nonces;
 use super::pubsub::RedisTransport;
 use super::scripts::Scripts;
 #[cfg(feature = "cluster")]
@@ -279,12 +280,22 @@ impl RedisBuilder {
         let topology = topology::connect(url, self.introduction, self.topology, &common).await?;
         let own = |replicas| (Router::new(topology.with_own_connections(), Arc::clone(&common)), replicas);
         let acquisitions = self.replicas.map(own);
-        let registry = Registry::new(RedisTransport::start(Arc::clone(&topology), &common));
+        let nonces = Arc::new(Nonces::new());
+        let registry = Registry::new(RedisTransport::start(Arc::clone(&topology), &common, &nonces));
         let router = Router::new(topology, Arc::clone(&common));
         let (scripts, late) = (Arc::new(Scripts::new()), Arc::new(LateAttempts::default()));
         let publishes_both = self.publishes_both;
-        let releases = Arc::default();
-        Ok(Redis { router, acquisitions, scripts, registry, common, late, publishes_both, releases })
+        Ok(Redis {
+            router,
+            acquisitions,
+            scripts,
+            registry,
+            common,
+            late,
+            publishes_both,
+            nonces,
+            passed_on: Arc::default(),
+        })
     }
 }
 

@@ -170,7 +170,7 @@ impl Connection {
             () = self.0.common.runtime.sleep_until(give_up) => {
                 let timed_out = RedisError::from((Kind::Io, "there was no connection in time"));
                 let known = self.0.state.lock().failure.clone();
-                Err(known.unwrap_or_else(|| Error::connection(&self.0.server.address(), timed_out, None)))
+                Err(known.unwrap_or_else(|| Error::connection(&self.0.server.address(), timed_out)))
             }
         }
     }
@@ -281,7 +281,7 @@ impl Shared {
             (_, None) => {}
         });
         let (mut inner, standing) = self.server.dial(push).await?;
-        let broken = |error| Error::connection(&self.server.address(), error, None);
+        let broken = |error| Error::connection(&self.server.address(), error);
         let session = match self.push {
             // What is late there takes and frees nothing.
             Some(_) => None,

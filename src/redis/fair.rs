@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::lock::{
-    AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, LockName, Moment, Next, Position,
+    AcquireOutcome, Backend, FairBackend, FairReleaseOutcome, LeaseId, LockName, Moment, Next, Position,
 };
 
 use super::backend::Redis;
@@ -14,6 +14,10 @@ use super::queue::Kind;
 impl FairBackend for Redis {
     fn grant_channel(&self, name: &LockName, client: &str) -> String {
         keys::grants(name.as_str()) + client
+    }
+
+    fn foreign_channel(&self, name: &LockName) -> Option<String> {
+        Some(self.channel(name))
     }
 
     fn grants_suffice(&self) -> bool {

@@ -1,4 +1,10 @@
 //! Every key, channel and message that goes to the server, in one place.
+//!
+//! Keys and channels of our own begin with the lock's name, so that a right to a prefix of names is a right
+//! to them, and lie in the lock's own slot. No two names share one, and none is a name that a lock can have:
+//! see `LockName`. Redisson's forms are as they are: it calls the channels and the
+//! counter of `x` and of `{x}` the same. Of these two names the process that waits for both keeps its waiters
+//! apart (see [`listened`]); a counter that rises for both rises for each.
 
 use crate::lock::LeaseId;
 
@@ -7,7 +13,8 @@ pub(super) const UNLOCK_MESSAGE: &str = "0";
 /// Redisson's `LockPubSub.READ_UNLOCK_MESSAGE`.
 pub(super) const READ_UNLOCK_MESSAGE: &str = "1";
 
-/// What a grant's message begins with; the number of the lease that is granted follows.
+/// What a grant's message begins with; the number of the lease that is granted follows, `:`, and the nonce of
+/// its waiter.
 pub(super) const GRANTED: &str = "granted:";
 
 /// The channel of a lock.
@@ -22,12 +29,12 @@ pub(super) fn token(name: &str) -> String {
 
 /// Where a client is told that it was granted a fair lock. Its uuid follows.
 pub(super) fn grants(name: &str) -> String {
-    beside("latchwork_grant", name) + ":"
+    own(name, "fair_grant:")
 }
 
-/// The queue of a fair lock, and until when the positions in it are kept.
-pub(super) fn fair_queue(name: &str) -> [String; 2] {
-    ["latchwork_fair_queue", "latchwork_fair_kept"].map(|prefix| beside(prefix, name))
+/// The queue of a fair lock, until when the positions in it are kept, and the nonces of its waiters.
+pub(super) fn fair_queue(name: &str) -> [String; 3] {
+    ["fair_queue", "fair_kept", "fair_nonces"].map(|what| own(name, what))
 }
 
 /// The channel of a read-write lock.
@@ -37,17 +44,18 @@ pub(super) fn read_write_channel(name: &str) -> String {
 
 /// Where a client is told that it was granted a read-write lock to write. Its uuid follows.
 pub(super) fn write_grants(name: &str) -> String {
-    beside("latchwork_rw_grant", name) + ":"
+    own(name, "rw_grant:")
 }
 
-/// The queue of those who want a read-write lock to write, and until when the positions in it are kept.
-pub(super) fn write_queue(name: &str) -> [String; 2] {
-    ["latchwork_rw_queue", "latchwork_rw_kept"].map(|prefix| beside(prefix, name))
+/// The queue of those who want a read-write lock to write, until when the positions in it are kept, and their
+/// nonces.
+pub(super) fn write_queue(name: &str) -> [String; 3] {
+    ["rw_queue", "rw_kept", "rw_nonces"].map(|what| own(name, what))
 }
 
 /// Who waits to read, and those of them whose turn it is.
 pub(super) fn waiting_readers(name: &str) -> [String; 2] {
-    ["latchwork_rw_readers", "latchwork_rw_turn"].map(|prefix| beside(prefix, name))
+    ["rw_readers", "rw_turn"].map(|what| own(name, what))
 }
 
 /// What the keys of readers' leases begin with. A reader's id follows, `:rwlock_timeout:`, and which of its holds it is, from 1 on.
@@ -70,14 +78,56 @@ pub(super) fn redisson_queue(name: &str) -> String {
     beside("redisson_lock_queue", name)
 }
 
-/// In braces, so that in a Cluster it lies in the lock's own slot; a name that has braces brings its own.
+/// As Redisson does. In braces, so that in a Cluster it lies in the lock's own slot; a name that has braces
+/// brings its own.
 fn beside(prefix: &str, name: &str) -> String {
     if name.contains('{') { [prefix, ":", name].concat() } else { [prefix, ":{", name, "}"].concat() }
 }
 
+/// A key or channel of ours. The slot of a name without braces is that of the whole of it, so it is repeated
+/// as a hash tag.
+fn own(name: &str, what: &str) -> String {
+    if name.contains('{') {
+        [name, ":latchwork:", what].concat()
+    } else {
+        [name, ":latchwork:{", name, "}:", what].concat()
+    }
+}
+
+/// What marks a channel of Redisson's as that of a name in braces.
+const IN_BRACES: char = '\0';
+
+/// Under which name this process listens to a channel of Redisson's. `x` and `{x}` have the same one, and a
+/// message wakes one waiter: were it that of the other name, the lock would be free and its waiter asleep. So
+/// the waiters of each name have a latch of their own, and the message goes to both.
+pub(super) fn listened(name: &str, channel: String) -> String {
+    let inner = name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    if inner.is_some_and(|inner| !inner.is_empty() && !inner.contains(['{', '}'])) {
+        format!("{IN_BRACES}{channel}")
+    } else {
+        channel
+    }
+}
+
+/// The server's channel behind one that this process [listens](listened) to, and which of the names that
+/// share it is meant: 0, or 1 for the one in braces. (A grant's channel begins with a name, which may begin
+/// with anything, and ends with a uuid.)
+pub(super) fn heard(channel: &str) -> (&str, usize) {
+    match channel.strip_prefix(IN_BRACES) {
+        Some(shared) if shared.ends_with('}') => (shared, 1),
+        _ => (channel, 0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{channel, read_lease, read_write_channel, redisson_queue, token, writer};
+    use std::collections::HashSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::lock::{LeaseId, LockName};
 
     #[test]
     fn names_are_redissons() {
@@ -94,5 +144,125 @@ mod tests {
         assert_eq!(writer(&id), format!("{thread}:write"));
         assert_eq!(read_lease("orders", &id), format!("{{orders}}:{thread}:rwlock_timeout:1"));
         assert_eq!(read_lease("orders:{42}", &id), format!("orders:{{42}}:{thread}:rwlock_timeout:1"));
+    }
+
+    const ID: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:7";
+
+    /// What is kept for a lock of this name, and nowhere else, and where its waiters are told.
+    fn ours(name: &str) -> Vec<String> {
+        let [readers, turn] = waiting_readers(name);
+        let grants = [grants(name), write_grants(name)].map(|channel| channel + &ID[..36]);
+        [fair_queue(name), write_queue(name)]
+            .concat()
+            .into_iter()
+            .chain([readers, turn])
+            .chain(grants)
+            .collect()
+    }
+
+    /// What is kept for it where Redisson says so.
+    fn redissons(name: &str) -> Vec<String> {
+        vec![token(name), redisson_queue(name), read_lease(name, &ID.parse::<LeaseId>().unwrap())]
+    }
+
+    /// Where this process listens for a lock of this name.
+    fn heard_at(name: &str) -> Vec<String> {
+        let shared = [channel(name), read_write_channel(name)].map(|channel| listened(name, channel));
+        ours(name).into_iter().filter(|key| key.contains("_grant:")).chain(shared).collect()
+    }
+
+    /// Names of pieces that keys are made of.
+    fn hostile() -> impl Strategy<Value = LockName> {
+        let pieces = vec![
+            "a",
+            "b",
+            ":",
+            "{",
+            "}",
+            "{a}",
+            "{}",
+            "}:",
+            "::",
+            "latchwork",
+            ":latchwork",
+            "latchwork:",
+            "fair_queue",
+            "fair_kept",
+            "rw_turn",
+            "rw_grant:",
+            "redisson_lock_token",
+            "redisson_lock_queue",
+            "redisson_rwlock",
+            "redisson_lock__channel",
+            "rwlock_timeout",
+            ID,
+            "\0",
+            "*",
+            "ä",
+        ];
+        let name = vec(proptest::sample::select(pieces), 1..7).prop_map(|pieces| pieces.concat());
+        name.prop_filter_map("it is none", |name| LockName::new(&name).ok())
+    }
+
+    /// A name, and one that is another, or the same in or without braces.
+    fn two() -> impl Strategy<Value = (LockName, LockName)> {
+        let beside = hostile().prop_flat_map(|name| {
+            let braced = LockName::new(&format!("{{{name}}}")).unwrap_or_else(|_| name.clone());
+            let repeated = LockName::new(&format!("{name}:{{{name}}}")).unwrap_or_else(|_| name.clone());
+            (Just(name), prop_oneof![Just(braced), Just(repeated), hostile()])
+        });
+        beside.prop_filter("they are one", |(one, other)| one != other)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn two_names_share_nothing_but_what_redisson_shares((one, other) in two()) {
+            let (one, other) = (one.as_str(), other.as_str());
+            let (mine, theirs) = (ours(one), ours(other));
+            for key in mine.iter().chain(&redissons(one)) {
+                prop_assert!(!theirs.contains(key) && key != other, "{key:?}");
+            }
+            for key in &mine {
+                prop_assert!(key.starts_with(one) && LockName::new(key).is_err(), "{key:?}");
+                prop_assert!(!redissons(other).contains(key), "{key:?}");
+            }
+            let in_braces = |of: &str, name: &str| {
+                let inner = name.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
+                !of.contains('{') && inner == Some(of)
+            };
+            if !in_braces(one, other) && !in_braces(other, one) {
+                prop_assert!(redissons(one).iter().all(|key| !redissons(other).contains(key)));
+            }
+            let channels = heard_at(one);
+            prop_assert!(heard_at(other).iter().all(|channel| !channels.contains(channel)));
+        }
+
+        #[test]
+        fn each_key_and_channel_of_a_name_is_another(name in hostile()) {
+            let name = name.as_str();
+            let all = [ours(name), redissons(name), vec![name.to_owned()]].concat();
+            prop_assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+            // The server's channels are found again.
+            for channel in [channel(name), read_write_channel(name)] {
+                let listened = listened(name, channel.clone());
+                prop_assert_eq!(heard(&listened).0, channel);
+            }
+            for grants in ours(name).iter().filter(|key| key.contains("_grant:")) {
+                prop_assert_eq!(heard(grants), (&**grants, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn waiters_of_a_name_and_of_the_same_in_braces_have_channels_of_their_own() {
+        assert_eq!(channel("p"), channel("{p}"));
+        assert_eq!(listened("p", channel("p")), channel("p"));
+        let in_braces = listened("{p}", channel("{p}"));
+        assert_eq!(heard(&in_braces), (&*channel("p"), 1));
+        for name in ["{p}q", "q{p}", "{{p}}", "{}", "{p}{q}"] {
+            assert_eq!(listened(name, channel(name)), channel(name), "{name}");
+        }
     }
 }

@@ -7,6 +7,7 @@
 //!                                                  └── taken from us, node is gone ┘
 //! ```
 
+mod deliveries;
 mod desired;
 mod subscriber;
 mod supervisor;

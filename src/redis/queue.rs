@@ -2,27 +2,31 @@
 
 use std::time::{Duration, Instant};
 
-use ::redis::{Cmd, FromRedisValue};
+use ::redis::Cmd;
 
 use crate::lock::{AcquireOutcome, FairReleaseOutcome, LeaseId, LockName, Next, Position};
-use crate::sync::atomic::Ordering;
 
-use super::backend::{Redis, freed, millis};
+use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, Request};
 use super::keys;
-use super::scripts::{QueueScripts, Reply, Script};
+use super::scripts::{AGAIN, QueueScripts, Reply, Script};
 use super::topology::{Messages, Router, Sent};
-
-/// After so many releases of read-write locks one leaves its lock to whoever comes first. While ours wait, they grant it to each other, and a client
-/// of Redisson's would not be told. It does not change the order among ours: all of them are told, and whoever asks, the first gets it. (A prime:
-/// releases of several names in turn meet each of them.)
-const LEFT_TO_STRANGERS: u64 = 31;
 
 /// What they wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Fair,
     ReadWrite,
+}
+
+impl Kind {
+    /// What the channels begin with on which clients are told that they were granted the lock.
+    fn grants(self, name: &str) -> String {
+        match self {
+            Self::Fair => keys::grants(name),
+            Self::ReadWrite => keys::write_grants(name),
+        }
+    }
 }
 
 /// Keys and arguments of a script.
@@ -74,39 +78,37 @@ impl Redis {
         let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
         let knows_all = topology.knows_all_listeners()
             && !(self.publishes_both && topology.messages() == Messages::Sharded);
-        let (queue, beside, channel, grants) = match call.kind {
-            Kind::Fair => {
-                let beside = vec![keys::redisson_queue(name)];
-                (keys::fair_queue(name), beside, keys::channel(name), keys::grants(name))
-            }
+        let grants = call.kind.grants(name);
+        let ([queue, kept, nonces], beside, channel) = match call.kind {
+            Kind::Fair => (keys::fair_queue(name), vec![keys::redisson_queue(name)], keys::channel(name)),
             Kind::ReadWrite => {
-                let (channel, grants) = (keys::read_write_channel(name), keys::write_grants(name));
-                (keys::write_queue(name), keys::waiting_readers(name).into(), channel, grants)
+                let channel = keys::read_write_channel(name);
+                (keys::write_queue(name), keys::waiting_readers(name).into(), channel)
             }
         };
         let common = [self.publish(), other, if knows_all { "1" } else { "0" }];
         let mut args: Vec<String> = common.map(str::to_owned).into();
         args.extend([channel, keys::UNLOCK_MESSAGE.to_owned(), grants, keys::GRANTED.to_owned()]);
         if call.kind == Kind::ReadWrite {
-            let spare = if call.releases && self.leaves_to_strangers() { "1" } else { "" };
+            let spare = if call.releases && self.passed_on.is_enough(call.name) { "1" } else { "" };
             args.extend([keys::READ_UNLOCK_MESSAGE.to_owned(), keys::read_leases(name), spare.to_owned()]);
         }
         args.extend(call.own);
-        let keys = std::iter::once(name.to_owned()).chain(queue).chain(beside).chain(call.keys).collect();
+        let own = [name.to_owned(), queue, kept].into_iter().chain(beside).chain([nonces]);
+        let keys = own.chain(call.keys).collect();
         Words { keys, args, waited: call.position.map(|position| (position.waited, Instant::now())) }
     }
 
-    fn leaves_to_strangers(&self) -> bool {
-        // Ordering: Relaxed, nothing is told by it.
-        self.releases.fetch_add(1, Ordering::Relaxed) + 1 >= LEFT_TO_STRANGERS
+    /// The nonce of a waiter that is to be enqueued; nothing if it is not.
+    fn nonce(&self, kind: Kind, name: &LockName, waiter: Option<&LeaseId>) -> String {
+        let grants = kind.grants(name.as_str());
+        waiter.map(|id| self.nonces.text(&(grants + &id.client_id()), id.number())).unwrap_or_default()
     }
 
-    /// Whether a release has found what it was to release.
-    pub(super) fn released(&self, reply: i64) -> bool {
-        // It is free, so strangers had their chance.
-        if reply == 2 {
-            // Ordering: Relaxed, as above.
-            self.releases.store(0, Ordering::Relaxed);
+    /// Whether a release of a lock of this kind has found what it was to release.
+    pub(super) fn released(&self, kind: Kind, name: &LockName, reply: i64) -> bool {
+        if kind == Kind::ReadWrite && reply > 0 {
+            self.passed_on.count(name, reply == 2, Instant::now());
         }
         reply > 0
     }
@@ -121,16 +123,27 @@ impl Redis {
         Request { key: &words.keys[0], as_of_now: Some(by_hash), in_full: Some(in_full), ..request }
     }
 
-    pub(super) async fn send_words<T: FromRedisValue + Send>(
+    /// Sends it until it has an answer: see [`AGAIN`]. Each that is sent leaves less to look at.
+    pub(super) async fn send_words(
         &self,
         router: &Router,
         script: &Script,
         words: &Words,
         again: bool,
-    ) -> Result<(T, Sent), Error> {
+    ) -> Result<(Reply, Sent), Error> {
         let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
         let in_full = || words.call(|keys, args| script.eval(keys, args));
-        router.send(Request { again, ..self.queue_request(words, &by_hash, &in_full) }).await
+        let mut any = Sent::Once;
+        loop {
+            let request = Request { again, ..self.queue_request(words, &by_hash, &in_full) };
+            let (reply, sent) = router.send(request).await?;
+            if sent == Sent::Again {
+                any = Sent::Again;
+            }
+            if !matches!(reply, Reply::Number(AGAIN)) {
+                return Ok((reply, any));
+            }
+        }
     }
 
     /// An attempt by `id` to take a lock, in whichever way.
@@ -143,7 +156,13 @@ impl Redis {
     ) -> Result<AcquireOutcome, Error> {
         let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
         let in_full = || words.call(|keys, args| script.eval(keys, args));
-        self.attempt(name, id, self.queue_request(words, &by_hash, &in_full)).await
+        loop {
+            let request = self.queue_request(words, &by_hash, &in_full);
+            let reply = self.attempt_once(id, request).await?;
+            if !matches!(reply, Some(Reply::Number(AGAIN))) {
+                return attempted(name, reply);
+            }
+        }
     }
 
     /// Takes the lock if nobody comes before `id`, which gets a position otherwise.
@@ -156,7 +175,8 @@ impl Redis {
         tokens: u64,
         position: Option<Position>,
     ) -> Result<AcquireOutcome, Error> {
-        let own = [millis(lease), id.to_string(), tokens.to_string(), kept(position)];
+        let nonce = self.nonce(kind, name, position.map(|_| id));
+        let own = [millis(lease), id.to_string(), tokens.to_string(), kept(position), nonce];
         let keys = counter(name, tokens);
         let words = self.words(Call { kind, name, releases: false, keys, own, position });
         self.attempt_words(&self.queue_scripts(kind).acquire, &words, name, id).await
@@ -192,7 +212,8 @@ impl Redis {
         let tokens = next.map_or(0, |next| next.tokens);
         let [next_id, lease] = next.map(|next| [next.id.to_string(), millis(next.lease)]).unwrap_or_default();
         let position = next.map(|next| next.position);
-        let own = [id.to_string(), next_id, lease, tokens.to_string(), kept(position)];
+        let nonce = self.nonce(kind, name, next.map(|next| &next.id));
+        let own = [id.to_string(), next_id, lease, tokens.to_string(), kept(position), nonce];
         let keys = counter(name, tokens);
         let words = self.words(Call { kind, name, releases: true, keys, own, position });
         // It is an attempt by the next one, too, and one that comes late may lease the lock to it.
@@ -203,8 +224,11 @@ impl Redis {
             attempt.answered(sent);
         }
         Ok(match reply {
-            Reply::Token(last_token) => FairReleaseOutcome::GrantedToNext { last_token },
-            Reply::Number(reply) if self.released(reply) => FairReleaseOutcome::Released,
+            Reply::Token(last_token) => {
+                self.released(kind, name, 1);
+                FairReleaseOutcome::GrantedToNext { last_token }
+            }
+            Reply::Number(reply) if self.released(kind, name, reply) => FairReleaseOutcome::Released,
             // The first sending has passed it on. (That it was lost before then cannot be told from that, and comes to the same.)
             _ if sent == Sent::Again => FairReleaseOutcome::Released,
             _ => FairReleaseOutcome::NotHeld,

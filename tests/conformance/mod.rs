@@ -704,11 +704,11 @@ pub(crate) async fn bad_names_and_leases_are_refused<S: Store>(store: &S) {
 }
 
 pub(crate) async fn names_are_mapped<S: Store>(store: &S) {
-    let options = LockOptions::default().name_mapper(|name| format!("mapped:{name}"));
+    let options = LockOptions::default().name_mapper(|name| format!("{name}:mapped"));
     let (client, plain) = (store.client_with(&options).await, store.client().await);
     let name = fresh_name();
     let lock = client.get_lock(&name).unwrap();
-    let theirs = plain.get_lock(&format!("mapped:{name}")).unwrap();
+    let theirs = plain.get_lock(&format!("{name}:mapped")).unwrap();
     assert_eq!(lock.name(), theirs.name());
     let guard = lock.lock().await.unwrap();
     assert!(theirs.try_lock().await.unwrap().is_none());

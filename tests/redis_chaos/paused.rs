@@ -117,7 +117,7 @@ async fn learns_that_it_lost_what_it_was_granted_unasked_before_it_believes_othe
     let held = lock(&other, true).lock().await.unwrap();
     let holder = Holder::start(&day.server.url(), true);
     eventually("its waiting", async || {
-        day.run::<usize>(&format!("ZCARD latchwork_fair_queue:{{{NAME}}}")).await == 1
+        day.run::<usize>(&format!("ZCARD {NAME}:latchwork:{{{NAME}}}:fair_queue")).await == 1
     })
     .await;
     held.unlock().await.unwrap();

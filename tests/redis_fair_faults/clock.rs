@@ -56,7 +56,8 @@ async fn waiter_comes_before_newcomers_again_some_seconds_after_the_clock_was_se
 
 /// Since when the first in the queue waits, as the server has it.
 async fn began(day: &Day) -> Duration {
-    let (_, began): (String, f64) = day.run(&format!("ZRANGE {QUEUE}:{{{NAME}}} 0 0 WITHSCORES")).await;
+    let (_, began): (String, f64) =
+        day.run(&format!("ZRANGE {NAME}:latchwork:{{{NAME}}}:{QUEUE} 0 0 WITHSCORES")).await;
     Duration::from_micros(began as u64)
 }
 

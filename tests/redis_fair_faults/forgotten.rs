@@ -7,7 +7,7 @@ use latchwork::redis::Redis;
 use latchwork::{Guard, LossReason};
 
 use crate::day::{Day, NAME, eventually};
-use crate::kind::{KEPT, QUEUE, sides};
+use crate::kind::{KEPT, NONCES, QUEUE, sides};
 use crate::stage::{
     AT_ONCE, Convoy, LIFE, LITTLE, Side, Waiter, end, lock, queued, serve, taker, until_listening,
     until_queued, waiter, within,
@@ -120,11 +120,11 @@ async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
 async fn queue_alone() {
     let day = Day::begin();
     let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
-    for key in [QUEUE, KEPT] {
+    for key in [QUEUE, KEPT, NONCES] {
         let held = lock(&holder).lock().await.unwrap();
         let mut waiters = vec![waiter(&one).await, waiter(&other).await];
         until_queued(&day.server, 2).await;
-        let () = day.run(&format!("DEL {key}:{{{NAME}}}")).await;
+        let () = day.run(&format!("DEL {NAME}:latchwork:{{{NAME}}}:{key}")).await;
         held.unlock().await.unwrap();
         for _ in 0..2 {
             let (guard, rest, _) = within(AT_ONCE, "a turn", first_of(waiters)).await;

@@ -7,12 +7,14 @@ use latchwork::{FairBackend, LeaseId, Lock, LockClient, LockName, Next, Position
 
 use crate::stage::{LIFE, Side};
 
-/// What the keys of the queue begin with, and of how long positions in it are kept.
-pub(crate) const QUEUE: &str = "latchwork_fair_queue";
-pub(crate) const KEPT: &str = "latchwork_fair_kept";
+/// The keys of the queue, of how long positions in it are kept, and of its waiters' nonces, behind the lock's
+/// name.
+pub(crate) const QUEUE: &str = "fair_queue";
+pub(crate) const KEPT: &str = "fair_kept";
+pub(crate) const NONCES: &str = "fair_nonces";
 
 /// The same of all who wait, in whichever way.
-pub(crate) const WAITING: &[&str] = &["latchwork_fair_queue"];
+pub(crate) const WAITING: &[&str] = &["fair_queue"];
 
 pub(crate) fn named(client: &LockClient<Redis>, name: &str) -> Lock<Redis> {
     client.fair_lock(name).unwrap()

@@ -238,7 +238,7 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
             assert!(timeout(ON_ITS_WAY, asks.as_mut()).await.is_err(), "nobody can have answered");
             day.proxy.lead_to(port);
             soon("an answer", asks).await;
-            let score: f64 = day.run(&format!("ZSCORE {QUEUE}:{{{NAME}}} {}", ids[1])).await;
+            let score: f64 = day.run(&format!("ZSCORE {NAME}:latchwork:{{{NAME}}}:{QUEUE} {}", ids[1])).await;
             let later = Duration::from_micros(score as u64).saturating_sub(begun);
             assert!(later < ON_ITS_WAY / 2, "its place is {later:?} too late");
             release(redis, &name, &ids[1], None).await;

@@ -91,7 +91,7 @@ pub(crate) async fn now(server: &RedisServer) -> Duration {
 pub(crate) async fn queued(server: &RedisServer) -> usize {
     let mut all = 0;
     for key in WAITING {
-        all += run::<usize>(server, &format!("ZCARD {key}:{{{NAME}}}")).await;
+        all += run::<usize>(server, &format!("ZCARD {NAME}:latchwork:{{{NAME}}}:{key}")).await;
     }
     all
 }

@@ -36,7 +36,7 @@ async fn position_is_kept_by_asking_again_and_not_moved_by_it() {
     stage.wait(&first, 1).await;
     stage.wait(&second, 0).await;
     let ends = async |stage: &mut Stage| -> f64 {
-        stage.run(&format!("ZSCORE latchwork_fair_kept:{{{{}}}} {first}")).await
+        stage.run(&format!("ZSCORE {{}}:latchwork:{{{{}}}}:fair_kept {first}")).await
     };
     let before = ends(&mut stage).await;
     // Older than it was, though it came between the two.
@@ -46,8 +46,8 @@ async fn position_is_kept_by_asking_again_and_not_moved_by_it() {
     stage.assert_queue(&[&first, &second]).await;
     // The queue lives as long as the last of its positions, even if that is not the last that was asked for.
     stage.wait(&second, 0).await;
-    for key in ["latchwork_fair_queue", "latchwork_fair_kept"] {
-        let left: u64 = stage.run(&format!("PTTL {key}:{{{{}}}}")).await;
+    for key in ["fair_queue", "fair_kept"] {
+        let left: u64 = stage.run(&format!("PTTL {{}}:latchwork:{{{{}}}}:{key}")).await;
         assert!(u128::from(left) > KEPT.as_millis(), "{key}: {left}");
     }
     for id in [&first, &second, &holder] {
@@ -64,8 +64,8 @@ async fn position_is_not_overtaken_when_the_clock_of_the_server_is_set_back() {
     stage.take(&holder).await;
     stage.wait(&first, 1).await;
     stage.listen(&first).await;
-    for key in ["latchwork_fair_queue", "latchwork_fair_kept"] {
-        let () = stage.run(&format!("ZINCRBY {key}:{{{{}}}} 3600000000 {first}")).await;
+    for key in ["fair_queue", "fair_kept"] {
+        let () = stage.run(&format!("ZINCRBY {{}}:latchwork:{{{{}}}}:{key} 3600000000 {first}")).await;
     }
     stage.wait(&second, 0).await;
     stage.assert_queue(&[&second, &first]).await;
@@ -86,13 +86,13 @@ async fn queue_of_which_a_key_was_evicted_has_an_end() {
     let mut stage = Stage::set("fair:evicted").await;
     let (holder, first, second) = (id(1, 1), id(2, 1), id(3, 1));
     stage.take(&holder).await;
-    for evicted in ["latchwork_fair_queue", "latchwork_fair_kept"] {
+    for evicted in ["fair_queue", "fair_kept", "fair_nonces"] {
         stage.wait(&first, 0).await;
-        let () = stage.run(&format!("DEL {evicted}:{{{{}}}}")).await;
+        let () = stage.run(&format!("DEL {{}}:latchwork:{{{{}}}}:{evicted}")).await;
         let shorter = Position { waited: Duration::ZERO, kept: KEPT / 2 };
         stage.ask(&second, Some(shorter)).await.unwrap();
-        // The lock, and both of the queue. None of them stays for ever.
-        assert_eq!(stage.keys().await.len(), 3);
+        // The lock, and all of the queue. None of them stays for ever.
+        assert_eq!(stage.keys().await.len(), 4);
         stage.release(&first, None).await;
         stage.release(&second, None).await;
     }

@@ -44,6 +44,13 @@ pub(crate) struct Stage {
     stream: PubSubStream,
 }
 
+/// A grant, which says its waiter's nonce: 64 bits.
+fn without_nonce(said: &str) -> &str {
+    let (granted, nonce) = said.rsplit_once(':').unwrap();
+    assert!(nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit()), "{said}");
+    granted
+}
+
 impl Stage {
     pub(crate) async fn set(name: &str) -> Self {
         Self::set_for(name, &SERVER.url()).await
@@ -89,9 +96,13 @@ impl Stage {
             if channel.starts_with("fence:") {
                 return heard;
             }
-            let lock = format!("{{{}}}", self.name);
-            let to = channel.replace(&lock, "").replace("redisson_lock__channel:", "plain");
-            heard.push((to.replace("latchwork_grant::", ""), message.get_payload().unwrap()));
+            let said: String = message.get_payload().unwrap();
+            let grants = format!("{0}:latchwork:{{{0}}}:fair_grant:", self.name);
+            let plain = format!("redisson_lock__channel:{{{}}}", self.name);
+            heard.push(match channel.strip_prefix(&*grants) {
+                Some(client) => (client.to_owned(), without_nonce(&said).to_owned()),
+                None => (channel.replace(&plain, "plain"), said),
+            });
         }
     }
 
@@ -151,8 +162,8 @@ impl Stage {
 
     /// The ids in the queue, in order.
     pub(crate) async fn queue(&mut self) -> Vec<LeaseId> {
-        let ids: Vec<String> = self.run("ZRANGE latchwork_fair_queue:{{}} 0 -1").await;
-        let mut kept: Vec<String> = self.run("ZRANGE latchwork_fair_kept:{{}} 0 -1").await;
+        let ids: Vec<String> = self.run("ZRANGE {}:latchwork:{{}}:fair_queue 0 -1").await;
+        let mut kept: Vec<String> = self.run("ZRANGE {}:latchwork:{{}}:fair_kept 0 -1").await;
         let mut sorted = ids.clone();
         sorted.sort();
         kept.sort();
@@ -166,7 +177,7 @@ impl Stage {
 
     /// The id's position is over.
     pub(crate) async fn end_position(&mut self, id: &LeaseId) {
-        let () = self.run(&format!("ZADD latchwork_fair_kept:{{{{}}}} XX 1 {id}")).await;
+        let () = self.run(&format!("ZADD {{}}:latchwork:{{{{}}}}:fair_kept XX 1 {id}")).await;
     }
 
     /// All keys of the lock, but its counter of tokens. None of them stays for ever.

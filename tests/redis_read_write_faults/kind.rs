@@ -7,12 +7,14 @@ use latchwork::{LeaseId, Lock, LockClient, LockName, Next, Position, ReadWriteBa
 
 use crate::stage::{LIFE, Side};
 
-/// What the keys of the queue begin with, and of how long positions in it are kept.
-pub(crate) const QUEUE: &str = "latchwork_rw_queue";
-pub(crate) const KEPT: &str = "latchwork_rw_kept";
+/// The keys of the queue, of how long positions in it are kept, and of its waiters' nonces, behind the lock's
+/// name.
+pub(crate) const QUEUE: &str = "rw_queue";
+pub(crate) const KEPT: &str = "rw_kept";
+pub(crate) const NONCES: &str = "rw_nonces";
 
 /// The same of all who wait, in whichever way.
-pub(crate) const WAITING: &[&str] = &["latchwork_rw_queue", "latchwork_rw_readers"];
+pub(crate) const WAITING: &[&str] = &["rw_queue", "rw_readers"];
 
 pub(crate) fn named(client: &LockClient<Redis>, name: &str) -> Lock<Redis> {
     client.read_write(name).unwrap().write().clone()

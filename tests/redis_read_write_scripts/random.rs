@@ -85,15 +85,15 @@ impl Model {
 
     async fn see(&self, stage: &mut Stage) -> Seen {
         let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
-        let kept: BTreeMap<String, f64> = stage.run("ZRANGE latchwork_rw_kept:{{}} 0 -1 WITHSCORES").await;
+        let kept: BTreeMap<String, f64> = stage.run("ZRANGE {}:latchwork:{{}}:rw_kept 0 -1 WITHSCORES").await;
         let (seconds, micros): (f64, f64) = stage.run("TIME").await;
         let now = seconds * 1e6 + micros;
-        let queue: Vec<(String, f64)> = stage.run("ZRANGE latchwork_rw_queue:{{}} 0 -1 WITHSCORES").await;
+        let queue: Vec<(String, f64)> = stage.run("ZRANGE {}:latchwork:{{}}:rw_queue 0 -1 WITHSCORES").await;
         assert_eq!(queue.len(), kept.len(), "each position is kept until some time");
         let listens = |id: &String| self.listening.contains(&u32::from_str_radix(&id[..8], 16).unwrap());
         let writers = queue.into_iter().filter(|(id, _)| kept[id] > now && listens(id)).collect();
         let mut turn: BTreeMap<String, f64> =
-            stage.run("ZRANGE latchwork_rw_turn:{{}} 0 -1 WITHSCORES").await;
+            stage.run("ZRANGE {}:latchwork:{{}}:rw_turn 0 -1 WITHSCORES").await;
         let phase = turn.remove("phase").unwrap_or_default();
         let readers = holders.readers.into_iter().map(|reader| reader.id.unwrap().to_string()).collect();
         let exists = stage.run::<usize>("EXISTS {}").await == 1;
@@ -166,7 +166,8 @@ impl Model {
                 self.look_again();
             }
             Command::EndPosition(who) => {
-                let () = stage.run(&format!("ZADD latchwork_rw_kept:{{{{}}}} XX 1 {}", writer(*who))).await;
+                let () =
+                    stage.run(&format!("ZADD {{}}:latchwork:{{{{}}}}:rw_kept XX 1 {}", writer(*who))).await;
                 self.look_again();
             }
         }
@@ -186,7 +187,7 @@ impl Model {
         let own = before.writers.iter().find(|(other, _)| *other == text);
         let began = own.map_or(Self::since(before, age), |(_, began)| *began);
         let first = before.writers.iter().all(|(other, since)| *other == text || *since > began);
-        let lasts: Option<f64> = stage.run(&format!("ZSCORE latchwork_rw_kept:{{{{}}}} {text}")).await;
+        let lasts: Option<f64> = stage.run(&format!("ZSCORE {{}}:latchwork:{{{{}}}}:rw_kept {text}")).await;
         let is_in_the_queue = lasts.is_some_and(|until| until > before.now);
         let taken =
             self.writer.is_some() || !self.readers.is_empty() || !before.invited.is_empty() && before.exists;
@@ -294,7 +295,7 @@ fn nobody_writes_beside_a_strangers_read_and_nobody_who_waits_is_forgotten() {
             }
             stage.redis.force_release_read_write(&stage.name).await.unwrap();
             let left = stage.keys().await;
-            let ends = |key: &String| key.starts_with("latchwork_rw_turn:") || key.contains("rwlock_timeout");
+            let ends = |key: &String| key.ends_with(":rw_turn") || key.contains("rwlock_timeout");
             assert!(left.iter().all(ends), "{left:?}");
         });
     });

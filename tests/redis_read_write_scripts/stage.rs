@@ -50,6 +50,13 @@ pub(crate) struct Stage {
     stream: PubSubStream,
 }
 
+/// A grant, which says its waiter's nonce: 64 bits.
+fn without_nonce(said: &str) -> &str {
+    let (granted, nonce) = said.rsplit_once(':').unwrap();
+    assert!(nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit()), "{said}");
+    granted
+}
+
 impl Stage {
     pub(crate) async fn set(name: &str) -> Self {
         let redis = Redis::connect(&SERVER.url()).await.unwrap();
@@ -82,8 +89,8 @@ impl Stage {
         loop {
             let message = self.stream.next().await.expect("connected");
             let (channel, said): (_, String) = (message.get_channel_name(), message.get_payload().unwrap());
-            match channel.strip_prefix(&*format!("latchwork_rw_grant:{{{}}}:", self.name)) {
-                Some(client) => heard.push(said.replace("granted", client)),
+            match channel.strip_prefix(&*format!("{0}:latchwork:{{{0}}}:rw_grant:", self.name)) {
+                Some(client) => heard.push(without_nonce(&said).replace("granted", client)),
                 None if channel.starts_with("fence:") => return heard,
                 None => heard.push(said),
             }

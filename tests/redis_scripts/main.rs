@@ -13,12 +13,15 @@ const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
 /// In one slot, with all that belongs to them.
 const LOCK: &str = "{s}lock";
 const OTHER: &str = "{s}other";
-const QUEUE: &str = "latchwork_fair_queue:{s}lock";
-const KEPT: &str = "latchwork_fair_kept:{s}lock";
+const QUEUE: &str = "{s}lock:latchwork:fair_queue";
+const KEPT: &str = "{s}lock:latchwork:fair_kept";
+const NONCES: &str = "{s}lock:latchwork:fair_nonces";
 const REDISSONS_QUEUE: &str = "redisson_lock_queue:{s}lock";
 const COUNTER: &str = "redisson_lock_token:{s}lock";
 const CHANNEL: &str = "redisson_lock__channel:{s}lock";
-const GRANTS: &str = "latchwork_grant:{s}lock:";
+const GRANTS: &str = "{s}lock:latchwork:fair_grant:";
+/// A waiter's, that makes its grant believed.
+const NONCE: &str = "0123456789abcdef";
 const DEAD: &str = "22222222-0795-4907-87fd-6c719a6b4586:1";
 /// Waiters of one client, which listens.
 const FIRST: &str = "11111111-0795-4907-87fd-6c719a6b4586:1";
@@ -55,8 +58,8 @@ const FAIR_ACQUIRE: &str = fair!("../../src/redis/scripts/queue_acquire.lua");
 const FAIR_RELEASE: &str = fair!("../../src/redis/scripts/queue_release.lua");
 const FAIR_FORCE_RELEASE: &str = fair!("../../src/redis/scripts/queue_force_release.lua");
 
-const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE];
-const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, COUNTER];
+const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, NONCES];
+const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, NONCES, COUNTER];
 
 /// Arguments of a script of fair locks.
 macro_rules! args {
@@ -72,18 +75,22 @@ const CALLS: [Call; 14] = [
     Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["0", "publish", CHANNEL] },
     Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, "1", US, US] },
     Call { text: HOLDER, keys: &[LOCK], args: &[] },
-    Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0", "", ""] },
-    Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, "0"] },
+    Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0", "", "", ""] },
+    Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, NONCE, "0"] },
     // It came before all others.
-    Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, "9000000000000000"] },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", ""] },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, NEXT, SHORT, "0", SHORT, "0"] },
+    Call {
+        text: FAIR_ACQUIRE,
+        keys: FENCED_KEYS,
+        args: args![SHORT, US, "3", SHORT, NONCE, "9000000000000000"],
+    },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", "", ""] },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
     Call {
         text: FAIR_RELEASE,
         keys: FENCED_KEYS,
-        args: args![US, NEXT, LONG, "3", SHORT, "9000000000000000"],
+        args: args![US, NEXT, LONG, "3", SHORT, NONCE, "9000000000000000"],
     },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![FIRST, "", "", "0", "", ""] },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![FIRST, "", "", "0", "", "", ""] },
     Call { text: FAIR_FORCE_RELEASE, keys: FAIR_KEYS, args: args![] },
 ];
 
@@ -109,19 +116,35 @@ const FOUND: [&[&str]; 12] = [
 ];
 
 /// Three wait for a fair lock, of which the first was silent for too long.
-const WAITED_FOR: [&str; 4] = [
-    "ZADD latchwork_fair_queue:{s}lock 1 {dead} 2 {first} 3 {second}",
-    "PEXPIRE latchwork_fair_queue:{s}lock 60000",
-    "ZADD latchwork_fair_kept:{s}lock 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
-    "PEXPIRE latchwork_fair_kept:{s}lock 60000",
+const WAITED_FOR: [&str; 6] = [
+    "ZADD {s}lock:latchwork:fair_queue 1 {dead} 2 {first} 3 {second}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "ZADD {s}lock:latchwork:fair_kept 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
+    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
+    "HSET {s}lock:latchwork:fair_nonces {dead} 0 {first} 1111 {second} 2222",
+    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
 ];
 
 /// One who waits no more.
-const DEAD_QUEUE: [&str; 4] = [
-    "ZADD latchwork_fair_queue:{s}lock 1 {dead}",
-    "PEXPIRE latchwork_fair_queue:{s}lock 60000",
-    "ZADD latchwork_fair_kept:{s}lock 1 {dead}",
-    "PEXPIRE latchwork_fair_kept:{s}lock 60000",
+const DEAD_QUEUE: [&str; 6] = [
+    "ZADD {s}lock:latchwork:fair_queue 1 {dead}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "ZADD {s}lock:latchwork:fair_kept 1 {dead}",
+    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
+    "HSET {s}lock:latchwork:fair_nonces {dead} 0",
+    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+];
+
+/// More than a script looks at, none of whom listens.
+const CROWD: [&str; 8] = [
+    "HSET {s}lock mode fair {us} 1",
+    "PEXPIRE {s}lock 60000",
+    "ZADD {s}lock:latchwork:fair_queue {crowd}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "ZADD {s}lock:latchwork:fair_kept 1 {dead}",
+    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
+    "HSET {s}lock:latchwork:fair_nonces {dead} 0",
+    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
 ];
 
 /// With these and somebody who has the lock there is every key that can be: only then does a node run a script while its slot moves.
@@ -136,7 +159,7 @@ fn found() -> Vec<Vec<&'static str>> {
     let mut all = FOUND.map(<[_]>::to_vec).to_vec();
     all.push(WAITED_FOR.to_vec());
     all.push(DEAD_QUEUE.to_vec());
-    all.push([&WAITED_FOR[..], &["SET latchwork_fair_kept:{s}lock text PX 60000"]].concat());
+    all.push([&WAITED_FOR[..], &["SET {s}lock:latchwork:fair_kept text PX 60000"]].concat());
     for lock in [
         "HSET {s}lock mode fair {us} 1",
         "HSET {s}lock mode fair {them} 1",
@@ -148,6 +171,7 @@ fn found() -> Vec<Vec<&'static str>> {
             all.push([&[lock, "PEXPIRE {s}lock 60000"], &queue[..], &OTHERS].concat());
         }
     }
+    all.push([&CROWD[..], &OTHERS].concat());
     all
 }
 
@@ -177,7 +201,15 @@ fn named(word: &str) -> String {
     names.fold(word.to_owned(), |word, (name, id)| word.replace(name, id))
 }
 
+/// Words about so many clients, none of whom listens.
+fn crowd(clients: usize, words: impl Fn(String) -> String) -> String {
+    let clients = (0..clients).map(|client| format!("{client:08x}-0795-4907-87fd-6c719a6b4586"));
+    clients.map(words).collect::<Vec<_>>().join(" ")
+}
+
 fn run<T: redis::FromRedisValue>(connection: &mut Connection, command: &str) -> T {
+    let command = command.replace("{crowd}", &crowd(101, |client| format!("1 {client}:3")));
+    let command = command.replace("{readers}", &crowd(100, |client| format!("{client}:3 1")));
     let mut words = command.split(' ');
     let mut it = cmd(words.next().unwrap());
     words.for_each(|word| _ = it.arg(named(word)));
@@ -430,9 +462,9 @@ fn fair_lock_is_passed_on_by_a_server_without_memory() {
     let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
     find(&mut admin, &[&held[..], &WAITED_FOR].concat());
     let () = run(&mut admin, "CONFIG SET maxmemory 1");
-    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", ""] };
+    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", "", ""] };
     assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
-    assert_eq!(granted(&mut listener, &mut admin), ["granted:1"]);
+    assert_eq!(granted(&mut listener, &mut admin), ["granted:1:1111"]);
     assert!(state(&mut admin)[LOCK].0.contains(&FIRST.to_owned()));
 }
 

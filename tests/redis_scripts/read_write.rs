@@ -1,15 +1,16 @@
 //! The scripts of read-write locks, and what they may find.
 
-use super::{COUNTER, Call, FIRST, LOCK, LONG, NEXT, RENEW, SHORT, THEM, US};
+use super::{COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, THEM, US};
 
-const QUEUE: &str = "latchwork_rw_queue:{s}lock";
-const KEPT: &str = "latchwork_rw_kept:{s}lock";
-const READERS: &str = "latchwork_rw_readers:{s}lock";
-const TURN: &str = "latchwork_rw_turn:{s}lock";
+const QUEUE: &str = "{s}lock:latchwork:rw_queue";
+const KEPT: &str = "{s}lock:latchwork:rw_kept";
+const READERS: &str = "{s}lock:latchwork:rw_readers";
+const TURN: &str = "{s}lock:latchwork:rw_turn";
+const NONCES: &str = "{s}lock:latchwork:rw_nonces";
 const OURS: &str = "{s}lock:8743c9c0-0795-4907-87fd-6c719a6b4586:1:rwlock_timeout:1";
 const US_TO_WRITE: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1:write";
 const CHANNEL: &str = "redisson_rwlock:{s}lock";
-pub(super) const GRANTS: &str = "latchwork_rw_grant:{s}lock:";
+pub(super) const GRANTS: &str = "{s}lock:latchwork:rw_grant:";
 
 /// A script of read-write locks.
 macro_rules! script {
@@ -29,10 +30,10 @@ const READ_ACQUIRE: &str = script!("read_acquire.lua");
 const READ_RELEASE: &str = script!("read_release.lua");
 const HOLDERS: &str = script!("read_write_holders.lua");
 
-const KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN];
-const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, COUNTER];
-const READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, OURS];
-const FENCED_READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, OURS, COUNTER];
+const KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES];
+const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, COUNTER];
+const READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, OURS];
+const FENCED_READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, OURS, COUNTER];
 
 /// Arguments of a script; whether it leaves the lock to strangers, and its own.
 macro_rules! args {
@@ -45,15 +46,15 @@ macro_rules! args {
 const OLD: &str = "9000000000000000";
 
 pub(super) const CALLS: [Call; 16] = [
-    Call { text: ACQUIRE, keys: KEYS, args: args!["", SHORT, US, "0", "", ""] },
-    Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, "0"] },
-    Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, OLD] },
-    Call { text: RELEASE, keys: KEYS, args: args!["", US, "", "", "0", "", ""] },
-    Call { text: RELEASE, keys: KEYS, args: args!["1", US, "", "", "0", "", ""] },
-    Call { text: RELEASE, keys: KEYS, args: args!["", US, NEXT, SHORT, "0", SHORT, "0"] },
-    Call { text: RELEASE, keys: KEYS, args: args!["1", US, NEXT, SHORT, "0", SHORT, "0"] },
-    Call { text: RELEASE, keys: FENCED_KEYS, args: args!["", US, NEXT, LONG, "3", SHORT, OLD] },
-    Call { text: RELEASE, keys: KEYS, args: args!["", FIRST, "", "", "0", "", ""] },
+    Call { text: ACQUIRE, keys: KEYS, args: args!["", SHORT, US, "0", "", "", ""] },
+    Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, "0"] },
+    Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, OLD] },
+    Call { text: RELEASE, keys: KEYS, args: args!["", US, "", "", "0", "", "", ""] },
+    Call { text: RELEASE, keys: KEYS, args: args!["1", US, "", "", "0", "", "", ""] },
+    Call { text: RELEASE, keys: KEYS, args: args!["", US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
+    Call { text: RELEASE, keys: KEYS, args: args!["1", US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
+    Call { text: RELEASE, keys: FENCED_KEYS, args: args!["", US, NEXT, LONG, "3", SHORT, NONCE, OLD] },
+    Call { text: RELEASE, keys: KEYS, args: args!["", FIRST, "", "", "0", "", "", ""] },
     Call { text: FORCE_RELEASE, keys: KEYS, args: args!["", ""] },
     Call { text: READ_ACQUIRE, keys: READER_KEYS, args: args!["", SHORT, US, "", "", SHORT, "0"] },
     Call { text: READ_ACQUIRE, keys: FENCED_READER_KEYS, args: args!["", LONG, US, THEM, "1", "", ""] },
@@ -90,16 +91,20 @@ const HELD: [&[&str]; 9] = [
 const WRITERS: [&[&str]; 3] = [
     &[],
     &[
-        "ZADD latchwork_rw_queue:{s}lock 1 {dead} 2 {first} 3 {second}",
-        "PEXPIRE latchwork_rw_queue:{s}lock 60000",
-        "ZADD latchwork_rw_kept:{s}lock 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
-        "PEXPIRE latchwork_rw_kept:{s}lock 60000",
+        "ZADD {s}lock:latchwork:rw_queue 1 {dead} 2 {first} 3 {second}",
+        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
+        "ZADD {s}lock:latchwork:rw_kept 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
+        "PEXPIRE {s}lock:latchwork:rw_kept 60000",
+        "HSET {s}lock:latchwork:rw_nonces {dead} 0 {first} 1111 {second} 2222",
+        "PEXPIRE {s}lock:latchwork:rw_nonces 60000",
     ],
     &[
-        "ZADD latchwork_rw_queue:{s}lock 1 {dead}",
-        "PEXPIRE latchwork_rw_queue:{s}lock 60000",
-        "ZADD latchwork_rw_kept:{s}lock 1 {dead}",
-        "PEXPIRE latchwork_rw_kept:{s}lock 60000",
+        "ZADD {s}lock:latchwork:rw_queue 1 {dead}",
+        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
+        "ZADD {s}lock:latchwork:rw_kept 1 {dead}",
+        "PEXPIRE {s}lock:latchwork:rw_kept 60000",
+        "HSET {s}lock:latchwork:rw_nonces {dead} 0",
+        "PEXPIRE {s}lock:latchwork:rw_nonces 60000",
     ],
 ];
 
@@ -107,14 +112,14 @@ const WRITERS: [&[&str]; 3] = [
 const READERS_WAIT: [&[&str]; 3] = [
     &[],
     &[
-        "ZADD latchwork_rw_readers:{s}lock 9000000000000000 {us} 9000000000000000 {second}",
-        "PEXPIRE latchwork_rw_readers:{s}lock 60000",
+        "ZADD {s}lock:latchwork:rw_readers 9000000000000000 {us} 9000000000000000 {second}",
+        "PEXPIRE {s}lock:latchwork:rw_readers 60000",
     ],
     &[
-        "ZADD latchwork_rw_readers:{s}lock 9000000000000000 {dead}",
-        "PEXPIRE latchwork_rw_readers:{s}lock 60000",
-        "ZADD latchwork_rw_turn:{s}lock 8000000000000000 phase 9000000000000000 {us}",
-        "PEXPIRE latchwork_rw_turn:{s}lock 60000",
+        "ZADD {s}lock:latchwork:rw_readers 9000000000000000 {dead}",
+        "PEXPIRE {s}lock:latchwork:rw_readers 60000",
+        "ZADD {s}lock:latchwork:rw_turn 8000000000000000 phase 9000000000000000 {us}",
+        "PEXPIRE {s}lock:latchwork:rw_turn 60000",
     ],
 ];
 
@@ -133,6 +138,11 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
             let lasts: &[_] = if held.is_empty() { &[] } else { &["PEXPIRE {s}lock 60000"] };
             all.push([held, lasts, writers, readers, counter].concat());
         }
+    }
+    // More than a script looks at: writers that wait, without a client that listens, and readers that are dead.
+    let writers = ["ZADD {s}lock:latchwork:rw_queue {crowd}", "PEXPIRE {s}lock:latchwork:rw_queue 60000"];
+    for held in [HELD[6], &["HSET {s}lock mode read {readers}"]] {
+        all.push([held, &["PEXPIRE {s}lock 60000"], &writers, &WRITERS[2][2..], READERS_WAIT[2]].concat());
     }
     all
 }

@@ -29,6 +29,7 @@ const BY_PHRASE: &[(&str, &str)] = &[
     ("Unknown Redis command", UNKNOWN_COMMAND),
     // Valkey.
     ("Unknown command called", UNKNOWN_COMMAND),
+    ("DB index is out of range", "it has no database of that number; see its setting `databases`"),
     ("no permissions to run the", NO_PERMISSION),
     ("The user executing the script can't", NO_PERMISSION),
     ("ACL failure in script", NO_PERMISSION),
@@ -55,6 +56,21 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     let by_phrase = || BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase));
     let by_word = || BY_CODE.iter().find(|(word, _)| said_in_script(error, word));
     by_code.or_else(by_phrase).or_else(by_word).map(|(_, advice)| *advice)
+}
+
+/// A refusal of the greeting, in words of ours: those of the server may repeat what it was sent, the password
+/// included, in whole or in part.
+pub(super) fn of_greeting(error: RedisError) -> RedisError {
+    // The server has not said anything.
+    if error.kind() == Kind::Io {
+        return error;
+    }
+    let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+    let known = BY_CODE.iter().find(|(word, _)| *word == code).copied();
+    let phrase =
+        BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase)).map(|(phrase, _)| ("ERR", *phrase));
+    let (code, detail) = known.or(phrase).unwrap_or(("ERR", "it refused the greeting"));
+    ::redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
 }
 
 /// Whether a script met the error that begins with `word`: before 7.0 the word stands in the middle of the reply.

@@ -86,8 +86,7 @@ impl Dialer {
             let asked = asked.unwrap_or_else(|_| Err("it did not answer in time".into()));
             info = asked.map_err(|error| Error::credentials(&address, &*error))?.into_info(info);
         }
-        let password = info.redis_settings().password().map(str::to_owned);
-        let failed = |error| Error::connection(&address, error, password.as_deref());
+        let failed = |error| Error::introduction(&address, error);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timing.connect))
             .set_response_timeout(Some(self.timing.connect))

@@ -7,12 +7,13 @@ use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
 use crate::lock::{LockKind, LockName};
 
-use super::advice::{advice, denied, quote, said_in_script, what_to_do};
+use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_do};
 
 /// What went wrong between here and the server.
 ///
 /// Its text says what to do about it, and never holds the URL or a password. The server's own words are the
-/// [`source`](std::error::Error::source).
+/// [`source`](std::error::Error::source), unless it refused to let a connection in: these may repeat the
+/// password.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -116,15 +117,15 @@ impl Error {
         Self::new(ErrorKind::Connection, context, Some(error))
     }
 
-    pub(crate) fn connection(address: &str, error: RedisError, password: Option<&str>) -> Self {
+    pub(crate) fn connection(address: &str, error: RedisError) -> Self {
         let what_to_do = Self::remedy(&error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
-        // A server that does not know the greeting quotes it, and the password is in there.
-        let tells = password.is_some_and(|password| format!("{error} {error:?}").contains(password));
-        Self {
-            kind: ErrorKind::Connection,
-            context: format!("cannot connect to Redis at {address}{what_to_do}"),
-            source: (!tells).then_some(error),
-        }
+        let context = format!("cannot connect to Redis at {address}{what_to_do}");
+        Self::new(ErrorKind::Connection, context, Some(error))
+    }
+
+    /// As [`connection`](Self::connection), of a connection that introduces itself.
+    pub(crate) fn introduction(address: &str, error: RedisError) -> Self {
+        Self::connection(address, of_greeting(error))
     }
 
     /// `why`: why the replicas could not be waited for, if they could not.

@@ -24,9 +24,13 @@ struct Channels {
     swept: bool,
 }
 
+/// Of each of the names that may share a channel: see [`keys::heard`](super::super::keys::heard).
+pub(super) type Inboxes = [Option<Inbox>; 2];
+
 struct Want {
-    /// Of who wants it, or wanted it last: then what is delivered there concerns nobody.
-    inbox: Inbox,
+    /// Of those that want it, or of the one that wanted it last: what is delivered there then concerns no
+    /// waiter.
+    inboxes: Inboxes,
     /// Its messages arrive, as far as is known.
     stands: bool,
     /// Since when nobody wants it.
@@ -38,6 +42,8 @@ struct Want {
 pub(super) enum Left {
     /// It was never had, or is not had any more: see to it at once.
     Gone,
+    /// It is wanted still, for the other name.
+    Kept,
     /// It lingers, and is [looked after](Desired::take_left).
     Lingers,
     /// The same, and nobody looks after it yet.
@@ -45,16 +51,21 @@ pub(super) enum Left {
 }
 
 impl Desired {
-    /// True if it stands already, and `inbox` has been told so.
-    pub(super) fn add(&self, channel: &Arc<str>, inbox: Inbox) -> bool {
+    /// `which`: of the names that share the channel. True if it stands already, and `inbox` has been told so.
+    pub(super) fn add(&self, channel: &Arc<str>, which: usize, inbox: Inbox) -> bool {
         let stands = match self.0.lock().by_name.entry(Arc::clone(channel)) {
             Entry::Occupied(lingers) => {
                 let want = lingers.into_mut();
-                (want.inbox, want.left) = (inbox.clone(), None);
+                if want.left.take().is_some() {
+                    want.inboxes = Inboxes::default();
+                }
+                want.inboxes[which] = Some(inbox.clone());
                 want.stands
             }
             Entry::Vacant(new) => {
-                new.insert(Want { inbox: inbox.clone(), stands: false, left: None });
+                let mut inboxes = Inboxes::default();
+                inboxes[which] = Some(inbox.clone());
+                new.insert(Want { inboxes, stands: false, left: None });
                 false
             }
         };
@@ -64,9 +75,13 @@ impl Desired {
         stands
     }
 
-    pub(super) fn leave(&self, channel: &str) -> Left {
+    pub(super) fn leave(&self, channel: &str, which: usize) -> Left {
         let mut channels = self.0.lock();
         match channels.by_name.get_mut(channel) {
+            Some(want) if want.left.is_none() && want.inboxes[1 - which].is_some() => {
+                want.inboxes[which] = None;
+                return Left::Kept;
+            }
             Some(want) if want.stands => want.left = Some(Instant::now()),
             _ => {
                 channels.by_name.remove(channel);
@@ -99,26 +114,28 @@ impl Desired {
     }
 
     /// Where its messages go. Cloned out, because delivering wakes tasks, and a waker is foreign code.
-    pub(super) fn inbox(&self, channel: &str) -> Option<Inbox> {
-        self.0.lock().by_name.get(channel).map(|want| want.inbox.clone())
+    pub(super) fn inboxes(&self, channel: &str) -> Inboxes {
+        self.0.lock().by_name.get(channel).map(|want| want.inboxes.clone()).unwrap_or_default()
     }
 
     /// Its messages arrive from now on. `lost_some`: not all did before.
     pub(super) fn confirm(&self, channel: &str, lost_some: bool) {
-        let inbox = self.0.lock().by_name.get_mut(channel).map(|want| {
+        let inboxes = self.0.lock().by_name.get_mut(channel).map(|want| {
             want.stands = true;
-            want.inbox.clone()
+            want.inboxes.clone()
         });
-        match inbox {
-            Some(inbox) if lost_some => inbox.resubscribed(),
-            Some(inbox) => inbox.ready(),
-            None => {}
+        for inbox in inboxes.unwrap_or_default().into_iter().flatten() {
+            if lost_some {
+                inbox.resubscribed();
+            } else {
+                inbox.ready();
+            }
         }
     }
 
-    /// The server refuses it. The inbox is to be told.
-    pub(super) fn refuse(&self, channel: &str) -> Option<Inbox> {
-        self.0.lock().by_name.remove(channel).map(|want| want.inbox)
+    /// The server refuses it. The inboxes are to be told.
+    pub(super) fn refuse(&self, channel: &str) -> Inboxes {
+        self.0.lock().by_name.remove(channel).map(|want| want.inboxes).unwrap_or_default()
     }
 
     /// Its messages do not arrive any more.

@@ -8,16 +8,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ::redis::{
-    ErrorKind as Kind, FromRedisValue, Msg, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind,
-    Value,
+    ErrorKind as Kind, FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
 };
 use tokio::sync::mpsc;
 
-use crate::transport::{Message, SubscribeError};
+use crate::transport::SubscribeError;
 
 use super::super::connection::{Common, Connection, Error, Live, Meaning, Push, out_of_step};
-use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
 use super::super::topology::{Messages, Node};
+use super::deliveries::Deliveries;
 use super::desired::Desired;
 
 /// Channels that are subscribed to in one piece, so that they do not hold up the server.
@@ -88,23 +87,23 @@ impl Subscriber {
         node: Arc<Node>,
         messages: Messages,
         common: &Arc<Common>,
-        desired: &Arc<Desired>,
+        deliveries: Deliveries,
         orders: mpsc::UnboundedReceiver<(Arc<str>, Wish)>,
         tell: mpsc::UnboundedSender<News>,
     ) -> Self {
         let (notice, notices) = mpsc::unbounded_channel();
         let push: Push = Arc::new({
-            let desired = Arc::clone(desired);
+            let deliveries = deliveries.clone();
             move |push: PushInfo| match push.kind {
                 PushKind::SUnsubscribe => {
                     // Fails only when the subscriber has ended.
                     let _ = channel_of(&push.data).map(|channel| notice.send(Notice::Ended(channel)));
                 }
-                _ => dispatch(&desired, push),
+                _ => deliveries.dispatch(push),
             }
         });
         let connection = Connection::new(Arc::clone(&node.listening), common, Some(push));
-        let (commands, desired) = (Commands::of(messages), Arc::clone(desired));
+        let (commands, desired) = (Commands::of(messages), deliveries.desired);
         let (ours, subscribed) = (HashMap::new(), HashSet::new());
         Self { node, connection, desired, commands, ours, subscribed, stood: false, orders, notices, tell }
     }
@@ -242,11 +241,12 @@ impl Subscriber {
             Meaning::NotServing | Meaning::Lost => return Err(error),
             _ => {
                 self.ours.remove(channel);
-                if let Some(inbox) = self.desired.refuse(channel) {
-                    let mut command = ::redis::cmd(self.commands.subscribe.0);
-                    let address = self.connection.server().address();
-                    let error = Error::command(&address, command.arg(&**channel), None, error);
-                    inbox.failed(SubscribeError::new(error));
+                let mut command = ::redis::cmd(self.commands.subscribe.0);
+                let address = self.connection.server().address();
+                let error = Error::command(&address, command.arg(&**channel), None, error);
+                let error = SubscribeError::new(error);
+                for inbox in self.desired.refuse(channel).into_iter().flatten() {
+                    inbox.failed(error.clone());
                 }
             }
         }
@@ -291,50 +291,4 @@ fn note(ours: &mut HashMap<Arc<str>, bool>, channel: Arc<str>, wish: Wish) -> Ar
 /// The channel that a notice is about.
 fn channel_of(data: &[Value]) -> Option<String> {
     String::from_redis_value_ref(data.first()?).ok()
-}
-
-/// Hands a message to the inbox of its channel. Runs on the connection's task.
-fn dispatch(desired: &Desired, push: PushInfo) {
-    if !matches!(push.kind, PushKind::Message | PushKind::SMessage) {
-        return;
-    }
-    let Some(message) = Msg::from_push_info(push) else { return };
-    // Otherwise it is not of the lock's: somebody else uses the channel.
-    let Some(said) = read(message.get_payload_bytes()) else { return };
-    if let Some(inbox) = desired.inbox(message.get_channel_name()) {
-        inbox.deliver(said);
-    }
-}
-
-fn read(payload: &[u8]) -> Option<Message> {
-    match std::str::from_utf8(payload).ok()? {
-        UNLOCK_MESSAGE => Some(Message::Unlock),
-        READ_UNLOCK_MESSAGE => Some(Message::ReadUnlock),
-        other => {
-            let number = other.strip_prefix(GRANTED)?;
-            // `parse` takes a sign, too.
-            let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-            is_number.then(|| number.parse().ok())?.map(Message::Granted)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Message, read};
-
-    #[test]
-    fn message_that_is_not_exactly_a_locks_is_nobodys() {
-        assert_eq!(read(b"0"), Some(Message::Unlock));
-        assert_eq!(read(b"1"), Some(Message::ReadUnlock));
-        assert_eq!(read(b"granted:42"), Some(Message::Granted(42)));
-        assert_eq!(read(b"granted:18446744073709551615"), Some(Message::Granted(u64::MAX)));
-        for other in
-            ["", "2", "00", "granted", "granted:", "granted:+1", "granted:-1", "granted: 1", "granted:1:2"]
-        {
-            assert_eq!(read(other.as_bytes()), None, "{other:?}");
-        }
-        assert_eq!(read(b"granted:18446744073709551616"), None);
-        assert_eq!(read(b"granted:\xff"), None);
-    }
 }

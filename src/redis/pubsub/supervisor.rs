@@ -10,7 +10,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::super::connection::{BackOff, Common};
+use super::super::nonces::Nonces;
 use super::super::topology::{Messages, Node, Topology};
+use super::deliveries::Deliveries;
 use super::desired::Desired;
 use super::subscriber::{News, Subscriber, Wish};
 
@@ -19,6 +21,7 @@ pub(super) async fn supervise(
     topology: Arc<dyn Topology>,
     common: Arc<Common>,
     desired: Arc<Desired>,
+    nonces: Arc<Nonces>,
     mut changes: mpsc::UnboundedReceiver<Arc<str>>,
 ) {
     let (tell, mut news) = mpsc::unbounded_channel();
@@ -28,6 +31,7 @@ pub(super) async fn supervise(
         topology,
         common,
         desired,
+        nonces,
         tell,
         subscribers: HashMap::new(),
         placed: HashMap::new(),
@@ -55,6 +59,7 @@ struct Supervisor {
     topology: Arc<dyn Topology>,
     common: Arc<Common>,
     desired: Arc<Desired>,
+    nonces: Arc<Nonces>,
     tell: mpsc::UnboundedSender<News>,
     /// By the node's number: where their orders go.
     subscribers: HashMap<u64, mpsc::UnboundedSender<(Arc<str>, Wish)>>,
@@ -110,8 +115,9 @@ impl Supervisor {
         self.subscribers.entry(node.number).or_insert_with(|| {
             let (orders, to_do) = mpsc::unbounded_channel();
             let messages = self.topology.messages();
+            let deliveries = Deliveries::new(&self.desired, &self.nonces);
             let subscriber =
-                Subscriber::new(node, messages, &self.common, &self.desired, to_do, self.tell.clone());
+                Subscriber::new(node, messages, &self.common, deliveries, to_do, self.tell.clone());
             tokio::spawn(subscriber.run());
             orders
         });

@@ -12,6 +12,8 @@ use crate::runtime::Runtime;
 use crate::transport::{Inbox, Transport};
 
 use super::super::connection::Common;
+use super::super::keys;
+use super::super::nonces::Nonces;
 use super::super::topology::Topology;
 use super::desired::{Desired, Left};
 use super::supervisor::supervise;
@@ -29,10 +31,16 @@ pub struct RedisTransport {
 }
 
 impl RedisTransport {
-    pub(crate) fn start(topology: Arc<dyn Topology>, common: &Arc<Common>) -> Self {
+    pub(in super::super) fn start(
+        topology: Arc<dyn Topology>,
+        common: &Arc<Common>,
+        nonces: &Arc<Nonces>,
+    ) -> Self {
         let (changed, changes) = mpsc::unbounded_channel();
         let desired = Arc::new(Desired::default());
-        common.runtime.spawn(supervise(topology, Arc::clone(common), Arc::clone(&desired), changes));
+        let supervised =
+            supervise(topology, Arc::clone(common), Arc::clone(&desired), Arc::clone(nonces), changes);
+        common.runtime.spawn(supervised);
         Self { desired, changed, linger: common.timing.linger, runtime: common.runtime.handle.clone() }
     }
 
@@ -44,14 +52,17 @@ impl RedisTransport {
 
 impl Transport for RedisTransport {
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
-        if !self.desired.add(channel, inbox) {
-            self.change(channel);
+        let (channel, which) = servers(channel);
+        if !self.desired.add(&channel, which, inbox) {
+            self.change(&channel);
         }
     }
 
     fn unsubscribe(&self, channel: &Arc<str>) {
-        match self.desired.leave(channel) {
-            Left::Gone => self.change(channel),
+        let (channel, which) = servers(channel);
+        match self.desired.leave(&channel, which) {
+            Left::Gone => self.change(&channel),
+            Left::Kept => {}
             Left::Lingers => {}
             Left::LingersFirst => {
                 let (desired, changed) = (Arc::clone(&self.desired), self.changed.downgrade());
@@ -61,7 +72,15 @@ impl Transport for RedisTransport {
     }
 
     fn stands(&self, channel: &str) -> bool {
-        self.desired.stands(channel)
+        self.desired.stands(keys::heard(channel).0)
+    }
+}
+
+/// The server's channel, and which of the names that share it is meant.
+fn servers(channel: &Arc<str>) -> (Arc<str>, usize) {
+    match keys::heard(channel) {
+        (_, 0) => (Arc::clone(channel), 0),
+        (shared, which) => (Arc::from(shared), which),
     }
 }
 

@@ -26,7 +26,7 @@ impl Server for Listening {
         Box::pin(async move {
             let (mut connection, standing) = self.0.dial(push).await?;
             let heard = in_touch(&mut connection).await;
-            heard.map_err(|error| Error::connection(&self.address(), error, None))?;
+            heard.map_err(|error| Error::connection(&self.address(), error))?;
             Ok((connection, standing))
         })
     }

@@ -53,6 +53,13 @@ mod tests {
             assert_eq!(check_name(&lock), Ok(()), "{name}");
             assert_eq!(slot(&keys::channel(name)), slot(name), "{name}");
             assert_eq!(slot(&keys::token(name)), slot(name), "{name}");
+            let own = [&keys::fair_queue(name)[..], &keys::write_queue(name), &keys::waiting_readers(name)]
+                .concat();
+            for key in
+                own.iter().chain(&[keys::grants(name), keys::write_grants(name), keys::read_leases(name)])
+            {
+                assert_eq!(slot(key), slot(name), "{key}");
+            }
         }
     }
 

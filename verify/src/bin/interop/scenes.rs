@@ -193,7 +193,7 @@ impl<'s> Act<'s> {
         let channel = match (self.other.side, self.other.kind) {
             (_, "spin") => None,
             // Each client has one of its own.
-            (Side::Ours, "fair") => Some(format!("latchwork_grant:{{{}}}:*", self.name)),
+            (Side::Ours, "fair") => Some(format!("{0}:latchwork:{{{0}}}:fair_grant:*", self.name)),
             (_, "read" | "write") => Some(format!("redisson_rwlock:{{{}}}", self.name)),
             // In Redisson's fair lock, each thread.
             _ => Some(format!("redisson_lock__channel:{{{}}}*", self.name)),

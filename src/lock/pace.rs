@@ -1,0 +1,69 @@
+//! [`Pace`]: how often a waiter asks the store because of messages.
+
+use std::time::Duration;
+
+use crate::lock_entry::Moment;
+
+use super::commands::Kind;
+
+/// How often a waiter asks the store because of messages: some at once, and then at a steady rate. A message is a hint that costs its
+/// publisher next to nothing, and a question costs the store a script.
+///
+/// A message that comes while the waiter may not ask is not lost: it asks as soon as it may.
+#[derive(Debug)]
+pub(super) struct Pace {
+    burst: u32,
+    every: Duration,
+    /// When as many questions may be asked at once as in the beginning.
+    rested: Moment,
+}
+
+impl Pace {
+    pub(super) fn new(kind: Kind, now: Moment) -> Self {
+        let (burst, every) = match kind {
+            // Processes that have the lock for a millisecond each make it so: all are told of each release, and one gets it.
+            Kind::Plain => (200, Duration::from_millis(5)),
+            // Those are granted what they wait for, or let in together.
+            Kind::Fair | Kind::Read | Kind::Write => (20, Duration::from_millis(50)),
+        };
+        Self { burst, every, rested: now }
+    }
+
+    /// When the next question may be asked, which is from `now` on. It counts as asked then.
+    pub(super) fn next(&mut self, now: Moment) -> Moment {
+        let spare = self.every * (self.burst - 1);
+        let at = now.max(self.rested - spare);
+        self.rested = at.max(self.rested) + self.every;
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn burst_is_asked_at_once_and_what_follows_at_the_rate() {
+        for kind in [Kind::Plain, Kind::Fair, Kind::Read, Kind::Write] {
+            let now = Moment::from(Instant::now());
+            let mut pace = Pace::new(kind, now);
+            let (burst, every) = (pace.burst, pace.every);
+            for _ in 0..burst {
+                assert_eq!(pace.next(now), now);
+            }
+            for number in 1..100 {
+                assert_eq!(pace.next(now), now + every * number, "{kind:?}");
+            }
+            // It has to rest for as long as it was in advance.
+            let later = now + every * 99;
+            assert_eq!(pace.next(later), later + every);
+            let rested = later + every * (burst + 1);
+            for _ in 0..burst {
+                assert_eq!(pace.next(rested), rested, "{kind:?}");
+            }
+            assert_eq!(pace.next(rested), rested + every, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! [`PassedOn`]: when a release of a read-write lock leaves it to strangers.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::time::{Duration, Instant};
+
+use crate::lock::{LockName, NameHasher};
+use crate::sync::Mutex;
+
+/// After so many releases of a read-write lock the next one leaves it to whichever client asks first. While
+/// ours wait, they grant it to each other, and a client of Redisson's would not be told. It does not change
+/// the order among ours: all of them are told, and the first of the queue gets it, whichever asks.
+const LEFT_TO_STRANGERS: u32 = 31;
+
+/// The releases of more locks than these are not counted.
+const MOST: usize = 4096;
+
+/// A lock that was not released for so long may be forgotten for another one.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How many releases of each read-write lock by this process passed it on, since one has left it to
+/// strangers.
+#[derive(Debug, Default)]
+pub(super) struct PassedOn(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    by_name: HashMap<LockName, (u32, Instant), BuildHasherDefault<NameHasher>>,
+    /// When those that are idle were forgotten: looking at all of them takes time.
+    cleared: Option<Instant>,
+}
+
+impl PassedOn {
+    /// Whether this release is to leave the lock to strangers. One that there is no room to count is: that
+    /// costs the waiters a command each, while never to leave it would keep strangers out for ever.
+    pub(super) fn is_enough(&self, name: &LockName) -> bool {
+        let counts = self.0.lock();
+        match counts.by_name.get(name) {
+            Some((times, _)) => *times >= LEFT_TO_STRANGERS,
+            None => counts.by_name.len() >= MOST,
+        }
+    }
+
+    /// What a release has come to. `freed`: nobody has the lock now, so strangers have their chance.
+    pub(super) fn count(&self, name: &LockName, freed: bool, now: Instant) {
+        let mut counts = self.0.lock();
+        if freed {
+            counts.by_name.remove(name);
+            return;
+        }
+        if let Some((times, last)) = counts.by_name.get_mut(name) {
+            (*times, *last) = (*times + 1, now);
+            return;
+        }
+        let since = |then: Instant| now.saturating_duration_since(then);
+        if counts.by_name.len() >= MOST && counts.cleared.is_none_or(|then| since(then) >= IDLE / 60) {
+            counts.by_name.retain(|_, (_, last)| since(*last) < IDLE);
+            counts.cleared = Some(now);
+        }
+        if counts.by_name.len() < MOST {
+            counts.by_name.insert(name.clone(), (1, now));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: usize) -> LockName {
+        LockName::new(&format!("name:{number}")).unwrap()
+    }
+
+    #[test]
+    fn each_name_is_left_to_strangers_after_its_own_releases() {
+        let (passed_on, now) = (PassedOn::default(), Instant::now());
+        for times in 0..LEFT_TO_STRANGERS {
+            assert!(!passed_on.is_enough(&name(0)), "after {times}");
+            passed_on.count(&name(0), false, now);
+            passed_on.count(&name(1), true, now);
+        }
+        assert!(passed_on.is_enough(&name(0)) && !passed_on.is_enough(&name(1)));
+        passed_on.count(&name(0), true, now);
+        assert!(!passed_on.is_enough(&name(0)));
+    }
+
+    #[test]
+    fn names_without_room_are_left_to_strangers_until_others_are_idle() {
+        let (passed_on, now) = (PassedOn::default(), Instant::now());
+        for number in 0..=MOST {
+            passed_on.count(&name(number), false, now);
+        }
+        assert_eq!(passed_on.0.lock().by_name.len(), MOST);
+        assert!(!passed_on.is_enough(&name(0)) && passed_on.is_enough(&name(MOST)));
+        passed_on.count(&name(MOST), false, now + IDLE);
+        assert!(!passed_on.is_enough(&name(MOST)));
+        assert_eq!(passed_on.0.lock().by_name.len(), 1);
+    }
+}

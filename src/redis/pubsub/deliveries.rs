@@ -1,0 +1,96 @@
+//! [`Deliveries`]: what a message of the server's says, and to whose inbox it goes.
+
+use std::sync::Arc;
+
+use ::redis::{Msg, PushInfo, PushKind};
+
+use crate::transport::Message;
+
+use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
+use super::super::nonces::Nonces;
+use super::desired::Desired;
+
+/// Hands messages to the inboxes of their channels.
+#[derive(Clone)]
+pub(super) struct Deliveries {
+    pub(super) desired: Arc<Desired>,
+    nonces: Arc<Nonces>,
+}
+
+impl Deliveries {
+    pub(super) fn new(desired: &Arc<Desired>, nonces: &Arc<Nonces>) -> Self {
+        Self { desired: Arc::clone(desired), nonces: Arc::clone(nonces) }
+    }
+
+    /// Hands a message on. Runs on the connection's task.
+    pub(super) fn dispatch(&self, push: PushInfo) {
+        if !matches!(push.kind, PushKind::Message | PushKind::SMessage) {
+            return;
+        }
+        let Some(message) = Msg::from_push_info(push) else { return };
+        let channel = message.get_channel_name();
+        // Otherwise it is not of the lock's: another program uses the channel.
+        let Some(said) = read(message.get_payload_bytes(), |number| self.nonces.of(channel, number)) else {
+            return;
+        };
+        for inbox in self.desired.inboxes(channel).into_iter().flatten() {
+            inbox.deliver(said);
+        }
+    }
+}
+
+/// `nonce`: that of the waiter with a number. A grant with another one is not the store's, or the store has
+/// lost the nonce: its waiter is to ask.
+fn read(payload: &[u8], nonce: impl Fn(u64) -> u64) -> Option<Message> {
+    match std::str::from_utf8(payload).ok()? {
+        UNLOCK_MESSAGE => Some(Message::Unlock),
+        READ_UNLOCK_MESSAGE => Some(Message::ReadUnlock),
+        other => {
+            let (number, proof) = other.strip_prefix(GRANTED)?.split_once(':')?;
+            // `parse` takes a sign, too.
+            let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+            let number = is_number.then(|| number.parse().ok())??;
+            let is_hex = proof.len() == 16 && proof.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let proof = is_hex.then(|| u64::from_str_radix(proof, 16).ok()).flatten();
+            Some(if proof == Some(nonce(number)) { Message::Granted(number) } else { Message::Unlock })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(payload: &[u8]) -> Option<Message> {
+        read(payload, |number| number ^ 0xabcd)
+    }
+
+    #[test]
+    fn message_that_is_not_exactly_a_locks_is_nobodys() {
+        assert_eq!(reading(b"0"), Some(Message::Unlock));
+        assert_eq!(reading(b"1"), Some(Message::ReadUnlock));
+        assert_eq!(reading(b"granted:42:000000000000abe7"), Some(Message::Granted(42)));
+        assert_eq!(
+            reading(b"granted:18446744073709551615:ffffffffffff5432"),
+            Some(Message::Granted(u64::MAX))
+        );
+        for other in
+            ["", "2", "00", "granted", "granted:", "granted:1", "granted:+1:", "granted:-1:", "granted: 1:2"]
+        {
+            assert_eq!(reading(other.as_bytes()), None, "{other:?}");
+        }
+        assert_eq!(reading(b"granted:18446744073709551616:0"), None);
+        assert_eq!(reading(b"granted:\xff"), None);
+    }
+
+    #[test]
+    fn grant_without_its_nonce_is_a_hint() {
+        for proof in
+            ["", "0", "000000000000abe6", "+00000000000abe7", "0000000000000abe7", "000000000000abe7 "]
+        {
+            assert_eq!(reading(format!("granted:42:{proof}").as_bytes()), Some(Message::Unlock), "{proof:?}");
+        }
+        // That of another number.
+        assert_eq!(reading(b"granted:43:000000000000abe7"), Some(Message::Unlock));
+    }
+}
