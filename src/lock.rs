@@ -100,7 +100,7 @@ mod metrics;
 mod name;
 mod name_mapper;
 mod options;
-mod origin;
+pub(crate) mod origin;
 mod owner;
 mod read_write;
 mod read_write_lock;

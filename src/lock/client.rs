@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::foreign::Panics;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 
@@ -254,9 +255,11 @@ impl<B: Backend> LockClient<B> {
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         let runtime = self.context.backend.runtime();
         self.context.shut_down();
+        let mut panics = Panics::NONE;
         for entry in self.tables.all() {
-            entry.carry_out(entry.state.close());
+            panics.catch(|| entry.carry_out(entry.state.close()));
         }
+        panics.resume();
         let give_up = self.context.now() + limit;
         loop {
             let done = self.context.releases.done();

@@ -238,7 +238,7 @@ impl<B: Backend> Guard<B> {
         if let Ok(hold) = self.entry.state.state_of(&self.grant, self.entry.now())
             && hold.ends != Moment::NEVER
         {
-            self.entry.context.alarm.ring(hold.ends);
+            self.entry.ring(hold.ends);
         } else if !self.entry.state.is_forgotten() {
             self.entry.table().let_go(&self.entry.name);
         }
