@@ -154,14 +154,33 @@ impl Held {
 
     fn sweep(&mut self, now: Moment) {
         if self.sweep.is_due(self.by_name.len()) {
-            let writers = &self.writers;
-            self.by_name.retain(|lease| {
-                // With a read-write lock is kept whose turn it is.
-                lease.is_alive(now)
-                    || lease.kind == LockKind::ReadWrite && writers.waiters(&lease.name, now).next().is_some()
-            });
-            self.sweep.is_done(self.by_name.len());
+            self.clear(now);
         }
+    }
+
+    /// Clears the map of leases that are over.
+    #[cold]
+    fn clear(&mut self, now: Moment) {
+        let writers = &self.writers;
+        self.by_name.retain(|lease| {
+            // With a read-write lock is kept whose turn it is.
+            lease.is_alive(now)
+                || lease.kind == LockKind::ReadWrite && writers.waiters(&lease.name, now).next().is_some()
+        });
+        let left = self.by_name.len();
+        if left < self.by_name.capacity() / 8 {
+            self.by_name.shrink_to(left * 2, |lease| lease.name.hash_value());
+        }
+        self.sweep.is_done(left);
+    }
+
+    /// As [`take`](Self::take). Memory of a burst of names is given back as they are released.
+    fn release(&mut self, name: &LockName, id: &LeaseId, now: impl FnOnce() -> Moment) -> bool {
+        let released = self.take(name, id).is_some();
+        if released && self.sweep.adds_dead(self.by_name.len()) {
+            self.clear(now());
+        }
+        released
     }
 }
 
@@ -208,6 +227,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
                 }
                 Some(lease) => {
                     let (was_alive, is_same) = (lease.is_alive(now), lease.id.as_ref() == Some(id));
+                    let was_dead = lease.id.is_none();
                     if was_alive && !is_same {
                         return match lease.kind {
                             LockKind::Plain => Ok(AcquireOutcome::Held { left: lease.left(now) }),
@@ -217,7 +237,11 @@ impl<R: Runtime + Clone> Backend for Local<R> {
                     if !is_same {
                         (lease.id, lease.kind) = (Some(id.clone()), LockKind::Plain);
                     }
+                    let was_dead = was_dead && !was_alive;
                     let before = std::mem::replace(&mut lease.until, until);
+                    if was_dead {
+                        held.sweep.revives();
+                    }
                     was_alive && until < before
                 }
             };
@@ -231,7 +255,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
     }
 
     async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        if self.held.lock().take(name, id).is_none() {
+        if !self.held.lock().release(name, id, || self.now()) {
             return Ok(ReleaseOutcome::NotHeld);
         }
         let heard = self.registry.transport().publish(name.as_str(), Message::Unlock);

@@ -325,7 +325,7 @@ impl<B: Backend> Lock<B> {
 
     /// How many wait for this lock in this client's queue. The one that competes at the store is not among them.
     pub fn waiters(&self) -> usize {
-        self.entry.state.waiters()
+        if self.entry.context.is_here() { self.entry.state.waiters() } else { 0 }
     }
 }
 

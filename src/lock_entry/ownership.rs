@@ -144,6 +144,7 @@ struct Hold {
     /// Of all sharers. Each event asks whether there are some, and to see that there are none would take a look at everybody.
     unclaimed: u32,
     watched: u32,
+    guards: u32,
     /// It was granted a lease that is renewed.
     renewed: bool,
     token: Option<u64>,
@@ -228,6 +229,7 @@ impl Hold {
             sharers: Sharers::default(),
             unclaimed: 0,
             watched: 0,
+            guards: 0,
             renewed: false,
             token: None,
             limit: Moment::NEVER,
@@ -239,6 +241,7 @@ impl Hold {
     fn add(&mut self, serial: u64, sharer: Sharer) {
         self.unclaimed += sharer.unclaimed;
         self.watched += sharer.watched;
+        self.guards += sharer.guards;
         self.limit = self.limit.min(sharer.due());
         self.sharers.add(serial, sharer);
     }
@@ -248,6 +251,7 @@ impl Hold {
         let Some(sharer) = self.sharers.remove(serial) else { return 0 };
         self.unclaimed -= sharer.unclaimed;
         self.watched -= sharer.watched;
+        self.guards -= sharer.guards;
         sharer.guards
     }
 
@@ -268,6 +272,7 @@ impl Hold {
         let Some(sharer) = self.sharers.get_mut(serial) else { return };
         sharer.guards -= 1;
         sharer.watched -= u32::from(watched);
+        self.guards -= 1;
         self.watched -= u32::from(watched);
     }
 
@@ -299,6 +304,7 @@ impl Hold {
         sharer.guards += 1;
         sharer.watched += u32::from(watched);
         self.unclaimed -= 1;
+        self.guards += 1;
         self.watched += u32::from(watched);
     }
 
@@ -329,7 +335,7 @@ impl Hold {
 
     /// Whether somebody has it who would see its loss.
     fn has_guard(&self) -> bool {
-        self.sharers.any(|sharer| sharer.guards > 0)
+        self.guards > 0
     }
 
     /// Whether nobody has had it for too long, and its lease lasts.

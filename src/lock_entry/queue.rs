@@ -1,5 +1,6 @@
 //! The waiters of one name, oldest first: a doubly linked list in a slab, so that a waiter leaves it in one step.
 
+use std::collections::BTreeMap;
 use std::task::Waker;
 
 use crate::moment::Moment;
@@ -20,8 +21,9 @@ pub(super) struct Queue {
     last: Option<Slot>,
     /// Nodes that are linked.
     len: usize,
-    /// Those of them whose owner other tasks can have, too.
-    shared_owners: usize,
+    /// Those of them whose owner other tasks can have, too, by owner and then oldest first. A node without such an owner costs nothing here.
+    by_owner: BTreeMap<(u64, u64), Slot>,
+    last_number: u64,
     /// Those of them that wait for one answer only.
     tries: usize,
 }
@@ -30,6 +32,8 @@ pub(super) struct Queue {
 struct Node {
     request: Request,
     since: Moment,
+    /// Rises from one waiter to the next.
+    number: u64,
     /// It waits for the answer to the queue head's question, and not for its turn.
     tries: bool,
     before: Option<Slot>,
@@ -83,16 +87,19 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, request: Request, since: Moment, tries: bool) -> Slot {
+        self.last_number += 1;
+        let number = self.last_number;
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 let node = &mut self.nodes[slot];
+                node.number = number;
                 (node.request, node.since, node.tries, node.place) = (request, since, tries, Place::Queued);
                 (node.before, node.after) = (self.last, None);
                 slot
             }
             None => {
                 let (before, after, place) = (self.last, None, Place::Queued);
-                self.nodes.push(Node { request, since, tries, before, after, place, waker: None });
+                self.nodes.push(Node { request, since, number, tries, before, after, place, waker: None });
                 self.nodes.len() - 1
             }
         };
@@ -101,7 +108,9 @@ impl Queue {
             None => self.first = Some(slot),
         }
         self.len += 1;
-        self.shared_owners += usize::from(request.shared_owner);
+        if request.shared_owner {
+            self.by_owner.insert((request.owner, number), slot);
+        }
         self.tries += usize::from(tries);
         slot
     }
@@ -117,8 +126,11 @@ impl Queue {
             Some(after) => self.nodes[after].before = before,
         }
         self.len -= 1;
-        self.shared_owners -= usize::from(self.nodes[slot].request.shared_owner);
-        self.tries -= usize::from(self.nodes[slot].tries);
+        let node = &self.nodes[slot];
+        if node.request.shared_owner {
+            self.by_owner.remove(&(node.request.owner, node.number));
+        }
+        self.tries -= usize::from(node.tries);
     }
 
     /// Unlinks the oldest waiter. Its place is to be [moved](Self::place_at) on.
@@ -140,12 +152,12 @@ impl Queue {
         self.nodes[slot].place = place;
     }
 
-    /// Unlinks the next waiter of `owner`, from the oldest on. Costs a look at each waiter if there are shared owners, nothing otherwise.
+    /// Unlinks the oldest waiter of `owner`, which other tasks can have, too. Takes time logarithmic in the number of such waiters.
     pub(super) fn pop_of(&mut self, owner: u64) -> Option<Slot> {
-        if self.shared_owners == 0 {
-            return None;
-        }
-        self.pop_where(|node| node.request.owner == owner)
+        let (_, slot) = self.by_owner.range((owner, 0)..=(owner, u64::MAX)).next()?;
+        let slot = *slot;
+        self.unlink(slot);
+        Some(slot)
     }
 
     /// Unlinks the oldest of those who wait for one answer only.
@@ -244,6 +256,20 @@ mod tests {
         assert!(queue.pop_of(1).is_some() && queue.pop_of(1).is_some());
         assert!(queue.pop_of(1).is_none());
         assert_eq!(queue.first().map(|request| request.owner), Some(2));
+    }
+
+    /// It is asked for at each hand-off. A look at each waiter would take an hour here.
+    #[test]
+    fn owner_without_a_waiter_is_not_looked_for_among_all() {
+        const WAITERS: u64 = 100_000;
+        let mut queue = Queue::default();
+        for owner in 0..WAITERS {
+            queue.push(request(owner).shared_owner(), now(), false);
+        }
+        assert!((0..WAITERS).all(|absent| queue.pop_of(WAITERS + absent).is_none()));
+        let slots: Vec<_> = (0..WAITERS).rev().map(|owner| queue.pop_of(owner).unwrap()).collect();
+        assert!(queue.is_empty() && queue.by_owner.is_empty());
+        assert_eq!(queue.request(slots[0]).owner, WAITERS - 1);
     }
 
     #[test]
