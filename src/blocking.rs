@@ -33,7 +33,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     crate::semaphore::block_on(pin!(poll_fn(|context| {
         let polled = future.as_mut().poll(context);
         if polled.is_pending() {
-            crate::lock_entry::flush();
+            crate::foreign::flush();
         }
         polled
     })))

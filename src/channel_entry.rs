@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::fault::fault;
+use crate::foreign::Panics;
 use crate::latch::Latch;
 use crate::semaphore::{block_on, block_on_until};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -188,26 +189,32 @@ impl ChannelEntry {
     }
 
     pub(crate) fn ready(&self) {
-        self.readiness.ready();
+        let mut panics = Panics::NONE;
+        self.readiness.ready(&mut panics);
+        panics.resume();
     }
 
     pub(crate) fn failed(&self, error: SubscribeError) {
-        if self.readiness.fail(error) {
+        let mut panics = Panics::NONE;
+        if self.readiness.fail(error, &mut panics) {
             self.figures.failed.add_one();
             // Those who were ready, and sleep on the latch, must learn it too.
-            self.wake_all();
+            panics.catch(|| self.wake_all());
         }
+        panics.resume();
     }
 
     pub(crate) fn resubscribed(&self) {
         self.figures.resubscribed.add_one();
-        self.readiness.ready();
-        self.wake_all();
+        let mut panics = Panics::NONE;
+        self.readiness.ready(&mut panics);
+        panics.catch(|| self.wake_all());
+        panics.resume();
     }
 
     /// Nobody is interested any more. True if there is a subscription to be ended, false if it failed.
-    pub(crate) fn end(&self) -> bool {
-        let stood = self.readiness.end();
+    pub(crate) fn end(&self, panics: &mut Panics) -> bool {
+        let stood = self.readiness.end(panics);
         if stood {
             self.figures.ended.add_one();
         }

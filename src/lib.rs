@@ -45,11 +45,13 @@ pub mod blocking;
 mod counter;
 // For loom-tests, verify and unit tests alone.
 pub mod channel_entry;
+mod event;
 #[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults))]
 #[doc(hidden)]
 pub mod fault;
 #[cfg(not(any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults)))]
 mod fault;
+mod foreign;
 pub mod latch;
 #[cfg(feature = "local")]
 pub mod local;

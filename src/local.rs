@@ -5,7 +5,9 @@ mod other_kind;
 mod queue;
 mod read_write;
 mod sweep;
+mod tasks;
 mod thread_runtime;
+mod threads;
 mod transport;
 mod turns;
 
@@ -160,14 +162,33 @@ impl Held {
 
     fn sweep(&mut self, now: Moment) {
         if self.sweep.is_due(self.by_name.len()) {
-            let writers = &self.writers;
-            self.by_name.retain(|lease| {
-                // With a read-write lock is kept whose turn it is.
-                lease.is_alive(now)
-                    || lease.kind == LockKind::ReadWrite && writers.waiters(&lease.name, now).next().is_some()
-            });
-            self.sweep.is_done(self.by_name.len());
+            self.clear(now);
         }
+    }
+
+    /// Clears the map of leases that are over.
+    #[cold]
+    fn clear(&mut self, now: Moment) {
+        let writers = &self.writers;
+        self.by_name.retain(|lease| {
+            // With a read-write lock is kept whose turn it is.
+            lease.is_alive(now)
+                || lease.kind == LockKind::ReadWrite && writers.waiters(&lease.name, now).next().is_some()
+        });
+        let left = self.by_name.len();
+        if left < self.by_name.capacity() / 8 {
+            self.by_name.shrink_to(left * 2, |lease| lease.name.hash_value());
+        }
+        self.sweep.is_done(left);
+    }
+
+    /// As [`take`](Self::take). Memory of a burst of names is given back as they are released.
+    fn release(&mut self, name: &LockName, id: &LeaseId, now: impl FnOnce() -> Moment) -> bool {
+        let released = self.take(name, id).is_some();
+        if released && self.sweep.adds_dead(self.by_name.len()) {
+            self.clear(now());
+        }
+        released
     }
 }
 
@@ -218,18 +239,22 @@ impl<R: Runtime + Clone> Backend for Local<R> {
                         _ => Err(lease.other_kind()),
                     };
                 }
+                let was_dead = lease.id.is_none() && !was_alive;
                 if !is_same {
                     (lease.id, lease.kind) = (Some(id.clone()), LockKind::Plain);
                 }
                 // Never shorter, as long as it lasts.
                 lease.until = if was_alive { lease.until.max(until) } else { until };
+                if was_dead {
+                    held.sweep.revives();
+                }
             }
         }
         Ok(AcquireOutcome::Acquired { last_token: held.tokens.reserve(tokens) })
     }
 
     async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        if self.held.lock().take(name, id).is_none() {
+        if !self.held.lock().release(name, id, || self.now()) {
             return Ok(ReleaseOutcome::NotHeld);
         }
         let heard = self.registry.transport().publish(&channel(name), Message::Unlock);
@@ -281,8 +306,10 @@ impl Default for Local {
 
 impl<R: Runtime + Clone> fmt::Debug for Local<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Taken out, as what is written to is foreign code.
+        let names = self.held.lock().by_name.len();
         f.debug_struct("Local")
-            .field("held", &self.held.lock().by_name)
+            .field("names", &names)
             .field("registry", &self.registry)
             .finish_non_exhaustive()
     }

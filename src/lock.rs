@@ -100,7 +100,7 @@ mod metrics;
 mod name;
 mod name_mapper;
 mod options;
-mod origin;
+pub(crate) mod origin;
 mod owner;
 mod pace;
 mod read_write;

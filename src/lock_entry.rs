@@ -5,16 +5,16 @@ mod outcome;
 mod ownership;
 mod queue;
 mod request;
-mod wakes;
 
 use std::fmt;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::event::Event;
 use crate::latch::Latch;
 pub use crate::moment::Moment;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Event, Mutex};
 
 pub use self::actions::{Actions, GiveBack, Next};
 pub use self::outcome::{Attempt, Entered, HeadTicket, HoldState, Left, Ticket, Told, Verdict};
@@ -23,8 +23,6 @@ pub(crate) use self::ownership::BACK_OFF;
 use self::ownership::Ownership;
 pub use self::ownership::{Renewal, Rules};
 pub use self::request::{Extension, Grant, LossReason, Request};
-#[cfg(feature = "lock")]
-pub(crate) use self::wakes::flush;
 
 /// A re-entrant, fair lock of one name inside of a process, and the zero-permit [`Latch`] on which its queue head waits for the store.
 ///
@@ -144,6 +142,14 @@ impl LockEntry {
     /// Runs an event, and then, with the mutex free, what the entry itself has to do about it.
     #[inline]
     fn event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Actions) -> T) -> (T, Actions) {
+        let (outcome, mut actions) = self.step(event);
+        self.call(&mut actions);
+        (outcome, actions)
+    }
+
+    /// Runs an event, and calls no foreign code: [`call`](Self::call) is to follow.
+    #[inline]
+    fn step<T>(&self, event: impl FnOnce(&mut Ownership, &mut Actions) -> T) -> (T, Actions) {
         let mut actions = Actions::default();
         let outcome = {
             let mut ownership = self.ownership.lock();
@@ -152,13 +158,19 @@ impl LockEntry {
             self.busy.store(!ownership.is_idle(), Ordering::Relaxed);
             outcome
         };
+        (outcome, actions)
+    }
+
+    /// What the entry itself has to do about an event. A panic of a waker goes on when the actions are dropped, and so after they were carried
+    /// out.
+    #[inline]
+    pub(crate) fn call(&self, actions: &mut Actions) {
         if actions.lost().is_some() {
-            self.lost.notify(usize::MAX);
+            actions.wake_all(self.lost.tell());
         }
         if actions.calls() {
-            self.latch.release_all();
+            actions.catch(|| self.latch.release_all());
         }
-        (outcome, actions)
     }
 
     // === Acquiring ===
@@ -435,6 +447,37 @@ impl LockEntry {
         self.event(|ownership, actions| ownership.tick(now, actions))
     }
 
+    /// As [`tick`](Self::tick), with [`call`](Self::call) to follow: whatever a waker does keeps no other entry from being looked at.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn tick_quietly(&self, now: Moment) -> (Option<Renewal>, Actions) {
+        self.step(|ownership, actions| ownership.tick(now, actions))
+    }
+
+    /// The renewal that is due by `by`, if there is one: sent together with others, it spares a call of its own. [`call`](Self::call) is to
+    /// follow.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn renew_early(&self, by: Moment, now: Moment) -> (Option<Renewal>, Actions) {
+        self.step(|ownership, actions| ownership.renew_early(by, now, actions))
+    }
+
+    /// As [`renewed`](Self::renewed), or [`renewal_failed`](Self::renewal_failed) if `held` is `None`, with [`call`](Self::call) to follow.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn renewal_ended(
+        &self,
+        renewal: Renewal,
+        held: Option<bool>,
+        sent: Moment,
+        now: Moment,
+    ) -> (bool, Actions) {
+        self.step(|ownership, actions| match held {
+            Some(held) => ownership.renewed(renewal, held, sent, now, actions),
+            None => {
+                ownership.renewal_failed(renewal, now, actions);
+                false
+            }
+        })
+    }
+
     /// A renewal that was sent at `sent` was answered at `now`. False if the lease is not in hand any more.
     pub fn renewed(&self, renewal: Renewal, held: bool, sent: Moment, now: Moment) -> (bool, Actions) {
         self.event(|ownership, actions| ownership.renewed(renewal, held, sent, now, actions))
@@ -555,9 +598,14 @@ impl LockEntry {
 
 impl fmt::Debug for LockEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Taken out, as what is written to is foreign code.
+        let (phase, waiters) = {
+            let ownership = self.ownership.lock();
+            (ownership.phase_name(), ownership.waiters())
+        };
         f.debug_struct("LockEntry")
-            .field("phase", &self.ownership.lock().phase_name())
-            .field("waiters", &self.waiters())
+            .field("phase", &phase)
+            .field("waiters", &waiters)
             .field("latch", &self.latch)
             .finish_non_exhaustive()
     }

@@ -44,6 +44,12 @@ impl Moment {
         self.0
     }
 
+    /// The moment of a [number](Self::number).
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn of_number(number: u64) -> Self {
+        Self(number)
+    }
+
     /// The instant, for timers; `None` if that is never.
     pub fn instant(self) -> Option<Instant> {
         if self == Self::NEVER {

@@ -11,6 +11,7 @@ use hashbrown::hash_table::Entry;
 
 use crate::channel_entry::{ChannelEntry, Figures};
 use crate::fault::fault;
+use crate::foreign::Panics;
 use crate::striped::StripedSemaphores;
 use crate::sync::Mutex;
 use crate::transport::{Inbox, SubscribeError, Transport};
@@ -269,12 +270,15 @@ impl<T: Transport> Drop for Subscription<T> {
         let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire());
         // Somebody may have joined before we had the stripe. And a failed subscription has left nothing behind that could be
         // ended (the transport's contract).
-        if self.shared.leave(&self.entry) && (self.entry.end() || fault!(UnsubscribesTheFailed)) {
+        let mut panics = Panics::NONE;
+        if self.shared.leave(&self.entry) && (self.entry.end(&mut panics) || fault!(UnsubscribesTheFailed)) {
             if fault!(UnsubscribesWithoutStripe) {
                 stripe.take();
             }
-            self.shared.transport.unsubscribe(self.entry.shared_channel());
+            panics.catch(|| self.shared.transport.unsubscribe(self.entry.shared_channel()));
         }
+        drop(stripe);
+        panics.resume();
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 /// The lock never names an executor: its futures run on whichever polls them, and what they need besides comes from the
 /// [`Backend`](crate::Backend), through this.
 pub trait Runtime: Send + Sync + 'static {
-    /// A timer.
+    /// A timer. What it wakes is foreign code, which may panic or block: neither is to keep other timers from firing, nor tasks from running.
     type Sleep: Future<Output = ()> + Send + 'static;
 
     /// The time by the clock that [`sleep_until`](Self::sleep_until) goes by.
@@ -18,7 +18,7 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Runs `task` to its end, whatever becomes of the caller. Returns without waiting for it, and may be called from `Drop`.
     ///
-    /// When the runtime itself ends first, the task is dropped unfinished.
+    /// When the runtime itself ends first, the task is dropped unfinished. A task that panics ends alone.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 
     /// Whether the runtime has ended: no task is run any more, and no timer fires.

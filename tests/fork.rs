@@ -4,7 +4,13 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use latchwork::{LockClient, LockError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use latchwork::local::Local;
+use latchwork::{Guard, LockClient, LockError, LossReason};
 
 fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -14,10 +20,7 @@ fn now<F: Future>(future: F) -> F::Output {
 }
 
 /// What the child finds: 0 if all is as it should be.
-fn child(
-    client: &LockClient<latchwork::local::Local>,
-    guard: latchwork::Guard<latchwork::local::Local>,
-) -> i32 {
+fn child(client: &LockClient<Local>, guard: Guard<Local>) -> i32 {
     let lock = client.get_lock("held").unwrap();
     let is_forked = |error: &LockError| matches!(error, LockError::Forked) && error.is_shut_down();
     let refused = [
@@ -31,22 +34,40 @@ fn child(
     if guard.is_held() || !refused.iter().all(|error| error.as_ref().is_some_and(is_forked)) {
         return 1;
     }
+    let hour = Duration::from_secs(3600);
+    if now(guard.lost()) != LossReason::Forked || now(guard.lost_timeout(hour)) != Some(LossReason::Forked) {
+        return 4;
+    }
+    if !guard.remaining().is_zero() || !now(client.shutdown(hour)).is_err_and(|error| error.is_forked()) {
+        return 5;
+    }
+    // The timers of its store are the parent's.
+    let over_the_same = LockClient::new(client.backend().clone());
+    let refused = now(over_the_same.get_lock("held").unwrap().lock());
+    if !matches!(refused, Err(LockError::RuntimeEnded)) {
+        return 6;
+    }
     // Not the child's to give back.
     drop(guard);
     let fresh = LockClient::local();
     let works = now(now(fresh.get_lock("held").unwrap().lock()).unwrap().unlock()).is_ok();
-    if works { 0 } else { 2 }
+    // With timers of its own.
+    let held = now(fresh.get_lock("held").unwrap().lock_with_lease(Duration::from_millis(5))).unwrap();
+    let ends = latchwork::blocking::LockClient::from_async(fresh);
+    let waited = ends.get_lock("held").unwrap().lock().is_ok();
+    drop(held);
+    if works && waited { 0 } else { 2 }
 }
 
-#[test]
-fn child_does_not_go_on_as_the_same_owner() {
-    let client = LockClient::local();
-    let lock = client.get_lock("held").unwrap();
-    let guard = now(lock.lock()).unwrap();
-    // SAFETY: the child runs a few functions of this crate, whose locks nobody holds at this moment, and exits at once.
+/// What `child` comes to in a child. One that hangs is ended by a signal.
+fn forked(child: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child runs a few functions of this crate, whose locks no thread holds at this moment or which it does not lock, and exits at
+    // once.
     let process = unsafe { libc::fork() };
     if process == 0 {
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| child(&client, guard)));
+        // SAFETY: asks for a signal, as it says; it ends the process.
+        unsafe { libc::alarm(20) };
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
         // SAFETY: ends the process, as it says; nothing of the test's is to run in the child.
         unsafe { libc::_exit(found.unwrap_or(3)) };
     }
@@ -54,7 +75,56 @@ fn child_does_not_go_on_as_the_same_owner() {
     let mut status = 0;
     // SAFETY: the status is written to a place that is there.
     let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
-    assert_eq!((waited, status), (process, 0), "the child went on, or hung");
+    assert_eq!(waited, process);
+    status
+}
+
+#[test]
+fn child_does_not_go_on_as_the_same_owner() {
+    let client = LockClient::local();
+    let lock = client.get_lock("held").unwrap();
+    let guard = now(lock.lock()).unwrap();
+    let in_the_child = now(client.get_lock("another").unwrap().lock()).unwrap();
+    assert_eq!(forked(|| child(&client, in_the_child)), 0, "the child went on, or hung");
     assert!(guard.is_held(), "the child gave the parent's lock back");
     now(guard.unlock()).unwrap();
+}
+
+/// A mutex that a thread of the parent has at the moment of the fork is locked in the child for ever.
+#[test]
+fn child_of_a_busy_parent_is_told_so_by_each_call() {
+    let (client, ended) = (LockClient::local(), Arc::new(AtomicBool::new(false)));
+    let busy: Vec<_> = (0..3)
+        .map(|thread| {
+            let (client, ended) = (client.clone(), Arc::clone(&ended));
+            thread::spawn(move || {
+                // Ordering: Relaxed, it only has to come.
+                while !ended.load(Ordering::Relaxed) {
+                    for name in 0..100 {
+                        let lock = client.get_lock(&format!("name:{thread}:{name}")).unwrap();
+                        drop(now(lock.lock()).unwrap());
+                    }
+                }
+            })
+        })
+        .collect();
+    let held = client.get_lock("held").unwrap();
+    for round in 0..60 {
+        let guard = now(held.lock()).unwrap();
+        let status = forked(|| {
+            let lock = client.get_lock("orders").unwrap();
+            let forked = matches!(now(lock.lock()), Err(LockError::Forked));
+            drop(lock);
+            let lost = now(guard.lost()) == LossReason::Forked;
+            drop(guard);
+            let shut_down =
+                now(client.shutdown(Duration::from_secs(1))).is_err_and(|error| error.is_forked());
+            i32::from(!(forked && lost && shut_down))
+        });
+        assert_eq!(status, 0, "in round {round} the child went on, or hung");
+        now(held.force_unlock()).unwrap();
+    }
+    // Ordering: Relaxed, as above.
+    ended.store(true, Ordering::Relaxed);
+    busy.into_iter().for_each(|busy| busy.join().unwrap());
 }

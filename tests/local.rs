@@ -169,6 +169,30 @@ fn message_of_a_grant_that_is_over_is_not_believed() {
     assert!(guard.is_held());
 }
 
+/// The store has said so, to the one that competed for both.
+#[test]
+fn waiter_whose_time_is_over_behind_a_head_that_was_dropped_is_told_that_the_lock_is_held() {
+    let runtime = ThreadRuntime::paused();
+    let locks = Local::with_runtime(runtime.clone());
+    let clients = [(); 2].map(|()| LockClient::new(locks.clone()));
+    let [one, other] = clients.each_ref().map(|client| client.get_lock("orders").unwrap());
+    let Poll::Ready(Ok(held)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+    let mut head = Box::pin(other.lock());
+    let mut next = Box::pin(other.lock());
+    let limit = Duration::from_millis(10);
+    let mut waits = Box::pin(other.try_lock_for(limit, Duration::from_secs(5)));
+    assert!(poll(head.as_mut(), Waker::noop()).is_pending());
+    assert!(poll(next.as_mut(), Waker::noop()).is_pending());
+    assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+    // The one in between takes its place, and is not polled.
+    drop(head);
+    runtime.advance(limit);
+    let Poll::Ready(tried) = poll(waits.as_mut(), Waker::noop()) else { panic!("its time is over") };
+    assert!(tried.expect("the store has said that it is held").is_none());
+    assert_eq!(clients[1].metrics().given_up, 1);
+    drop((next, held));
+}
+
 fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }

@@ -30,6 +30,7 @@ fn main() {
     hand_off_allocates_nothing();
     reentry_allocates_nothing();
     names_that_nobody_uses_keep_nothing();
+    names_that_were_held_at_once_keep_nothing();
     read_write_pairs_allocate_nothing();
     read_write_names_that_nobody_uses_keep_nothing();
 }
@@ -100,6 +101,24 @@ fn names_that_nobody_uses_keep_nothing() {
     let before = in_use();
     round();
     assert!(in_use() - before < 4096, "{} bytes are kept", in_use() - before);
+}
+
+fn names_that_were_held_at_once_keep_nothing() {
+    const NAMES: usize = 20_000;
+    let client = LockClient::local();
+    for fair in [false, true] {
+        let before = in_use();
+        let take = |number: usize| {
+            let name = format!("name:{number}");
+            let lock = if fair { client.fair_lock(&name) } else { client.get_lock(&name) }.unwrap();
+            ready(lock.lock()).unwrap()
+        };
+        let guards: Vec<_> = (0..NAMES).map(take).collect();
+        assert!(in_use() - before > 2_000_000, "the names are not held");
+        drop(guards);
+        let kept = in_use() - before;
+        assert!(kept < 64 * 1024, "{kept} bytes are kept, fair: {fair}");
+    }
 }
 
 const ID: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";

@@ -22,7 +22,11 @@ impl Held {
     /// Leases `name`, which nobody has.
     fn lease_fair(&mut self, name: &LockName, id: LeaseId, until: Moment, now: Moment) {
         let lease = entry(&mut self.by_name, name, now);
+        let was_dead = lease.id.is_none();
         (lease.id, lease.until, lease.kind) = (Some(id), until, LockKind::Fair);
+        if was_dead {
+            self.sweep.revives();
+        }
     }
 
     /// Leases `name`, which nobody has, to the first of the queue who can be told.
@@ -109,7 +113,7 @@ impl<R: Runtime + Clone> FairBackend for Local<R> {
         let (outcome, granted) = {
             let mut held = self.held.lock();
             held.fair.remove(name, id);
-            let had_it = held.take(name, id).is_some();
+            let had_it = held.release(name, id, || now);
             let next = next.filter(|_| had_it);
             if let Some(Next { id: next, position, .. }) = next {
                 held.fair.push(name, Waiter::new(next, *position, now), now);

@@ -5,13 +5,15 @@
 #[derive(Debug)]
 pub(super) struct Sweep {
     at: usize,
+    /// Entries that were given up, and are not in use again. (More, where an entry is in use again by another way; then a sweep is early.)
+    dead: usize,
 }
 
 const FIRST: usize = 64;
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self { at: FIRST }
+        Self { at: FIRST, dead: 0 }
     }
 }
 
@@ -21,8 +23,21 @@ impl Sweep {
         entries >= self.at
     }
 
+    /// An entry was given up. Whether the map, with so many of them, is to be cleared now: more than a few are there, and more than half of
+    /// them are dead.
+    pub(super) fn adds_dead(&mut self, entries: usize) -> bool {
+        self.dead += 1;
+        entries > FIRST && self.dead > entries / 2
+    }
+
+    /// An entry that was given up is in use again.
+    pub(super) fn revives(&mut self) {
+        self.dead = self.dead.saturating_sub(1);
+    }
+
     /// So many are left.
     pub(super) fn is_done(&mut self, left: usize) {
+        self.dead = 0;
         self.at = FIRST.max(left * 2);
     }
 }

@@ -1,22 +1,34 @@
-//! [`ThreadRuntime`]: timers and detached tasks on one thread of their own, so that the local backend needs no runtime.
+//! [`ThreadRuntime`]: timers and detached tasks on threads of their own, so that the local backend needs no runtime.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
-use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use async_executor::Executor;
-
+use crate::foreign::Panics;
+use crate::lock::origin::Origin;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A [`Runtime`] on a single background thread, which is started by the first timer or by the first task that does not
-/// finish at once, and ends with the last handle.
+use super::tasks::Tasks;
+use super::threads::Threads;
+
+/// A [`Runtime`] on threads of its own: one that waits for timers and tasks, and one that calls the wakers of timers that fire and polls
+/// the tasks. They are started by the first timer or by the first task that does not finish at once, and end with the last handle.
+///
+/// # Wakers and tasks that block or panic
+///
+/// A waker or task that is inside of one call for longer than 5 ms, while others are due, holds them up for no longer: another thread takes
+/// over. There are as many threads as such calls, and two; no more than 128 in all. A panic ends the call, or the task, and nothing else. It is
+/// reported by std's panic hook, and with the feature `tracing` by an event. (On a [`paused`](Self::paused) clock all of it runs inside of
+/// [`advance`](Self::advance).)
+///
+/// # Forks
+///
+/// In a child that was forked off these threads do not exist: there the runtime [has ended](Runtime::has_ended). Make another one.
 ///
 /// # Examples
 ///
@@ -40,23 +52,25 @@ pub struct ThreadRuntime {
     handle: Arc<Handle>,
 }
 
-/// What the user's handles hold. The thread holds only `Shared`, so that it ends when the last of these is dropped.
+/// What the user's handles hold. The threads hold only `Shared`, so that they end when the last of these is dropped.
 struct Handle {
     shared: Arc<Shared>,
-    /// `None` while paused: then `advance` drives.
-    thread: Option<OnceLock<Thread>>,
 }
 
-struct Shared {
-    executor: Executor<'static>,
+pub(super) struct Shared {
+    pub(super) tasks: Mutex<Tasks>,
+    pub(super) threads: Mutex<Threads>,
     timers: Mutex<Timers>,
+    next_timer: AtomicU64,
+    /// Its clock is paused, and it has no threads: `advance` drives.
+    by_hand: bool,
+    origin: Origin,
 }
 
 #[derive(Default)]
 struct Timers {
     /// By deadline; the number tells timers of the same instant apart.
     pending: BTreeMap<(Instant, u64), Waker>,
-    next_number: u64,
     /// The stopped clock; `None` if time passes by itself.
     paused_at: Option<Instant>,
 }
@@ -64,18 +78,24 @@ struct Timers {
 impl ThreadRuntime {
     /// Makes a runtime that goes by the system's monotonic clock.
     pub fn new() -> Self {
-        Self::with(None, Some(OnceLock::new()))
+        Self::with(None)
     }
 
     /// Makes a runtime whose clock stands still, and whose tasks rest, but for [`advance`](Self::advance).
     pub fn paused() -> Self {
-        Self::with(Some(Instant::now()), None)
+        Self::with(Some(Instant::now()))
     }
 
-    fn with(paused_at: Option<Instant>, thread: Option<OnceLock<Thread>>) -> Self {
-        let timers = Timers { paused_at, ..Timers::default() };
-        let shared = Arc::new(Shared { executor: Executor::new(), timers: Mutex::new(timers) });
-        Self { handle: Arc::new(Handle { shared, thread }) }
+    fn with(paused_at: Option<Instant>) -> Self {
+        let shared = Shared {
+            tasks: Mutex::default(),
+            threads: Mutex::default(),
+            timers: Mutex::new(Timers { paused_at, ..Timers::default() }),
+            next_timer: AtomicU64::new(0),
+            by_hand: paused_at.is_some(),
+            origin: Origin::here(),
+        };
+        Self { handle: Arc::new(Handle { shared: Arc::new(shared) }) }
     }
 
     /// Lets `time` pass on a [`paused`](Self::paused) clock: timers fire in the order of their deadlines, and after each the
@@ -83,67 +103,41 @@ impl ThreadRuntime {
     ///
     /// # Panics
     ///
-    /// If the clock is not paused.
+    /// If the clock is not paused. If the waker of a timer panics, its panic goes on when the time has passed.
     pub fn advance(&self, time: Duration) {
         let shared = &self.handle.shared;
         let end = shared.timers.lock().paused_at.expect("only a paused clock can be advanced") + time;
+        let mut panics = Panics::NONE;
         loop {
-            while shared.executor.try_tick() {}
+            while shared.run_task() {}
             let Some(next) = shared.next_deadline().filter(|next| *next <= end) else { break };
             shared.set_paused(next);
-            shared.fire_due();
+            while let Some(waker) = shared.take_due(next) {
+                panics.catch(|| waker.wake());
+            }
         }
         shared.set_paused(end);
-    }
-
-    /// Wakes the thread, or starts it if this is the first need of it.
-    fn kick(&self) {
-        let Some(thread) = &self.handle.thread else { return };
-        let thread = thread.get_or_init(|| {
-            let shared = Arc::clone(&self.handle.shared);
-            let owners = Arc::downgrade(&self.handle);
-            let started =
-                thread::Builder::new().name("latchwork-local".into()).spawn(move || drive(&shared, &owners));
-            started.expect("the system refused to start a thread").thread().clone()
-        });
-        thread.unpark();
-    }
-}
-
-/// The thread's life: fire what is due, run what can run, sleep until the next deadline.
-fn drive(shared: &Shared, owners: &Weak<Handle>) {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut tasks = pin!(shared.executor.run(std::future::pending::<()>()));
-    // A handle that goes away unparks us (`Handle::drop`), so this is looked at in time.
-    while owners.strong_count() > 0 {
-        shared.fire_due();
-        let _ = tasks.as_mut().poll(&mut context);
-        // A timer or task that came since then has unparked us, and `park` returns at once.
-        match shared.next_deadline() {
-            Some(next) => thread::park_timeout(next.saturating_duration_since(Instant::now())),
-            None => thread::park(),
-        }
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        panics.resume();
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.as_ref().and_then(OnceLock::get) {
-            thread.unpark();
+        // In a child neither mutex is sure to be unlocked ever.
+        if !self.shared.origin.is_here() {
+            return;
         }
+        self.shared.end_threads();
+        let unfinished = self.shared.tasks.lock().take_all();
+        unfinished.iter().for_each(|task| task.drop_unfinished());
     }
 }
 
 impl Shared {
+    pub(super) fn is_driven_by_hand(&self) -> bool {
+        self.by_hand
+    }
+
     fn now(&self) -> Instant {
         self.timers.lock().paused_at.unwrap_or_else(Instant::now)
     }
@@ -156,19 +150,32 @@ impl Shared {
         self.timers.lock().pending.keys().next().map(|(deadline, _)| *deadline)
     }
 
-    fn fire_due(&self) {
-        let now = self.now();
-        loop {
-            // One at a time, and woken after the mutex is free: a waker is foreign code and may set timers of its own.
-            let fired = {
-                let mut timers = self.timers.lock();
-                match timers.pending.first_entry() {
-                    Some(first) if first.key().0 <= now => first.remove(),
-                    _ => return,
-                }
-            };
-            fired.wake();
-        }
+    /// Whether there is work at `now`, and when the next timer is due.
+    pub(super) fn look(&self, now: Instant) -> (bool, Option<Instant>) {
+        let next = self.next_deadline();
+        (next.is_some_and(|next| next <= now) || self.tasks.lock().has_next(), next)
+    }
+
+    /// The waker of a timer that is due. One at a time, and called when the mutex is free: it is foreign code.
+    fn take_due(&self, now: Instant) -> Option<Waker> {
+        let mut timers = self.timers.lock();
+        let first = timers.pending.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
+    }
+
+    /// Polls a task that can go on. False if there is none.
+    fn run_task(&self) -> bool {
+        let next = self.tasks.lock().next();
+        next.map(|task| task.run(self)).is_some()
+    }
+
+    /// Fires a timer that is due, or polls a task that can go on. False if there is neither.
+    pub(super) fn work_once(&self, now: Instant) -> bool {
+        let Some(waker) = self.take_due(now) else { return self.run_task() };
+        let mut panics = Panics::NONE;
+        panics.catch(|| waker.wake());
+        panics.report("a timer's waker");
+        true
     }
 }
 
@@ -178,29 +185,37 @@ impl Runtime for ThreadRuntime {
     #[inline]
     fn now(&self) -> Instant {
         // Only a paused clock has to be looked up.
-        if self.handle.thread.is_some() { Instant::now() } else { self.handle.shared.now() }
+        if self.handle.shared.by_hand { self.handle.shared.now() } else { Instant::now() }
     }
 
     fn sleep_until(&self, deadline: Instant) -> Sleep {
-        let mut timers = self.handle.shared.timers.lock();
-        let key = (deadline, timers.next_number);
-        timers.next_number += 1;
-        Sleep { runtime: self.clone(), key }
+        // Ordering: Relaxed, only the number's being used once matters.
+        let number = self.handle.shared.next_timer.fetch_add(1, Ordering::Relaxed);
+        Sleep { runtime: self.clone(), key: (deadline, number), is_set: false }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut task = Box::pin(task);
-        // A panic ends its own task, and neither who spawned it nor the thread of all: the hook has told it.
-        let mut task = poll_fn(move |context| {
-            catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context))).unwrap_or(Poll::Ready(()))
-        });
-        // Most detached work of the local backend is done by its first poll; that spares a trip to the other thread, and a
-        // dropped guard has let go of its lock when `drop` returns. What is not done is polled again on the thread.
-        if Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+        let shared = &self.handle.shared;
+        if self.has_ended() {
             return;
         }
-        self.handle.shared.executor.spawn(task).detach();
-        self.kick();
+        let mut task = Box::pin(task);
+        // Most detached work of the local backend is done by its first poll; that spares a trip to the other thread, and a
+        // dropped guard has let go of its lock when `drop` returns. What is not done is polled again on the thread.
+        let mut panics = Panics::NONE;
+        let polled = panics.catch(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        if polled == Some(Poll::Pending) {
+            shared.tasks.lock().add(task, Arc::downgrade(shared));
+            shared.kick();
+            return;
+        }
+        panics.catch(|| drop(task));
+        // It ends its own task, and not the caller's.
+        panics.report("a detached task");
+    }
+
+    fn has_ended(&self) -> bool {
+        !self.handle.shared.origin.is_here()
     }
 }
 
@@ -209,24 +224,31 @@ impl Runtime for ThreadRuntime {
 pub struct Sleep {
     runtime: ThreadRuntime,
     key: (Instant, u64),
+    /// Its waker is among those of the runtime, or was.
+    is_set: bool,
 }
 
 impl Future for Sleep {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let shared = &self.runtime.handle.shared;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.runtime.has_ended() {
+            return Poll::Ready(());
+        }
         let waker = context.waker().clone();
-        let _old = {
+        let shared = Arc::clone(&self.runtime.handle.shared);
+        let (_old, is_first) = {
             let mut timers = shared.timers.lock();
             if timers.paused_at.unwrap_or_else(Instant::now) >= self.key.0 {
                 return Poll::Ready(());
             }
-            timers.pending.insert(self.key, waker)
+            let old = timers.pending.insert(self.key, waker);
+            (old, timers.pending.keys().next() == Some(&self.key))
         };
+        self.is_set = true;
         // If this is the earliest deadline now, the thread sleeps too long unless it is told.
-        if shared.next_deadline() == Some(self.key.0) {
-            self.runtime.kick();
+        if is_first {
+            shared.kick();
         }
         Poll::Pending
     }
@@ -234,8 +256,10 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        // Bound to a name, so that the waker is dropped after the mutex is free.
-        let _waker = self.runtime.handle.shared.timers.lock().pending.remove(&self.key);
+        if self.is_set && !self.runtime.has_ended() {
+            // Bound to a name, so that the waker is dropped after the mutex is free.
+            let _waker = self.runtime.handle.shared.timers.lock().pending.remove(&self.key);
+        }
     }
 }
 
@@ -247,11 +271,12 @@ impl Default for ThreadRuntime {
 
 impl fmt::Debug for ThreadRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let timers = self.handle.shared.timers.lock();
-        f.debug_struct("ThreadRuntime")
-            .field("timers", &timers.pending.len())
-            .field("paused", &timers.paused_at.is_some())
-            .finish()
+        // Taken out, as what is written to is foreign code.
+        let (timers, paused) = {
+            let timers = self.handle.shared.timers.lock();
+            (timers.pending.len(), timers.paused_at.is_some())
+        };
+        f.debug_struct("ThreadRuntime").field("timers", &timers).field("paused", &paused).finish()
     }
 }
 

@@ -1,32 +1,84 @@
-//! [`Alarm`]: when the keeper has to look, told by whoever makes something due.
+//! [`Alarm`]: when the keeper has to look at which entry, told by whoever makes something due.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::event::{Event, Listener};
+use crate::foreign::Panics;
 use crate::lock_entry::Moment;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Event, Mutex};
-use std::sync::OnceLock;
+
+use super::origin::Origin;
 
 /// The alarm of one client. The keeper is started by the first ring, and ends when nothing is due.
-pub(super) struct Alarm {
-    /// The keeper's next look, as a number; that of never while none is set.
-    next: AtomicU64,
-    set: Mutex<Set>,
+pub(super) struct Alarm<E> {
+    set: Mutex<Set<E>>,
     rung: Event,
     start: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    next_number: AtomicU64,
+    /// In a child the mutex is not sure to be unlocked ever.
+    origin: Origin,
 }
 
-struct Set {
-    at: Moment,
+/// What the keeper looks at.
+pub(super) trait Alarmed {
+    fn due(&self) -> &Due;
+}
+
+/// When the keeper looks at one entry.
+pub(super) struct Due {
+    /// As a number; that of never while nothing is due. Written under the alarm's mutex only.
+    at: AtomicU64,
+    /// Tells entries that are due at the same time apart, and orders them.
+    number: u64,
+}
+
+struct Set<E> {
+    /// By when they are due.
+    entries: BTreeMap<Key, Weak<E>>,
+    /// Those that were looked at early, and had no renewal that could be sent early: they are looked at when they are due, and not before.
+    exact: BTreeMap<Key, Weak<E>>,
+    /// There is a keeper, or one is being started.
     running: bool,
 }
 
-impl Set {
-    const NONE: Self = Self { at: Moment::NEVER, running: false };
+type Key = (Moment, u64);
+
+impl<E> Set<E> {
+    fn first(&self) -> Moment {
+        let first = |entries: &BTreeMap<Key, Weak<E>>| entries.keys().next().map(|(at, _)| *at);
+        let at = first(&self.entries).into_iter().chain(first(&self.exact)).min();
+        at.unwrap_or(Moment::NEVER)
+    }
+
+    /// Takes out an entry that is due at `at`.
+    fn remove(&mut self, at: Moment, number: u64) {
+        if self.entries.remove(&(at, number)).is_none() {
+            self.exact.remove(&(at, number));
+        }
+    }
 }
 
-impl Alarm {
+impl Due {
+    #[inline]
+    fn at(&self) -> Moment {
+        // Ordering: Relaxed, see `Alarm::ring`.
+        Moment::of_number(self.at.load(Ordering::Relaxed))
+    }
+
+    /// The caller has the alarm's mutex.
+    fn set(&self, at: Moment) {
+        // Ordering: Relaxed, see `Alarm::ring`; written under the mutex only.
+        self.at.store(at.number(), Ordering::Relaxed);
+    }
+}
+
+impl<E> Alarm<E> {
     pub(super) fn new() -> Self {
-        let next = AtomicU64::new(Moment::NEVER.number());
-        Self { next, set: Mutex::new(Set::NONE), rung: Event::new(), start: OnceLock::new() }
+        let set = Set { entries: BTreeMap::new(), exact: BTreeMap::new(), running: false };
+        let (rung, start, next_number) = (Event::new(), OnceLock::new(), AtomicU64::new(0));
+        Self { set: Mutex::new(set), rung, start, next_number, origin: Origin::here() }
     }
 
     /// What starts the keeper.
@@ -34,64 +86,138 @@ impl Alarm {
         let _ = self.start.set(Box::new(start));
     }
 
-    /// The keeper is to look at `at`, or earlier. Cheap if it does so anyway.
+    /// For an entry of its own.
+    pub(super) fn due(&self) -> Due {
+        // Ordering: Relaxed, only the number's being used once matters.
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        Due { at: AtomicU64::new(Moment::NEVER.number()), number }
+    }
+
+    fn wake_keeper(&self) {
+        let mut panics = Panics::NONE;
+        panics.catch(|| self.rung.notify());
+        panics.report("waking the keeper");
+    }
+
+    /// The client is gone, and the keeper is to see that.
+    pub(super) fn close(&self) {
+        if self.origin.is_here() {
+            self.wake_keeper();
+        }
+    }
+}
+
+impl<E: Alarmed> Alarm<E> {
+    /// The keeper is to look at the entry at `at`, or earlier. Cheap if it does so anyway.
     #[inline]
-    pub(super) fn ring(&self, at: Moment) {
-        // Ordering: Relaxed. The caller has changed an entry under its mutex before. A keeper that has looked at the entry before that
+    pub(super) fn ring(&self, entry: &Arc<E>, at: Moment) {
+        // Ordering: Relaxed. The caller has changed the entry under its mutex before. A keeper that has looked at the entry before that
         // has set this to never before it took that mutex, so it is not missed here.
-        if at.number() < self.next.load(Ordering::Relaxed) {
-            self.set(at);
+        if at < entry.due().at() {
+            self.set(entry, at);
         }
     }
 
-    fn set(&self, at: Moment) {
-        let was_running = {
+    #[cold]
+    fn set(&self, entry: &Arc<E>, at: Moment) {
+        let due = entry.due();
+        let (was_running, is_first) = {
             let mut set = self.set.lock();
-            if set.at <= at && set.running {
+            let before = due.at();
+            if before <= at && set.running {
                 return;
             }
-            set.at = set.at.min(at);
-            // Ordering: Relaxed, see `ring`; written under the mutex only.
-            self.next.store(set.at.number(), Ordering::Relaxed);
-            std::mem::replace(&mut set.running, true)
+            if at < before {
+                set.remove(before, due.number);
+                let is_first = at < set.first();
+                set.entries.insert((at, due.number), Arc::downgrade(entry));
+                due.set(at);
+                (std::mem::replace(&mut set.running, true), is_first)
+            } else {
+                (std::mem::replace(&mut set.running, true), false)
+            }
         };
-        match (was_running, self.start.get()) {
-            (true, _) => _ = self.rung.notify(usize::MAX),
-            (false, Some(start)) => start(),
-            (false, None) => {}
+        match was_running {
+            true if is_first => self.wake_keeper(),
+            true => {}
+            false => self.start(),
         }
+    }
+
+    /// The entry was looked at early, when it was due at `at`, and there was nothing to be done yet.
+    pub(super) fn put_back(&self, entry: &Arc<E>, at: Moment) {
+        let due = entry.due();
+        let mut set = self.set.lock();
+        if at < due.at() {
+            set.remove(due.at(), due.number);
+            set.exact.insert((at, due.number), Arc::downgrade(entry));
+            due.set(at);
+        }
+    }
+
+    /// The entry is being dropped.
+    pub(super) fn remove(&self, due: &Due) {
+        // No other task has the entry, so this does not change any more.
+        if due.at() != Moment::NEVER && self.origin.is_here() {
+            self.set.lock().remove(due.at(), due.number);
+        }
+    }
+
+    /// What is due at `now`, in the order in which it became so; at most `most`. Whatever is due from now on rings anew.
+    pub(super) fn take_due(&self, now: Moment, most: usize) -> Vec<Arc<E>> {
+        let mut set = self.set.lock();
+        let Set { entries, exact, .. } = &mut *set;
+        let mut due = take(entries, now, most);
+        due.extend(take(exact, now, most - due.len()));
+        due.into_iter().map(|(_, entry)| entry).collect()
+    }
+
+    /// What is due by `by`, and may be looked at early, with when it is due. Each is to be looked at, or [put back](Self::put_back).
+    pub(super) fn take_early(&self, by: Moment, most: usize) -> Vec<(Moment, Arc<E>)> {
+        take(&mut self.set.lock().entries, by, most)
     }
 
     /// Is ready when the alarm is set to an earlier time. Listens from the call on.
-    pub(super) fn rung(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub(super) fn rung(&self) -> Listener {
         self.rung.listen()
     }
 
     /// When the keeper has to look. Never ends it.
     pub(super) fn next(&self) -> Moment {
         let mut set = self.set.lock();
-        set.running = set.at != Moment::NEVER;
-        set.at
+        let at = set.first();
+        set.running = at != Moment::NEVER;
+        at
     }
 
-    /// The keeper is about to look: whatever is due from now on rings anew.
-    pub(super) fn looking(&self) {
-        let mut set = self.set.lock();
-        set.at = Moment::NEVER;
-        // Ordering: Relaxed, see `ring`: the looks come after this, each under its entry's mutex.
-        self.next.store(Moment::NEVER.number(), Ordering::Relaxed);
-    }
-
-    /// The keeper has ended, in whatever way; the next ring starts another one.
+    /// The keeper has ended, in whatever way. What is due stays so; the next ring starts another one.
     pub(super) fn ended(&self) {
-        let mut set = self.set.lock();
-        *set = Set::NONE;
-        // Ordering: Relaxed, see `ring`.
-        self.next.store(Moment::NEVER.number(), Ordering::Relaxed);
+        self.set.lock().running = false;
     }
 
-    /// The client is gone, and the keeper is to see that.
-    pub(super) fn close(&self) {
-        self.rung.notify(usize::MAX);
+    fn start(&self) {
+        let Some(start) = self.start.get() else { return };
+        let mut panics = Panics::NONE;
+        if panics.catch(start).is_none() {
+            self.ended();
+        }
+        // The caller has no part in it.
+        panics.report("starting the keeper");
     }
+}
+
+/// Takes out those that are due by `by`, the earliest first. An entry that is being dropped is passed over.
+fn take<E: Alarmed>(entries: &mut BTreeMap<Key, Weak<E>>, by: Moment, most: usize) -> Vec<(Moment, Arc<E>)> {
+    let mut taken = Vec::new();
+    while taken.len() < most
+        && let Some(first) = entries.first_entry()
+        && first.key().0 <= by
+    {
+        let ((at, _), entry) = first.remove_entry();
+        if let Some(entry) = entry.upgrade() {
+            entry.due().set(Moment::NEVER);
+            taken.push((at, entry));
+        }
+    }
+    taken
 }

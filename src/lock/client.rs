@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::foreign::Panics;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 
@@ -33,7 +34,10 @@ use super::until::until;
 ///
 /// A client is what Redisson calls one too: it has a uuid, which is the first part of each of its leases' ids, one subscription per name
 /// however many wait, and one watchdog. Make one per process and clone it; clones are cheap and share everything. After a fork, make
-/// another one: in the child every call of this one is an [error](LockError::Forked).
+/// another one, over a backend made in the child: there every call of this one that takes, gives back or looks at a lock is an
+/// [error](LockError::Forked), and its holds are [lost](crate::LossReason::Forked). A client made in the child over a backend in memory
+/// that was made before is refused by [`LockError::RuntimeEnded`]: the backend's threads are not there. In the child, do not poll futures that
+/// were begun before, nor ask for [`metrics`](Self::metrics) and [`stats`](Lock::stats): they may wait for a thread that is not there.
 ///
 /// A snapshot, of the process or of its machine, that is restored while the original goes on cannot tell that it is one: both have the
 /// same leases then, and believe in them until they end. Make clients after restoring, and where it must not happen, let what the lock
@@ -179,6 +183,10 @@ impl<B: Backend> LockClient<B> {
         let name = LockName::new(&self.name_mapper.map(name))?;
         self.context.backend.check_name(&name)?;
         let make = || Entry::new(&self.context, &self.tables, &name, commands);
+        if !self.context.is_here() {
+            // Each call of it is an error. The table may be locked by a thread that is not there.
+            return Ok(Lock::new(Arc::new(make())));
+        }
         Ok(Lock::new(commands.table(&self.tables).get(&name, make)))
     }
 
@@ -233,7 +241,8 @@ impl<B: Backend> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`ShutdownError`] names the locks that are held still, or whose release was not answered.
+    /// [`ShutdownError`] names the locks that are held still, or whose release was not answered. In a child that was forked off it
+    /// [says so](ShutdownError::is_forked) at once, and changes nothing.
     ///
     /// # Examples
     ///
@@ -252,11 +261,16 @@ impl<B: Backend> LockClient<B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
+        if !self.context.is_here() {
+            return Err(ShutdownError { releasing: Vec::new(), held: Vec::new(), forked: true });
+        }
         let runtime = self.context.backend.runtime();
         self.context.shut_down();
+        let mut panics = Panics::NONE;
         for entry in self.tables.all() {
-            entry.carry_out(entry.state.close());
+            panics.catch(|| entry.carry_out(entry.state.close()));
         }
+        panics.resume();
         let give_up = self.context.now() + limit;
         loop {
             let done = self.context.releases.done();
@@ -271,7 +285,7 @@ impl<B: Backend> LockClient<B> {
             let wake = lease_ends.map_or(give_up, |ends| ends.min(give_up));
             let is_told = until(runtime, wake, done).await.is_some();
             if runtime.has_ended() || !is_told && give_up <= self.context.now() {
-                return Err(ShutdownError { releasing, held });
+                return Err(ShutdownError { releasing, held, forked: false });
             }
         }
     }
@@ -287,9 +301,15 @@ impl<B: Backend> LockClient<B> {
 pub struct ShutdownError {
     releasing: Vec<LockName>,
     held: Vec<LockName>,
+    forked: bool,
 }
 
 impl ShutdownError {
+    /// Whether this process was forked off after the client was made: its locks are the parent's, and so is its shutdown.
+    pub fn is_forked(&self) -> bool {
+        self.forked
+    }
+
     /// The locks whose release the store has not answered: they are free when their leases are over, if not before.
     pub fn releasing(&self) -> &[LockName] {
         &self.releasing
@@ -303,6 +323,11 @@ impl ShutdownError {
 
 impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.forked {
+            return f.write_str(
+                "the lock client was made before this process was forked off; shut it down in the parent",
+            );
+        }
         write!(
             f,
             "the lock client was shut down too soon: the release of {:?} was not answered, and {:?} are held still; allow more time, and \

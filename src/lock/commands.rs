@@ -28,7 +28,7 @@ pub(super) struct Ask {
 }
 
 /// As what a name is locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Plain,
     Fair,

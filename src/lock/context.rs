@@ -9,7 +9,6 @@ use crate::lock_entry::{Moment, Request, Rules};
 use crate::runtime::Runtime;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::alarm::Alarm;
 use super::backend::{Backend, Failure};
 use super::error::LockError;
 use super::metrics::{Metrics, Recorder};
@@ -21,7 +20,6 @@ pub(super) struct Context<B: Backend> {
     pub(super) backend: B,
     pub(super) rules: Rules,
     pub(super) recorder: Recorder,
-    pub(super) alarm: Alarm,
     pub(super) releases: Releases,
     client: Uuid,
     id: String,
@@ -39,7 +37,6 @@ impl<B: Backend> Context<B> {
             backend,
             rules,
             recorder: Recorder::default(),
-            alarm: Alarm::new(),
             releases: Releases::default(),
             client,
             id: client.to_string(),
@@ -86,9 +83,16 @@ impl<B: Backend> Context<B> {
         request.own_lease().unwrap_or(self.rules.renewed_lease)
     }
 
+    /// Whether this is the process that the client was made in. In a child the client's mutexes are not to be locked: a thread that the child
+    /// does not have may have had them.
+    #[inline]
+    pub(super) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
     /// An error if the client's leases are another process's.
     pub(super) fn check_origin(&self) -> Result<(), LockError> {
-        if self.origin.is_here() { Ok(()) } else { Err(LockError::Forked) }
+        if self.is_here() { Ok(()) } else { Err(LockError::Forked) }
     }
 
     /// An error if nobody can get a lock by this client any more.
@@ -131,11 +135,5 @@ impl<B: Backend> Context<B> {
 
     pub(super) fn failure(&self, error: &B::Error) -> Failure {
         self.backend.failure(error)
-    }
-}
-
-impl<B: Backend> Drop for Context<B> {
-    fn drop(&mut self) {
-        self.alarm.close();
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::foreign::{Panics, caught};
 use crate::lock_entry::{
     Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Next,
     Request, Rules,
@@ -14,6 +15,7 @@ use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::transport::Transport;
 
+use super::alarm::{Alarmed, Due};
 use super::backend::{AcquireOutcome, Backend, Failure, Holder, LeaseKey, ReleaseOutcome};
 use super::commands::{Ask, Commands, Kind};
 use super::context::Context;
@@ -43,10 +45,19 @@ pub(super) struct Entry<B: Backend> {
     pub(super) position: Option<Duration>,
     pub(super) state: LockEntry,
     pub(super) counters: Counters,
-    /// Releases that callers wait for, and since when: a caller may stop polling, and may not.
-    awaited: Mutex<Vec<(GiveBack, Moment)>>,
+    /// When the keeper looks at it.
+    due: Due,
+    /// Releases that callers wait for: a caller may stop polling, and may not. And those for which the runtime has not run a task.
+    awaited: Mutex<Vec<Awaited>>,
     /// The subscription under which a waiter that was named with a release waits for its turn, until that waiter takes it over.
     kept: Mutex<Option<Listening<B::Transport>>>,
+}
+
+/// A release that the keeper repeats unless it is answered before.
+#[derive(Clone, Copy)]
+struct Awaited {
+    give_back: GiveBack,
+    since: Moment,
 }
 
 impl<B: Backend> Entry<B> {
@@ -71,6 +82,7 @@ impl<B: Backend> Entry<B> {
             position,
             state: LockEntry::new(rules),
             counters: Counters::default(),
+            due: tables.alarm.due(),
             awaited: Mutex::default(),
             kept: Mutex::default(),
         }
@@ -85,10 +97,16 @@ impl<B: Backend> Entry<B> {
         self.context.now()
     }
 
+    /// The keeper is to look at this entry at `at`, or earlier.
+    #[inline]
+    pub(super) fn ring(self: &Arc<Self>, at: Moment) {
+        self.tables.alarm.ring(self, at);
+    }
+
     /// Does what an event has left to be done, and then wakes whom it concerns.
     #[inline]
     pub(super) fn carry_out(self: &Arc<Self>, actions: Actions) {
-        self.context.alarm.ring(actions.look_at);
+        self.ring(actions.look_at);
         if actions.handed_off > 0 {
             event!(DEBUG, lock = self.name.as_str(), "handed off");
             self.context.recorder.hand_offs_local.add_one();
@@ -117,34 +135,40 @@ impl<B: Backend> Entry<B> {
         }
     }
 
-    /// Apart, so that it costs the others nothing.
+    /// Apart, so that it costs the others nothing. Each part is done, whatever the foreign code in another one does.
     #[cold]
     fn carry_out_more(self: &Arc<Self>, actions: Actions) {
+        let mut panics = Panics::NONE;
         if let Some(give_back) = actions.give_back() {
-            self.send_release(give_back, actions.next());
+            panics.catch(|| self.send_release(give_back, actions.next()));
         }
         for give_back in actions.more_give_backs() {
-            self.send_release(*give_back, None);
+            panics.catch(|| self.send_release(*give_back, None));
         }
         if let Some(roll_back) = actions.roll_back() {
             // It may be that of a waiter that was named with a release, and has not taken it over.
-            let _kept = self.take_kept();
-            self.release_in_background(roll_back);
+            let kept = self.take_kept();
+            panics.catch(|| self.release_in_background(roll_back));
+            panics.catch(|| drop(kept));
         }
         if let Some(_reason) = actions.lost() {
             self.context.recorder.leases_lost.add_one();
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
-            self.context.releases.tell();
+            panics.catch(|| self.context.releases.tell());
         }
         if actions.calls() {
             let (own, common) = &self.channels;
             for channel in [own].into_iter().chain(common) {
-                if let Some(subscription) = self.context.backend.registry().join(channel) {
-                    subscription.latch().release_all();
-                }
+                panics.catch(|| {
+                    if let Some(subscription) = self.context.backend.registry().join(channel) {
+                        subscription.latch().release_all();
+                    }
+                });
             }
         }
         self.context.recorder.superseded.add(actions.superseded() as usize);
+        panics.catch(|| drop(actions));
+        panics.resume();
     }
 
     // === Asking ===
@@ -228,7 +252,7 @@ impl<B: Backend> Entry<B> {
         let (outcome, repeated) = match polled {
             Poll::Ready(outcome) => (outcome, false),
             Poll::Pending => {
-                self.await_release(give_back, now);
+                self.await_release(Awaited { give_back, since: now });
                 (release.await, !self.release_answered(give_back))
             }
         };
@@ -249,10 +273,12 @@ impl<B: Backend> Entry<B> {
 
     /// Sends a release that nobody waits for.
     pub(super) fn release_unawaited(self: &Arc<Self>, give_back: GiveBack, now: Moment) {
-        let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
-        if !self.release_at_once(give_back) {
-            self.release_in_background(give_back);
+        let mut panics = Panics::NONE;
+        if panics.catch(|| self.release_at_once(give_back)) != Some(true) {
+            panics.catch(|| self.release_in_background(give_back));
         }
+        panics.catch(|| self.carry_out(self.state.returned(0, now)));
+        panics.resume();
     }
 
     /// Releases a lease if the store answers at once. False if that is to be repeated.
@@ -301,15 +327,15 @@ impl<B: Backend> Entry<B> {
     }
 
     /// A caller waits for this release, and may leave it unpolled.
-    fn await_release(&self, give_back: GiveBack, now: Moment) {
-        self.awaited.lock().push((give_back, now));
-        self.context.alarm.ring(now + self.context.rules.unpolled_limit);
+    fn await_release(self: &Arc<Self>, release: Awaited) {
+        self.awaited.lock().push(release);
+        self.ring(release.since + self.context.rules.unpolled_limit);
     }
 
     /// False if the release was repeated in the background, since it took too long.
     fn release_answered(&self, give_back: GiveBack) -> bool {
         let mut awaited = self.awaited.lock();
-        match awaited.iter().position(|(other, _)| other.number == give_back.number) {
+        match awaited.iter().position(|other| other.give_back.number == give_back.number) {
             Some(at) => {
                 awaited.swap_remove(at);
                 true
@@ -325,15 +351,17 @@ impl<B: Backend> Entry<B> {
             let late = {
                 let mut awaited = self.awaited.lock();
                 let Some(at) =
-                    awaited.iter().position(|(_, since)| now.saturating_duration_since(*since) >= limit)
+                    awaited.iter().position(|other| now.saturating_duration_since(other.since) >= limit)
                 else {
                     // The others come later.
-                    awaited.iter().for_each(|(_, since)| self.context.alarm.ring(*since + limit));
+                    let first = awaited.iter().map(|other| other.since + limit).min();
+                    drop(awaited);
+                    first.into_iter().for_each(|first| self.ring(first));
                     return;
                 };
-                awaited.swap_remove(at).0
+                awaited.swap_remove(at)
             };
-            self.release_in_background(late);
+            self.release_in_background(late.give_back);
         }
     }
 
@@ -362,14 +390,23 @@ impl<B: Backend> Entry<B> {
         let next_head = next.map(|next| (next.head, None));
         let mut ends =
             ReleaseEnds { entry: Arc::clone(self), give_back, appoints: give_back.appoints, next: next_head };
-        // A transport may panic; the next waiter is told then, too.
+        let mut panics = Panics::NONE;
         if let (Some(next), Some((_, named)), false) = (next, &mut ends.next, give_back.rolls_back) {
-            *named = Named::new(self, next);
+            // Without its name it asks for itself.
+            *named = panics.catch(|| Named::new(self, next)).flatten();
         }
         let mut release = Box::pin(span::here(ends.send()));
-        if first_poll(release.as_mut()).is_pending() {
-            self.context.backend.runtime().spawn(release);
+        let begun = panics.catch(|| {
+            if first_poll(release.as_mut()).is_pending() {
+                self.context.backend.runtime().spawn(release);
+            }
+        });
+        if begun.is_none() {
+            // It may not have been sent. The entry stays until the keeper has repeated it.
+            self.table().keep(&self.name, self);
+            panics.catch(|| self.await_release(Awaited { give_back, since: self.now() }));
         }
+        panics.resume();
     }
 
     // === Renewing ===
@@ -491,7 +528,17 @@ fn whole_millis(lease: Duration) -> Duration {
 
 impl<B: Backend> Drop for Entry<B> {
     fn drop(&mut self) {
-        self.table().remove(&self.name);
+        // In a child neither mutex is sure to be unlocked ever.
+        if self.context.is_here() {
+            self.table().remove(&self.name);
+            self.tables.alarm.remove(&self.due);
+        }
+    }
+}
+
+impl<B: Backend> Alarmed for Entry<B> {
+    fn due(&self) -> &Due {
+        &self.due
     }
 }
 
@@ -549,13 +596,13 @@ impl<B: Backend> ReleaseEnds<B> {
                 (Commands::Of(kind), Some((_, Some(named)))) => {
                     // Only what comes after the subscription was confirmed comes for sure.
                     let hears_all = named.listening.is_ready();
-                    let outcome = kind.release(backend, &entry.name, &id, Some(&named.next)).await;
-                    outcome.map(|outcome| self.tell_next(outcome, hears_all))
+                    let outcome = caught(kind.release(backend, &entry.name, &id, Some(&named.next))).await;
+                    outcome.map(|outcome| outcome.map(|outcome| self.tell_next(outcome, hears_all)))
                 }
-                _ => entry.send_once(&id, self.give_back.rolls_back).await,
+                _ => caught(entry.send_once(&id, self.give_back.rolls_back)).await,
             };
-            let error = match outcome {
-                Ok(outcome) => {
+            match outcome {
+                Ok(Ok(outcome)) => {
                     context.releases.succeeded();
                     event!(DEBUG, lock = entry.name.as_str(), "released");
                     let heard = match outcome {
@@ -565,11 +612,17 @@ impl<B: Backend> ReleaseEnds<B> {
                     self.appoint(heard);
                     return;
                 }
-                Err(error) => error,
-            };
-            entry.release_failed(&error);
-            // The next waiter has a lease of its own to ask for.
-            self.appoint(0);
+                Ok(Err(error)) => entry.release_failed(&error),
+                // It may have run, and is repeated as one that was not answered.
+                Err(panics) => {
+                    context.recorder.releases_failed.add_one();
+                    panics.report("releasing a lock");
+                }
+            }
+            // The next waiter has a lease of its own to ask for. Whatever its waker does, the release is repeated.
+            let mut panics = Panics::NONE;
+            panics.catch(|| self.appoint(0));
+            panics.report("waking a waiter");
             let (runtime, again) = (backend.runtime(), context.now() + back_off);
             if self.give_back.until <= again || runtime.has_ended() {
                 return;
@@ -598,10 +651,8 @@ impl<B: Backend> ReleaseEnds<B> {
             } else {
                 let _before = entry.kept.lock().replace(listening);
                 let (told, actions) = entry.state.named_queued(&head, attempt, now);
+                let _kept = if told { None } else { entry.take_kept() };
                 entry.carry_out(actions);
-                if !told {
-                    let _kept = entry.take_kept();
-                }
             }
         }
         outcome.into()
@@ -609,21 +660,27 @@ impl<B: Backend> ReleaseEnds<B> {
 
     fn appoint(&mut self, heard: usize) {
         let (entry, now) = (&self.entry, self.entry.now());
+        let mut panics = Panics::NONE;
         if let Some((head, named)) = self.next.take() {
-            entry.carry_out(entry.state.named_waits(&head, named.map(|named| named.attempt), now));
+            let attempt = named.as_ref().map(|named| named.attempt);
+            panics.catch(|| entry.carry_out(entry.state.named_waits(&head, attempt, now)));
+            panics.catch(|| drop(named));
         }
         if std::mem::replace(&mut self.appoints, false) {
-            entry.carry_out(entry.state.returned(heard, now));
+            panics.catch(|| entry.carry_out(entry.state.returned(heard, now)));
         } else if heard > 0 {
             entry.state.heard_by(heard, now);
         }
+        panics.resume();
     }
 }
 
 impl<B: Backend> Drop for ReleaseEnds<B> {
     fn drop(&mut self) {
-        self.appoint(0);
-        self.entry.context.releases.end(self.give_back.number);
+        let mut panics = Panics::NONE;
+        panics.catch(|| self.appoint(0));
+        panics.catch(|| self.entry.context.releases.end(self.give_back.number));
+        panics.resume();
     }
 }
 

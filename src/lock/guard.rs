@@ -80,6 +80,9 @@ impl<B: Backend> Guard<B> {
     /// How long the lease lasts if nobody renews it, as far as this process knows; zero if the hold is lost, [`Duration::MAX`] if it never
     /// ends.
     pub fn remaining(&self) -> Duration {
+        if !self.entry.context.is_here() {
+            return Duration::ZERO;
+        }
         let now = self.entry.now();
         match self.entry.state.state_of(&self.grant, now) {
             Ok(hold) => hold.ends.saturating_duration_since(now),
@@ -87,13 +90,17 @@ impl<B: Backend> Guard<B> {
         }
     }
 
-    /// Waits until the hold is lost, and says why. If the backend's runtime has ended, it is as good as lost: nobody renews it.
+    /// Waits until the hold is lost, and says why. If the backend's runtime has ended, it is as good as lost: nobody renews it. In a child
+    /// that was forked off it returns [`LossReason::Forked`] at once.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> LossReason {
         loop {
+            if !self.entry.context.is_here() {
+                return LossReason::Forked;
+            }
             let some_loss = self.entry.state.some_loss();
             // After we listen, so that a loss that comes now is either seen here or told.
             match self.entry.state.state_of(&self.grant, self.entry.now()) {
@@ -113,6 +120,9 @@ impl<B: Backend> Guard<B> {
     ///
     /// Dropping the future changes nothing.
     pub async fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
+        if !self.entry.context.is_here() {
+            return Some(LossReason::Forked);
+        }
         let runtime = self.entry.context.backend.runtime();
         until(runtime, self.entry.now() + timeout, self.lost()).await
     }
@@ -233,6 +243,9 @@ impl<B: Backend> Guard<B> {
     /// Nobody renews it from now on.
     pub fn forget(mut self) {
         self.armed = false;
+        if !self.entry.context.is_here() {
+            return;
+        }
         // Who looks in between must find what is kept forgotten.
         self.entry.state.forget(&self.grant);
         self.entry.table().keep(&self.entry.name, &self.entry);
@@ -240,7 +253,7 @@ impl<B: Backend> Guard<B> {
         if let Ok(hold) = self.entry.state.state_of(&self.grant, self.entry.now())
             && hold.ends != Moment::NEVER
         {
-            self.entry.context.alarm.ring(hold.ends);
+            self.entry.ring(hold.ends);
         } else if !self.entry.state.is_forgotten() {
             self.entry.table().let_go(&self.entry.name);
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::foreign::Panics;
 use crate::lock_entry::Left;
 #[cfg(doc)]
 use crate::lock_entry::LossReason;
@@ -230,10 +231,12 @@ impl<B: Backend> Lock<B> {
         let in_hand = self.entry.leases_in_hand();
         let freed = self.entry.commands.force_release(&context.backend, self.name()).await;
         let freed = freed.map_err(|error| context.failed(error))?;
-        in_hand.iter().for_each(|(entry, number)| entry.lose(*number));
+        let mut panics = Panics::NONE;
+        in_hand.iter().for_each(|(entry, number)| _ = panics.catch(|| entry.lose(*number)));
         // Should the message be lost.
         let latch = self.entry.state.latch();
-        latch.release(latch.waiters());
+        panics.catch(|| latch.release(latch.waiters()));
+        panics.resume();
         Ok(freed)
     }
 
@@ -323,7 +326,7 @@ impl<B: Backend> Lock<B> {
 
     /// How many wait for this lock in this client's queue. The one that competes at the store is not among them.
     pub fn waiters(&self) -> usize {
-        self.entry.state.waiters()
+        if self.entry.context.is_here() { self.entry.state.waiters() } else { 0 }
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) struct Head<'a, B: Backend> {
 
 impl<B: Backend> Drop for Head<'_, B> {
     fn drop(&mut self) {
-        if !self.done {
+        if !self.done && self.entry.context.is_here() {
             self.entry.carry_out(self.entry.state.abandon(&self.ticket, self.entry.now()));
         }
     }

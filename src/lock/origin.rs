@@ -8,10 +8,10 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Which process a client was made in. Leases are that process's: a child that goes on with them would be a second holder.
-pub(super) struct Origin(u32);
+pub(crate) struct Origin(u32);
 
 impl Origin {
-    pub(super) fn here() -> Self {
+    pub(crate) fn here() -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(watch_forks);
         // Ordering: Relaxed. It changes in a child only, before anything else runs there.
@@ -19,7 +19,7 @@ impl Origin {
     }
 
     #[inline]
-    pub(super) fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         // Ordering: Relaxed, as above.
         self.0 == FORKS.load(Ordering::Relaxed)
     }

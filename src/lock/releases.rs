@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use crate::event::Event;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Event, Mutex};
 
 use super::name::LockName;
 
@@ -36,7 +37,7 @@ impl Releases {
 
     /// A lock was released.
     pub(super) fn tell(&self) {
-        self.done.notify(usize::MAX);
+        self.done.notify();
     }
 
     /// Is ready when another one is done. Listens from the call on.

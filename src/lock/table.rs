@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::sync::Mutex;
 
+use super::alarm::Alarm;
 use super::name::{LockName, NameHasher};
 
 /// A table for each kind of lock: a name is another lock as another kind.
@@ -14,12 +15,21 @@ pub(super) struct Tables<T> {
     pub(super) fair: Table<T>,
     pub(super) read: Table<T>,
     pub(super) write: Table<T>,
+    /// When the keeper looks at which of them.
+    pub(super) alarm: Alarm<T>,
 }
 
 impl<T> Default for Tables<T> {
     fn default() -> Self {
         let [plain, fair, read, write] = std::array::from_fn(|_| Table::default());
-        Self { plain, fair, read, write }
+        Self { plain, fair, read, write, alarm: Alarm::new() }
+    }
+}
+
+/// The client is gone, and its keeper is to see that.
+impl<T> Drop for Tables<T> {
+    fn drop(&mut self) {
+        self.alarm.close();
     }
 }
 

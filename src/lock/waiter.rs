@@ -45,7 +45,7 @@ impl<B: Backend> Future for Waiter<'_, B> {
 
 impl<B: Backend> Drop for Waiter<'_, B> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
+        if let Some(ticket) = self.ticket.take().filter(|_| self.entry.context.is_here()) {
             self.entry.carry_out(self.entry.state.cancel(ticket, self.entry.now()));
         }
     }

@@ -2,11 +2,11 @@
 
 use std::task::Waker;
 
+use crate::foreign::{self, Panics};
 use crate::moment::Moment;
 
 use super::outcome::HeadTicket;
 use super::request::{LossReason, Request};
-use super::wakes;
 
 /// What an event of a [`LockEntry`](super::LockEntry) leaves to be done by its client. Dropping it wakes the waiters that the event concerns, so
 /// carry out the rest before.
@@ -39,6 +39,8 @@ pub(super) struct More {
     pub(super) lost: Option<LossReason>,
     pub(super) call: bool,
     pub(super) superseded: u32,
+    /// Of what was called with the event. Goes on when the rest is done.
+    panics: Panics,
 }
 
 /// A lease that the store is to have back.
@@ -113,6 +115,22 @@ impl Actions {
         self.more.is_none()
     }
 
+    /// Whether there is anything to be done but to look.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn has_effects(&self) -> bool {
+        self.waker.is_some() || self.handed_off > 0 || self.more.is_some()
+    }
+
+    /// Calls foreign code. Its panic goes on when the actions are dropped.
+    pub(super) fn catch(&mut self, foreign: impl FnOnce()) {
+        self.more().panics.catch(foreign);
+    }
+
+    /// More wakers to be called.
+    pub(super) fn wake_all(&mut self, wakers: Vec<Waker>) {
+        self.more().wakers.extend(wakers);
+    }
+
     pub(super) fn more(&mut self) -> &mut More {
         self.more.get_or_insert_default()
     }
@@ -145,8 +163,8 @@ impl Drop for Actions {
     fn drop(&mut self) {
         match (self.waker.take().filter(|_| self.wakes), self.more.take()) {
             (None, None) => {}
-            (Some(waker), None) => wakes::wake([waker]),
-            (waker, Some(more)) => wakes::wake(waker.into_iter().chain(more.wakers)),
+            (Some(waker), None) => foreign::wake([waker]),
+            (waker, Some(more)) => foreign::wake_after(more.panics, waker.into_iter().chain(more.wakers)),
         }
     }
 }

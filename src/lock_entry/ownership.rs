@@ -148,6 +148,7 @@ struct Hold {
     /// Of all sharers. Each event asks whether there are some, and to see that there are none would take a look at everybody.
     unclaimed: u32,
     watched: u32,
+    guards: u32,
     /// It was granted a lease that is renewed.
     renewed: bool,
     token: Option<u64>,
@@ -189,6 +190,7 @@ impl Hold {
             sharers: Sharers::default(),
             unclaimed: 0,
             watched: 0,
+            guards: 0,
             renewed: false,
             token: None,
             limit: Moment::NEVER,
@@ -200,6 +202,7 @@ impl Hold {
     fn add(&mut self, serial: u64, sharer: Sharer) {
         self.unclaimed += sharer.unclaimed;
         self.watched += sharer.watched;
+        self.guards += sharer.guards;
         self.limit = self.limit.min(sharer.due());
         self.sharers.add(serial, sharer);
     }
@@ -209,6 +212,7 @@ impl Hold {
         let Some(sharer) = self.sharers.remove(serial) else { return 0 };
         self.unclaimed -= sharer.unclaimed;
         self.watched -= sharer.watched;
+        self.guards -= sharer.guards;
         sharer.guards
     }
 
@@ -230,6 +234,7 @@ impl Hold {
         let Some(sharer) = self.sharers.get_mut(grant.serial) else { return };
         sharer.guards -= 1;
         sharer.remove_end(grant.watched, grant.ends);
+        self.guards -= 1;
         self.watched -= u32::from(grant.watched);
     }
 
@@ -271,6 +276,7 @@ impl Hold {
         sharer.unclaimed -= 1;
         sharer.guards += 1;
         self.unclaimed -= 1;
+        self.guards += 1;
     }
 
     /// A guard's own lease, which was to be over as `grant` says, is over at `ends`.
@@ -302,7 +308,7 @@ impl Hold {
 
     /// Whether somebody has it who would see its loss.
     fn has_guard(&self) -> bool {
-        self.sharers.any(|sharer| sharer.guards > 0)
+        self.guards > 0
     }
 
     /// Whether nobody has had it for too long, and its lease lasts.

@@ -1,5 +1,6 @@
 //! The waiters of one name, oldest first: a doubly linked list in a slab, so that a waiter leaves it in one step.
 
+use std::collections::BTreeMap;
 use std::task::Waker;
 
 use crate::moment::Moment;
@@ -15,25 +16,24 @@ pub(super) type Slot = usize;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     nodes: Vec<Node>,
-    /// How many waiters have come so far.
-    generations: u64,
     vacant: Vec<Slot>,
     first: Option<Slot>,
     last: Option<Slot>,
     /// Nodes that are linked.
     len: usize,
-    /// Those of them whose owner other tasks can have, too.
-    shared_owners: usize,
+    /// Those of them whose owner other tasks can have, too, by owner and then oldest first. A node without such an owner costs nothing here.
+    by_owner: BTreeMap<(u64, u64), Slot>,
+    last_number: u64,
     /// Those of them that wait for one answer only.
     tries: usize,
 }
 
 #[derive(Debug)]
 struct Node {
-    /// Which waiter has it: zero if none has.
-    generation: u64,
     request: Request,
     since: Moment,
+    /// Which waiter has it: rises from one waiter to the next, and is zero if none has it.
+    number: u64,
     /// It waits for the answer to the queue head's question, and not for its turn.
     tries: bool,
     before: Option<Slot>,
@@ -88,37 +88,28 @@ impl Queue {
 
     /// Which waiter has the slot.
     pub(super) fn generation(&self, slot: Slot) -> u64 {
-        self.nodes[slot].generation
+        self.nodes[slot].number
     }
 
     /// Whether that waiter has it still. (The slot of one that has left may be gone with the memory of a burst.)
     pub(super) fn is_current(&self, slot: Slot, generation: u64) -> bool {
-        self.nodes.get(slot).is_some_and(|node| node.generation == generation)
+        self.nodes.get(slot).is_some_and(|node| node.number == generation)
     }
 
     pub(super) fn push(&mut self, request: Request, since: Moment, tries: bool) -> Slot {
-        self.generations += 1;
-        let generation = self.generations;
+        self.last_number += 1;
+        let number = self.last_number;
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 let node = &mut self.nodes[slot];
-                node.generation = generation;
+                node.number = number;
                 (node.request, node.since, node.tries, node.place) = (request, since, tries, Place::Queued);
                 (node.before, node.after) = (self.last, None);
                 slot
             }
             None => {
                 let (before, after, place) = (self.last, None, Place::Queued);
-                self.nodes.push(Node {
-                    generation,
-                    request,
-                    since,
-                    tries,
-                    before,
-                    after,
-                    place,
-                    waker: None,
-                });
+                self.nodes.push(Node { request, since, number, tries, before, after, place, waker: None });
                 self.nodes.len() - 1
             }
         };
@@ -127,7 +118,9 @@ impl Queue {
             None => self.first = Some(slot),
         }
         self.len += 1;
-        self.shared_owners += usize::from(request.shared_owner);
+        if request.shared_owner {
+            self.by_owner.insert((request.owner, number), slot);
+        }
         self.tries += usize::from(tries);
         slot
     }
@@ -143,8 +136,11 @@ impl Queue {
             Some(after) => self.nodes[after].before = before,
         }
         self.len -= 1;
-        self.shared_owners -= usize::from(self.nodes[slot].request.shared_owner);
-        self.tries -= usize::from(self.nodes[slot].tries);
+        let node = &self.nodes[slot];
+        if node.request.shared_owner {
+            self.by_owner.remove(&(node.request.owner, node.number));
+        }
+        self.tries -= usize::from(node.tries);
     }
 
     /// Unlinks the oldest waiter. Its place is to be [moved](Self::place_at) on.
@@ -166,12 +162,12 @@ impl Queue {
         self.nodes[slot].place = place;
     }
 
-    /// Unlinks the next waiter of `owner`, from the oldest on. Costs a look at each waiter if there are shared owners, nothing otherwise.
+    /// Unlinks the oldest waiter of `owner`, which other tasks can have, too. Takes time logarithmic in the number of such waiters.
     pub(super) fn pop_of(&mut self, owner: u64) -> Option<Slot> {
-        if self.shared_owners == 0 {
-            return None;
-        }
-        self.pop_where(|node| node.request.owner == owner)
+        let (_, slot) = self.by_owner.range((owner, 0)..=(owner, u64::MAX)).next()?;
+        let slot = *slot;
+        self.unlink(slot);
+        Some(slot)
     }
 
     /// Unlinks the oldest of those who wait for one answer only.
@@ -226,7 +222,7 @@ impl Queue {
         }
         let node = &mut self.nodes[slot];
         // A vacant node is in no list; `granted_first` must not find it.
-        (node.place, node.generation) = (Place::Closed, 0);
+        (node.place, node.number) = (Place::Closed, 0);
         let waker = node.waker.take();
         self.vacant.push(slot);
         if self.vacant.len() == self.nodes.len() && self.nodes.len() > KEPT {
@@ -270,6 +266,20 @@ mod tests {
         assert!(queue.pop_of(1).is_some() && queue.pop_of(1).is_some());
         assert!(queue.pop_of(1).is_none());
         assert_eq!(queue.first().map(|request| request.owner), Some(2));
+    }
+
+    /// It is asked for at each hand-off. A look at each waiter would take an hour here.
+    #[test]
+    fn owner_without_a_waiter_is_not_looked_for_among_all() {
+        const WAITERS: u64 = 100_000;
+        let mut queue = Queue::default();
+        for owner in 0..WAITERS {
+            queue.push(request(owner).shared_owner(), now(), false);
+        }
+        assert!((0..WAITERS).all(|absent| queue.pop_of(WAITERS + absent).is_none()));
+        let slots: Vec<_> = (0..WAITERS).rev().map(|owner| queue.pop_of(owner).unwrap()).collect();
+        assert!(queue.is_empty() && queue.by_owner.is_empty());
+        assert_eq!(queue.request(slots[0]).owner, WAITERS - 1);
     }
 
     #[test]

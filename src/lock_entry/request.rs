@@ -165,6 +165,8 @@ pub enum LossReason {
     Unreachable,
     /// The owner's holds were given back by name, beside a guard that was alive.
     GivenBack,
+    /// This process was forked off: the lease is its parent's.
+    Forked,
 }
 
 impl fmt::Display for LossReason {
@@ -175,6 +177,7 @@ impl fmt::Display for LossReason {
             Self::Gone => "the lock is no longer held by this client",
             Self::Unreachable => "no renewal was confirmed before the lease ended",
             Self::GivenBack => "it was given back by the owner's name, beside this guard",
+            Self::Forked => "this process was forked off, and the lock is its parent's",
         })
     }
 }

@@ -1,11 +1,7 @@
 //! What the models of loom and of shuttle have in common: stand-ins for the crates under the real thing.
 
-mod event;
-
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-
-pub(crate) use self::event::Event;
 
 #[cfg(latchwork_loom)]
 use super::loom as checker;

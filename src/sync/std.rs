@@ -16,7 +16,6 @@ macro_rules! thread_cell {
         }
     };
 }
-pub(crate) use event_listener::Event;
 pub(crate) use parking_lot::Mutex;
 pub(crate) use thread_cell;
 

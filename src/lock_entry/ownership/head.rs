@@ -44,6 +44,8 @@ pub(super) struct Head {
     waker: Option<Waker>,
     /// The store said that another process has the lock.
     refused: bool,
+    /// The store said so to the queue head before this one, which has given up since.
+    refused_before: bool,
     /// It let others go first.
     offered: bool,
     tries: u32,
@@ -72,6 +74,11 @@ impl Head {
 
     pub(super) fn was_refused(&self) -> bool {
         self.refused
+    }
+
+    /// The last that the store said, to this queue head or to the one that gave up before it, is that another process has the lock.
+    pub(super) fn is_known_held(&self) -> bool {
+        self.refused || self.refused_before
     }
 
     pub(super) fn inherits(&self) -> bool {
@@ -149,6 +156,7 @@ impl Ownership {
             woken: slot.map(|_| now),
             waker: None,
             refused: false,
+            refused_before: false,
             offered: steps > 0,
             tries: 0,
         });
@@ -518,9 +526,17 @@ impl Ownership {
         if let Some(roll_back) = head.to_roll_back() {
             actions.more().roll_back = Some(roll_back);
         }
-        let waker = head.take_waker();
+        let (waker, known_held) = (head.take_waker(), head.is_known_held());
         actions.drop_later(waker);
+        self.appoint_after(known_held, now, actions);
+    }
+
+    /// The oldest waiter takes the place of a queue head that knew whether the lock is held.
+    fn appoint_after(&mut self, known_held: bool, now: Moment, actions: &mut Actions) {
         self.appoint(None, 0, now, actions);
+        if let Phase::Competing(head) = &mut self.phase {
+            head.refused_before = known_held;
+        }
     }
 
     /// An owner may get the lock in another way: its waiters here are told to enter anew.
@@ -544,12 +560,12 @@ impl Ownership {
         }
         // It may be asleep where a notification would stay with it.
         actions.more().call = true;
-        let (slot, waker) = (head.slot, head.take_waker());
+        let (slot, waker, known_held) = (head.slot, head.take_waker(), head.is_known_held());
         actions.wake(waker);
         if let Some(slot) = slot {
             actions.wake(self.queue.place_at(slot, Place::Superseded));
         }
-        self.appoint(None, 0, now, actions);
+        self.appoint_after(known_held, now, actions);
     }
 }
 

@@ -58,7 +58,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn is_known_held(&self) -> bool {
         match &self.phase {
             Phase::Free => false,
-            Phase::Competing(head) => head.was_refused() || head.inherits(),
+            Phase::Competing(head) => head.is_known_held() || head.inherits(),
             Phase::Held(..) | Phase::Returning(_) => true,
         }
     }

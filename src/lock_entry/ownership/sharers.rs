@@ -225,13 +225,6 @@ impl Sharers {
         first.map(|(serial, sharer)| (*serial, sharer)).chain(more.map(|(serial, sharer)| (*serial, sharer)))
     }
 
-    /// Whether it is so of somebody.
-    #[inline]
-    pub(super) fn any(&self, is_so: impl Fn(&Sharer) -> bool) -> bool {
-        self.first.as_ref().is_some_and(|(_, sharer)| is_so(sharer))
-            || self.more.as_ref().is_some_and(|more| more.by_serial.values().any(is_so))
-    }
-
     pub(super) fn into_each(self, mut each: impl FnMut(u64, Sharer)) {
         let more = self.more.map(|more| more.by_serial).unwrap_or_default();
         self.first.into_iter().chain(more).for_each(|(serial, sharer)| each(serial, sharer));

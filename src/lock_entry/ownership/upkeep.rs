@@ -43,6 +43,29 @@ impl Ownership {
         renewal
     }
 
+    /// The renewal that is due by `by`. Verifications are not sent early, and what may have been cut by others is not renewed early.
+    pub(in crate::lock_entry) fn renew_early(
+        &mut self,
+        by: Moment,
+        now: Moment,
+        actions: &mut Actions,
+    ) -> Option<Renewal> {
+        self.end_if_over(now, actions);
+        let is_due = |(hold, lease): &(&Hold, &Lease)| {
+            hold.watched > 0
+                && !lease.renewing
+                && lease.renew_at <= by
+                && lease.not_before.is_none()
+                && !self.may_be_cut(lease)
+        };
+        let number = self.held().find(is_due)?.1.number;
+        let (_, lease) = self.held_by_number(number)?;
+        (lease.renewing, lease.verify, lease.unanswered) = (true, false, true);
+        self.next_look_said = Moment::NEVER;
+        self.look_behind(now, actions);
+        Some(Renewal { number, lease: Some(self.rules.renewed_lease) })
+    }
+
     fn supersede_grants(&mut self, now: Moment, actions: &mut Actions) {
         let before = now - self.rules.unpolled_limit;
         // Looked for only where there are some: it takes a look at all waiters.

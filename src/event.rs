@@ -1,0 +1,203 @@
+//! [`Event`]: tells all who listen at a time that something has happened.
+
+use std::fmt;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::foreign;
+use crate::sync::Mutex;
+
+/// A slab that has grown beyond so many places is freed once it is empty.
+const KEPT: usize = 64;
+
+/// Tells all who listen at a time that something has happened.
+///
+/// The wakers are taken out under the mutex and called when it is free, so that one may listen anew, or notify, or panic.
+pub(crate) struct Event {
+    /// What all listeners since the last notification wait for; none if nobody has listened since.
+    round: Mutex<Option<Arc<Round>>>,
+}
+
+#[derive(Default)]
+struct Round(Mutex<Listeners>);
+
+#[derive(Default)]
+struct Listeners {
+    /// The round is over.
+    told: bool,
+    wakers: Vec<Option<Waker>>,
+    vacant: Vec<usize>,
+}
+
+impl Event {
+    pub(crate) fn new() -> Self {
+        Self { round: Mutex::new(None) }
+    }
+
+    /// Is ready at the next notification. Listens from the call on, and not only from the first poll.
+    pub(crate) fn listen(&self) -> Listener {
+        let round = Arc::clone(self.round.lock().get_or_insert_default());
+        Listener { round, place: None }
+    }
+
+    /// Tells all who listen. Their wakers are for the caller to call.
+    pub(crate) fn tell(&self) -> Vec<Waker> {
+        let Some(round) = self.round.lock().take() else { return Vec::new() };
+        let wakers = {
+            let mut listeners = round.0.lock();
+            listeners.told = true;
+            listeners.vacant = Vec::new();
+            mem::take(&mut listeners.wakers)
+        };
+        wakers.into_iter().flatten().collect()
+    }
+
+    /// Tells all who listen, and wakes them. Goes on with the first panic of their wakers when all were called.
+    pub(crate) fn notify(&self) {
+        foreign::wake(self.tell());
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").finish_non_exhaustive()
+    }
+}
+
+/// Waits for an [`Event`].
+#[derive(Debug)]
+pub(crate) struct Listener {
+    round: Arc<Round>,
+    place: Option<usize>,
+}
+
+impl Future for Listener {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // Cloning and dropping wakers is foreign code, and so done while the mutex is free.
+        let mut waker = Some(context.waker().clone());
+        let place = {
+            let mut listeners = self.round.0.lock();
+            if listeners.told {
+                return {
+                    drop(listeners);
+                    Poll::Ready(())
+                };
+            }
+            let place = self.place.or_else(|| listeners.vacant.pop()).unwrap_or_else(|| {
+                listeners.wakers.push(None);
+                listeners.wakers.len() - 1
+            });
+            mem::swap(&mut listeners.wakers[place], &mut waker);
+            place
+        };
+        self.place = Some(place);
+        Poll::Pending
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        let _waker = {
+            let mut listeners = self.round.0.lock();
+            if listeners.told {
+                return;
+            }
+            let waker = listeners.wakers[place].take();
+            listeners.vacant.push(place);
+            if listeners.vacant.len() == listeners.wakers.len() && listeners.wakers.len() > KEPT {
+                (listeners.wakers, listeners.vacant) = (Vec::new(), Vec::new());
+            }
+            waker
+        };
+    }
+}
+
+impl fmt::Debug for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Round").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(latchwork_loom, latchwork_shuttle))))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::pin::pin;
+    use std::task::Wake;
+
+    use crate::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    struct Acts<F>(F);
+
+    impl<F: Fn() + Send + Sync> Wake for Acts<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    fn waker(act: impl Fn() + Send + Sync + 'static) -> Waker {
+        Waker::from(Arc::new(Acts(act)))
+    }
+
+    fn poll(listener: Pin<&mut Listener>, waker: &Waker) -> Poll<()> {
+        listener.poll(&mut Context::from_waker(waker))
+    }
+
+    #[test]
+    fn listener_is_told_of_what_comes_after_it_and_not_of_what_came_before() {
+        let event = Event::new();
+        event.notify();
+        let mut listener = pin!(event.listen());
+        assert!(poll(listener.as_mut(), Waker::noop()).is_pending());
+        let unpolled = pin!(event.listen());
+        event.notify();
+        let late = pin!(event.listen());
+        assert!(poll(listener, Waker::noop()).is_ready() && poll(unpolled, Waker::noop()).is_ready());
+        assert!(poll(late, Waker::noop()).is_pending());
+    }
+
+    /// A waker that listens to the same event would wait for the mutex that its caller has, were it called under it.
+    #[test]
+    fn waker_that_listens_again_and_one_that_panics_keep_no_other_from_being_woken() {
+        let (event, woken) = (Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));
+        let again = Arc::clone(&event);
+        let counts = Arc::clone(&woken);
+        let wakers = [
+            waker(|| panic!("on purpose")),
+            waker(move || {
+                let _ = poll(pin!(again.listen()), Waker::noop());
+                again.notify();
+            }),
+            // Ordering: Relaxed, one thread.
+            waker(move || _ = counts.fetch_add(1, Ordering::Relaxed)),
+        ];
+        let mut listeners = [(); 3].map(|()| Box::pin(event.listen()));
+        for (listener, waker) in listeners.iter_mut().zip(&wakers) {
+            assert!(poll(listener.as_mut(), waker).is_pending());
+        }
+        assert!(catch_unwind(AssertUnwindSafe(|| event.notify())).is_err(), "the panic does not go on");
+        // Ordering: Relaxed, one thread.
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn listeners_that_have_left_keep_no_memory_and_no_waker() {
+        let event = Event::new();
+        let token = Arc::new(Acts(|| {}));
+        let held = Waker::from(Arc::clone(&token));
+        let mut listeners: Vec<_> = (0..1000).map(|_| Box::pin(event.listen())).collect();
+        for listener in &mut listeners {
+            assert!(poll(listener.as_mut(), &held).is_pending());
+        }
+        drop((listeners, held));
+        assert_eq!(Arc::strong_count(&token), 1);
+        let round = event.round.lock().clone().unwrap();
+        assert_eq!(round.0.lock().wakers.capacity(), 0);
+    }
+}

@@ -1,0 +1,162 @@
+//! Calling foreign code: wakers, callbacks, and what a backend, its runtime and its transport do.
+//!
+//! Foreign code may panic, block, or call this crate again. One rule holds wherever it is called:
+//!
+//! 1. It is called when the state is consistent, and while no mutex of this crate is locked.
+//! 2. It is called through this module, which catches its panic, so that the rest of the work is done nevertheless: other waiters are
+//!    woken, releases are sent, leases are renewed.
+//! 3. The panic goes on in the call that caused it, once the rest is done: [`Panics::resume`]. Where no call did, as in a timer or in a
+//!    task of the background, it is reported: [`Panics::report`]. std's panic hook has printed it in either case.
+//! 4. A waker that wakes others has them called by the outermost call of its thread, so that the stack does not grow with their number.
+//! 5. What runs in the background does not depend on a waker's return: the keeper hands wakers to a task of their own, and the threads of
+//!    [`ThreadRuntime`](crate::local::ThreadRuntime) replace the one that is inside of a waker.
+//!
+//! A semaphore keeps the same rule by a batch of its own (`semaphore/wakes.rs`), as a release must not allocate.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem;
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr;
+use std::task::Waker;
+#[cfg(feature = "lock")]
+use std::{future::poll_fn, pin::pin, task::Poll};
+
+use crate::sync::thread_cell;
+
+/// The first panic of the foreign code that an operation has called.
+#[derive(Default)]
+#[must_use = "a panic is to go on, or to be reported"]
+pub(crate) struct Panics(Option<Box<dyn Any + Send>>);
+
+impl Panics {
+    pub(crate) const NONE: Self = Self(None);
+
+    /// Calls foreign code. `None` if it panics.
+    pub(crate) fn catch<T>(&mut self, foreign: impl FnOnce() -> T) -> Option<T> {
+        panic::catch_unwind(AssertUnwindSafe(foreign)).map_err(|payload| self.keep(payload)).ok()
+    }
+
+    fn keep(&mut self, payload: Box<dyn Any + Send>) {
+        match self.0 {
+            None => self.0 = Some(payload),
+            // Dropping it is foreign code once more.
+            Some(_) => mem::forget(payload),
+        }
+    }
+
+    /// Goes on with the first panic, if there was one. For the call that caused it, when the rest of its work is done.
+    pub(crate) fn resume(mut self) {
+        // A second panic would end the process.
+        if !std::thread::panicking()
+            && let Some(payload) = self.0.take()
+        {
+            panic::resume_unwind(payload);
+        }
+    }
+
+    /// Reports the first panic, if there was one. For work that no call waits for; `_work` says which it is.
+    #[cfg(feature = "lock")]
+    pub(crate) fn report(self, _work: &'static str) {
+        if let Some(_payload) = &self.0 {
+            event!(ERROR, work = _work, panic = message(_payload.as_ref()), "panicked");
+        }
+    }
+}
+
+/// Dropping a payload is foreign code.
+impl Drop for Panics {
+    fn drop(&mut self) {
+        mem::forget(self.0.take());
+    }
+}
+
+impl fmt::Debug for Panics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Panics").field(&self.0.is_some()).finish()
+    }
+}
+
+/// What was said with a panic.
+#[cfg(all(feature = "lock", feature = "tracing"))]
+fn message(payload: &(dyn Any + Send)) -> &str {
+    let said = payload.downcast_ref::<&str>().copied();
+    said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
+}
+
+/// Awaits foreign code. Its panic is the error.
+#[cfg(feature = "lock")]
+pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panics> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let mut panics = Panics::NONE;
+        match panics.catch(|| future.as_mut().poll(context)) {
+            Some(polled) => polled.map(Ok),
+            None => Poll::Ready(Err(panics)),
+        }
+    })
+    .await
+}
+
+/// Wakers that the outermost call of a thread has to call.
+struct Calls {
+    deferred: RefCell<VecDeque<Waker>>,
+    panics: RefCell<Panics>,
+}
+
+// Those of this thread, while it is inside of a waker.
+thread_cell!(CALLING: Cell<*const Calls> = Cell::new(ptr::null()));
+
+/// Calls wakers, and those that they defer; or, inside of a waker, defers them to the outermost call of this thread. Then goes on with the
+/// first panic.
+pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
+    wake_after(Panics::NONE, wakers);
+}
+
+/// As [`wake`], after foreign code that may have panicked.
+pub(crate) fn wake_after(panics: Panics, wakers: impl IntoIterator<Item = Waker>) {
+    let outer = CALLING.with(Cell::get);
+    // SAFETY: null, or made further down this thread's stack by the call below, which takes it out before it returns. Only shared references
+    // to it are around.
+    if let Some(outer) = unsafe { outer.as_ref() } {
+        outer.deferred.borrow_mut().extend(wakers);
+        return panics.resume();
+    }
+    let calls = Calls { deferred: RefCell::new(VecDeque::new()), panics: RefCell::new(panics) };
+    CALLING.with(|calling| calling.set(&raw const calls));
+    wakers.into_iter().for_each(|waker| calls.call(waker));
+    calls.call_deferred();
+    CALLING.with(|calling| calling.set(ptr::null()));
+    calls.panics.into_inner().resume();
+}
+
+/// Calls the wakers that were deferred on this thread, which is about to sleep inside of a waker: the task that is to wake it may be among
+/// them.
+#[cfg(feature = "lock")]
+pub(crate) fn flush() {
+    let outer = CALLING.with(Cell::get);
+    // SAFETY: as in `wake_after`.
+    if let Some(outer) = unsafe { outer.as_ref() } {
+        outer.call_deferred();
+    }
+}
+
+impl Calls {
+    fn call(&self, waker: Waker) {
+        let mut panics = Panics::NONE;
+        // `wake` consumes the waker, so its being dropped is in here as well.
+        panics.catch(|| waker.wake());
+        if let Some(payload) = panics.0.take() {
+            self.panics.borrow_mut().keep(payload);
+        }
+    }
+
+    fn call_deferred(&self) {
+        let next = || self.deferred.borrow_mut().pop_front();
+        while let Some(waker) = next() {
+            self.call(waker);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! [`Tasks`]: the detached tasks of a [`ThreadRuntime`](super::ThreadRuntime).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::foreign::Panics;
+use crate::sync::Mutex;
+
+use super::thread_runtime::Shared;
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// All tasks that are unfinished, and a queue of those that can go on.
+#[derive(Default)]
+pub(super) struct Tasks {
+    unfinished: BTreeMap<u64, Arc<Task>>,
+    queue: VecDeque<Arc<Task>>,
+    next_number: u64,
+}
+
+/// A detached task.
+pub(super) struct Task {
+    number: u64,
+    stage: Mutex<Stage>,
+    home: Weak<Shared>,
+}
+
+enum Stage {
+    /// Until it is woken.
+    Waiting(Work),
+    Queued(Work),
+    /// A thread polls it, with no mutex locked. `again`: it was woken meanwhile.
+    Polled {
+        again: bool,
+    },
+    Finished,
+}
+
+impl Tasks {
+    /// A task that can go on. It is to be [queued](Self::queue).
+    pub(super) fn add(&mut self, work: Work, home: Weak<Shared>) {
+        let number = self.next_number;
+        self.next_number += 1;
+        let task = Arc::new(Task { number, stage: Mutex::new(Stage::Queued(work)), home });
+        self.unfinished.insert(number, Arc::clone(&task));
+        self.queue.push_back(task);
+    }
+
+    pub(super) fn queue(&mut self, task: Arc<Task>) {
+        self.queue.push_back(task);
+    }
+
+    pub(super) fn next(&mut self) -> Option<Arc<Task>> {
+        self.queue.pop_front()
+    }
+
+    pub(super) fn has_next(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn remove(&mut self, number: u64) {
+        let removed = self.unfinished.remove(&number);
+        // The caller has one, too, so no foreign code runs by this.
+        drop(removed);
+    }
+
+    /// Takes out all of them, to be [dropped](Task::drop_unfinished).
+    pub(super) fn take_all(&mut self) -> Vec<Arc<Task>> {
+        self.queue.clear();
+        mem::take(&mut self.unfinished).into_values().collect()
+    }
+}
+
+impl Task {
+    /// Polls it once. A panic ends the task, and is reported.
+    pub(super) fn run(self: &Arc<Self>, home: &Shared) {
+        let mut work = {
+            let mut stage = self.stage.lock();
+            match mem::replace(&mut *stage, Stage::Polled { again: false }) {
+                Stage::Queued(work) => work,
+                // It was dropped meanwhile.
+                other => {
+                    *stage = other;
+                    return;
+                }
+            }
+        };
+        let mut panics = Panics::NONE;
+        let waker = Waker::from(Arc::clone(self));
+        let polled = panics.catch(|| work.as_mut().poll(&mut Context::from_waker(&waker)));
+        if polled == Some(Poll::Pending) {
+            let queued = {
+                let mut stage = self.stage.lock();
+                match &*stage {
+                    Stage::Polled { again } => {
+                        let again = *again;
+                        *stage = if again { Stage::Queued(work) } else { Stage::Waiting(work) };
+                        again
+                    }
+                    // The runtime has ended meanwhile.
+                    _ => {
+                        drop(stage);
+                        panics.catch(|| drop(work));
+                        return panics.report("a detached task");
+                    }
+                }
+            };
+            if queued {
+                home.tasks.lock().queue(Arc::clone(self));
+            }
+            return;
+        }
+        *self.stage.lock() = Stage::Finished;
+        home.tasks.lock().remove(self.number);
+        panics.catch(|| drop(work));
+        panics.report("a detached task");
+    }
+
+    /// The runtime has ended.
+    pub(super) fn drop_unfinished(&self) {
+        let stage = mem::replace(&mut *self.stage.lock(), Stage::Finished);
+        let mut panics = Panics::NONE;
+        panics.catch(|| drop(stage));
+        panics.report("a detached task");
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        Self::wake_by_ref(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        {
+            let mut stage = self.stage.lock();
+            match mem::replace(&mut *stage, Stage::Finished) {
+                Stage::Waiting(work) => *stage = Stage::Queued(work),
+                Stage::Polled { .. } => {
+                    *stage = Stage::Polled { again: true };
+                    return;
+                }
+                other => {
+                    *stage = other;
+                    return;
+                }
+            }
+        }
+        if let Some(home) = self.home.upgrade() {
+            home.tasks.lock().queue(Arc::clone(self));
+            home.kick();
+        }
+    }
+}

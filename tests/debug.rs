@@ -1,0 +1,211 @@
+//! Every public type can be formatted while it is in use, by a writer that uses it as well.
+
+use std::fmt::{self, Debug, Write};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchwork::local::{Local, ThreadRuntime};
+use latchwork::lock_entry::{Entered, LockEntry, Moment, Request, Rules};
+use latchwork::{
+    AsyncSemaphore, Backend, Latch, LockClient, LockOptions, Message, Registry, Runtime, StripedSemaphores,
+};
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match poll(pin!(future)) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// Uses what is written while it is written, as a log that takes the same lock does.
+struct Uses<'a> {
+    text: String,
+    used: &'a dyn Fn(),
+}
+
+impl Write for Uses<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.text.push_str(text);
+        (self.used)();
+        Ok(())
+    }
+}
+
+/// Formats it in both forms. A value that is formatted under its own mutex never returns.
+fn format(what: &str, value: &dyn Debug, used: &dyn Fn()) {
+    for alternate in [false, true] {
+        let mut written = Uses { text: String::new(), used };
+        match alternate {
+            false => write!(written, "{value:?}").unwrap(),
+            true => write!(written, "{value:#?}").unwrap(),
+        }
+        assert!(!written.text.is_empty(), "{what} says nothing");
+    }
+}
+
+/// Runs `act` on a thread of its own, since what deadlocks does not fail.
+fn ends(act: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        act();
+        done.send(()).unwrap();
+    });
+    match is_done.recv_timeout(Duration::from_secs(60)) {
+        Ok(()) => {}
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not end"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => drop(thread.join().map_err(std::panic::resume_unwind)),
+    }
+}
+
+#[test]
+fn lock_entry_in_every_phase_can_be_formatted() {
+    ends(|| {
+        let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+        let used = || _ = (entry.waiters(), entry.holder(now), entry.latch().waiters());
+        format("a free entry", &entry, &used);
+        let request = Request::new(1);
+        let (Entered::Head(head), _) = entry.enter(&request, true, now) else { panic!("it is free") };
+        format("an entry with a queue head", &entry, &used);
+        let lease = Duration::from_secs(30);
+        let attempt = entry.attempt(&head, 1, &request, now, lease).unwrap();
+        let (verdict, actions) = entry.acquired(&head, &request, attempt, 0, now, lease, now);
+        let (entered, more) = entry.enter(&Request::new(2), true, now);
+        for value in [&verdict as &dyn Debug, &actions, &entered, &more, &head, &attempt, &request] {
+            format("what an event returns", value, &used);
+        }
+        format("an entry with a holder and a waiter", &entry, &used);
+        let Entered::Queued(ticket) = entered else { panic!("it is held") };
+        format("a ticket", &ticket, &used);
+        drop(entry.cancel(ticket, now));
+    });
+}
+
+#[test]
+fn what_a_client_in_use_consists_of_can_be_formatted() {
+    ends(|| {
+        let local = Local::new();
+        let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
+        let lock = client.get_lock("orders").unwrap();
+        let guard = ready(lock.lock()).unwrap();
+        let theirs = other.get_lock("orders").unwrap();
+        // In the queue, and as a queue head that listens.
+        let mut waits = Box::pin(lock.lock());
+        let mut listens = Box::pin(theirs.lock());
+        assert!(poll(waits.as_mut()).is_pending() && poll(listens.as_mut()).is_pending());
+        let prices = client.read_write("prices").unwrap();
+        let read = ready(prices.read().lock()).unwrap();
+        let fair = client.fair_lock("tickets").unwrap();
+        let ticket = ready(fair.lock()).unwrap();
+        let error = ready(other.fair_lock("orders").unwrap().try_lock()).unwrap_err();
+        let subscription = local.registry().subscribe("orders");
+        let listener = subscription.listen(|| {});
+        let runtime = local.runtime();
+        let mut sleep = Box::pin(runtime.sleep_until(Instant::now() + Duration::from_secs(60)));
+        assert!(poll(sleep.as_mut()).is_pending());
+        let (metrics, stats, holder) = (client.metrics(), lock.stats(), ready(lock.holder()).unwrap());
+        let (registry, transport) = (local.registry(), local.registry().transport());
+        let (options, owner) = (LockOptions::default().label("worker"), client.owner());
+        // Whatever is shared is locked once more while it is shown.
+        let used = || {
+            let fresh = client.get_lock("orders").unwrap();
+            _ = (ready(fresh.try_lock()), fresh.waiters(), guard.is_held(), client.metrics());
+            _ = (
+                ready(fresh.holder()),
+                local.registry().len(),
+                runtime.now(),
+                runtime.sleep_until(Instant::now()),
+            );
+            transport.publish("nothing", Message::Unlock);
+            drop(local.registry().subscribe("news"));
+        };
+        let values: [(&str, &dyn Debug); 24] = [
+            ("Local", &local),
+            ("LockClient", &client),
+            ("Lock", &lock),
+            ("Guard", &guard),
+            ("ReadWriteLock", &prices),
+            ("a reader's Guard", &read),
+            ("a fair Guard", &ticket),
+            ("LockError", &error),
+            ("Subscription", &subscription),
+            ("ChannelEntry", &*subscription),
+            ("Latch", subscription.latch()),
+            ("Listener", &listener),
+            ("ThreadRuntime", runtime),
+            ("Sleep", &*sleep),
+            ("Metrics", &metrics),
+            ("LockStats", &stats),
+            ("Holder", &holder),
+            ("Registry", registry),
+            ("LocalTransport", transport),
+            ("LockOptions", &options),
+            ("Owner", &owner),
+            ("LockName", lock.name()),
+            ("RegistryStats", &registry.stats()),
+            ("paused ThreadRuntime", &ThreadRuntime::paused()),
+        ];
+        for (what, value) in values {
+            format(what, value, &used);
+        }
+        let held = ready(client.shutdown(Duration::ZERO));
+        format("ShutdownError", &held.unwrap_err(), &|| _ = client.metrics());
+    });
+}
+
+#[test]
+fn blocking_locks_in_use_can_be_formatted() {
+    ends(|| {
+        let client = latchwork::blocking::LockClient::local();
+        let lock = client.get_lock("orders").unwrap();
+        let guard = lock.lock().unwrap();
+        let used = || _ = (lock.try_lock(), guard.is_held());
+        for value in [&client as &dyn Debug, &lock, &guard] {
+            format("a blocking lock", value, &used);
+        }
+    });
+}
+
+#[test]
+fn primitives_in_use_can_be_formatted() {
+    ends(|| {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let permit = semaphore.try_acquire().unwrap();
+        let mut waits = Box::pin(semaphore.acquire());
+        assert!(poll(waits.as_mut()).is_pending());
+        let mut owned = Box::pin(Arc::clone(&semaphore).acquire_owned());
+        assert!(poll(owned.as_mut()).is_pending());
+        let latch = Latch::new();
+        latch.release(1);
+        let notification = latch.try_wait().unwrap();
+        let striped = StripedSemaphores::new();
+        let stripe = striped.for_name("orders");
+        let held = stripe.blocking_acquire();
+        let registry = Registry::new(latchwork::local::LocalTransport::default());
+        let used = || {
+            _ = (semaphore.try_acquire(), semaphore.waiters(), latch.waiters(), registry.len());
+        };
+        let values: [&dyn Debug; 10] = [
+            &semaphore,
+            &permit,
+            &*waits,
+            &*owned,
+            &latch,
+            &notification,
+            &striped,
+            &stripe,
+            &held,
+            &registry,
+        ];
+        for value in values {
+            format("a primitive", value, &used);
+        }
+    });
+}
