@@ -53,7 +53,7 @@ enum Task {
     Msrv,
     /// Lint the library with each of its features alone
     Features,
-    /// Run the quickstart example, in one process and then in three over a Redis server
+    /// Run the examples: the quickstart in one process and then in three over a Redis server, and the others
     Quickstart,
     /// Run what CI runs: formatting, lints, docs, features, msrv, test, quickstart
     Ci,
