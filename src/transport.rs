@@ -15,7 +15,7 @@ pub enum Message {
     /// Somebody let go of the lock, and many can have it: every waiter is called. `1` on Redisson's wire.
     ReadUnlock,
     /// The lock was leased to a waiter of this process, under this number: `granted:` and the number on the wire. Comes on a channel that only
-    /// one client listens to. See [`FairBackend`](crate::FairBackend).
+    /// one client listens to. See `FairBackend`.
     Granted(u64),
 }
 
@@ -108,23 +108,36 @@ impl fmt::Debug for Inbox {
 
 /// A channel could not be subscribed to. The reason is its [`source`](Error::source); every waiter gets the same one.
 #[derive(Clone, Debug)]
-pub struct SubscribeError(Arc<dyn Error + Send + Sync>);
+pub struct SubscribeError {
+    reason: Arc<dyn Error + Send + Sync>,
+    /// The lock that the channel is of, where that is known.
+    lock: Option<Arc<str>>,
+}
 
 impl SubscribeError {
     /// Wraps the transport's own error.
     pub fn new(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(Arc::from(reason.into()))
+        Self { reason: Arc::from(reason.into()), lock: None }
+    }
+
+    /// The same error, for a waiter of `lock`: transports know of channels only.
+    #[cfg(feature = "lock")]
+    pub(crate) fn of_lock(self, lock: &str) -> Self {
+        Self { lock: Some(lock.into()), ..self }
     }
 }
 
 impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot subscribe to the lock's channel")
+        match &self.lock {
+            Some(lock) => write!(f, "cannot subscribe to the channel of lock {lock:?}"),
+            None => f.write_str("cannot subscribe to the channel"),
+        }
     }
 }
 
 impl Error for SubscribeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.0)
+        Some(&*self.reason)
     }
 }

@@ -298,12 +298,18 @@ impl ShutdownError {
 
 impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the lock client was shut down too soon: the release of {:?} was not answered, and {:?} are held still; allow more time, and \
-             drop all guards before",
-            self.releasing, self.held
-        )
+        f.write_str("the lock client was shut down too soon: ")?;
+        match (&*self.releasing, &*self.held) {
+            (releasing, []) => {
+                write!(f, "the release of {releasing:?} was not answered; allow more time")
+            }
+            ([], held) => write!(f, "{held:?} are held still; drop all guards before"),
+            (releasing, held) => write!(
+                f,
+                "the release of {releasing:?} was not answered, and {held:?} are held still; allow more time, and \
+                 drop all guards before"
+            ),
+        }
     }
 }
 
@@ -320,7 +326,7 @@ impl<B: Backend> fmt::Debug for LockClient<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClient")
             .field("id", &self.id())
-            .field("registry", self.registry())
+            .field("channels", &self.registry().len())
             .finish_non_exhaustive()
     }
 }

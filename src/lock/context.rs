@@ -13,6 +13,7 @@ use super::alarm::Alarm;
 use super::backend::{Backend, Failure};
 use super::error::LockError;
 use super::metrics::{Metrics, Recorder};
+use super::name::LockName;
 use super::origin::Origin;
 use super::owner::{LeaseId, Owner};
 use super::releases::Releases;
@@ -119,13 +120,14 @@ impl<B: Backend> Context<B> {
         self.check().err().unwrap_or(LockError::RuntimeEnded)
     }
 
-    pub(super) fn failed(&self, error: B::Error) -> LockError {
+    /// What `error` of a command on `name` is to the caller.
+    pub(super) fn failed(&self, name: &LockName, error: B::Error) -> LockError {
         if self.backend.runtime().has_ended() {
             return LockError::RuntimeEnded;
         }
         match self.failure(&error) {
-            Failure::OtherKind(found) => LockError::OtherKind { found, source: Box::new(error) },
-            failure => LockError::Backend { failure, source: Box::new(error) },
+            Failure::OtherKind(found) => LockError::other_kind(name, found, error),
+            failure => LockError::Backend { name: name.clone(), failure, source: Box::new(error) },
         }
     }
 

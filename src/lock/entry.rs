@@ -265,7 +265,7 @@ impl<B: Backend> Entry<B> {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.release_failed(&error);
-                return Err(context.failed(error));
+                return Err(context.failed(&self.name, error));
             }
         };
         context.releases.succeeded();
@@ -392,7 +392,7 @@ impl<B: Backend> Entry<B> {
             Extension::Renew { .. } => {
                 let key = LeaseKey { name: self.name.clone(), id };
                 let renewed = self.commands.renew(&context.backend, std::slice::from_ref(&key), lease).await;
-                (renewed.map_err(|error| context.failed(error))?.first() == Some(&true), None)
+                (renewed.map_err(|error| context.failed(&self.name, error))?.first() == Some(&true), None)
             }
             Extension::Token { .. } => {
                 let ask =
@@ -400,7 +400,7 @@ impl<B: Backend> Entry<B> {
                 match self.commands.try_acquire(&context.backend, &self.name, &ask).await {
                     Ok(AcquireOutcome::Acquired { last_token }) => (true, Some(last_token)),
                     Ok(AcquireOutcome::Held { .. }) => (false, None),
-                    Err(error) => return Err(context.failed(error)),
+                    Err(error) => return Err(context.failed(&self.name, error)),
                 }
             }
         };
@@ -451,7 +451,7 @@ impl<B: Backend> Entry<B> {
     pub(super) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
         self.context.check_origin()?;
         let holders = self.commands.holders(&self.context.backend, &self.name).await;
-        holders.map_err(|error| self.context.failed(error))
+        holders.map_err(|error| self.context.failed(&self.name, error))
     }
 }
 

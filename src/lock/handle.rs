@@ -228,7 +228,7 @@ impl<B: Backend> Lock<B> {
         context.check_origin()?;
         let in_hand = self.entry.leases_in_hand();
         let freed = self.entry.commands.force_release(&context.backend, self.name()).await;
-        let freed = freed.map_err(|error| context.failed(error))?;
+        let freed = freed.map_err(|error| context.failed(self.name(), error))?;
         in_hand.iter().for_each(|(entry, number)| entry.lose(*number));
         // Should the message be lost.
         let latch = self.entry.state.latch();

@@ -70,7 +70,8 @@ impl Args {
     pub(crate) fn parse_and_check() -> Self {
         let args = Self::parse();
         if cfg!(not(feature = "redis")) && (args.redis.is_some() || args.child) {
-            let message = "this build has no Redis; build it with `--features redis`, as in the example of --help";
+            let message =
+                "this build has no Redis; build it with `--features redis`, as in the example of --help";
             Self::command().error(ErrorKind::ValueValidation, message).exit();
         }
         if args.processes > args.tasks {

@@ -31,6 +31,8 @@ pub enum ErrorKind {
     TlsNotBuiltIn,
     /// The URL asks for Sentinel (`redis+sentinel://`), and this build was made without the feature `sentinel`. Nothing was sent.
     SentinelNotBuiltIn,
+    /// [`connect`](super::super::Redis::connect) was called outside of a tokio runtime. Nothing was sent.
+    NoRuntime,
     /// A certificate or key cannot be read. Nothing was sent.
     Certificate,
     /// No Sentinel could be asked where the master is. The command did not run.
@@ -87,6 +89,13 @@ impl Error {
         Self::new(ErrorKind::Certificate, format!("{which} cannot be read; it must be in PEM"), error)
     }
 
+    /// There is no runtime for the connections to live on.
+    pub(crate) fn no_runtime() -> Self {
+        let context = "connecting to Redis needs a tokio runtime, and this is outside of one: connect inside of a runtime, or by \
+                       Redis::builder().blocking_connect(url), which has a thread of its own";
+        Self::new(ErrorKind::NoRuntime, context.into(), None)
+    }
+
     pub(crate) fn no_thread(error: std::io::Error) -> Self {
         let context = "cannot start the thread for the connections to Redis".into();
         Self::new(ErrorKind::Connection, context, Some(error.into()))
@@ -120,6 +129,8 @@ impl Error {
         let what_to_do = Self::remedy(&error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
         // A server that does not know the greeting quotes it, and the password is in there.
         let tells = password.is_some_and(|password| format!("{error} {error:?}").contains(password));
+        // The position of a byte in what is no reply of Redis's says nothing more.
+        let tells = tells || error.kind() == Kind::Parse;
         Self {
             kind: ErrorKind::Connection,
             context: format!("cannot connect to Redis at {address}{what_to_do}"),
@@ -266,7 +277,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
+        let source = self.source.as_ref()?;
+        // Some errors of the redis crate show what they came from, and nothing else. A chain says each cause once.
+        let behind = std::error::Error::source(source);
+        Some(behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source))
     }
 }
 
