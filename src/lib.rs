@@ -3,9 +3,11 @@
 //! # A lock
 //!
 //! ```
-//! # #[cfg(feature = "local")]
-//! async fn ship(order: u64) -> Result<(), Box<dyn std::error::Error>> {
-//!     let client = latchwork::LockClient::local(); // or LockClient::new(Redis::connect("redis://…").await?)
+//! # #[cfg(feature = "local")] mod example {
+//! use latchwork::{LockClient, local::Local};
+//!
+//! // The client is made once, by LockClient::local() or LockClient::new(Redis::connect("redis://…").await?).
+//! async fn ship(client: &LockClient<Local>, order: u64) -> Result<(), Box<dyn std::error::Error>> {
 //!     let guard = client.get_lock(&format!("orders:{order}"))?.lock().await?;
 //!     tokio::select! {
 //!         () = async { /* the work that one task at a time may do */ } => {}
@@ -13,6 +15,7 @@
 //!     }
 //!     Ok(guard.unlock().await?)
 //! }
+//! # }
 //! ```
 //!
 //! [`LockClient`] makes [`Lock`]s by name over a [`Backend`]: [`local::Local`] keeps them in this process (feature `local`,
