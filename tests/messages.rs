@@ -63,6 +63,10 @@ async fn peer_that_is_not_redis_is_said_to_be_none() {
         assert!(error.to_string().contains("no Redis server"), "{answer:?}: {:?}", texts(&error));
         assert!(!texts(&error).concat().contains("Parse error"), "{answer:?}: {:?}", texts(&error));
     }
+    let url = peer(Some(http)).await.replace("redis://", "redis+sentinel://") + "/master";
+    let error = Redis::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSentinel, "{error:?}");
+    assert!(error.to_string().contains("no Redis server"), "{:?}", texts(&error));
 }
 
 #[test]

@@ -129,8 +129,6 @@ impl Error {
         let what_to_do = Self::remedy(&error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
         // A server that does not know the greeting quotes it, and the password is in there.
         let tells = password.is_some_and(|password| format!("{error} {error:?}").contains(password));
-        // The position of a byte in what is no reply of Redis's says nothing more.
-        let tells = tells || error.kind() == Kind::Parse;
         Self {
             kind: ErrorKind::Connection,
             context: format!("cannot connect to Redis at {address}{what_to_do}"),
@@ -201,10 +199,15 @@ impl Error {
         match self.kind {
             ErrorKind::Connection | ErrorKind::NoSentinel | ErrorKind::NotMaster => true,
             ErrorKind::Refused => {
-                self.source.as_ref().is_some_and(|error| Meaning::of(error) == Meaning::NotServing)
+                self.redis_error().is_some_and(|error| Meaning::of(error) == Meaning::NotServing)
             }
             _ => false,
         }
+    }
+
+    /// What the redis crate met. Its chain of causes is shorter in [`source`](std::error::Error::source).
+    pub(crate) fn redis_error(&self) -> Option<&RedisError> {
+        self.source.as_ref()
     }
 
     /// `mode`: what the lock says of itself.
@@ -277,7 +280,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let source = self.source.as_ref()?;
+        // Where a byte stands in what is no reply of Redis's says nothing more.
+        let source = self.redis_error().filter(|error| error.kind() != Kind::Parse)?;
         // Some errors of the redis crate show what they came from, and nothing else. A chain says each cause once.
         let behind = std::error::Error::source(source);
         Some(behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source))
