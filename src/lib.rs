@@ -1,4 +1,5 @@
-//! A fast semaphore for async Rust, and named locks over Redis or in memory: plain, fair and read-write, compatible with Redisson.
+//! A fast semaphore for async Rust, and named locks over Redis or in memory: plain, fair and read-write,
+//! compatible with Redisson.
 //!
 //! # A lock
 //!
@@ -18,9 +19,10 @@
 //! # }
 //! ```
 //!
-//! [`LockClient`] makes [`Lock`]s by name over a [`Backend`]: [`local::Local`] keeps them in this process (feature `local`,
-//! on by default), [`redis::Redis`] on a Redis server (feature `redis`). How a lock waits, renews its lease and reports a loss is told in
-//! [`lock`]. The same for threads, without an async runtime, is in [`blocking`].
+//! [`LockClient`] makes [`Lock`]s by name over a [`Backend`]: [`local::Local`] keeps them in this process
+//! (feature `local`, on by default), [`redis::Redis`] on a Redis server (feature `redis`). How a lock waits,
+//! renews its lease and reports a loss is told in [`lock`]. The same for threads, without an async runtime,
+//! is in [`blocking`].
 //!
 //! # A semaphore
 //!
@@ -50,12 +52,13 @@
 //!
 //! # More
 //!
-//! The repository has [examples](https://github.com/latchwork/latchwork/tree/main/examples), among them a backend and a lock client of one's
-//! own, and pages on [what is guaranteed](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
+//! The repository has [examples](https://github.com/latchwork/latchwork/tree/main/examples), among them a
+//! backend and a lock client of one's own, and pages on [what is
+//! guaranteed](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
 //! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md) and
-//! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md). Modules depend on each other in one direction: [`blocking`] →
-//! `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`], [`channel_entry`] → [`latch`] → [`semaphore`]; and [`lock`] →
-//! [`lock_entry`] → [`latch`].
+//! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md). Modules depend on each other
+//! in one direction: [`blocking`] → `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`],
+//! [`channel_entry`] → [`latch`] → [`semaphore`]; and [`lock`] → [`lock_entry`] → [`latch`].
 //!
 // What is not built in is linked to where it is documented.
 #![cfg_attr(

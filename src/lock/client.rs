@@ -306,8 +306,8 @@ impl fmt::Display for ShutdownError {
             ([], held) => write!(f, "{held:?} are held still; drop all guards before"),
             (releasing, held) => write!(
                 f,
-                "the release of {releasing:?} was not answered, and {held:?} are held still; allow more time, and \
-                 drop all guards before"
+                "the release of {releasing:?} was not answered, and {held:?} are held still; allow more \
+                 time, and drop all guards before"
             ),
         }
     }

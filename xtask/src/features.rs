@@ -1,5 +1,5 @@
-//! `cargo xtask features`: everywhere else all features are on, and one that needs another without saying so, in code or in a link of its
-//! documentation, goes unnoticed.
+//! `cargo xtask features`: everywhere else all features are on, and one that needs another without saying so,
+//! in code or in a link of its documentation, goes unnoticed.
 
 use anyhow::Result;
 use xshell::cmd;

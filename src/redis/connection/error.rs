@@ -91,8 +91,8 @@ impl Error {
 
     /// There is no runtime for the connections to live on.
     pub(crate) fn no_runtime() -> Self {
-        let context = "connecting to Redis needs a tokio runtime, and this is outside of one: connect inside of a runtime, or by \
-                       Redis::builder().blocking_connect(url), which has a thread of its own";
+        let context = "connecting to Redis needs a tokio runtime, and this is outside of one: connect in a \
+                       runtime, or by Redis::builder().blocking_connect(url), which has a thread of its own";
         Self::new(ErrorKind::NoRuntime, context.into(), None)
     }
 
@@ -282,7 +282,8 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         // Where a byte stands in what is no reply of Redis's says nothing more.
         let source = self.redis_error().filter(|error| error.kind() != Kind::Parse)?;
-        // Some errors of the redis crate show what they came from, and nothing else. A chain says each cause once.
+        // Some errors of the redis crate show what they came from, and nothing else. A chain says each cause
+        // once.
         let behind = std::error::Error::source(source);
         Some(behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source))
     }

@@ -59,7 +59,8 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     } else if url.query().is_some_and(|query| query.contains('@')) {
         return Err(Error::url("a ? in the password must be written as %3F"));
     }
-    // The redis crate would leave out what it does not know. They are not quoted, as they may be the rest of a password.
+    // The redis crate would leave out what it does not know. They are not quoted, as they may be the rest of
+    // a password.
     if let Some(wrong) =
         url.query_pairs().find_map(|(name, value)| wrong_parameter(url.scheme(), &name, &value))
     {
@@ -72,14 +73,16 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
 }
 
 /// Not quoted: it may be the rest of a password in which a `/`, `?` or `#` was not escaped.
-pub(super) const BAD_PORT: &str = "its port is not a number from 1 to 65535; or a / ? or # in the password is not written as %2F, %3F or %23";
+pub(super) const BAD_PORT: &str = "its port is not a number from 1 to 65535; or a / ? or # in the password is \
+     not written as %2F, %3F or %23";
 
 /// What is wrong with a URL that cannot be read.
 fn unreadable(url: &str) -> &'static str {
     let Some((scheme, rest)) = url.split_once("://") else { return "it has no scheme such as redis://" };
     const SCHEMES: [&str; 7] = ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
     if !SCHEMES.contains(&&*scheme.to_ascii_lowercase()) {
-        return "its scheme is none of redis, rediss, redis-cluster, rediss-cluster, redis+sentinel, rediss+sentinel and unix";
+        return "its scheme is none of redis, rediss, redis-cluster, rediss-cluster, redis+sentinel, \
+                rediss+sentinel and unix";
     }
     if has_wrong_port(rest) { BAD_PORT } else { "its host cannot be read" }
 }
@@ -107,8 +110,8 @@ fn wrong_parameter(scheme: &str, name: &str, value: &str) -> Option<&'static str
             Some("it has a parameter that is not known; those of a unix socket are db, user and pass")
         }
         _ => Some(
-            "it has a parameter that is not known; user, password and database stand before the ?, and all else is said to \
-             Redis::builder()",
+            "it has a parameter that is not known; user, password and database stand before the ?, and all \
+             else is said to Redis::builder()",
         ),
     }
 }
