@@ -108,29 +108,33 @@ impl fmt::Debug for Inbox {
 
 /// A channel could not be subscribed to. The reason is its [`source`](Error::source); every waiter gets the same one.
 #[derive(Clone, Debug)]
-pub struct SubscribeError {
+pub struct SubscribeError(Arc<dyn Error + Send + Sync>);
+
+/// A reason, with the lock that the channel is of. Behind the same pointer as a reason without one, since each
+/// entry of a registry has room for an error.
+#[derive(Debug)]
+struct OfLock {
+    lock: Box<str>,
     reason: Arc<dyn Error + Send + Sync>,
-    /// The lock that the channel is of, where that is known.
-    lock: Option<Arc<str>>,
 }
 
 impl SubscribeError {
     /// Wraps the transport's own error.
     pub fn new(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { reason: Arc::from(reason.into()), lock: None }
+        Self(Arc::from(reason.into()))
     }
 
     /// The same error, for a waiter of `lock`: transports know of channels only.
     #[cfg(feature = "lock")]
     pub(crate) fn of_lock(self, lock: &str) -> Self {
-        Self { lock: Some(lock.into()), ..self }
+        Self(Arc::new(OfLock { lock: lock.into(), reason: self.0 }))
     }
 }
 
 impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.lock {
-            Some(lock) => write!(f, "cannot subscribe to the channel of lock {lock:?}"),
+        match self.0.downcast_ref::<OfLock>() {
+            Some(OfLock { lock, .. }) => write!(f, "cannot subscribe to the channel of lock {lock:?}"),
             None => f.write_str("cannot subscribe to the channel"),
         }
     }
@@ -138,6 +142,17 @@ impl fmt::Display for SubscribeError {
 
 impl Error for SubscribeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.reason)
+        match self.0.downcast_ref::<OfLock>() {
+            Some(OfLock { reason, .. }) => Some(&**reason),
+            None => Some(&*self.0),
+        }
     }
 }
+
+impl fmt::Display for OfLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl Error for OfLock {}

@@ -32,7 +32,8 @@ pub(crate) struct Args {
 
     /// Keep the locks and the numbers on the Redis server at URL; needs a build with `--features redis`
     ///
-    /// redis://[user:password@]host[:port][/database]; Redis 6.0 or newer. All keys begin with `latchwork-quickstart:`
+    /// `redis://[user:password@]host[:port][/database]`; Redis 6.0 or newer. All keys begin with
+    /// `latchwork-quickstart:`
     /// and something unique, and are deleted at the end.
     #[arg(long, value_name = "URL", verbatim_doc_comment)]
     pub(crate) redis: Option<String>,
