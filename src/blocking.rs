@@ -7,11 +7,12 @@
 //!
 //! # Inside of async code
 //!
-//! Nothing here panics there, but it blocks: the thread runs no other task until the call returns. If the task that holds the
-//! lock is to run on that very thread, it never does, and the two wait for each other. And a [`Redis`](crate::redis::Redis) that was
-//! [connected](crate::redis::Redis::connect) in a runtime lives on that runtime's threads: block the last of them, and no
-//! reply comes, nor does a timeout. [`LockClient::connect`] has a thread of its own and does not mind. Where blocking cannot be
-//! avoided, do it on a thread that is made for it, such as `spawn_blocking` of tokio's.
+//! Nothing here panics there, but it blocks: the thread runs no other task until the call returns. If the
+//! task that holds the lock is to run on that very thread, it never does, and the two wait for each other.
+//! And a `redis::Redis` that was connected in a runtime by `Redis::connect` lives on that runtime's threads:
+//! block the last of them, and no reply comes, nor does a timeout. `LockClient::connect` (feature `redis`)
+//! has a thread of its own and does not mind. Where blocking cannot be avoided, do it on a thread that is
+//! made for it, such as `spawn_blocking` of tokio's.
 
 mod client;
 mod guard;

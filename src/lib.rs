@@ -1,28 +1,89 @@
-//! The concurrency primitives under a Redisson-style distributed lock, and the lock on top.
+//! A fast semaphore for async Rust, and named locks over Redis or in memory: plain, fair and read-write,
+//! compatible with Redisson.
+//!
+//! # A lock
+//!
+//! ```
+//! # #[cfg(feature = "local")] mod example {
+//! use latchwork::{LockClient, local::Local};
+//!
+//! // The client is made once, by LockClient::local() or LockClient::new(Redis::connect("redis://…").await?).
+//! async fn ship(client: &LockClient<Local>, order: u64) -> Result<(), Box<dyn std::error::Error>> {
+//!     let guard = client.get_lock(&format!("orders:{order}"))?.lock().await?;
+//!     tokio::select! {
+//!         () = async { /* the work that one task at a time may do */ } => {}
+//!         reason = guard.lost() => return Err(format!("stopped, as the lock was lost: {reason}").into()),
+//!     }
+//!     Ok(guard.unlock().await?)
+//! }
+//! # }
+//! ```
+//!
+//! [`LockClient`] makes [`Lock`]s by name over a [`Backend`]: [`local::Local`] keeps them in this process
+//! (feature `local`, on by default), [`redis::Redis`] on a Redis server (feature `redis`). How a lock waits,
+//! renews its lease and reports a loss is told in [`lock`]. The same for threads, without an async runtime,
+//! is in [`blocking`].
+//!
+//! # A semaphore
+//!
+//! ```
+//! use latchwork::AsyncSemaphore;
+//!
+//! static CALLS: std::sync::LazyLock<AsyncSemaphore> = std::sync::LazyLock::new(|| AsyncSemaphore::new(10));
+//!
+//! async fn fetch() {
+//!     let _permit = CALLS.acquire().await.expect("nothing closes it");
+//!     // … at most ten tasks and threads are here at once …
+//! }
+//! ```
 //!
 //! # The primitives
 //!
-//! They need no runtime and no server, and any lock client can be built on them:
+//! They need no runtime and no server, and a lock client can be built on them:
 //!
 //! | type | is |
 //! |---|---|
-//! | [`AsyncSemaphore`] | permits for async tasks and threads: a counter, a lock-free queue of wakers, and a loop between them |
-//! | [`StripedSemaphores`] | a fixed row of one-permit semaphores, one of which a name picks |
-//! | [`Latch`] | a semaphore born with no permits, on which tasks sleep until called |
-//! | [`LockEntry`] | a re-entrant, fair lock of one name inside of a process, under a lease that a store grants to the process; with a latch |
-//! | [`ChannelEntry`] | what all subscribers of one channel share: their number, readiness, latch, listeners |
+//! | [`AsyncSemaphore`] | permits for async tasks and threads, lock-free, first in, first out |
+//! | [`StripedSemaphores`] | a fixed array of one-permit semaphores, one of which a name picks |
+//! | [`Latch`] | coalescing notification with blocking waits: a notification that comes first is kept for the waiter that comes next. Does not count down |
+//! | [`LockEntry`] | the ownership of one name inside of a process: a re-entrant, fair lock under a lease that a store grants |
+//! | [`ChannelEntry`] | the state that all subscribers of one channel share: their number, readiness, latch, listeners |
 //! | [`Registry`] | one subscription per channel and process, over any [`Transport`] |
 //!
-//! # The lock
+//! # More
 //!
-//! [`LockClient`] makes [`Lock`]s by name over a [`Backend`]: [`local::Local`] keeps them in this process (feature `local`,
-//! on by default), [`redis::Redis`] on a Redis server, in the form in which Redisson keeps them (feature `redis`). How it
-//! waits is told in [`lock`]. The same for threads, without an async runtime, is in [`blocking`].
+//! The repository has [examples](https://github.com/latchwork/latchwork/tree/main/examples), among them a
+//! backend and a lock client of one's own, and pages on [what is
+//! guaranteed](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
+//! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md) and
+//! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md). Modules depend on each other
+//! in one direction: [`blocking`] → `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`],
+//! [`channel_entry`] → [`latch`] → [`semaphore`]; and [`lock`] → [`lock_entry`] → [`latch`].
 //!
-//! # Where to look
-//!
-//! Arrows point down: [`blocking`] → `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`], [`channel_entry`] →
-//! [`latch`] → [`semaphore`]; and [`lock`] → [`lock_entry`] → [`latch`].
+// What is not built in is linked to where it is documented.
+#![cfg_attr(
+    not(feature = "lock"),
+    doc = "
+[`Backend`]: https://docs.rs/latchwork/latest/latchwork/trait.Backend.html
+[`Lock`]: https://docs.rs/latchwork/latest/latchwork/struct.Lock.html
+[`LockClient`]: https://docs.rs/latchwork/latest/latchwork/struct.LockClient.html
+[`blocking`]: https://docs.rs/latchwork/latest/latchwork/blocking/index.html
+[`lock`]: https://docs.rs/latchwork/latest/latchwork/lock/index.html
+"
+)]
+#![cfg_attr(
+    not(feature = "local"),
+    doc = "
+[`local::Local`]: https://docs.rs/latchwork/latest/latchwork/local/struct.Local.html
+"
+)]
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "
+[`redis::Redis`]: https://docs.rs/latchwork/latest/latchwork/redis/struct.Redis.html
+"
+)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // So that the README's example compiles.
 #[cfg(doctest)]

@@ -108,11 +108,12 @@
 //!
 //! # Cluster
 //!
-//! With the feature `cluster`, [`Redis::connect`] takes `redis-cluster://` URLs. Commands go to the master that has the lock's slot, over
-//! one connection for each; when slots move or a replica takes over, they follow, within their time limit. Messages come by
-//! Redisson's own rule: the sharded kind from the lock's master if the servers know it (Redis 7.0), otherwise the plain kind over one
-//! connection to any node; [`RedisBuilder::sharded_messages`] overrules that. A node that is slow or gone delays the renewals of
-//! its own locks only.
+//! With the feature `cluster`, [`Redis::connect`] takes `redis-cluster://` URLs. Commands go to the master
+//! that has the lock's slot, over one connection for each; when slots move or a replica takes over, they
+//! follow, within their time limit. Messages come by Redisson's own rule: the sharded kind from the lock's
+//! master if the servers know it (Redis 7.0), otherwise the plain kind over one connection to any node;
+//! `RedisBuilder::sharded_messages` overrules that. A node that is slow or gone delays the renewals of its
+//! own locks only.
 //!
 //! All that belongs to a lock lies in one slot. A name whose first braces are empty (`{}`) would make that impossible, and
 //! [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving, three things wait for the end of the
@@ -168,7 +169,7 @@
 //! | Sentinel, at the servers | `+role` |
 //! | Sentinel, at the Sentinels | `+sentinel +subscribe &+switch-master` |
 //! | a Cluster | `+cluster\|slots +asking` |
-//! | a Cluster's kind of messages, [unless it is said](RedisBuilder::sharded_messages) | `+pubsub\|shardnumsub` |
+//! | a Cluster's kind of messages, unless `RedisBuilder::sharded_messages` says it | `+pubsub\|shardnumsub` |
 //! | a node's being left that is cut off from its Cluster | `+cluster\|info` |
 //! | sharded messages | `+spublish +ssubscribe +sunsubscribe` |
 //!

@@ -5,7 +5,7 @@ use std::time::Instant;
 /// A clock, timers and detached tasks.
 ///
 /// The lock never names an executor: its futures run on whichever polls them, and what they need besides comes from the
-/// [`Backend`](crate::Backend), through this.
+/// `Backend`, through this.
 pub trait Runtime: Send + Sync + 'static {
     /// A timer. What it wakes is foreign code, which may panic or block: neither is to keep other timers from firing, nor tasks from running.
     type Sleep: Future<Output = ()> + Send + 'static;

@@ -2,7 +2,7 @@
 //! processes that share nothing but the directory.
 
 mod conformance;
-#[path = "../examples/own_backend/file_locks.rs"]
+#[path = "../examples/own_backend/src/file_locks.rs"]
 mod file_locks;
 
 use std::sync::Mutex;

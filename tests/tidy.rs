@@ -1,5 +1,6 @@
 //! The walls of the house, as far as a text search can see them.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -293,5 +294,105 @@ fn features_end_at_their_folder() {
             .iter()
             .any(|file| path.ends_with(file));
         assert!(may || !text.contains("feature = "), "{}: a feature is looked at", path.display());
+    }
+}
+
+fn page(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The texts between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Tests and models, or files of them, that a page names stay there under that name.
+#[test]
+fn guarantees_name_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources: Vec<_> = ["src", "tests", "loom-tests", "verify"].into_iter().flat_map(sources).collect();
+    let identifier = |text: &str| -> String {
+        text.chars().take_while(|next| next.is_ascii_alphanumeric() || *next == '_').collect()
+    };
+    // A test or a clause of a suite is a function, a model is an entry of the macro that makes it one.
+    let mut defined = HashSet::new();
+    for line in sources.iter().flat_map(|(_, text)| text.lines().map(str::trim_start)) {
+        defined.extend(line.split("fn ").skip(1).map(identifier));
+        if line.ends_with('{') {
+            defined.insert(identifier(line));
+        }
+    }
+    let (mut rows, text) = (0, page("docs/guarantees.md"));
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let (guarantee, tests) = row.trim_matches(['|', ' ']).rsplit_once(" | ").unwrap();
+        if tests == "checked by" {
+            continue;
+        }
+        rows += 1;
+        let named = quoted(tests);
+        assert!(!named.is_empty() || tests == "the quickstart", "nothing checks: {guarantee}");
+        for name in named.into_iter().filter(|name| !name.starts_with("cargo ")) {
+            let is_there = if name.contains('/') { root.join(name).exists() } else { defined.contains(name) };
+            assert!(is_there, "{name} is not there, which is to check: {guarantee}");
+        }
+    }
+    assert!(rows > 70, "{rows} rows are not the whole page");
+}
+
+/// A reader has some minutes, and looks at a table that fits the screen.
+#[test]
+fn readme_is_short() {
+    let text = page("README.md");
+    let words = text.split_whitespace().count();
+    assert!(words <= 1_600, "README.md has {words} words: move some to docs/");
+    let mut rows = 0;
+    for line in text.lines() {
+        // The head and the line under it are none.
+        rows = if line.starts_with('|') { rows + 1 } else { 0 };
+        assert!(rows <= 22, "README.md has a table of more than 20 rows: {line}");
+    }
+}
+
+#[test]
+fn pages_link_to_what_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages: Vec<PathBuf> =
+        fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(|page| root.join(page)));
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.starts_with("http") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: {link} leads nowhere", page.display());
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&target).unwrap();
+                let slug = |line: &str| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+                let is_there = text.lines().any(|line| line.starts_with('#') && slug(line) == heading);
+                assert!(is_there, "{}: {link} leads to no heading", page.display());
+            }
+        }
+    }
+}
+
+/// The page for operators and the one for programmers tell the same keys, channels and rights.
+#[test]
+fn operators_are_told_the_keys_and_rights_of_the_module() {
+    let module = page("src/redis.rs");
+    let operators = page("docs/redis.md");
+    for (from, to) in [("//! # On the wire", "//! # Where to look"), ("//! # Rights", "//! # What is not")] {
+        let section =
+            module.split(from).nth(1).and_then(|rest| rest.split(to).next()).expect("another heading");
+        let fenced = section.split("```").nth(1).unwrap_or_default();
+        let rules = fenced.lines().skip(1).map(|line| line.trim_start_matches("//!").trim());
+        let rest = section.replace(fenced, "").replace("```", "");
+        for told in
+            rules.chain(quoted(&rest)).filter(|told| told.starts_with(['+', '~', '-']) || told.contains(':'))
+        {
+            assert!(operators.contains(told), "docs/redis.md does not tell {told:?}, and src/redis.rs does");
+        }
     }
 }

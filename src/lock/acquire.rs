@@ -321,7 +321,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
                 if context.failure(&error) != Failure::Indeterminate {
                     unfinished.0 = None;
                 }
-                Err(context.failed(error))
+                Err(context.failed(&entry.name, error))
             }
         }
     }

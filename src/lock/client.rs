@@ -328,12 +328,18 @@ impl fmt::Display for ShutdownError {
                 "the lock client was made before this process was forked off; shut it down in the parent",
             );
         }
-        write!(
-            f,
-            "the lock client was shut down too soon: the release of {:?} was not answered, and {:?} are held still; allow more time, and \
-             drop all guards before",
-            self.releasing, self.held
-        )
+        f.write_str("the lock client was shut down too soon: ")?;
+        match (&*self.releasing, &*self.held) {
+            (releasing, []) => {
+                write!(f, "the release of {releasing:?} was not answered; allow more time")
+            }
+            ([], held) => write!(f, "{held:?} are held still; drop all guards before"),
+            (releasing, held) => write!(
+                f,
+                "the release of {releasing:?} was not answered, and {held:?} are held still; allow more \
+                 time, and drop all guards before"
+            ),
+        }
     }
 }
 
@@ -350,7 +356,7 @@ impl<B: Backend> fmt::Debug for LockClient<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClient")
             .field("id", &self.id())
-            .field("registry", self.registry())
+            .field("channels", &self.registry().len())
             .finish_non_exhaustive()
     }
 }

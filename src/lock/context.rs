@@ -12,6 +12,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::backend::{Backend, Failure};
 use super::error::LockError;
 use super::metrics::{Metrics, Recorder};
+use super::name::LockName;
 use super::origin::Origin;
 use super::owner::{LeaseId, Owner};
 use super::releases::Releases;
@@ -123,13 +124,14 @@ impl<B: Backend> Context<B> {
         self.check().err().unwrap_or(LockError::RuntimeEnded)
     }
 
-    pub(super) fn failed(&self, error: B::Error) -> LockError {
+    /// What `error` of a command on `name` is to the caller.
+    pub(super) fn failed(&self, name: &LockName, error: B::Error) -> LockError {
         if self.backend.runtime().has_ended() {
             return LockError::RuntimeEnded;
         }
         match self.failure(&error) {
-            Failure::OtherKind(found) => LockError::OtherKind { found, source: Box::new(error) },
-            failure => LockError::Backend { failure, source: Box::new(error) },
+            Failure::OtherKind(found) => LockError::other_kind(name, found, error),
+            failure => LockError::Backend { name: name.clone(), failure, source: Box::new(error) },
         }
     }
 

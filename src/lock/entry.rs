@@ -300,9 +300,8 @@ impl<B: Backend> Entry<B> {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.release_failed(&error);
-                let name = self.name.clone();
-                return Err(match context.failed(error) {
-                    LockError::Backend { failure, source } => {
+                return Err(match context.failed(&self.name, error) {
+                    LockError::Backend { name, failure, source } => {
                         LockError::ReleasePending { name, failure, source }
                     }
                     other => other,
@@ -464,7 +463,7 @@ impl<B: Backend> Entry<B> {
                 if context.failure(&error) != Failure::Indeterminate {
                     self.state.not_extended(extension);
                 }
-                return Err(context.failed(error));
+                return Err(context.failed(&self.name, error));
             }
         };
         if !held {
@@ -516,7 +515,7 @@ impl<B: Backend> Entry<B> {
     pub(super) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
         self.context.check_origin()?;
         let holders = self.commands.holders(&self.context.backend, &self.name).await;
-        holders.map_err(|error| self.context.failed(error))
+        holders.map_err(|error| self.context.failed(&self.name, error))
     }
 }
 

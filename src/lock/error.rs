@@ -56,6 +56,8 @@ pub enum LockError {
     Subscribe(SubscribeError),
     /// The backend failed.
     Backend {
+        /// The lock.
+        name: LockName,
         /// What that says about the command.
         failure: Failure,
         /// The backend's own error.
@@ -76,7 +78,7 @@ pub enum LockError {
     OtherKind {
         /// The kind that it is held as.
         found: LockKind,
-        /// The backend's own error.
+        /// The backend's own error; if that does not name the lock, one with the same text and the name.
         source: Box<dyn Error + Send + Sync>,
     },
     /// An owner that reads wants to write: it would wait for itself to let go. Nothing was sent. Let it take the write lock first, and read
@@ -103,6 +105,20 @@ pub enum LockError {
 }
 
 impl LockError {
+    /// `error` of a backend that has found the lock `name` held as another kind.
+    pub(super) fn other_kind(
+        name: &LockName,
+        found: LockKind,
+        error: impl Error + Send + Sync + 'static,
+    ) -> Self {
+        let source: Box<dyn Error + Send + Sync> = if error.to_string().contains(&format!("{name:?}")) {
+            Box::new(error)
+        } else {
+            Box::new(OfLock { name: name.clone(), error })
+        };
+        Self::OtherKind { found, source }
+    }
+
     pub(super) fn lost(name: &LockName, owner: Owner, reason: LossReason) -> Self {
         Self::Lost { name: name.clone(), owner, reason }
     }
@@ -185,20 +201,21 @@ impl fmt::Display for LockError {
             ),
             Self::Lease(error) => error.fmt(f),
             Self::Subscribe(error) => error.fmt(f),
-            Self::Backend { failure, .. } => f.write_str(match failure {
-                Failure::Refused => "the lock's backend refused",
-                Failure::Unreachable => "the lock's backend cannot be reached; try again later",
-                Failure::Indeterminate => "the lock's backend did not answer; try again later",
-                Failure::OtherKind(_) => "the lock's name is held as another kind of lock",
-            }),
+            Self::Backend { name, failure, .. } => match failure {
+                Failure::Refused => write!(f, "the backend of lock {name:?} refused"),
+                Failure::Unreachable => {
+                    write!(f, "the backend of lock {name:?} cannot be reached; try again later")
+                }
+                Failure::Indeterminate => {
+                    write!(f, "the backend of lock {name:?} did not answer; try again later")
+                }
+                Failure::OtherKind(_) => write!(f, "lock {name:?} is held as another kind of lock"),
+            },
+            Self::OtherKind { source, .. } => write!(f, "{source}; give each kind of lock names of its own"),
             Self::ReleasePending { name, .. } => write!(
                 f,
-                "the hold on lock {name:?} is over, but its release was not answered; it is repeated in the background until the lease ends: do not \
-                 repeat the work that the lock protected"
-            ),
-            Self::OtherKind { found, .. } => write!(
-                f,
-                "the lock's name is held as another kind of lock, a {found}; give each kind names of its own"
+                "the hold on lock {name:?} is over, but its release was not answered; it is repeated in the \
+                 background until the lease ends: do not repeat the work that the lock protected"
             ),
             Self::NoAnswer { name, wait } => write!(
                 f,
@@ -220,9 +237,9 @@ impl Error for LockError {
         match self {
             Self::Lease(error) => error.source(),
             Self::Subscribe(error) => error.source(),
-            Self::Backend { source, .. }
-            | Self::ReleasePending { source, .. }
-            | Self::OtherKind { source, .. } => Some(&**source),
+            Self::Backend { source, .. } | Self::ReleasePending { source, .. } => Some(&**source),
+            // Its own text is a part of this error's, and a chain says each cause once.
+            Self::OtherKind { source, .. } => source.source(),
             Self::NotHeld { .. }
             | Self::Lost { .. }
             | Self::Upgrade { .. }
@@ -231,6 +248,25 @@ impl Error for LockError {
             | Self::RuntimeEnded
             | Self::Forked => None,
         }
+    }
+}
+
+/// A backend's error, with the name of the lock that it does not name itself.
+#[derive(Debug)]
+struct OfLock<E> {
+    name: LockName,
+    error: E,
+}
+
+impl<E: Error> fmt::Display for OfLock<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock {:?}: {}", self.name, self.error)
+    }
+}
+
+impl<E: Error> Error for OfLock<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
     }
 }
 

@@ -230,7 +230,7 @@ impl<B: Backend> Lock<B> {
         context.check_origin()?;
         let in_hand = self.entry.leases_in_hand();
         let freed = self.entry.commands.force_release(&context.backend, self.name()).await;
-        let freed = freed.map_err(|error| context.failed(error))?;
+        let freed = freed.map_err(|error| context.failed(self.name(), error))?;
         let mut panics = Panics::NONE;
         in_hand.iter().for_each(|(entry, number)| _ = panics.catch(|| entry.lose(*number)));
         // Should the message be lost.

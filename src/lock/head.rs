@@ -185,7 +185,7 @@ impl<'a, B: Backend> Head<'a, B> {
         // takes too long.
         let limit = self.look_again(left.unwrap_or(UNCONFIRMED).min(UNCONFIRMED), give_up);
         if let Some(confirmed) = until(runtime, limit, listening.subscribed()).await {
-            confirmed.map_err(LockError::Subscribe)?;
+            confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;
         }
         let mut steps = self.ticket.steps();
         // What was told to the queue head before this one is answered by our first question.
@@ -209,7 +209,7 @@ impl<'a, B: Backend> Head<'a, B> {
                 until(runtime, turn, pending::<()>()).await;
             }
             if let Some(failure) = listening.failure() {
-                return Err(LockError::Subscribe(failure));
+                return Err(LockError::Subscribe(failure.of_lock(entry.name.as_str())));
             }
             if runtime.has_ended() {
                 return Err(LockError::RuntimeEnded);
@@ -374,7 +374,7 @@ impl<'a, B: Backend> Head<'a, B> {
                 if context.failure(&error) != Failure::Indeterminate {
                     entry.state.did_not_run(&self.ticket);
                 }
-                return Err(context.failed(error));
+                return Err(context.failed(&entry.name, error));
             }
         };
         let (attempt, Ask { lease, sent, .. }) = (question.attempt, &question.ask);

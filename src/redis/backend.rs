@@ -468,7 +468,7 @@ impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
             .field("topology", self.router.topology())
-            .field("registry", &self.registry)
-            .finish()
+            .field("channels", &self.registry.len())
+            .finish_non_exhaustive()
     }
 }

@@ -34,25 +34,33 @@ impl Redis {
     /// User and password are the server's. What the Sentinels themselves want, if anything, is said by
     /// `?sentinel_username=user&sentinel_password=password` at the end; their port, if not given, is 26379.
     ///
-    /// Characters that mean something in a URL are written as `%` and two hexadecimal digits. Neither an error nor any `Debug`
-    /// ever shows a password.
+    /// Characters that mean something in a URL are written as `%` and two hexadecimal digits. A parameter
+    /// behind `?` that is not in this table is refused, as one with a typing error would do nothing. Neither
+    /// an error nor any `Debug` ever shows a password.
     ///
-    /// With TLS, the server's certificate must be for the host and signed by somebody whom the system trusts, or whom
-    /// [`RedisBuilder::root_certificate`] names. If the process has not
-    /// chosen its cryptography for rustls by then, it is ring.
+    /// With TLS, the server's certificate must be for the host and signed by an authority that the system
+    /// trusts, or that `RedisBuilder::root_certificate` names. If the process has not chosen its cryptography
+    /// for rustls by then, it is ring.
     ///
     /// # Errors
     ///
-    /// An [`Error`] of kind [`Url`](super::ErrorKind::Url) if the URL cannot be used, [`TlsNotBuiltIn`](super::ErrorKind::TlsNotBuiltIn) if it
-    /// asks for TLS without the feature, [`ClusterNotBuiltIn`](super::ErrorKind::ClusterNotBuiltIn) the same for a Cluster,
-    /// [`NotACluster`](super::ErrorKind::NotACluster) if that is none, or [`Connection`](super::ErrorKind::Connection) if nobody answers there,
-    /// or somebody who refuses the password, the database or TLS. With Sentinels, [`SentinelNotBuiltIn`](super::ErrorKind::SentinelNotBuiltIn) without
-    /// the feature, [`NoSentinel`](super::ErrorKind::NoSentinel) if none of them can be asked, [`UnknownMaster`](super::ErrorKind::UnknownMaster) if
-    /// none knows the name, and [`NotMaster`](super::ErrorKind::NotMaster) if the server that they name is none.
+    /// An [`Error`] of kind [`Url`](super::ErrorKind::Url) if the URL cannot be used,
+    /// [`TlsNotBuiltIn`](super::ErrorKind::TlsNotBuiltIn) if it asks for TLS without the feature,
+    /// [`ClusterNotBuiltIn`](super::ErrorKind::ClusterNotBuiltIn) the same for a Cluster,
+    /// [`NotACluster`](super::ErrorKind::NotACluster) if that is none, or
+    /// [`Connection`](super::ErrorKind::Connection) if no server answers there, what answers is no Redis
+    /// server, or the server refuses the password, the database or TLS. With Sentinels,
+    /// [`SentinelNotBuiltIn`](super::ErrorKind::SentinelNotBuiltIn) without the feature,
+    /// [`NoSentinel`](super::ErrorKind::NoSentinel) if none of them can be asked,
+    /// [`UnknownMaster`](super::ErrorKind::UnknownMaster) if none knows the name, and
+    /// [`NotMaster`](super::ErrorKind::NotMaster) if the server that they name is none.
+    ///
+    /// Outside of a tokio runtime the error is of kind [`NoRuntime`](super::ErrorKind::NoRuntime): take
+    /// [`blocking_connect`](RedisBuilder::blocking_connect) there.
     ///
     /// # Panics
     ///
-    /// When called outside of a tokio runtime whose timers and I/O are on.
+    /// If the runtime's timers or its I/O are off.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
     }
@@ -247,9 +255,10 @@ impl RedisBuilder {
     ///
     /// # Panics
     ///
-    /// When called outside of a tokio runtime whose timers and I/O are on.
+    /// If the runtime's timers or its I/O are off.
     pub async fn connect(self, url: &str) -> Result<Redis, Error> {
-        self.connect_on(TokioRuntime::current(), url).await
+        let runtime = TokioRuntime::try_current().ok_or_else(Error::no_runtime)?;
+        self.connect_on(runtime, url).await
     }
 
     /// Connects to the server at `url` and blocks this thread until that is done. For code without a runtime: the connections

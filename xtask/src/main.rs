@@ -51,9 +51,9 @@ enum Task {
     Interop(interop::Options),
     /// Check that no dependency declares a newer Rust than we do
     Msrv,
-    /// Lint the library with each of its features alone
+    /// Lint and document the library with each of its features alone, with none and with the default ones
     Features,
-    /// Run the quickstart example, in one process and then in three over a Redis server
+    /// Run the examples: the quickstart in one process and then in three over a Redis server, and the others
     Quickstart,
     /// Run what CI runs: formatting, lints, docs, features, msrv, test, quickstart
     Ci,

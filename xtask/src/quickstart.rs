@@ -1,4 +1,4 @@
-//! `cargo xtask quickstart`: the first thing a newcomer runs must work.
+//! `cargo xtask quickstart`: the first thing a newcomer runs must work, and what else there is to start from.
 
 use anyhow::Result;
 use latchwork_testkit::RedisServer;
@@ -10,13 +10,19 @@ use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
-    let example = ["--release", "--package", "latchwork", "--example", "quickstart"];
+    let example = ["--release", "--package", "quickstart"];
     steps.run("quickstart", || Ok(cmd!(shell, "{cargo} run {example...}").run()?))?;
+    steps.run("other examples", || {
+        for example in ["own_backend", "own_lock_client"] {
+            cmd!(shell, "{cargo} run --package {example}").run()?;
+        }
+        Ok(())
+    })?;
     steps.run("quickstart over Redis", || {
         redis_server::ensure(shell)?;
         let server = RedisServer::try_start()?;
         let url = server.url();
-        cmd!(shell, "{cargo} run {example...} -- --redis {url} --processes 3").run()?;
+        cmd!(shell, "{cargo} run {example...} --features redis -- --redis {url} --processes 3").run()?;
         Ok(())
     })
 }

@@ -13,7 +13,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, args: &[String]) -> 
     steps.run("tests", || {
         // Loom models need a build of their own (below); benches measure and do not test.
         let packages = ["--workspace", "--exclude", "loom-tests", "--exclude", "benches"];
-        let targets = ["--lib", "--bins", "--tests", "--examples"];
+        let targets = ["--lib", "--bins", "--tests"];
         Ok(cmd!(shell, "{cargo} test {packages...} {targets...} -- {args...}").run()?)
     })?;
     // It waits for times that nobody would shorten, and costs minutes one by one.

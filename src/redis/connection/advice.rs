@@ -38,6 +38,8 @@ const BY_PHRASE: &[(&str, &str)] = &[
 
 const NO_PERMISSION: &str =
     "the user has no permission; let an ACL rule allow the command, the key and the channel";
+const NOT_REDIS: &str =
+    "what answers there is no Redis server; see whether host, port and scheme are the right ones";
 const UNKNOWN_COMMAND: &str =
     "it does not know a command that locks need; it was renamed, or the server is too old";
 
@@ -47,8 +49,10 @@ pub(super) fn what_to_do(error: &RedisError) -> &'static str {
 }
 
 pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
-    if error.kind() == Kind::RESP3NotSupported {
-        return Some(UNKNOWN_COMMAND);
+    match error.kind() {
+        Kind::RESP3NotSupported => return Some(UNKNOWN_COMMAND),
+        Kind::Parse => return Some(NOT_REDIS),
+        _ => {}
     }
     let detail = error.detail().unwrap_or_default();
     let code = error.code().unwrap_or_default();

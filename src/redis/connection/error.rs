@@ -32,6 +32,8 @@ pub enum ErrorKind {
     TlsNotBuiltIn,
     /// The URL asks for Sentinel (`redis+sentinel://`), and this build was made without the feature `sentinel`. Nothing was sent.
     SentinelNotBuiltIn,
+    /// [`connect`](super::super::Redis::connect) was called outside of a tokio runtime. Nothing was sent.
+    NoRuntime,
     /// A certificate or key cannot be read. Nothing was sent.
     Certificate,
     /// No Sentinel could be asked where the master is. The command did not run.
@@ -86,6 +88,13 @@ impl Error {
     #[cfg(feature = "tls")]
     pub(crate) fn certificate(which: &str, error: Option<RedisError>) -> Self {
         Self::new(ErrorKind::Certificate, format!("{which} cannot be read; it must be in PEM"), error)
+    }
+
+    /// There is no runtime for the connections to live on.
+    pub(crate) fn no_runtime() -> Self {
+        let context = "connecting to Redis needs a tokio runtime, and this is outside of one: connect in a \
+                       runtime, or by Redis::builder().blocking_connect(url), which has a thread of its own";
+        Self::new(ErrorKind::NoRuntime, context.into(), None)
     }
 
     pub(crate) fn no_thread(error: std::io::Error) -> Self {
@@ -191,10 +200,15 @@ impl Error {
         match self.kind {
             ErrorKind::Connection | ErrorKind::NoSentinel | ErrorKind::NotMaster => true,
             ErrorKind::Refused => {
-                self.source.as_ref().is_some_and(|error| Meaning::of(error) == Meaning::NotServing)
+                self.redis_error().is_some_and(|error| Meaning::of(error) == Meaning::NotServing)
             }
             _ => false,
         }
+    }
+
+    /// What the redis crate met. Its chain of causes is shorter in [`source`](std::error::Error::source).
+    pub(crate) fn redis_error(&self) -> Option<&RedisError> {
+        self.source.as_ref()
     }
 
     /// `mode`: what the lock says of itself.
@@ -267,7 +281,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
+        // Where a byte stands in what is no reply of Redis's says nothing more.
+        let source = self.redis_error().filter(|error| error.kind() != Kind::Parse)?;
+        // Some errors of the redis crate show what they came from, and nothing else. A chain says each cause
+        // once.
+        let behind = std::error::Error::source(source);
+        Some(behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source))
     }
 }
 

@@ -71,6 +71,11 @@ impl TokioRuntime {
         Self::new(Handle::current(), None)
     }
 
+    /// The runtime that the caller is in, if it is in one.
+    pub(crate) fn try_current() -> Option<Self> {
+        Handle::try_current().ok().map(|handle| Self::new(handle, None))
+    }
+
     /// A new runtime, on one background thread of its own, which ends with the last clone.
     ///
     /// The last clone may be dropped anywhere, in async code and on that very thread too: the thread takes the runtime down, and

@@ -44,8 +44,10 @@ pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
 /// A password in which a special character was not escaped can still make a URL, with the rest of the password as its port,
 /// database or fragment; then it would be sent to a stranger, or shown as an address. So what cannot be meant is refused.
 fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
-    let url =
-        parse_redis_url(url).ok_or_else(|| Error::url("it is none, or neither redis, rediss nor unix"))?;
+    let url = parse_redis_url(url).ok_or_else(|| Error::url(unreadable(url)))?;
+    if url.port() == Some(0) {
+        return Err(Error::url(BAD_PORT));
+    }
     if url.fragment().is_some() {
         return Err(Error::url("a # in it must be written as %23"));
     }
@@ -57,10 +59,61 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     } else if url.query().is_some_and(|query| query.contains('@')) {
         return Err(Error::url("a ? in the password must be written as %3F"));
     }
+    // The redis crate would leave out what it does not know. They are not quoted, as they may be the rest of
+    // a password.
+    if let Some(wrong) =
+        url.query_pairs().find_map(|(name, value)| wrong_parameter(url.scheme(), &name, &value))
+    {
+        return Err(Error::url(wrong));
+    }
     if matches!(url.scheme(), "rediss" | "valkeys") && !tls {
         return Err(Error::not_built_in(ErrorKind::TlsNotBuiltIn, "asks for TLS", "tls"));
     }
     url.into_connection_info().map_err(Error::unusable_url)
+}
+
+/// Not quoted: it may be the rest of a password in which a `/`, `?` or `#` was not escaped.
+pub(super) const BAD_PORT: &str = "its port is not a number from 1 to 65535; or a / ? or # in the password is \
+     not written as %2F, %3F or %23";
+
+/// What is wrong with a URL that cannot be read.
+fn unreadable(url: &str) -> &'static str {
+    let Some((scheme, rest)) = url.split_once("://") else { return "it has no scheme such as redis://" };
+    const SCHEMES: [&str; 7] = ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
+    if !SCHEMES.contains(&&*scheme.to_ascii_lowercase()) {
+        return "its scheme is none of redis, rediss, redis-cluster, rediss-cluster, redis+sentinel, \
+                rediss+sentinel and unix";
+    }
+    if has_wrong_port(rest) { BAD_PORT } else { "its host cannot be read" }
+}
+
+/// Whether the host in `rest`, what stands behind a URL's `://`, has a port that is none.
+pub(super) fn has_wrong_port(rest: &str) -> bool {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    // The colons inside of brackets are an address's.
+    let behind_address = match host.strip_prefix('[') {
+        Some(address) => address.split_once(']').map_or("", |(_, behind)| behind),
+        None => host,
+    };
+    let port = behind_address.rsplit_once(':').map_or("", |(_, port)| port);
+    !port.is_empty() && port.parse::<u16>().map_or(true, |port| port == 0)
+}
+
+/// What is wrong with a parameter behind `?`, if it would do nothing or not what it says.
+fn wrong_parameter(scheme: &str, name: &str, value: &str) -> Option<&'static str> {
+    match name {
+        "protocol" if matches!(value, "3" | "resp3") => None,
+        "protocol" => Some("its protocol can be 3 only"),
+        "db" | "user" | "pass" if scheme.ends_with("unix") => None,
+        _ if scheme.ends_with("unix") => {
+            Some("it has a parameter that is not known; those of a unix socket are db, user and pass")
+        }
+        _ => Some(
+            "it has a parameter that is not known; user, password and database stand before the ?, and all \
+             else is said to Redis::builder()",
+        ),
+    }
 }
 
 #[cfg(test)]

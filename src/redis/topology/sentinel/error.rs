@@ -1,7 +1,5 @@
 //! What can go wrong before a master is found.
 
-use std::error::Error as _;
-
 use ::redis::RedisError;
 
 use super::super::super::connection::{Error, ErrorKind};
@@ -19,11 +17,11 @@ impl Error {
 
     /// `sentinels`: where they were looked for. `error`: the first one's.
     pub(crate) fn no_sentinel(sentinels: &str, error: Self) -> Self {
-        let source = error.source().and_then(|source| source.downcast_ref::<RedisError>()).cloned();
+        let source = error.redis_error().cloned();
         let is_none =
             |error: &RedisError| error.detail().is_some_and(|said| said.contains("unknown command"));
         let what_to_do = match &source {
-            Some(error) if is_none(error) => Some("who answers there is no Sentinel".into()),
+            Some(error) if is_none(error) => Some("what answers there is no Sentinel".into()),
             source => source.as_ref().and_then(Self::remedy),
         };
         let what_to_do = what_to_do.unwrap_or("check the addresses, and that one of them runs".into());

@@ -3,6 +3,7 @@
 use ::redis::{ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 
 use super::super::super::connection::{Error, ErrorKind};
+use super::super::url::{BAD_PORT, has_wrong_port};
 
 /// Where Sentinels listen if nothing else is said.
 const PORT: u16 = 26379;
@@ -56,9 +57,12 @@ pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
     }
     let (username, password) = credentials(options)?;
     let sentinels = hosts.iter().map(|host| {
+        if has_wrong_port(host) {
+            return Err(wrong(BAD_PORT));
+        }
         let url = parse_redis_url(&format!("{plain}://{host}"));
         let url = url.filter(|url| url.path().is_empty() && url.username().is_empty());
-        let mut url = url.ok_or_else(|| wrong("the host or port of a Sentinel cannot be read"))?;
+        let mut url = url.ok_or_else(|| wrong("the host of a Sentinel cannot be read"))?;
         if url.port().is_none() && url.set_port(Some(PORT)).is_err() {
             return Err(wrong("the host of a Sentinel is missing"));
         }
@@ -141,7 +145,9 @@ mod tests {
             ("redis+sentinel://:hunter2@one/", "does not name the master"),
             ("redis+sentinel://:hunter2@one//3", "does not name the master"),
             ("redis+sentinel://:hunter2@one/my%20master", "only letters"),
-            ("redis+sentinel://:hunter2@one:port/mymaster", "host or port"),
+            ("redis+sentinel://:hunter2@one:port/mymaster", "its port"),
+            ("redis+sentinel://:hunter2@one:70000/mymaster", "its port"),
+            ("redis+sentinel://:hunter2@one,two:0/mymaster", "its port"),
             ("redis+sentinel://:hunter2@one/mymaster/x", "database"),
             ("redis+sentinel://:hunter2@one/mymaster/3/4", "database"),
             ("redis+sentinel://one/mymaster?password=hunter2", "an option besides"),

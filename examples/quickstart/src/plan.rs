@@ -1,10 +1,13 @@
 //! Who does how much, and on which lock.
 
+#[cfg(feature = "redis")]
 use std::ops::Range;
 
+#[cfg(feature = "redis")]
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "redis", derive(Serialize, Deserialize))]
 pub(crate) struct Plan {
     pub(crate) tasks: u32,
     pub(crate) locks: u32,
@@ -25,6 +28,7 @@ impl Plan {
 
     /// The tasks of one process. Neighbours, so that every process has some on every lock: taking every n-th task would give
     /// each process locks of its own.
+    #[cfg(feature = "redis")]
     pub(crate) fn tasks_of(&self, process: u32, processes: u32) -> Range<u32> {
         let first = |process| self.tasks * process / processes;
         first(process)..first(process + 1)

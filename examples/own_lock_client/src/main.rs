@@ -1,7 +1,7 @@
 //! A lock client of one's own, over `LockEntry`: for a store, or a way of waiting, that the crate's own client does not fit.
 //!
 //! ```sh
-//! cargo run --example own_lock_client
+//! cargo run -p own_lock_client
 //! ```
 //!
 //! The store here is a map of leases that threads share, as if each thread were a process; a channel carries its messages. The client keeps

@@ -7,12 +7,14 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
 use latchwork::LockStats;
+#[cfg(feature = "redis")]
 use serde::{Deserialize, Serialize};
 
 use crate::job::Entered;
 
 /// What the tasks saw at one lock.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "redis", derive(Serialize, Deserialize))]
 pub(crate) struct Tally {
     /// How often a holder found another one inside.
     overlaps: u64,
@@ -30,7 +32,8 @@ impl Tally {
 }
 
 /// What came of one lock.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "redis", derive(Serialize, Deserialize))]
 pub(crate) struct LockOutcome {
     acquisitions: u64,
     wakes_useful: u64,
@@ -66,8 +69,12 @@ impl LockOutcome {
 }
 
 /// Nanoseconds, to three digits.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(into = "Vec<(u64, u64)>", from = "Vec<(u64, u64)>")]
+#[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "redis",
+    derive(Serialize, Deserialize),
+    serde(into = "Vec<(u64, u64)>", from = "Vec<(u64, u64)>")
+)]
 struct HandOffs(Histogram<u64>);
 
 impl HandOffs {
@@ -90,6 +97,7 @@ impl Default for HandOffs {
 }
 
 /// Between processes: each value that was met, and how often.
+#[cfg(feature = "redis")]
 impl From<HandOffs> for Vec<(u64, u64)> {
     fn from(hand_offs: HandOffs) -> Self {
         let values = hand_offs.0.iter_recorded();
@@ -97,6 +105,7 @@ impl From<HandOffs> for Vec<(u64, u64)> {
     }
 }
 
+#[cfg(feature = "redis")]
 impl From<Vec<(u64, u64)>> for HandOffs {
     fn from(values: Vec<(u64, u64)>) -> Self {
         let mut hand_offs = Self::default();

@@ -1,7 +1,7 @@
 //! A backend of one's own: locks in a directory of files, shared by three processes.
 //!
 //! ```sh
-//! cargo run --example own_backend
+//! cargo run -p own_backend
 //! ```
 //!
 //! Each process adds to a number in a file, by reading it and writing it back, under the lock. `file_locks.rs` is the backend.

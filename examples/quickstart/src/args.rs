@@ -30,9 +30,10 @@ pub(crate) struct Args {
     )]
     increments: u64,
 
-    /// Keep the locks and the numbers on the Redis server at URL
+    /// Keep the locks and the numbers on the Redis server at URL; needs a build with `--features redis`
     ///
-    /// redis://[user:password@]host[:port][/database]; Redis 6.0 or newer. All keys begin with `latchwork-quickstart:`
+    /// `redis://[user:password@]host[:port][/database]`; Redis 6.0 or newer. All keys begin with
+    /// `latchwork-quickstart:`
     /// and something unique, and are deleted at the end.
     #[arg(long, value_name = "URL", verbatim_doc_comment)]
     pub(crate) redis: Option<String>,
@@ -60,15 +61,20 @@ The table has one row per lock:
 The last line says how many increments were expected and counted, and how often a holder found another one inside.
 
 Exit code: 0 if all increments are there and nobody met anybody, 1 if not or if something failed on the way, 2 if the
-flags make no sense or Redis cannot be reached.
+flags make no sense, Redis cannot be reached or this build has none.
 
 Example:
-  cargo run --release --example quickstart -- --redis redis://127.0.0.1:6379 --processes 3";
+  cargo run --release -p quickstart --features redis -- --redis redis://127.0.0.1:6379 --processes 3";
 
 impl Args {
     /// Parses the command line. Ends the process if there is a mistake in it.
     pub(crate) fn parse_and_check() -> Self {
         let args = Self::parse();
+        if cfg!(not(feature = "redis")) && (args.redis.is_some() || args.child) {
+            let message =
+                "this build has no Redis; build it with `--features redis`, as in the example of --help";
+            Self::command().error(ErrorKind::ValueValidation, message).exit();
+        }
         if args.processes > args.tasks {
             let message = format!(
                 "{} processes are too many for {} tasks; give each at least one",

@@ -1,28 +1,29 @@
 //! Many tasks, a few named locks, and one plain number behind each lock that only the lock keeps right.
 //!
 //! ```text
-//! cargo run --release --example quickstart
-//! cargo run --release --example quickstart -- --redis redis://127.0.0.1:6379 --processes 3
-//! cargo run --release --example quickstart -- --help
+//! cargo run --release -p quickstart
+//! cargo run --release -p quickstart -- --help
+//! cargo run --release -p quickstart --features redis -- --redis redis://127.0.0.1:6379 --processes 3
 //! ```
 //!
 //! Start reading at [`job`]: how a lock is made, taken and given back. [`in_process`] runs the job in this process alone;
-//! [`parent`] and [`child`] run it in several processes at once, over [`redis_numbers`].
+//! `parent` and `child` run it in several processes at once, over `redis_numbers`, with the feature `redis`.
 
 mod args;
+#[cfg(feature = "redis")]
 mod child;
 mod clock;
 mod in_process;
 mod job;
 mod outcome;
+#[cfg(feature = "redis")]
 mod parent;
 mod plan;
 mod progress;
+#[cfg(feature = "redis")]
 mod redis_numbers;
 
 use std::process::ExitCode;
-
-use latchwork::redis::Redis;
 
 use self::args::Args;
 
@@ -30,25 +31,27 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const WRONG_COUNT_OR_FAILURE: u8 = 1;
 /// As clap does for flags that make no sense.
+#[cfg(feature = "redis")]
 const WRONG_USAGE: u8 = 2;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse_and_check();
+    let plan = args.plan();
+    #[cfg(feature = "redis")]
     if args.child {
         return child::run().await;
-    }
-    let plan = args.plan();
-    let outcome = match &args.redis {
-        None => in_process::run(&plan).await,
-        Some(url) => {
-            // Before any process is started: this is the mistake that everybody makes first.
-            if let Err(error) = Redis::connect(url).await {
-                return fail(WRONG_USAGE, &error);
-            }
-            parent::run(url, &plan, args.processes).await
+    } else if let Some(url) = &args.redis {
+        // Before any process is started: this is the mistake that is made first.
+        if let Err(error) = latchwork::redis::Redis::connect(url).await {
+            return fail(WRONG_USAGE, &error);
         }
-    };
+        return report(parent::run(url, &plan, args.processes).await);
+    }
+    report(in_process::run(&plan).await)
+}
+
+fn report(outcome: Result<outcome::Outcome, Error>) -> ExitCode {
     match outcome {
         Ok(outcome) => {
             println!("{outcome}");
