@@ -570,6 +570,13 @@ impl LockEntry {
         self.ownership.lock().is_known_held()
     }
 
+    /// Whether another acquisition has the lock by the last that is known: [`is_known_held`](Self::is_known_held), or the store has said so to
+    /// a queue head that has given up since.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn was_last_held(&self) -> bool {
+        self.ownership.lock().was_last_held()
+    }
+
     /// How often the lock was taken, inner holds included.
     pub fn acquisitions(&self) -> u64 {
         self.ownership.lock().acquisitions()

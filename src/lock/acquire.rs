@@ -341,7 +341,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
         match until(entry.context.backend.runtime(), limit, waiter).await {
             Some((told, now)) => self.told(&request, told, now),
-            None if entry.state.is_known_held() => Ok(Step::Held),
+            None if entry.state.was_last_held() => Ok(Step::Held),
             None => Ok(Step::Unanswered),
         }
     }

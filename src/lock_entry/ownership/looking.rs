@@ -58,9 +58,14 @@ impl Ownership {
     pub(in crate::lock_entry) fn is_known_held(&self) -> bool {
         match &self.phase {
             Phase::Free => false,
-            Phase::Competing(head) => head.is_known_held() || head.inherits(),
+            Phase::Competing(head) => head.was_refused() || head.inherits(),
             Phase::Held(..) | Phase::Returning(_) => true,
         }
+    }
+
+    /// As [`is_known_held`](Self::is_known_held), or the store has said so to a queue head that has given up since.
+    pub(in crate::lock_entry) fn was_last_held(&self) -> bool {
+        self.is_known_held() || matches!(&self.phase, Phase::Competing(head) if head.is_known_held())
     }
 
     pub(in crate::lock_entry) fn is_idle(&self) -> bool {
