@@ -38,7 +38,8 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 ///
 /// * `acquire` and its kin return a named future ([`Acquire`]) that is `Unpin`.
 /// * `blocking_acquire` does not panic inside of an async context, as it cannot tell.
-/// * The limit of [`MAX_PERMITS`](Self::MAX_PERMITS) is for all permits in existence, not only for those that are free.
+/// * [`MAX_PERMITS`](Self::MAX_PERMITS) is less, 2⁴⁰ − 1, and the limit is for all permits in existence, not
+///   only for those that are free.
 /// * There is no cooperative budget: an acquire that finds a permit never yields.
 /// * A waiter that was granted its permits before [`close`](Self::close), and is polled afterwards, gets them.
 /// * Permits that are too few for the first waiter are not held by anything: if it is cancelled, they are free at once.
@@ -97,6 +98,7 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 ///   that counts what is free, comes by and finishes it.
 /// * The wake-ups of up to 32 waiters that it has granted their permits; whoever polls these finds them ready.
 /// * The memory of waiters that leave this semaphore, at most 56 bytes each, and that of no other semaphore.
+///   Where the capacity is lowered while a task or thread waits, 80 bytes more for each call that lowers it.
 ///
 /// The checks behind these entries: `cargo xtask verify suspension` stops the compiled code before each access to what threads share, one
 /// thread or two, for ever; counts the steps of all others, and explains what they were answered and who sleeps by an order of the
@@ -110,15 +112,25 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// # Memory
 ///
 /// A waiter costs 40 bytes on the heap; nothing is allocated until a future waits. The memory of waiters that have gone is used again, or
-/// freed, wherever they stood in the queue. A release that no waker makes allocates nothing, also on a thread that never used a semaphore.
-/// Each thread that has waited keeps room for up to 1024 waiters, 48 KiB, until it ends.
+/// freed, wherever they stood in the queue. Neither a release nor `close` allocates, unless a waker makes it,
+/// also on a thread that never used a semaphore.
+///
+/// What is kept when waiters have gone:
+///
+/// * by a semaphore up to 28 KiB, mostly a quarter of that, and 32 bytes for each living thread that has
+///   waited on any;
+/// * by each thread that has waited room for up to 1024 waiters, 48 KiB, until it ends;
+/// * by the process 4 KiB for every 32 threads that have waited and lived at one time, to be used again by
+///   later ones.
 ///
 /// # Panicking and re-entrant wakers
 ///
 /// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures. Waiters granted by
 /// that call are woken after the waker returns, or before it blocks in one of the `blocking_…` calls. So the stack does not grow with the number
 /// of waiters or of semaphores, only with that of wakers that block at the same time. A waker must not wait in any other way for a task or
-/// thread that it has granted permits to. If a waker panics, the others are called all the same, and then the panic goes on in the call that
+/// thread that it has granted permits to. One that blocks while another one does so behind it, in the same
+/// thread, returns after that, however early its own permits come. If a waker panics, the others are called
+/// all the same, and then the panic goes on in the call that
 /// called them.
 ///
 /// # Sources
@@ -180,7 +192,15 @@ crate::sync::maybe_const! {
 }
 
 impl AsyncSemaphore {
-    /// The most permits that a semaphore can have: `usize::MAX >> 3`.
+    /// The most permits that a semaphore can have: 2⁴⁰ − 1, or `usize::MAX >> 3` where a `usize` has 32 bits
+    /// or less.
+    ///
+    /// What was ever released and ever taken is counted in words of 62 bits, which go round. A thread that is
+    /// stopped between reading such a word and the step that relies on it is misled if the others take 2⁶¹
+    /// permits meanwhile: these are 2²¹ acquisitions of all the permits that there can be, or 2⁶¹ of one. It
+    /// may answer then that too few were free, though they were. For it to take permits that others hold,
+    /// they have to take 2⁶² meanwhile, to the permit. With tokio's limit, `usize::MAX >> 3`, it would be two
+    /// acquisitions, or four.
     pub const MAX_PERMITS: usize = engine::MAX_PERMITS;
 
     /// One without permits, for a latch: notifications that find no waiter do not add up.
@@ -500,6 +520,12 @@ impl AsyncSemaphore {
     /// As [`add_permits`](Self::add_permits), for a latch, whose permits are notifications and no capacity.
     pub(crate) fn notify(&self, n: usize) {
         self.engine.notify(n);
+    }
+
+    /// Takes permits out of existence, free or not.
+    #[cfg(latchwork_suspend)]
+    pub(crate) fn lower(&self, n: usize) {
+        self.engine.lower(n);
     }
 
     // === Closing ===

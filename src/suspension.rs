@@ -39,6 +39,11 @@ pub fn notify(latch: &AsyncSemaphore, n: usize) {
     latch.notify(n);
 }
 
+/// Takes permits out of existence, free or not: what [`AsyncSemaphore::set_capacity`] does when it lowers.
+pub fn lower(semaphore: &AsyncSemaphore, n: usize) {
+    semaphore.lower(n);
+}
+
 /// Waiters that have neither been granted their permits nor been refused. Changes nothing.
 pub fn sleepers(semaphore: &AsyncSemaphore) -> usize {
     semaphore.sleepers()

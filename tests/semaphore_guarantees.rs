@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -398,6 +398,62 @@ fn blocked_waker_is_woken_through_the_queue_of_another_semaphore() {
         let mut second = outer.acquire();
         assert!(poll_with(Pin::new(&mut second), &closes).is_pending());
         outer.add_permits(2);
+    }
+}
+
+/// Two wakers of one batch block in turn, the second one inside of the first one's sleep: a permit for the
+/// first comes while the thread sleeps for the second.
+#[test]
+fn thread_does_not_sleep_beside_a_permit_that_came_while_a_waker_slept_on_it() {
+    type Blocking = fn(&AsyncSemaphore);
+    let ways: [Blocking; 2] = [
+        |semaphore| drop(semaphore.blocking_acquire().expect("it is not closed")),
+        |semaphore| drop(semaphore.blocking_acquire_timeout(1, 2 * SOON).expect("it was granted")),
+    ];
+    for way in ways {
+        let [trigger, first, second] = [(); 3].map(|()| Arc::new(AsyncSemaphore::new(0)));
+        let (say, woken) = mpsc::channel();
+        thread::spawn({
+            let (trigger, blocked_on) = (Arc::clone(&trigger), [&first, &second].map(Arc::clone));
+            move || {
+                let mut waits = blocked_on.map(|on| {
+                    let mut wait = trigger.acquire();
+                    assert!(poll_with(Pin::new(&mut wait), &waker(move || way(&on))).is_pending());
+                    wait
+                });
+                trigger.add_permits(2);
+                assert!(waits.iter_mut().all(|wait| poll(wait).is_ready()));
+                say.send(()).expect("the test waits");
+            }
+        });
+        let start = Instant::now();
+        while first.waiters() + second.waiters() < 2 {
+            assert!(start.elapsed() < SOON, "the wakers do not block");
+            thread::yield_now();
+        }
+        first.add_permits(1);
+        second.add_permits(1);
+        woken.recv_timeout(SOON).expect("both permits are there, and the thread sleeps");
+    }
+}
+
+/// The waiter whose waker is to wake the blocked one has not been granted its permit when that blocks: there
+/// was no room for its waker.
+#[test]
+fn waker_that_blocks_is_woken_by_waiters_beyond_its_batch() {
+    for len in ABOUT_A_BATCH.into_iter().filter(|len| *len > 1) {
+        let (outer, latch) = (AsyncSemaphore::new(0), Arc::new(Latch::new()));
+        let blocks = waker({
+            let latch = Arc::clone(&latch);
+            move || latch.blocking_wait_timeout(SOON).expect("it was not woken").consume()
+        });
+        let releases = waker(move || latch.release(1));
+        let mut first = outer.acquire();
+        assert!(poll_with(Pin::new(&mut first), &blocks).is_pending());
+        let mut others = queue(&outer, len - 1, len - 2, &releases);
+        outer.add_permits(len);
+        assert!(poll(&mut first).is_ready());
+        assert!(others.iter_mut().all(|waiter| poll(waiter).is_ready()));
     }
 }
 

@@ -3,6 +3,7 @@
 mod heap;
 
 use std::pin::Pin;
+use std::sync::Barrier;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ fn main() {
     a_thread_that_ends_keeps_nothing();
     releases_allocate_and_free_nothing();
     releases_allocate_and_free_nothing_on_a_fresh_thread();
+    closing_allocates_nothing();
+    threads_that_have_ended_are_not_remembered_by_a_semaphore();
 }
 
 fn futures_are_small() {
@@ -290,4 +293,54 @@ fn releases_allocate_and_free_nothing_on_a_fresh_thread() {
         dropping.join().unwrap();
     });
     assert!(is_ready(&mut waiter));
+}
+
+/// However long the queue is, and by a thread that never used a semaphore.
+fn closing_allocates_nothing() {
+    for len in [1, 31, 32, 33, 64, 100, 1000] {
+        let semaphore = AsyncSemaphore::new(0);
+        let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
+        assert!(queue.iter_mut().all(|waiter| !is_ready(waiter)));
+        thread::scope(|scope| {
+            let closing = scope.spawn(|| {
+                let before = allocations();
+                semaphore.close();
+                assert_eq!(allocations(), before, "allocated by closing {len} waiters");
+            });
+            closing.join().unwrap();
+        });
+        assert!(queue.iter_mut().all(|waiter| matches!(poll(waiter), Poll::Ready(Err(_)))));
+    }
+}
+
+/// A crowd of threads has waited, all at one time, and has ended.
+fn threads_that_have_ended_are_not_remembered_by_a_semaphore() {
+    const CROWD: usize = 2000;
+    // As much as a semaphore keeps whatever the number of threads.
+    const KEPT: isize = 8 * 1024;
+    let elsewhere = AsyncSemaphore::new(0);
+    let all_wait = Barrier::new(CROWD);
+    thread::scope(|scope| {
+        for _ in 0..CROWD {
+            let waits = || {
+                assert!(!is_ready(&mut elsewhere.acquire()));
+                all_wait.wait();
+            };
+            thread::Builder::new().stack_size(64 * 1024).spawn_scoped(scope, waits).unwrap();
+        }
+    });
+    // By a thread that takes its spare memory along when it ends.
+    let kept_by_one = || {
+        let semaphore = AsyncSemaphore::new(0);
+        let before = in_use();
+        thread::scope(|scope| {
+            let come_and_go = || (0..5 * CROWD).for_each(|_| assert!(!is_ready(&mut semaphore.acquire())));
+            scope.spawn(come_and_go).join().unwrap();
+        });
+        in_use() - before
+    };
+    kept_by_one();
+    let kept = kept_by_one();
+    println!("bytes kept by a semaphore without waiters after {CROWD} threads: {kept}");
+    assert!(kept <= KEPT, "{kept} bytes");
 }

@@ -254,3 +254,65 @@ model! {
         assert_eq!(semaphore.waiters(), 0);
     }
 }
+
+model! {
+    /// A thread walks over one semaphore and then over another, while the first one's nodes are freed: its
+    /// walk there is over before that, also to a thread that sees only what it does next.
+    walk_elsewhere_orders_the_walk_before {
+        let (semaphore, queue) = queue(2);
+        let walker = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || {
+                let elsewhere = AsyncSemaphore::new(0);
+                let mut waiter = elsewhere.acquire();
+                assert!(!is_ready(&mut waiter));
+                assert!(semaphore.waiters() <= 2);
+                assert_eq!(elsewhere.waiters(), 1);
+            })
+        };
+        drop(queue);
+        walker.join().unwrap();
+    }
+}
+
+model! {
+    /// The first waiter is given a deficit, leaves, and is taken out, while another thread stands before it:
+    /// that one sees the deficit as it is.
+    deficit_of_node_that_was_taken_out_is_read_whole with 1 less {
+        let (semaphore, mut queue) = queue(3);
+        let last = queue.pop().unwrap();
+        let walker = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || semaphore.available_permits())
+        };
+        semaphore.add_permits(1);
+        semaphore.set_capacity(0);
+        drop(queue);
+        let available = walker.join().unwrap();
+        assert!(available <= 1);
+        drop(last);
+    }
+}
+
+model! {
+    /// A walk finds the first waiter blocked, and sets the hint to it when it has just been taken out: it is
+    /// cleared before the node is freed.
+    marked_hint_does_not_outlive_its_node with 1 less {
+        let (semaphore, mut queue) = queue(3);
+        let mut last = queue.pop().unwrap();
+        let walker = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || assert_eq!(semaphore.available_permits(), 0))
+        };
+        // Worth a sweep.
+        drop(queue);
+        walker.join().unwrap();
+        // And another one: the nodes of the first wait for no more.
+        let mut passing = [(); 2].map(|()| Arc::clone(&semaphore).acquire_owned());
+        assert!(!passing.iter_mut().any(is_ready));
+        drop(passing);
+        semaphore.add_permits(1);
+        assert!(is_ready(&mut last), "the waiter behind is not in the queue");
+    }
+    fails_if_the_marked_hint_outlives_its_node: MarkedHintOutlivesNode, "";
+}

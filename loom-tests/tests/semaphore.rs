@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use latchwork::{AcquireOwned, AsyncSemaphore, Latch, TryAcquireError};
+use latchwork::{AcquireOwned, AsyncSemaphore, Latch, SemaphorePermit, TryAcquireError};
 use loom::future::block_on;
 use loom_tests::{is_ready, model, poll_once, spawn, start};
 
@@ -790,5 +790,45 @@ model! {
         shared.1.with_mut(|number| unsafe { *number = 1 });
         shared.0.release(1);
         taker.join().unwrap();
+    }
+}
+
+// === Numbers that go round ===
+
+model! {
+    /// A reader tries beside a writer, after as many permits came and went as two acquisitions of all and two
+    /// of one are.
+    count_does_not_come_back_under_a_step {
+        const MAX: usize = AsyncSemaphore::MAX_PERMITS;
+        let semaphore = Arc::new(AsyncSemaphore::new(MAX));
+        let reader = spawn(&semaphore, |semaphore| semaphore.try_acquire().map(SemaphorePermit::forget).is_ok());
+        (0..2).for_each(|_| drop(semaphore.try_acquire()));
+        drop(semaphore.try_acquire_weight(MAX));
+        let writes = semaphore.try_acquire_weight(MAX).map(SemaphorePermit::forget).is_ok();
+        let reads = reader.join().unwrap();
+        assert!(!(reads && writes), "a reader beside a writer");
+    }
+}
+
+model! {
+    /// A waiter opens the queue while all permits that there can be are added: what it says late of the past
+    /// does not hide them.
+    most_permits_are_not_hidden_by_a_late_opener {
+        const MAX: usize = AsyncSemaphore::MAX_PERMITS;
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        semaphore.try_acquire().unwrap().forget();
+        let mut waiter = Arc::clone(&semaphore).acquire_owned();
+        let opener = start(move || match poll_once(&mut waiter) {
+            Poll::Ready(permit) => Ok(permit.unwrap()),
+            Poll::Pending => Err(waiter),
+        });
+        semaphore.add_permits(MAX);
+        let permit = opener.join().unwrap().unwrap_or_else(|mut waiter| match poll_once(&mut waiter) {
+            Poll::Ready(permit) => permit.unwrap(),
+            Poll::Pending => panic!("the waiter has no permit"),
+        });
+        permit.forget();
+        semaphore.add_permits(1);
+        assert!(semaphore.try_acquire().is_ok(), "all permits are free");
     }
 }

@@ -64,6 +64,8 @@ faults! {
     FreedInOneRound,
     /// The hint where walks start is not cleared of a node that was taken out.
     HintOutlivesNode,
+    /// The same where the hint says that the node was not known to be final.
+    MarkedHintOutlivesNode,
     /// A node is taken out though its owner has not left it.
     SweptUnderOwner,
     /// What a semaphore has in its queue is not freed with it.

@@ -28,7 +28,7 @@
 //! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: free(*end*+*n*), if all were left as well; otherwise queued(a node that has consumed *n*) |
 //!
 //! Each can be closed, for good: then nothing is taken or enqueued. Every take consumes at least one permit, so no free(*e*) comes twice
-//! (until 2⁶² permits were consumed: a thread would have to be stopped within one step for just so many).
+//! until the word has gone round, see *Numbers that go round*.
 //!
 //! A node is `Waiting`, then `Granted` (consumes its need) or `Void` (cancelled or closed, consumes nothing), `node.rs`. Its *offset*, what all
 //! before it have consumed, is set when those are final. Lowering the capacity consumes, too: it moves free(*e*) on, free permits or not,
@@ -42,7 +42,23 @@
 //!   helpers compute the same.
 //! * I3. A node is granted only while its offset, need and deficit are covered by `credited`, and all before it are final. So no permit is
 //!   granted twice, and no waiter is overtaken.
-//! * I4. Hints are true for ever: at least `front` is consumed; all before `done` are final, and so is `done` itself, unless it is marked.
+//! * I4. Hints are true for ever: at least `front` is consumed, deficits included; all before `done` are
+//!   final, and so is `done` itself, unless it is marked.
+//!
+//! # Numbers that go round
+//!
+//! What is credited and consumed is counted for ever, in words of 62 bits that go round. Two such numbers are
+//! only ever compared by their difference, taken round the end and read as a signed number ([`ahead`]), which
+//! is right while they are less than 2⁶¹ apart. What is compared is what is there now ([`MAX_PERMITS`] at
+//! most, and for each thread that changes the capacity at that moment once more), and what was read before:
+//! as old as one step of the thread is long. A hint that a thread stores late is as old as that. No number
+//! stays behind by more than that: `front` is stored before a session begins, after each time that permits
+//! are consumed in it, and counts the first waiter's deficit, which may grow as often as the capacity
+//! changes. So a thread errs only if the others consume 2⁶¹ permits within one step of it, and free(*e*)
+//! comes back under a compare-and-swap only if they consume 2⁶², to the permit.
+//!
+//! [`MAX_PERMITS`] is what makes that rare: 2²¹ acquisitions of all permits that a semaphore can have, within
+//! one step.
 //!
 //! # Why no wake-up is lost
 //!
@@ -93,8 +109,16 @@ use super::node::{Kind, Link, Node};
 use super::presence::Walk;
 use super::wakes::WakeBatch;
 
-/// As in tokio, so that code which checks against it means the same thing here. It also fits a node's state.
-pub(super) const MAX_PERMITS: usize = usize::MAX >> 3;
+/// Words that count permits have 62 bits, and this is so much less that a thread would have to be stopped,
+/// within one step, for 2²¹ acquisitions of all permits before it could compare such words wrongly: see
+/// *Numbers that go round*. With tokio's `usize::MAX >> 3`, which is what it is where a `usize` is smaller,
+/// it would be for two.
+pub(super) const MAX_PERMITS: usize =
+    if usize::BITS > 40 { (1_u64 << 40) as usize - 1 } else { usize::MAX >> 3 };
+
+// What is free, what is owed and what is wanted are three numbers of that size at most, and what a thread
+// knows of the past a million more.
+const _: () = assert!((MAX_PERMITS as u64) < (1 << 61) >> 20);
 
 /// One permit in `credited`, in `end`, in `front` and in offsets: in some there are flags below.
 pub(super) const UNIT: u64 = 4;
@@ -163,16 +187,23 @@ impl End {
     }
 }
 
+/// How much `credited` is ahead of `consumed`, in units; below zero while a deficit is not made up for. The
+/// one way in which such numbers are compared: both go round.
+#[inline]
+const fn ahead(credited: u64, consumed: u64) -> i64 {
+    credited.wrapping_sub(consumed) as i64
+}
+
 /// Free permits; below zero while a deficit is not made up for.
 #[inline]
 const fn free(credited: u64, consumed: u64) -> i64 {
-    credited.wrapping_sub(consumed) as i64 / UNIT as i64
+    ahead(credited, consumed) / UNIT as i64
 }
 
 #[inline]
 const fn covers(credited: u64, consumed: u64, permits: usize) -> bool {
     // More would not fit into the number that is compared.
-    permits <= MAX_PERMITS && credited.wrapping_sub(consumed) as i64 >= (permits as u64 * UNIT) as i64
+    permits <= MAX_PERMITS && ahead(credited, consumed) >= (permits as u64 * UNIT) as i64
 }
 
 /// A published node, of which the holder is the owner.
@@ -233,7 +264,7 @@ pub(super) struct Engine {
     credited: AtomicU64,
     /// An [`End`].
     end: AtomicU64,
-    /// At least so much is consumed: a hint, and true for ever.
+    /// At least so much is consumed, the first waiter's deficit included: a hint, and true for ever.
     front: AtomicU64,
     /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or, marked as a
     /// [`Hint`](super::node::Hint), one all before which are final.
@@ -496,10 +527,12 @@ impl Engine {
                 }
                 // SAFETY: not published.
                 unsafe { node.as_mut() }.relink(Link::offset(end.consumed()));
+                // Before the session begins: all that was consumed since the last one is not in `front`,
+                // which others would go by for as long as this thread were stopped in between.
+                // Ordering: Release, see `front`.
+                self.front.store(end.consumed(), Ordering::Release);
                 // Ordering: SeqCst, before the look at the credit [S]. Includes the Release for the node's content [N].
                 if self.step(end, end.with_tail(node), Ordering::SeqCst) {
-                    // Ordering: Release, see `front`.
-                    self.front.store(end.consumed(), Ordering::Release);
                     self.memory.opened(node);
                     return Enqueued::Waits(Position(node));
                 }
@@ -542,8 +575,8 @@ impl Engine {
         let credited = self.credited_after_a_step();
         // Ordering: Relaxed: whatever it is, at least so much was consumed.
         let front = self.front.load(Ordering::Relaxed);
-        // Not `>`: what is free and the deficits behind `front` together may be more than fits.
-        let anything = credited != front;
+        // A deficit that is not made up for is in `front`, and leaves nothing to grant.
+        let anything = ahead(credited, front) > 0;
         if anything {
             self.settle_and_wake();
         }
@@ -585,7 +618,7 @@ impl Engine {
     fn settle_the_rest(&self) {
         let end = self.end();
         let front = self.front();
-        if self.credited() != front || end.is_closed() {
+        if ahead(self.credited(), front) > 0 || end.is_closed() {
             self.settle_unless_done(end);
         }
     }

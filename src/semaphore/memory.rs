@@ -18,7 +18,8 @@
 //! # What a stopped thread holds back
 //!
 //! A thread that is stopped on a walk, or as the sweeper, holds back all nodes of this semaphore that are left meanwhile. No thread waits for
-//! it, and no other semaphore's memory is held back. They are 40 bytes each, and a place in limbo.
+//! it, and no other semaphore's memory is held back. They are 40 bytes each, and a place in limbo; and where
+//! the capacity was lowered beside a waiter, the deficits: the node's own and each one that was replaced.
 //!
 //! # Sessions
 //!
@@ -210,19 +211,19 @@ impl Memory {
         // Ordering: Relaxed, only to be compared.
         let hint = NonNull::new(Hint::node(done.load(Ordering::Relaxed)));
         let in_vain = sweeper.sweep(left, hint);
-        let mut records = 0;
+        let mut looked = 0;
         for _ in 0..ROUNDS {
             let Some(seen) = sweeper.advance(done, &meet) else { break };
-            records = seen;
+            looked = seen;
             // Usually one is enough: a node waits for as many sweeps then, and what waits is little.
             let much = |limbo: &mut Limbo| limbo.iter().map(Retired::len).sum::<usize>() > MUCH;
             if !sweeper.limbo(much) {
                 break;
             }
         }
-        // The next sweep is to find half as many as this one went over in vain, and as it looks at records.
+        // The next sweep is to find half as many as this one went over in vain, and as it looks at threads.
         // Ordering: Relaxed, a hint.
-        self.sweep_at.store(FEW.max(in_vain / 2).max(records / 2), Ordering::Relaxed);
+        self.sweep_at.store(FEW.max(in_vain / 2).max(looked / 2), Ordering::Relaxed);
     }
 
     /// A deficit was replaced by another one, to which `replaced` belongs: frees it in time. Where there is a sweeper at work it stays with
@@ -369,11 +370,11 @@ impl Sweeper<'_> {
     }
 
     /// Begins an epoch, and frees what may be freed in it; `None` if a walk of the epoch before the last goes on.
-    fn advance(&self, done: &AtomicPtr<Node>, meet: impl Fn()) -> Option<u32> {
+    pub(super) fn advance(&self, done: &AtomicPtr<Node>, meet: impl Fn()) -> Option<u32> {
         meet();
         let epoch = self.0.epoch();
-        let records = presence::none_walks_since_before(self.0, epoch);
-        if records.is_none() && !fault!(FreedUnderWalkers) {
+        let looked = presence::none_walks_since_before(self.0, epoch);
+        if looked.is_none() && !fault!(FreedUnderWalkers) {
             return None;
         }
         let epoch = epoch.wrapping_add(1);
@@ -383,7 +384,10 @@ impl Sweeper<'_> {
         // then.
         let hint = done.load(Ordering::Acquire);
         // SAFETY: null, or a node that was not freed.
-        if unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked) && !fault!(HintOutlivesNode) {
+        let is_unlinked = unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked);
+        let is_kept = fault!(MarkedHintOutlivesNode).then(|| Hint::is_marked(hint));
+        let outlives = is_kept.unwrap_or(fault!(HintOutlivesNode));
+        if is_unlinked && !outlives {
             // Not null, for which the next walk would go back over all who wait: those before the oldest node were left, so they are final, and
             // it has its offset from them.
             // SAFETY: in the chain, and only the sweeper frees nodes.
@@ -393,7 +397,7 @@ impl Sweeper<'_> {
             let _ = done.compare_exchange(hint, oldest, Ordering::Release, Ordering::Relaxed);
         }
         self.free(epoch);
-        Some(records.unwrap_or(0))
+        Some(looked.unwrap_or(0))
     }
 
     fn free(&self, epoch: u32) {
@@ -540,7 +544,10 @@ mod spare {
     ///
     /// That of the real one.
     pub(super) unsafe fn free_node(node: NonNull<Node>) {
-        // SAFETY: the caller's promise; and it came from a box.
+        // What is buried is not dropped.
+        // SAFETY: the caller's promise.
+        unsafe { node.as_ref().free_deficit() };
+        // SAFETY: as above; and it came from a box.
         crate::sync::bury(unsafe { Box::from_raw(node.as_ptr()) }, Node::canary);
     }
 

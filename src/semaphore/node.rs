@@ -49,6 +49,12 @@ impl Hint {
         ptr::from_ref(node).cast_mut().map_addr(|address| address | Self::NOT_FINAL)
     }
 
+    /// Whether the node was not known to be final.
+    #[inline]
+    pub(super) fn is_marked(hint: *mut Node) -> bool {
+        hint.addr() & Self::NOT_FINAL != 0
+    }
+
     /// The node, or null.
     #[inline]
     pub(super) fn node(hint: *mut Node) -> *mut Node {
@@ -93,7 +99,8 @@ impl Link {
 }
 
 /// A node's state: its kind in three bits, and what it consumes above them. A node that a deficit was added to keeps both in a
-/// [`Deficit`] instead; the word is that one's address then, and beside it the kind, above three bits that are [`Word::DEFICIT`].
+/// [`Deficit`] instead; the word is that one's address then, and beside it the kind in three bits of
+/// [`Beside`], above three bits that are [`Word::DEFICIT`].
 ///
 /// That is rare, and its code is kept out of the others' way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,12 +128,6 @@ pub(super) enum Kind {
 impl Kind {
     const BITS: u32 = 3;
     const MASK: u64 = (1 << Self::BITS) - 1;
-    /// What leaving adds to a final kind beside a deficit, where a void node's is told from a granted one's.
-    const LEFT: u64 = Self::Left as u64 - Self::Granted as u64;
-    const VOID: u64 = Self::Void as u64;
-    /// There.
-    const LEFT_VOID: u64 = Self::VOID + Self::LEFT;
-
     const fn of(bits: u64) -> Self {
         match bits & Self::MASK {
             1 => Self::Waiting,
@@ -140,10 +141,21 @@ impl Kind {
     }
 }
 
+/// A kind beside a deficit's address, where a node that has gone still has to say whether it was granted:
+/// what it has consumed is not in its word.
+struct Beside;
+
+impl Beside {
+    const GRANTED: u64 = Kind::Granted as u64;
+    const VOID: u64 = Kind::Void as u64;
+    const LEFT: u64 = Kind::Left as u64;
+    const LEFT_VOID: u64 = 7;
+    const UNLINKED: u64 = 5;
+    const UNLINKED_VOID: u64 = 0;
+}
+
 impl Word {
     const DEFICIT: u64 = 0;
-    /// Beside a deficit's address: [`Kind::Unlinked`], with the kind before it kept.
-    const UNLINKED: u64 = 1 << (2 * Kind::BITS);
 
     const fn new(kind: Kind, permits: u64) -> Self {
         Self(permits << Kind::BITS | kind as u64)
@@ -164,22 +176,26 @@ impl Word {
         if self.has_deficit() { self.kind_beside_deficit() } else { Kind::of(self.0) }
     }
 
+    /// Of a word with a deficit: one of [`Beside`], or the kind of a wait that goes on.
+    const fn beside_deficit(self) -> u64 {
+        self.0 >> Kind::BITS & Kind::MASK
+    }
+
     #[cold]
     const fn kind_beside_deficit(self) -> Kind {
-        if self.0 & Self::UNLINKED != 0 {
-            return Kind::Unlinked;
-        }
-        match Kind::of(self.0 >> Kind::BITS) {
+        match self.beside_deficit() {
             // Which of the two is not told apart here.
-            Kind::Granted => Kind::GrantedOfMore,
-            kind => kind,
+            Beside::GRANTED => Kind::GrantedOfMore,
+            Beside::LEFT | Beside::LEFT_VOID => Kind::Left,
+            Beside::UNLINKED | Beside::UNLINKED_VOID => Kind::Unlinked,
+            kind => Kind::of(kind),
         }
     }
 
     /// Of a word with a deficit, whether or not the node was left or taken out.
     #[cold]
     const fn is_void_beside_deficit(self) -> bool {
-        matches!(self.0 >> Kind::BITS & Kind::MASK, Kind::VOID | Kind::LEFT_VOID)
+        matches!(self.beside_deficit(), Beside::VOID | Beside::LEFT_VOID | Beside::UNLINKED_VOID)
     }
 
     /// The same need and deficit in another kind. A waiter's need is no consumption once it is void, and stays with it only where a
@@ -197,11 +213,15 @@ impl Word {
 
     #[cold]
     const fn with_kind_beside_deficit(self, kind: Kind) -> Self {
-        match kind {
-            Kind::Unlinked => Self(self.0 | Self::UNLINKED),
-            Kind::GrantedOfMore => self.with_kind_beside_deficit(Kind::Granted),
-            _ => Self(self.0 & !(Kind::MASK << Kind::BITS) | (kind as u64) << Kind::BITS),
-        }
+        let beside = match (kind, self.is_void_beside_deficit()) {
+            (Kind::Granted | Kind::GrantedOfMore, _) => Beside::GRANTED,
+            (Kind::Left, false) => Beside::LEFT,
+            (Kind::Left, true) => Beside::LEFT_VOID,
+            (Kind::Unlinked, false) => Beside::UNLINKED,
+            (Kind::Unlinked, true) => Beside::UNLINKED_VOID,
+            (Kind::Waiting | Kind::Updating | Kind::Void, _) => kind as u64,
+        };
+        Self(self.0 & !(Kind::MASK << Kind::BITS) | beside << Kind::BITS)
     }
 
     #[inline]
@@ -224,18 +244,14 @@ impl Word {
 
     #[inline]
     const fn is_unlinked(self) -> bool {
-        self.bits() == Kind::Unlinked as u64 || self.has_deficit() && self.0 & Self::UNLINKED != 0
+        self.bits() == Kind::Unlinked as u64
+            || self.has_deficit() && matches!(self.kind_beside_deficit(), Kind::Unlinked)
     }
 
     /// A final word whose owner has left.
     #[inline]
     const fn left(self) -> Self {
-        if self.has_deficit() { self.left_beside_deficit() } else { self.with_kind(Kind::Left) }
-    }
-
-    #[cold]
-    const fn left_beside_deficit(self) -> Self {
-        Self(self.0 + (Kind::LEFT << Kind::BITS))
+        self.with_kind(Kind::Left)
     }
 
     /// Of a word without a deficit: what it needs or has consumed, in units.
@@ -251,12 +267,13 @@ impl Word {
 /// Never changed once it is published. A larger one refers to the one it replaces, which may still be read: until that is freed, or with
 /// the node.
 #[derive(Debug)]
-// Aligned so that the address has room for two times three bits, and one.
-#[repr(align(128))]
+// Aligned so that the address has room for two times three bits.
+#[repr(align(64))]
 pub(super) struct Deficit {
     need: u64,
     permits: u64,
     replaced: AtomicPtr<Deficit>,
+    canary: Canary,
 }
 
 impl Node {
@@ -374,10 +391,14 @@ impl Node {
     /// By the sweeper, which takes the node, left by its owner, out of the queue. Whether it has a deficit.
     #[inline]
     pub(super) fn mark_unlinked(&self) -> bool {
-        // Ordering: Relaxed, a word that was left is changed by the sweeper only; and a Release would not keep a thread from reading the old
-        // one. A thread that must see the mark sees it by the read-modify-writes that divide the epochs [R].
+        // Ordering: Relaxed, a word that was left is changed by the sweeper only, which has acquired it
+        // (`is_left`).
         let word = Word(self.state.load(Ordering::Relaxed));
-        self.state.store(word.with_kind(Kind::Unlinked).0, Ordering::Relaxed);
+        // Ordering: Release, in place of the owner's that it covers: a walk that stands here follows the word
+        // to the deficit, whose content it has seen by no other way. It does not keep a thread from reading
+        // the old word: one that must see the mark sees it by the read-modify-writes that divide the epochs
+        // [R].
+        self.state.store(word.with_kind(Kind::Unlinked).0, Ordering::Release);
         word.has_deficit()
     }
 
@@ -522,7 +543,9 @@ impl Node {
     #[cold]
     fn deficit(&self, word: Word) -> &Deficit {
         // SAFETY: the word of this node names a deficit that was published with it, and that goes when the node does.
-        unsafe { &*Self::deficit_of(word) }
+        let deficit = unsafe { &*Self::deficit_of(word) };
+        deficit.canary.assert_alive();
+        deficit
     }
 
     /// What the waiter needs, and the deficit that is consumed before it is granted; in units.
@@ -581,7 +604,8 @@ impl Node {
         };
         // Round the end, as all that is consumed: what is free says how far, and fits.
         let permits = deficit.wrapping_add(permits);
-        let deficit = Box::new(Deficit { need, permits, replaced: AtomicPtr::new(before) });
+        let replaced = AtomicPtr::new(before);
+        let deficit = Box::new(Deficit { need, permits, replaced, canary: Canary::new() });
         let deficit = Box::into_raw(deficit);
         let kind = (word.kind() as u64) << Kind::BITS;
         let with_deficit = Word(deficit.expose_provenance() as u64 | kind | Word::DEFICIT);
@@ -602,15 +626,28 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Node {
+    /// Frees the deficit, if there is one: it goes with its node.
+    ///
+    /// # Safety
+    ///
+    /// No other thread has the node, and it is not used afterwards.
     #[inline]
-    fn drop(&mut self) {
+    pub(super) unsafe fn free_deficit(&self) {
         // Ordering: Relaxed, no other thread has the node.
         let word = Word(self.state.load(Ordering::Relaxed));
         if word.has_deficit() {
-            // SAFETY: it goes with its node.
+            // SAFETY: the caller's promise.
             unsafe { Deficit::free(Self::deficit_of(word)) };
         }
+    }
+}
+
+impl Drop for Node {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: it is being dropped.
+        unsafe { self.free_deficit() };
     }
 }
 
@@ -627,6 +664,7 @@ impl Deficit {
             let owned = unsafe { Box::from_raw(deficit) };
             // Ordering: Relaxed, no other thread has it.
             deficit = owned.replaced.load(Ordering::Relaxed);
+            crate::sync::bury(owned, |dead| &dead.canary);
         }
     }
 }

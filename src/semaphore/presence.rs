@@ -11,27 +11,33 @@
 use std::cell::Cell;
 use std::ptr;
 
-use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{at_thread_exit, leak, shared_static, thread_cell};
 
 use super::memory::{Memory, free_spare};
 
-/// A thread's record. Never freed, but used again by another thread.
+/// A thread's record: the address of the [`Memory`] that the thread walks over, with the epoch's last two
+/// bits; zero while it walks over none.
 #[derive(Debug)]
 // Apart from others': each is written all the time by one thread.
 #[repr(align(128))]
-struct Record {
-    /// The address of the [`Memory`] that the thread walks over, with the epoch's last two bits; zero while it walks over none.
-    at: AtomicUsize,
-    taken: AtomicBool,
-    next: AtomicPtr<Record>,
+struct Record(AtomicUsize);
+
+/// Records in one piece, and which of them are taken: a sweeper looks at those only, and not at what threads
+/// have left that have ended. Never freed, but its records are used again by other threads.
+#[derive(Debug)]
+struct Block {
+    /// A bit for each record.
+    taken: AtomicU64,
+    next: AtomicPtr<Block>,
+    records: [Record; Block::LEN],
 }
 
 /// What of an epoch fits into a record beside an address.
 const EPOCH_BITS: usize = 0b11;
 const _: () = assert!(align_of::<Memory>() > EPOCH_BITS);
 
-shared_static!(RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut()));
+shared_static!(BLOCKS: AtomicPtr<Block> = AtomicPtr::new(ptr::null_mut()));
 
 thread_cell!(MINE: Cell<*const Record> = Cell::new(ptr::null()));
 
@@ -44,41 +50,14 @@ fn at(memory: &Memory, epoch: u32) -> usize {
 pub(super) fn register() {
     let give_back = || {
         let mine = MINE.with(|mine| mine.replace(ptr::null()));
-        // SAFETY: null, or a record, which is never freed.
-        if let Some(mine) = unsafe { mine.as_ref() } {
-            // Ordering: Release, after all walks of this thread.
-            mine.taken.store(false, Ordering::Release);
-        }
+        blocks().find(|block| block.give_back(mine));
         free_spare();
     };
     // In a thread that ends, what is registered now would never be given back.
     if is_registered() || !at_thread_exit(give_back) {
         return;
     }
-    let record = all().find(|record| {
-        // Ordering: Relaxed, here and on failure: only a guess. Acquire, after all walks of the thread that had it.
-        let free = !record.taken.load(Ordering::Relaxed);
-        free && record.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    });
-    let record = record.unwrap_or_else(|| {
-        let new = leak(Box::new(Record {
-            at: AtomicUsize::new(0),
-            taken: AtomicBool::new(true),
-            next: AtomicPtr::new(ptr::null_mut()),
-        }));
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut first = RECORDS.load(Ordering::Relaxed);
-        loop {
-            // Ordering: Relaxed, published by the CAS.
-            new.next.store(first, Ordering::Relaxed);
-            let record = ptr::from_ref(new).cast_mut();
-            // Ordering: Release, for the record's content. Relaxed on failure, as above.
-            match RECORDS.compare_exchange(first, record, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => break new,
-                Err(now) => first = now,
-            }
-        }
-    });
+    let record = blocks().find_map(Block::take).unwrap_or_else(Block::found);
     MINE.with(|mine| mine.set(record));
 }
 
@@ -87,15 +66,81 @@ pub(super) fn is_registered() -> bool {
     !MINE.with(Cell::get).is_null()
 }
 
-fn all() -> impl Iterator<Item = &'static Record> {
-    // Ordering: Acquire, for the record's content. A record that is published later belongs to a thread that has not begun to walk.
-    let mut next = RECORDS.load(Ordering::Acquire);
+impl Block {
+    /// 4 KiB. Few for the model checkers, so that they see more than one block.
+    const LEN: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 2 } else { 32 };
+
+    /// A new one, whose first record is taken.
+    fn found() -> &'static Record {
+        let new = leak(Box::new(Self {
+            taken: AtomicU64::new(1),
+            next: AtomicPtr::new(ptr::null_mut()),
+            records: std::array::from_fn(|_| Record(AtomicUsize::new(0))),
+        }));
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut first = BLOCKS.load(Ordering::Relaxed);
+        loop {
+            // Ordering: Relaxed, published by the CAS.
+            new.next.store(first, Ordering::Relaxed);
+            let block = ptr::from_ref(new).cast_mut();
+            // Ordering: Release, for the block's content. Relaxed on failure, as above.
+            match BLOCKS.compare_exchange(first, block, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return &new.records[0],
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// A record that is free, if there is one.
+    fn take(&self) -> Option<&Record> {
+        // Ordering: Relaxed, a guess that the CAS below checks.
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        loop {
+            let free = taken.trailing_ones();
+            let record = self.records.get(free as usize)?;
+            // Ordering: Acquire, after all walks of the thread that had it. Relaxed on failure, as above.
+            match self.taken.compare_exchange(taken, taken | 1 << free, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return Some(record),
+                Err(now) => taken = now,
+            }
+        }
+    }
+
+    /// By the thread that has it. False if the record is none of these.
+    fn give_back(&self, record: *const Record) -> bool {
+        let index = self.records.iter().position(|one| ptr::eq(one, record));
+        if let Some(index) = index {
+            // Ordering: Release, after all walks of this thread.
+            self.taken.fetch_and(!(1 << index), Ordering::Release);
+        }
+        index.is_some()
+    }
+
+    /// Those that are taken.
+    fn taken(&self) -> impl Iterator<Item = &Record> {
+        // Ordering: Acquire, after the walks of threads that have given theirs back. One that is taken later
+        // belongs to a thread that has not begun to walk. All changes are read-modify-writes, so what a later
+        // one covers is acquired with it.
+        let mut taken = self.taken.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            let index = taken.trailing_zeros();
+            taken &= taken.wrapping_sub(1);
+            self.records.get(index as usize)
+        })
+    }
+}
+
+fn blocks() -> impl Iterator<Item = &'static Block> {
+    // Ordering: Acquire, for the block's content. The records of one that is published later belong to
+    // threads that have not begun to walk.
+    let mut next = BLOCKS.load(Ordering::Acquire);
     std::iter::from_fn(move || {
-        // SAFETY: null, or a record, which is never freed.
-        let record = unsafe { next.as_ref() }?;
+        // SAFETY: null, or a block, which is never freed.
+        let block = unsafe { next.as_ref() }?;
         // Ordering: Acquire, as above; it never changes.
-        next = record.next.load(Ordering::Acquire);
-        Some(record)
+        next = block.next.load(Ordering::Acquire);
+        Some(block)
     })
 }
 
@@ -118,9 +163,12 @@ impl<'a> Walk<'a> {
         // SAFETY: null, or a record, which is never freed.
         let record = match unsafe { record.as_ref() } {
             Some(mine) => {
-                // Ordering: Relaxed, made visible by the read-modify-write that the caller does next [R]. An epoch that is out of date only
-                // keeps the next one from coming.
-                mine.at.store(at(memory, memory.epoch()), Ordering::Relaxed);
+                // Ordering: Release, for the walk before, which the same store says to have ended: a sweeper
+                // that reads this may not have seen that one's own, and a Relaxed store would not put its
+                // reads before the sweeper's frees [R]. This walk is made visible by the read-modify-write
+                // that the caller does next; an epoch that is out of date only keeps the next one from
+                // coming.
+                mine.0.store(at(memory, memory.epoch()), Ordering::Release);
                 record
             }
             None => ptr::without_provenance(memory.strangers().begin(memory.epoch())),
@@ -138,7 +186,7 @@ impl Drop for Walk<'_> {
         // SAFETY: a record, which is never freed.
         let record = unsafe { &*self.record };
         // Ordering: Release: all that was read on the walk was read before it is seen to have ended [R].
-        record.at.store(0, Ordering::Release);
+        record.0.store(0, Ordering::Release);
     }
 }
 
@@ -174,7 +222,8 @@ impl Strangers {
     }
 }
 
-/// How many records there are, if no walk that began before `epoch` goes on; to be asked after a read-modify-write on each word that
+/// How much there was to look at, if no walk that began before `epoch` goes on; to be asked after a
+/// read-modify-write on each word that
 /// walkers do theirs on.
 pub(super) fn none_walks_since_before(memory: &Memory, epoch: u32) -> Option<u32> {
     // Ordering: Acquire, after all that was read on walks that have ended [R].
@@ -182,14 +231,17 @@ pub(super) fn none_walks_since_before(memory: &Memory, epoch: u32) -> Option<u32
         return None;
     }
     let (here, now) = (at(memory, 0), at(memory, epoch));
-    let mut records = 0;
-    for record in all() {
-        records += 1;
-        // Ordering: Acquire, as above.
-        let at = record.at.load(Ordering::Acquire);
-        if at & !EPOCH_BITS == here && at != now {
-            return None;
+    let mut looked = 0;
+    for block in blocks() {
+        looked += 1;
+        for record in block.taken() {
+            looked += 1;
+            // Ordering: Acquire, as above.
+            let at = record.0.load(Ordering::Acquire);
+            if at & !EPOCH_BITS == here && at != now {
+                return None;
+            }
         }
     }
-    Some(records)
+    Some(looked)
 }

@@ -51,6 +51,11 @@ impl Canary {
     pub(crate) fn assert_alive(&self) {}
 }
 
+/// Frees `dead`. (In a model its memory stays, and its canary is dead.)
+pub(crate) fn bury<T>(dead: Box<T>, _canary: impl FnOnce(&T) -> &Canary) {
+    drop(dead);
+}
+
 /// What is never freed. (A model frees it between two executions.)
 pub(crate) fn leak<T>(value: Box<T>) -> &'static T {
     Box::leak(value)
@@ -90,45 +95,64 @@ impl<T> UnsafeCell<T> {
 
 /// Runs `future` on this thread, asleep in between.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let woken = run(future, || {
-        std::thread::park();
-        true
-    });
-    woken.expect("a sleep without an end does not end")
+    run(future, None).expect("a sleep without an end does not end")
 }
 
 /// Runs `future` on this thread, asleep in between, until `deadline`; drops it then.
 pub(crate) fn block_on_until<F: Future>(future: F, deadline: std::time::Instant) -> Option<F::Output> {
-    run(future, || {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
-        std::thread::park_timeout(left);
-        !left.is_zero()
-    })
+    run(future, Some(deadline))
 }
 
-/// `sleep` until unparked; false when it is time to give up.
-fn run<F: Future>(future: F, sleep: impl Fn() -> bool) -> Option<F::Output> {
+/// Until `deadline`, if there is one; the future is polled once more then.
+fn run<F: Future>(future: F, deadline: Option<std::time::Instant>) -> Option<F::Output> {
     use std::task::{Context, Poll, Wake, Waker};
     use std::thread::{self, Thread};
+    use std::time::{Duration, Instant};
 
-    struct Unpark(Thread);
+    use self::atomic::{AtomicBool, Ordering};
 
-    impl Wake for Unpark {
+    /// What wakes the thread. With a flag of its own, for the thread's token belongs to all that parks on
+    /// that thread: a waker that is called here, between the future's poll and our sleep, may block, and
+    /// takes the token that was meant for us.
+    struct Alarm {
+        thread: Thread,
+        is_rung: AtomicBool,
+    }
+
+    impl Wake for Alarm {
         fn wake(self: Arc<Self>) {
-            self.0.unpark();
+            self.wake_by_ref();
+        }
+
+        fn wake_by_ref(self: &Arc<Self>) {
+            // Ordering: Release, so that the poll sees what was done before; and before the token, by which
+            // the thread comes to look.
+            self.is_rung.store(true, Ordering::Release);
+            self.thread.unpark();
         }
     }
 
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let alarm = Arc::new(Alarm { thread: thread::current(), is_rung: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&alarm));
     let mut context = Context::from_waker(&waker);
     let mut future = std::pin::pin!(future);
+    let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     loop {
+        let is_last = left() == Some(Duration::ZERO);
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Some(output);
         }
-        // `unpark` before `park` makes `park` return at once, and a spurious return only polls once more.
-        if !sleep() {
+        if is_last {
             return None;
+        }
+        // Ordering: Acquire, of what was done before the call. `unpark` before `park` makes `park` return at
+        // once.
+        while !alarm.is_rung.swap(false, Ordering::Acquire) {
+            match left() {
+                None => thread::park(),
+                Some(Duration::ZERO) => break,
+                Some(left) => thread::park_timeout(left),
+            }
         }
     }
 }

@@ -81,7 +81,7 @@ pub(crate) mod atomic {
         AtomicBool: bool { swap, }
         AtomicIsize: isize { fetch_sub, }
         AtomicU32: u32 { fetch_add, fetch_sub, }
-        AtomicU64: u64 { fetch_add, fetch_max, fetch_or, }
+        AtomicU64: u64 { fetch_add, fetch_and, fetch_max, fetch_or, }
         AtomicUsize: usize { fetch_add, fetch_sub, }
     }
 

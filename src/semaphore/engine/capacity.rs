@@ -232,6 +232,15 @@ impl Engine {
         }
     }
 
+    /// The same, and the number with them.
+    #[cfg(latchwork_suspend)]
+    pub(in super::super) fn lower(&self, permits: usize) {
+        let wakes = WakeBatch::new();
+        self.reduce(permits, &wakes);
+        self.forget(permits);
+        wakes.resume_panic(|| ());
+    }
+
     /// Permits that are meant to exist.
     pub(in super::super) fn capacity(&self) -> usize {
         // Ordering: Relaxed, a number of its own.

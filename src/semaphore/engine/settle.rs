@@ -8,7 +8,7 @@ use crate::sync::atomic::Ordering;
 use super::super::node::{Hint, Kind, Node, Word};
 use super::super::presence::Walk;
 use super::super::wakes::WakeBatch;
-use super::{End, Engine};
+use super::{End, Engine, ahead};
 
 /// How far the queue is settled.
 pub(super) enum Settled<'w> {
@@ -159,17 +159,21 @@ impl Engine {
                 let mut kind = Kind::Void;
                 if !end.is_closed() {
                     let (need, deficit) = here.wants(word);
-                    // The deficit goes to the other side: only what is free and what is needed are sure to fit into a number.
-                    let free = credited.wrapping_sub(consumed).wrapping_sub(deficit);
-                    if (free as i64) < need as i64 {
+                    // The deficit goes to what is consumed: it comes first.
+                    let consumed_first = consumed.wrapping_add(deficit);
+                    let free = ahead(credited, consumed_first);
+                    if free < need as i64 {
                         // A release that saw no node behind `done` has left it to this node's publisher, which may have stopped.
                         let now = self.credited();
                         if now != credited && !fault!(BlockedByOldCredit) {
                             credited = now;
                             continue;
                         }
-                        self.remember(consumed, last);
-                        if hint.is_null() && last.is_none() && !here.is_unlinked() {
+                        // With the deficit, which is consumed whether the waiter stays or goes: it may be as
+                        // large as the changes of the capacity are many, and what is behind by that much
+                        // cannot be compared any more.
+                        self.remember(consumed_first, last);
+                        if hint.is_null() && last.is_none() {
                             self.remember_first(here);
                         }
                         return Settled::Blocked { first: here, word, credited, consumed };
@@ -178,7 +182,7 @@ impl Engine {
                     if self.end().is_closed() && !fault!(NoLookAtClosed) {
                         end = End(end.0 | End::CLOSED);
                     } else {
-                        kind = if free == need { Kind::Granted } else { Kind::GrantedOfMore };
+                        kind = if free == need as i64 { Kind::Granted } else { Kind::GrantedOfMore };
                     }
                 }
                 if wakes.is_full() {
@@ -276,8 +280,103 @@ impl Engine {
     /// Nothing is final yet: without this, every new waiter that finds too few permits free would walk back over the whole queue.
     #[cold]
     fn remember_first(&self, first: &Node) {
+        if first.is_unlinked() {
+            return;
+        }
         let hint = Hint::first(first);
         // Ordering: Release, as in `remember`. Not a store, which could replace a later node. Relaxed on failure: nothing is read.
         let _ = self.done.compare_exchange(ptr::null_mut(), hint, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::super::{Enqueued, Position, Taken, UNIT};
+    use super::*;
+
+    const MAX: usize = super::super::MAX_PERMITS;
+
+    fn wait(engine: &Engine, need: usize) -> Position {
+        match engine.enqueue(need, Waker::noop()) {
+            Enqueued::Waits(position) => position,
+            taken => panic!("{taken:?}"),
+        }
+    }
+
+    fn cancel(engine: &Engine, position: Position) {
+        // SAFETY: enqueued by this test, and cancelled once.
+        unsafe { engine.cancel(position, 1) };
+    }
+
+    fn hint(engine: &Engine) -> *mut Node {
+        // Ordering: Relaxed, one thread.
+        engine.done.load(Ordering::Relaxed)
+    }
+
+    /// The queue of the engine, with a node that has just been taken out of its middle.
+    fn with_node_taken_out(engine: &Engine, test: impl FnOnce(&Node)) {
+        let first = wait(engine, 1);
+        let gone = wait(engine, 1);
+        let last = wait(engine, 1);
+        // SAFETY: a node that was not left is there, and so is one that was taken out by the last sweep, for
+        // some more sweeps.
+        let node = unsafe { gone.node() };
+        cancel(engine, gone);
+        while !node.is_unlinked() {
+            cancel(engine, wait(engine, 1));
+        }
+        test(node);
+        cancel(engine, first);
+        cancel(engine, last);
+    }
+
+    /// A walk that began at a node before that was taken out would hand it on to the next walk, and so on,
+    /// past its end.
+    #[test]
+    fn hint_is_not_set_to_a_node_that_was_taken_out() {
+        let engine = Engine::new(0, false);
+        with_node_taken_out(&engine, |gone| {
+            engine.remember(0, Some(gone));
+            assert!(!ptr::eq(Hint::node(hint(&engine)), gone), "by a walk that found it final");
+            // Ordering: Relaxed, one thread.
+            engine.done.store(ptr::null_mut(), Ordering::Relaxed);
+            engine.remember_first(gone);
+            assert!(!ptr::eq(Hint::node(hint(&engine)), gone), "by a walk that found it blocked");
+        });
+    }
+
+    /// By a thread that looked before the node was taken out, and was stopped until then: the next epoch
+    /// begins without that hint.
+    #[test]
+    fn hint_to_a_node_that_was_taken_out_is_cleared_marked_or_not() {
+        for mark in [|gone: &Node| ptr::from_ref(gone).cast_mut(), |gone: &Node| Hint::first(gone)] {
+            let engine = Engine::new(0, false);
+            with_node_taken_out(&engine, |gone| {
+                // Ordering: Relaxed, one thread.
+                engine.done.store(mark(gone), Ordering::Relaxed);
+                let sweeper = engine.memory.sweeper().expect("no other is at work");
+                assert!(sweeper.advance(&engine.done, || engine.meet_all()).is_some(), "no walk goes on");
+                assert!(!ptr::eq(Hint::node(hint(&engine)), gone));
+            });
+        }
+    }
+
+    /// However often the capacity falls and rises beside a waiter that it keeps blocked: what is compared
+    /// stays close to what is true.
+    #[test]
+    fn front_counts_the_deficit_of_the_first_waiter() {
+        let engine = Engine::new(MAX, false);
+        assert!(engine.try_take(MAX).is_ok());
+        let waiter = wait(&engine, 2);
+        for round in 0..5 {
+            engine.set_capacity(0);
+            engine.set_capacity(MAX);
+            assert!(ahead(engine.credited(), engine.front()) <= 0, "in round {round}");
+        }
+        engine.give_back(1, Taken::Queued);
+        assert_eq!(ahead(engine.credited(), engine.front()), UNIT as i64);
+        cancel(&engine, waiter);
     }
 }

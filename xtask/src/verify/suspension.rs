@@ -1,4 +1,5 @@
-//! `cargo xtask verify suspension`.
+//! `cargo xtask verify suspension`: threads that are stopped for ever; and, in the same build, the code
+//! against the model.
 
 use anyhow::Result;
 use xshell::Cmd;
@@ -27,13 +28,27 @@ const CANARIES: [(&str, &str, &str); 13] = [
     ("WakerOutlivesWait", "wakers change", "copies of wakers are left"),
 ];
 
+/// Faults that make the code answer what the model does not.
+const REPLAY_CANARIES: [&str; 4] = ["NoLook", "FreeReadOnce", "GrantDiesWithWaiter", "TryWithoutSettle"];
+
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     steps.run("suspended threads", || Ok(command(workspace)?.run()?))?;
+    steps.run("code against the model", || Ok(replay(workspace)?.run()?))?;
+    steps.run("code against the model canaries", || {
+        REPLAY_CANARIES
+            .iter()
+            .try_for_each(|fault| must_find(replay(workspace)?, fault, "which the model does not"))
+    })?;
     steps.run("suspended threads canaries", || {
         CANARIES.iter().try_for_each(|(fault, program, expected)| {
             must_find(command(workspace)?.args(["--schedules", "64", program]), fault, expected)
         })
     })
+}
+
+/// The model's programs, played by the code.
+fn replay(workspace: &Workspace) -> Result<Cmd<'_>> {
+    Ok(BUILD.cargo(workspace, "run")?.args(["--quiet", "--bin", "model", "--", "replay"]))
 }
 
 fn command(workspace: &Workspace) -> Result<Cmd<'_>> {

@@ -1,5 +1,7 @@
 //! The search through all states of a program.
 
+#[cfg(latchwork_suspend)]
+use std::collections::BTreeSet;
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -8,8 +10,8 @@ use std::rc::Rc;
 use fastrand::Rng;
 
 use crate::machine::{At, Machine, Next, ways};
-use crate::memory::{Kind, Memory, State};
-use crate::mutants::Mutants;
+use crate::memory::{Kind, Memory, State, Words};
+use crate::mutants::{Mutant, Mutants};
 use crate::programs::{Operation, Program};
 use crate::seen::{KeyHasher, Seen, Visit};
 use crate::spec::{Answer, Configuration, MAX_THREADS, Operations, all_can_wait, on_return};
@@ -104,6 +106,10 @@ impl fmt::Display for Statistics {
 /// certain place while others do much.
 const STAYS: f64 = 0.8;
 
+/// What each thread was answered, in its order; one that sleeps in the end has `Pending` for its last.
+#[cfg(latchwork_suspend)]
+pub(crate) type Answers = Vec<Vec<Answer>>;
+
 /// How a violation comes about.
 #[derive(Clone, Debug)]
 pub(crate) struct Counterexample {
@@ -112,10 +118,21 @@ pub(crate) struct Counterexample {
 }
 
 impl<'a> Model<'a> {
+    fn words(&self) -> Words {
+        let mut words = self.program.words;
+        if self.mutants.has(Mutant::ComparedInThreeBits) {
+            words.ahead = 3;
+        }
+        if self.mutants.has(Mutant::ConsumedInThreeBits) {
+            words.same = 3;
+        }
+        words
+    }
+
     pub(crate) fn start(&self) -> Whole {
         let thread = Thread { at: At::Finished, operation: 0, held: 0, releasing: 0 };
         let mut whole = Whole {
-            memory: Memory::new(self.program.permits),
+            memory: Memory::new(self.program.permits, self.words()),
             threads: [thread; MAX_THREADS],
             explained: Explained::new(vec![Configuration::new(self.program.permits)]),
         };
@@ -179,6 +196,11 @@ impl<'a> Model<'a> {
     }
 
     fn step(&self, before: &Whole, choice: Choice) -> Result<Whole, Violation> {
+        self.step_to_answer(before, choice).map(|(whole, _)| whole)
+    }
+
+    /// A step, and what it answers.
+    fn step_to_answer(&self, before: &Whole, choice: Choice) -> Result<(Whole, Option<Answer>), Violation> {
         let mut whole = before.clone();
         let index = usize::from(choice.thread);
         let at = before.threads[index].at;
@@ -240,7 +262,7 @@ impl<'a> Model<'a> {
             // they still have.
             self.check_sleepers(&whole)?;
         }
-        Ok(whole)
+        Ok((whole, answer))
     }
 
     /// Threads that sleep must have a reason to, even if no other thread ever takes a step again.
@@ -338,6 +360,41 @@ impl<'a> Model<'a> {
         }
         statistics.states += states;
         Ok(())
+    }
+
+    /// All that the threads can be answered, over all interleavings.
+    #[cfg(latchwork_suspend)]
+    pub(crate) fn outcomes(&self) -> Result<BTreeSet<Answers>, Counterexample> {
+        let mut outcomes = BTreeSet::new();
+        let mut seen = HashSet::new();
+        let mut todo = vec![(self.start(), vec![Vec::new(); self.program.threads.len()])];
+        while let Some((whole, answers)) = todo.pop() {
+            if !seen.insert((whole.key(), answers.clone())) {
+                continue;
+            }
+            let mut at_end = true;
+            for choice in self.choices(&whole) {
+                at_end = false;
+                let (next, answer) = self
+                    .step_to_answer(&whole, choice)
+                    .map_err(|violation| Counterexample { violation, choices: vec![choice] })?;
+                let mut answers = answers.clone();
+                // Those that wait are answered when they do so no more.
+                let answer = answer.filter(|answer| *answer != Answer::Pending);
+                answers[usize::from(choice.thread)].extend(answer);
+                todo.push((next, answers));
+            }
+            if at_end {
+                let mut answers = answers;
+                for (thread, answers) in whole.threads.iter().zip(&mut answers) {
+                    if matches!(thread.at, At::Parked { .. }) {
+                        answers.push(Answer::Pending);
+                    }
+                }
+                outcomes.insert(answers);
+            }
+        }
+        Ok(outcomes)
     }
 
     /// One interleaving, drawn: for programs with more states than can be visited, of which a search depth

@@ -23,8 +23,8 @@ pub(crate) enum At {
     ReadE { front: Permits },
     FreeReadS { e: E },
     FreeTake { e: E },
+    FreeStoreFront { e: E },
     FreePublish { e: E },
-    FreeStoreFront { node: NodeId },
     QueuedReadFront { tail: NodeId },
     QueuedReadS { front: Permits, tail: NodeId },
     QueuedReadDone { tail: NodeId },
@@ -177,41 +177,41 @@ impl Machine<'_> {
 
             // ... FREE(e)
             At::FreeReadS { e } => {
-                if self.memory.s - e.free() >= n {
+                if self.memory.credit_ahead_of(e.free()) >= n {
                     go(At::FreeTake { e })
                 } else if is_try {
                     answer(Answer::NoPermits)
                 } else {
-                    go(At::FreePublish { e })
+                    go(At::FreeStoreFront { e })
                 }
             }
             At::FreeTake { e } => {
-                let expected = if self.has(Mutant::TakeIsAStore) { self.memory.e } else { e };
-                if self.memory.cas_e(expected, Kind::Free(e.free() + n)) {
-                    self.taken(Next::Return(Answer::Ok))
+                let taken = if self.has(Mutant::TakeIsAStore) {
+                    self.memory.store_e(Kind::Free(e.free() + n))
                 } else {
-                    go(At::ReadFront)
-                }
+                    self.memory.consume(e, n)
+                };
+                if taken { self.taken(Next::Return(Answer::Ok)) } else { go(At::ReadFront) }
+            }
+            At::FreeStoreFront { e } => {
+                self.store_front(e.free());
+                go(At::FreePublish { e })
             }
             At::FreePublish { e } => {
-                let node = Node::new(State::Waiting { need: n, debt: 0 }, Link::Offset(e.free()));
+                // Before which there is what was consumed by now: a number that has gone round is the same
+                // word.
+                let Kind::Free(consumed) = self.memory.e.kind else { return go(At::ReadFront) };
+                let node = Node::new(State::Waiting { need: n, debt: 0 }, Link::Offset(consumed));
                 match self.memory.publish(e, node) {
-                    Some(node) => go(At::FreeStoreFront { node }),
+                    Some(node) => self.look(node),
                     None => go(At::ReadFront),
                 }
-            }
-            At::FreeStoreFront { node } => {
-                let Link::Offset(consumed) = self.memory.node(node).link else {
-                    unreachable!("published with an offset")
-                };
-                self.store_front(consumed);
-                self.look(node)
             }
 
             // ... QUEUED(t)
             At::QueuedReadFront { tail } => go(At::QueuedReadS { front: self.memory.front, tail }),
             At::QueuedReadS { front, tail } => {
-                if self.memory.s - front >= n {
+                if self.memory.credit_ahead_of(front) >= n {
                     if is_try { settle(Caller::Acquire) } else { go(At::QueuedReadDone { tail }) }
                 } else if is_try {
                     answer(Answer::NoPermits)
@@ -227,7 +227,7 @@ impl Machine<'_> {
                 }
             }
             At::SettledReadS { tail, end } => {
-                if self.memory.s - end >= n {
+                if self.memory.credit_ahead_of(end) >= n {
                     go(At::Take { tail, end })
                 } else if is_try {
                     answer(Answer::NoPermits)
@@ -288,7 +288,7 @@ impl Machine<'_> {
             At::LookThenReadS { node, closed } => go(At::LookReadFront { node, s: self.memory.s, closed }),
             At::LookReadFront { node, s, closed } => {
                 let closed = closed && !self.has(Mutant::LookIgnoresClosed);
-                if closed || s - self.memory.front > 0 {
+                if closed || self.memory.ahead(s, self.memory.front) > 0 {
                     settle(Caller::Look { node })
                 } else {
                     go(At::LookReadState { node })
@@ -311,7 +311,7 @@ impl Machine<'_> {
             },
             At::GrantedReadS => go(At::GrantedReadFront { s: self.memory.s }),
             At::GrantedReadFront { s } => {
-                if s - self.memory.front > 0 {
+                if self.memory.ahead(s, self.memory.front) > 0 {
                     settle(Caller::Return(Answer::Ok))
                 } else {
                     answer(Answer::Ok)
@@ -360,7 +360,7 @@ impl Machine<'_> {
             }
             At::CancelReadS => go(At::CancelReadFront { s: self.memory.s }),
             At::CancelReadFront { s } => {
-                if s - self.memory.front > 0 {
+                if self.memory.ahead(s, self.memory.front) > 0 {
                     settle(Caller::Return(Answer::Done))
                 } else {
                     answer(Answer::Done)
@@ -389,7 +389,7 @@ impl Machine<'_> {
                 }
             }
             At::LowerFree { e } => {
-                if self.memory.cas_e(e, Kind::Free(e.free() + n)) {
+                if self.memory.consume(e, n) {
                     answer(Answer::Done)
                 } else {
                     go(At::LowerReadE)
@@ -428,14 +428,14 @@ impl Machine<'_> {
                 }
             }
             At::AvailableReadS { e, consumed } => {
-                let permits = (self.memory.s - consumed).max(0);
+                let permits = self.memory.credit_ahead_of(consumed).max(0);
                 if self.has(Mutant::AvailableReadsEOnce) {
                     return answer(Answer::Available(permits));
                 }
                 go(At::AvailableReadEAgain { e, permits })
             }
             At::AvailableReadEAgain { e, permits } => {
-                if self.memory.e == e {
+                if self.memory.is_e(e) {
                     answer(Answer::Available(permits))
                 } else {
                     go(At::AvailableReadE)
@@ -452,7 +452,7 @@ impl Machine<'_> {
             }
             At::NotifyReadS { e, consumed } => {
                 let s = self.memory.s;
-                if s - consumed < 1 {
+                if self.memory.ahead(s, consumed) < 1 {
                     go(At::NotifyCredit { s })
                 } else if self.has(Mutant::NotifyReadsEOnce) {
                     answer(Answer::Done)
@@ -461,14 +461,14 @@ impl Machine<'_> {
                 }
             }
             At::NotifyReadEAgain { e } => {
-                if self.memory.e == e {
+                if self.memory.is_e(e) {
                     answer(Answer::Done)
                 } else {
                     go(At::NotifyReadE)
                 }
             }
             At::NotifyCredit { s } => {
-                if self.memory.s == s || self.has(Mutant::NotifyAddsBlindly) {
+                if self.memory.ahead(self.memory.s, s) == 0 || self.has(Mutant::NotifyAddsBlindly) {
                     self.memory.s += 1;
                     go(At::ReleaseReadE)
                 } else {

@@ -24,7 +24,15 @@
 //!   after it.
 //! * **Wakers.** A waiter is polled once its node is final. That the waker is called, and that it is the
 //!   right one, is the matter of loom, shuttle and `stress`; so are polls without a reason.
-//! * **Overflow.** Numbers are small.
+//! * **The width of words.** Numbers are small. That the words in which permits are counted go round is
+//!   modelled with words of a few bits ([`memory::Words`]): wide enough for what is consumed within one step,
+//!   and, as a mutant, not.
+//!
+//! # The code against the model
+//!
+//! Both are written by hand. `cargo xtask verify suspension` plays small programs on the code as well, in a
+//! build where threads take turns at each access: what it answers must be what the model says that it can,
+//! and of some programs all of that ([`replay`]).
 //!
 //! # Programs
 //!
@@ -60,6 +68,8 @@ mod memory;
 mod mutants;
 mod parts;
 mod programs;
+#[cfg(latchwork_suspend)]
+mod replay;
 mod seen;
 mod settle;
 mod spec;
@@ -91,6 +101,9 @@ enum Command {
     Quick,
     /// The mutants alone
     Mutants,
+    /// The code against this model: the same programs, the same answers
+    #[cfg(latchwork_suspend)]
+    Replay,
     /// One program
     Program {
         /// Such as "w2 r | c1 x"
@@ -131,6 +144,11 @@ fn main() -> ExitCode {
         None => parts::everything(seconds, seed),
         Some(Command::Quick) => parts::quick(),
         Some(Command::Mutants) => parts::mutants(),
+        #[cfg(latchwork_suspend)]
+        Some(Command::Replay) => {
+            verify::seeded::from_environment();
+            replay::everything(seed)
+        }
         Some(Command::Program { program, permits, mutant, black_box }) => {
             parts::program(&program, permits, mutant.into_iter().collect(), !black_box)
         }

@@ -11,8 +11,38 @@ pub(crate) const MAX_NODES: usize = 10;
 /// A node, by its place in the order of publication. Nodes are never reused here.
 pub(crate) type NodeId = u8;
 
-/// Permits ever credited or consumed.
+/// Permits ever credited or consumed. In the memory and in what threads know of it they are never cut, so
+/// that what is checked is true; what the threads see of them are words of [`Words`].
 pub(crate) type Permits = i8;
+
+/// How many bits the words have in which permits are counted, and go round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Words {
+    /// As far as they are compared for what is ahead.
+    pub(crate) ahead: u32,
+    /// As far as they are compared for being the same.
+    pub(crate) same: u32,
+}
+
+impl Words {
+    /// More than any program moves.
+    pub(crate) const WIDE: Words = Words::of(Permits::BITS - 1);
+
+    pub(crate) const fn of(bits: u32) -> Self {
+        Words { ahead: bits, same: bits }
+    }
+
+    /// How much the word of `left` is ahead of that of `right`: their difference, round the end, as a number
+    /// with a sign.
+    fn ahead(self, left: Permits, right: Permits) -> Permits {
+        let unused = Permits::BITS - self.ahead;
+        left.wrapping_sub(right) << unused >> unused
+    }
+
+    fn are_same(self, left: Permits, right: Permits) -> bool {
+        left.wrapping_sub(right) << (Permits::BITS - self.same) == 0
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum State {
@@ -110,18 +140,20 @@ pub(crate) struct Memory {
     pub(crate) e: E,
     pub(crate) front: Permits,
     pub(crate) done: Option<NodeId>,
+    words: Words,
     published: u8,
     nodes: [Node; MAX_NODES],
 }
 
 impl Memory {
-    pub(crate) fn new(permits: Permits) -> Self {
+    pub(crate) fn new(permits: Permits, words: Words) -> Self {
         let unused = Node::new(State::Void { consumed: 0 }, Link::Offset(0));
         Memory {
             s: permits,
             e: E::open(Kind::Free(0)),
             front: 0,
             done: None,
+            words,
             published: 0,
             nodes: [unused; MAX_NODES],
         }
@@ -135,21 +167,45 @@ impl Memory {
         &self.nodes[..usize::from(self.published)]
     }
 
+    /// By how much a word of permits is ahead of another one.
+    pub(crate) fn ahead(&self, left: Permits, right: Permits) -> Permits {
+        self.words.ahead(left, right)
+    }
+
+    /// By how much S is ahead of what was consumed.
+    pub(crate) fn credit_ahead_of(&self, consumed: Permits) -> Permits {
+        self.ahead(self.s, consumed)
+    }
+
+    /// Whether E is this word.
+    pub(crate) fn is_e(&self, word: E) -> bool {
+        self.e.closed == word.closed
+            && match (self.e.kind, word.kind) {
+                (Kind::Free(now), Kind::Free(then)) => self.words.are_same(now, then),
+                (now, then) => now == then,
+            }
+    }
+
     /// compare_exchange on E.
     pub(crate) fn cas_e(&mut self, old: E, new: Kind) -> bool {
-        if self.e != old {
-            return false;
-        }
+        self.is_e(old) && self.store_e(new)
+    }
+
+    /// Only mutants store it.
+    pub(crate) fn store_e(&mut self, new: Kind) -> bool {
         self.e.kind = new;
         true
     }
 
+    /// compare_exchange on E, which is free, to what is so many permits on.
+    pub(crate) fn consume(&mut self, old: E, permits: Permits) -> bool {
+        let Kind::Free(consumed) = self.e.kind else { return false };
+        self.cas_e(old, Kind::Free(consumed + permits))
+    }
+
     /// compare_exchange on E that publishes a node, written completely before.
     pub(crate) fn publish(&mut self, old: E, node: Node) -> Option<NodeId> {
-        if self.e != old {
-            return None;
-        }
-        Some(self.push(node))
+        self.is_e(old).then(|| self.push(node))
     }
 
     /// Makes `node` the tail, whatever E is.

@@ -38,6 +38,8 @@ pub(crate) enum Mutant {
     AvailableReadsEOnce,
     NotifyReadsEOnce,
     NotifyAddsBlindly,
+    ComparedInThreeBits,
+    ConsumedInThreeBits,
 
     TailReadsEOnce,
     LookIgnoresClosed,
@@ -155,6 +157,21 @@ pub(crate) const MUTANTS: &[Kill] = {
         kill(AvailableReadsEOnce, "available_permits does not read E again", "w1 r | v", 1, ORDER),
         kill(NotifyReadsEOnce, "a notification does not read E again", "n | w1 | n", 0, COUNT),
         kill(NotifyAddsBlindly, "a notification credits by an addition, not a CAS", "n | n", 0, COUNT),
+        // There may be three permits: as if `MAX_PERMITS` were half of what the words hold.
+        kill(
+            ComparedInThreeBits,
+            "all permits and one more are too many to be compared",
+            "w1 | a3 a1 t1",
+            0,
+            ORDER,
+        ),
+        kill(
+            ConsumedInThreeBits,
+            "what is consumed comes back under a step after two acquisitions of all permits and two of one",
+            "t1 | t1 r t1 r t3 r t3",
+            3,
+            TOO_MANY,
+        ),
     ]
 };
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::explore::{Counterexample, Model, Statistics, minimise};
+use crate::memory::{Permits, Words};
 use crate::mutants::{Kill, MUTANTS, Mutants, SPARE};
 use crate::programs::{Operation, Program, alphabet, sequences};
 
@@ -44,6 +45,7 @@ pub(crate) struct Search<'a> {
 /// The default run.
 pub(crate) fn everything(seconds: f64, seed: u64) -> Result {
     mutants()?;
+    narrow()?;
     let search = |alphabet, threads, operations, permits| Search { alphabet, threads, operations, permits };
     let complete = [
         ("latch, all 2 × 2", search(LATCH, 2, 2, 0..=2)),
@@ -67,9 +69,30 @@ pub(crate) fn everything(seconds: f64, seed: u64) -> Result {
     Ok(())
 }
 
+/// Programs, and as few bits as the words may have: half of them hold what a program moves. With three, two
+/// of these are the programs of mutants.
+const NARROW: &[(&str, Permits, u32)] = &[
+    ("t1 | t1 r t1 r t3 r t3", 3, 5),
+    ("t1 | t3 r t1 r t3", 3, 4),
+    ("w1 | a3 a1 t1", 0, 4),
+    ("w1 | t3 r t3 r l3 | v", 3, 5),
+    ("c2 | w1 | l3 a3", 3, 5),
+    ("w3 r | w3 r | w1 r", 3, 5),
+];
+
+/// Words that go round are compared rightly, unless half of what they hold is moved within one step.
+fn narrow() -> Result {
+    for &(text, permits, bits) in NARROW {
+        let program = Program { words: Words::of(bits), ..Program::parse(text, permits)? };
+        explore(&program.to_string(), std::slice::from_ref(&program), STATES, None)?;
+    }
+    Ok(())
+}
+
 /// What belongs to the tests.
 pub(crate) fn quick() -> Result {
     mutants()?;
+    narrow()?;
     let search = Search { alphabet: FEW, threads: 2, operations: 2, permits: 0..=2 };
     explore("semaphore, all 2 × 2 of few operations", &search.all()?, STATES, None)?;
     let search = Search { alphabet: LATCH, threads: 2, operations: 2, permits: 0..=1 };
@@ -155,18 +178,19 @@ impl Search<'_> {
             .map(|(chosen, permits)| Program {
                 threads: chosen.iter().map(|&index| sequences[index].clone()).collect(),
                 permits,
+                words: Words::WIDE,
             })
             .collect())
     }
 
     /// `count` programs, drawn.
-    fn sample(&self, count: usize, seed: u64) -> std::result::Result<Vec<Program>, String> {
+    pub(crate) fn sample(&self, count: usize, seed: u64) -> std::result::Result<Vec<Program>, String> {
         let sequences = self.sequences()?;
         let mut rng = Rng::with_seed(seed);
         let mut draw = || {
             let threads =
                 (0..self.threads).map(|_| sequences[rng.usize(..sequences.len())].clone()).collect();
-            Program { threads, permits: rng.i8(self.permits.clone()) }
+            Program { threads, permits: rng.i8(self.permits.clone()), words: Words::WIDE }
         };
         Ok((0..count).map(|_| draw()).collect())
     }

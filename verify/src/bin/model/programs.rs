@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::memory::{MAX_NODES, Permits};
+use crate::memory::{MAX_NODES, Permits, Words};
 use crate::spec::MAX_THREADS;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -99,6 +99,8 @@ pub(crate) struct Program {
     pub(crate) threads: Vec<Vec<Operation>>,
     /// Free at the beginning.
     pub(crate) permits: Permits,
+    /// In which they are counted.
+    pub(crate) words: Words,
 }
 
 impl Program {
@@ -111,7 +113,7 @@ impl Program {
                 "{text:?} has more than {MAX_THREADS} threads, or more than {MAX_NODES} nodes"
             ));
         }
-        Ok(Program { threads, permits })
+        Ok(Program { threads, permits, words: Words::WIDE })
     }
 }
 
@@ -124,7 +126,8 @@ impl fmt::Display for Program {
             let words: Vec<_> = thread.iter().map(Operation::to_string).collect();
             f.write_str(&words.join(" "))?;
         }
-        write!(f, ", permits {}", self.permits)
+        write!(f, ", permits {}", self.permits)?;
+        if self.words == Words::WIDE { Ok(()) } else { write!(f, ", words of {} bits", self.words.same) }
     }
 }
 

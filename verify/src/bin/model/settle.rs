@@ -139,7 +139,7 @@ impl Machine<'_> {
                 };
                 go(if walk.closing {
                     Settle::Close { walk, n, off, state }
-                } else if walk.s - off < need + debt {
+                } else if self.memory.ahead(walk.s, off + debt) < need {
                     if self.has(Mutant::BlockedIsPassedOver) && n != walk.tail {
                         Settle::ReadNext { walk, n, off }
                     } else if self.has(Mutant::BlockedReadsSOnce) {
@@ -166,15 +166,16 @@ impl Machine<'_> {
             // ... blocked, if S is still the same
             Settle::ReadSAgain { walk, n, off, state } => {
                 let s = self.memory.s;
-                go(if s == walk.s {
+                go(if self.memory.ahead(s, walk.s) == 0 {
                     Settle::BlockedStoreFront { walk, n, off, state }
                 } else {
                     Settle::ReadState { walk: Walk { s, ..walk }, n, off }
                 })
             }
             Settle::BlockedStoreFront { walk, n, off, state } => {
-                let State::Waiting { need, .. } = state else { unreachable!("a blocked node waits") };
-                self.store_front(if self.has(Mutant::FrontTooHigh) { off + need } else { off });
+                let State::Waiting { need, debt } = state else { unreachable!("a blocked node waits") };
+                let front = off + debt;
+                self.store_front(if self.has(Mutant::FrontTooHigh) { front + need } else { front });
                 let done = if self.has(Mutant::DoneIsTheBlockedNode) { Some(n) } else { walk.last };
                 match done {
                     Some(done) => go(Settle::BlockedStoreDone { walk, n, state, done }),
@@ -196,7 +197,7 @@ impl Machine<'_> {
                 let State::Waiting { need, debt } = state else { unreachable!("a node is granted once") };
                 let consumed = if self.has(Mutant::GrantForgetsDebt) { need } else { need + debt };
                 // Beside a debt that is not written down in the engine, and the poll looks in any case.
-                let of_more = debt > 0 || walk.s - off > need;
+                let of_more = debt > 0 || self.memory.ahead(walk.s, off) > need;
                 let of_more = of_more && !self.has(Mutant::GrantIsNeverOfMore);
                 let granted = State::Granted { consumed, of_more };
                 if self.has(Mutant::GrantIsAStore) {

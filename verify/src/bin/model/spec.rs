@@ -15,7 +15,7 @@ pub(crate) const MAX_THREADS: usize = 4;
 pub(crate) type Operations = [Option<Operation>; MAX_THREADS];
 
 /// What an operation returns.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Answer {
     /// The permits were acquired.
     Ok,

@@ -17,6 +17,9 @@ const WAITERS: isize = 200;
 /// What each of them may hold back: its node, and its place in a list of those that have left, which may have room for as many again.
 const HELD_BACK: isize = 40 + 2 * 8;
 
+/// What each call that lowers the capacity beside a waiter may hold back: a deficit, and its place.
+const HELD_BACK_BY_LOWERING: isize = 64 + 2 * 8;
+
 /// Bytes that do not grow with their number.
 const SLACK: isize = 4096;
 
@@ -243,6 +246,27 @@ impl Onlooker {
         counting::in_use() - before
     }
 
+    /// The capacity is lowered and raised again beside a waiter, as often; by how much the heap has grown
+    /// then.
+    fn lower_and_raise(semaphore: &Arc<AsyncSemaphore>) -> isize {
+        let before = counting::in_use();
+        let semaphore = Arc::clone(semaphore);
+        let lower_and_raise = move || {
+            let bell = Bell::new();
+            let mut blocked = semaphore.acquire_weight(AsyncSemaphore::MAX_PERMITS);
+            let is_blocked = bell.poll(&mut blocked).is_pending();
+            let capacity = semaphore.capacity();
+            if let (true, Some(less)) = (is_blocked, capacity.checked_sub(1)) {
+                for _ in 0..WAITERS {
+                    semaphore.set_capacity(less);
+                    semaphore.set_capacity(capacity);
+                }
+            }
+        };
+        thread::spawn(lower_and_raise).join().expect("a panic ends the process");
+        counting::in_use() - before
+    }
+
     /// What the stopped threads hold back, for each waiter that leaves.
     fn weigh(&mut self) -> isize {
         let another = Arc::new(AsyncSemaphore::new(0));
@@ -254,6 +278,11 @@ impl Onlooker {
         let held_back = Self::come_and_go(&self.semaphore);
         if held_back > WAITERS * HELD_BACK + SLACK {
             self.stage.fail(&format!("{held_back} bytes are held back of {WAITERS} waiters"));
+        }
+        let by_lowering = Self::lower_and_raise(&self.semaphore);
+        if by_lowering > WAITERS * HELD_BACK_BY_LOWERING + SLACK {
+            self.stage
+                .fail(&format!("{by_lowering} bytes are held back of {WAITERS} changes of the capacity"));
         }
         held_back / WAITERS
     }
