@@ -59,11 +59,13 @@ impl Ownership {
                 && !self.may_be_cut(lease)
         };
         let number = self.held().find(is_due)?.1.number;
+        let renewed = self.rules.renewed_lease;
         let (_, lease) = self.held_by_number(number)?;
         (lease.renewing, lease.verify, lease.unanswered) = (true, false, true);
+        lease.lengthens(now, renewed);
         self.next_look_said = Moment::NEVER;
         self.look_behind(now, actions);
-        Some(Renewal { number, lease: Some(self.rules.renewed_lease) })
+        Some(Renewal { number, lease: Some(renewed) })
     }
 
     fn supersede_grants(&mut self, now: Moment, actions: &mut Actions) {
