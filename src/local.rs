@@ -138,10 +138,9 @@ impl Tokens {
         if tokens > 0 { self.last } else { 0 }
     }
 
-    /// One that is not smaller than any before, and may be the last of those.
-    fn latest(&mut self) -> u64 {
-        self.last = self.last.max(1);
-        self.last
+    /// One that all who read at a time have: `shared`, or a new one if they have none yet.
+    fn share(&mut self, shared: &mut Option<u64>) -> u64 {
+        *shared.get_or_insert_with(|| self.reserve(1))
     }
 }
 

@@ -142,7 +142,7 @@
 //!
 //! ```text
 //! -@all +ping +evalsha +eval +subscribe +unsubscribe +publish
-//! +exists +hexists +hget +hkeys +hset +pttl +pexpire +del +get +incrby
+//! +exists +hexists +hget +hscan +hset +pttl +pexpire +del +get +incrby
 //! ~orders:* ~redisson_lock_token:{orders:* ~redisson_lock_token:orders:*
 //! &redisson_lock__channel:{orders:* &redisson_lock__channel:orders:*
 //! ```
@@ -163,7 +163,7 @@
 //! | a database other than 0 | `+select` |
 //! | [replicas](RedisBuilder::wait_for_replicas) that are waited for | `+wait` |
 //! | fair locks | `+time +hdel +lindex +zadd +zrange +zrem +zscore +pubsub\|numsub ~redisson_lock_queue:{orders:* ~redisson_lock_queue:orders:* &orders:*` |
-//! | read-write locks | `+time +hdel +hlen +hscan +rename +set +zadd +zrange +zrem +zscore +pubsub\|numsub ~{orders:*}:*:rwlock_timeout:* &redisson_rwlock:{orders:* &redisson_rwlock:orders:* &orders:*` |
+//! | read-write locks | `+time +hdel +hlen +rename +set +zadd +zrange +zrem +zscore +pubsub\|numsub ~{orders:*}:*:rwlock_timeout:* &redisson_rwlock:{orders:* &redisson_rwlock:orders:* &orders:*` |
 //! | fair or read-write locks with sharded messages, too | `+pubsub\|shardnumsub` |
 //! | Sentinel, at the servers | `+role` |
 //! | Sentinel, at the Sentinels | `+sentinel +subscribe &+switch-master` |

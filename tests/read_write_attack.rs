@@ -61,7 +61,7 @@ impl Judge {
         let mut inside = self.inside.lock().unwrap();
         assert!(self.forces || beside || !inside.writes, "a reader beside a writer");
         if let Some(token) = guard.fencing_token() {
-            assert!(self.forces || token >= inside.written, "token {token} after {}", inside.written);
+            assert!(self.forces || token > inside.written, "token {token} after {}", inside.written);
             inside.token = inside.token.max(token);
         }
         inside.readers += 1;

@@ -21,6 +21,8 @@ impl Lease {
                 return Err(self.other_kind());
             }
             (self.id, self.kind) = (None, LockKind::ReadWrite);
+            // A lock of another kind may have had a greater one since.
+            self.read_write.as_mut().and_then(|lock| lock.shared_token.take());
         }
         Ok(self.read_write.get_or_insert_default())
     }
@@ -125,7 +127,11 @@ impl<R: Runtime + Clone> ReadWriteBackend for Local<R> {
         now: Moment,
     ) -> Result<AcquireOutcome, OtherKind> {
         let tried = self.step(name, now, |turns, counter| {
-            turns.try_write(id, now + lease, position).map(|()| counter.reserve(tokens))
+            turns.try_write(id, now + lease, position).map(|()| {
+                // What reads beside it had one before, and what reads after it gets a greater one than this.
+                turns.lock.shared_token.take_if(|_| tokens > 0);
+                counter.reserve(tokens)
+            })
         })?;
         Ok(outcome(tried))
     }
@@ -157,7 +163,8 @@ impl<R: Runtime + Clone> ReadWriteBackend for Local<R> {
         now: Moment,
     ) -> Result<AcquireOutcome, OtherKind> {
         let tried = self.step(name, now, |turns, counter| {
-            turns.try_read(id, read).map(|()| if read.fenced { counter.latest() } else { 0 })
+            let tried = turns.try_read(id, read);
+            tried.map(|()| if read.fenced { counter.share(&mut turns.lock.shared_token) } else { 0 })
         })?;
         Ok(outcome(tried))
     }

@@ -21,6 +21,8 @@ pub(super) struct ReadWrite {
     let_in: Option<Moment>,
     /// Who waited then, and has neither come since nor given up. The lock is kept for them.
     to_come: Vec<LeaseId>,
+    /// The token of those who read, if one of them has asked for it since a writer had one.
+    pub(super) shared_token: Option<u64>,
 }
 
 /// A lease of its own.
@@ -65,6 +67,11 @@ impl ReadWrite {
         let leases = self.writer.iter().chain(&self.readers).map(|term| term.until);
         let kept = self.let_in.filter(|_| !self.to_come.is_empty()).map(|at| at + READERS_TURN);
         leases.chain(kept).max()
+    }
+
+    fn write(&mut self, id: LeaseId, until: Moment) {
+        self.writer = Some(Term { id, until });
+        self.shared_token = None;
     }
 
     fn is_free(&self) -> bool {
@@ -258,14 +265,14 @@ impl Turns<'_> {
     fn grant_first(&mut self, not_behind: Option<&LeaseId>) -> bool {
         let first = self.writers.pop_first(self.name, self.now, not_behind, self.told);
         let Some(Waiter { id, until, .. }) = first else { return false };
-        self.lock.writer = Some(Term { id: id.clone(), until });
+        self.lock.write(id.clone(), until);
         self.news.granted = Some(id);
         true
     }
 
     fn lease_to_write(&mut self, id: LeaseId, until: Moment) {
         self.writers.remove(self.name, &id);
-        self.lock.writer = Some(Term { id, until });
+        self.lock.write(id, until);
     }
 
     fn left(&self, until: Option<Moment>) -> Duration {

@@ -97,7 +97,8 @@ impl<B: Backend> Lock<B> {
     ///
     /// A token is greater than all tokens of this name before it, whoever had them. Send it along with each request to what the
     /// lock protects, and let that refuse a token smaller than the greatest it has seen: then a holder that was paused for
-    /// longer than its lease does no harm when it goes on. An owner's inner holds have the token of its outer one. Whoever
+    /// longer than its lease does no harm when it goes on. An owner's inner holds have the token of its outer one. Those who
+    /// [read](crate::ReadWriteLock::read) at a time have one token: greater than that of each writer before them. Whoever
     /// takes the lock without asking for a token has none, so let all ask who use one name.
     ///
     /// # Examples

@@ -103,8 +103,8 @@ pub trait ReadWriteBackend: Backend {
     }
 
     /// Leases `name` to `id` to read, for at least `read.lease` from now, if `id` reads already, if `read.under` writes, or if it may by the rules
-    /// above. With `read.fenced`, says a fencing token that is not smaller than any before it: readers do not fence each other off, so it
-    /// need not be new.
+    /// above. With `read.fenced`, says a fencing token that is greater than each that was reserved to write before, and the same for all
+    /// who ask for one until the next is reserved to write: readers fence off what a writer does late, and not each other.
     ///
     /// Otherwise the id is remembered to wait, for as long as its position says; without a position it is not.
     fn try_read(

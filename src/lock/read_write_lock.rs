@@ -16,7 +16,7 @@ use super::name::LockName;
 /// | an owner that has the other side | writes: it reads as well, at once; if it lets go of the write lock first, it reads on, and others may | reads: [`LockError::Upgrade`](crate::LockError::Upgrade), as it would wait for itself |
 /// | [`holder`](Lock::holder), [`is_locked`](Lock::is_locked), [`remaining`](Lock::remaining) | of the readers, the one whose lease lasts longest | of the writer |
 /// | [`force_unlock`](Lock::force_unlock) | both sides | both sides |
-/// | [tokens](Lock::fenced) | not smaller than any before, so that readers do not fence each other off | greater than all before |
+/// | [tokens](Lock::fenced) | greater than all writers' before; the same for all who read until a writer has another, so that they do not fence each other off | greater than all before |
 ///
 /// # Fairness
 ///

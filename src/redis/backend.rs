@@ -233,6 +233,14 @@ impl Redis {
         id: &LeaseId,
         request: Request<'_>,
     ) -> Result<AcquireOutcome, Error> {
+        attempted(name, self.attempt_once(id, request).await?)
+    }
+
+    pub(super) async fn attempt_once(
+        &self,
+        id: &LeaseId,
+        request: Request<'_>,
+    ) -> Result<Option<Reply>, Error> {
         let attempt = self.late.attempt(id);
         let reply = match &self.acquisitions {
             None => {
@@ -260,12 +268,7 @@ impl Redis {
                 .await?
             }
         };
-        Ok(match reply {
-            None => AcquireOutcome::Acquired { last_token: 0 },
-            Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
-            Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
-            Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
-        })
+        Ok(reply)
     }
 
     /// Frees the lock if `id` has it.
@@ -429,6 +432,16 @@ impl Redis {
         let limit = (lease / 3).max(SHORTEST_RENEWAL);
         Ok(self.router.send_together(Request { limit, patient, ..request }).await?.0)
     }
+}
+
+/// What an attempt has been answered.
+pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<AcquireOutcome, Error> {
+    Ok(match reply {
+        None => AcquireOutcome::Acquired { last_token: 0 },
+        Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
+        Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
+        Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
+    })
 }
 
 /// What a forced release has answered: whether somebody had it.

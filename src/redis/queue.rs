@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use ::redis::{Cmd, FromRedisValue};
+use ::redis::Cmd;
 
 use crate::lock::{AcquireOutcome, FairReleaseOutcome, LeaseId, LockName, Next, Position};
 
-use super::backend::{Redis, freed, millis};
+use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, Request};
 use super::keys;
-use super::scripts::{QueueScripts, Reply, Script};
+use super::scripts::{AGAIN, QueueScripts, Reply, Script};
 use super::topology::{Messages, Router, Sent};
 
 /// What they wait for.
@@ -123,16 +123,27 @@ impl Redis {
         Request { key: &words.keys[0], as_of_now: Some(by_hash), in_full: Some(in_full), ..request }
     }
 
-    pub(super) async fn send_words<T: FromRedisValue + Send>(
+    /// Sends it until it has an answer: see [`AGAIN`]. Each that is sent leaves less to look at.
+    pub(super) async fn send_words(
         &self,
         router: &Router,
         script: &Script,
         words: &Words,
         again: bool,
-    ) -> Result<(T, Sent), Error> {
+    ) -> Result<(Reply, Sent), Error> {
         let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
         let in_full = || words.call(|keys, args| script.eval(keys, args));
-        router.send(Request { again, ..self.queue_request(words, &by_hash, &in_full) }).await
+        let mut any = Sent::Once;
+        loop {
+            let request = Request { again, ..self.queue_request(words, &by_hash, &in_full) };
+            let (reply, sent) = router.send(request).await?;
+            if sent == Sent::Again {
+                any = Sent::Again;
+            }
+            if !matches!(reply, Reply::Number(AGAIN)) {
+                return Ok((reply, any));
+            }
+        }
     }
 
     /// An attempt by `id` to take a lock, in whichever way.
@@ -145,7 +156,13 @@ impl Redis {
     ) -> Result<AcquireOutcome, Error> {
         let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
         let in_full = || words.call(|keys, args| script.eval(keys, args));
-        self.attempt(name, id, self.queue_request(words, &by_hash, &in_full)).await
+        loop {
+            let request = self.queue_request(words, &by_hash, &in_full);
+            let reply = self.attempt_once(id, request).await?;
+            if !matches!(reply, Some(Reply::Number(AGAIN))) {
+                return attempted(name, reply);
+            }
+        }
     }
 
     /// Takes the lock if nobody comes before `id`, which gets a position otherwise.

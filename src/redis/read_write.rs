@@ -1,5 +1,6 @@
 //! Read-write locks of [`Redis`].
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use ::redis::{FromRedisValue, ParsingError, Value};
@@ -13,6 +14,7 @@ use super::backend::{Redis, Renewal, duration, millis};
 use super::connection::Error;
 use super::keys;
 use super::queue::{Call, Kind, counter, kept};
+use super::scripts::Reply;
 use super::topology::{Router, Sent};
 
 impl ReadWriteBackend for Redis {
@@ -93,17 +95,26 @@ impl ReadWriteBackend for Redis {
 
     async fn read_write_holders(&self, name: &LockName) -> Result<ReadWriteHolders, Error> {
         let leases = keys::read_leases(name.as_str());
-        // What only those use who change something is not there.
-        let args = ["", "", "", "", "", "", "", "", &*leases, ""];
-        let keys = [name.as_str()];
-        let in_full = || self.scripts.read_write_holders.eval(&keys, &args);
-        let request = self.request(&self.scripts.read_write_holders, &keys, &args, &in_full);
-        match self.router.send(request).await?.0 {
-            Found::Mode(mode) => Err(Error::other_kind(name, &mode)),
-            Found::Holders(writer, readers) => {
-                let holder = |(id, left): (String, _)| Holder { id: id.parse().ok(), left: duration(left) };
-                let readers = readers.into_iter().map(holder).collect();
-                Ok(ReadWriteHolders { writer: writer.map(holder), readers })
+        let holder = |(id, left): (String, _)| Holder { id: id.parse().ok(), left: duration(left) };
+        let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
+        let mut from = ("0".to_owned(), "0".to_owned());
+        loop {
+            // What only those use who change something is not there.
+            let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
+            let keys = [name.as_str()];
+            let in_full = || self.scripts.read_write_holders.eval(&keys, &args);
+            let request = self.request(&self.scripts.read_write_holders, &keys, &args, &in_full);
+            let page = match self.router.send(request).await?.0 {
+                Found::Mode(mode) => return Err(Error::other_kind(name, &mode)),
+                Found::Page(page) => page,
+            };
+            holders.writer = page.writer.map(holder);
+            // A hash that grows or shrinks meanwhile may show a field twice.
+            let new = page.readers.into_iter().filter(|(id, _)| seen.insert(id.clone()));
+            holders.readers.extend(new.map(holder));
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(holders),
             }
         }
     }
@@ -122,28 +133,36 @@ impl Redis {
         let keys = vec![keys::read_lease(name.as_str(), id)];
         let (kind, own) = (Kind::ReadWrite, [id.to_string()]);
         let words = self.words(Call { kind, name, releases: true, keys, own, position: None });
-        let (reply, sent): (i64, Sent) =
-            self.send_words(router, &self.scripts.read_release, &words, true).await?;
+        let (reply, sent) = self.send_words(router, &self.scripts.read_release, &words, true).await?;
+        let Reply::Number(reply) = reply else { unreachable!("it answers by numbers") };
         // Or the first sending has ended it. (That it was lost before then cannot be told from that, and comes to the same.)
         Ok(self.released(kind, name, reply) || sent == Sent::Again)
     }
 }
 
-/// What `read_write_holders.lua` returns: ids with the time that their leases last, in ms.
+/// What `read_write_holders.lua` returns.
 enum Found {
-    Holders(Option<(String, i64)>, Vec<(String, i64)>),
+    Page(Page),
     /// The text of the field `mode`, which names another kind of lock.
     Mode(String),
 }
 
+/// Ids with the time that their leases last, in ms.
+struct Page {
+    writer: Option<(String, i64)>,
+    readers: Vec<(String, i64)>,
+    /// Where the next one begins.
+    next: Option<(String, String)>,
+}
+
 impl FromRedisValue for Found {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        match value {
-            Value::Array(_) => {
-                let mut all = Vec::<Option<(String, i64)>>::from_redis_value(value)?.into_iter();
-                Ok(Self::Holders(all.next().flatten(), all.flatten().collect()))
-            }
-            mode => Ok(Self::Mode(String::from_redis_value(mode)?)),
-        }
+        let Value::Array(all) = value else { return Ok(Self::Mode(String::from_redis_value(value)?)) };
+        let mut all = all.into_iter();
+        Ok(Self::Page(Page {
+            writer: FromRedisValue::from_redis_value(all.next().unwrap_or(Value::Nil))?,
+            next: FromRedisValue::from_redis_value(all.next().unwrap_or(Value::Nil))?,
+            readers: all.map(FromRedisValue::from_redis_value).collect::<Result<_, _>>()?,
+        }))
     }
 }

@@ -60,14 +60,22 @@ impl Scripts {
     }
 }
 
+/// What a script of a lock that has a queue answers when it has looked at as many waiters or readers as it may hold up the server
+/// for, and does not know its answer yet: to be called again, with the same words. It has taken out what it found dead, and done
+/// nothing else.
+pub(super) const AGAIN: i64 = -3;
+
 pub(super) struct Script {
-    text: &'static str,
+    /// As it goes to the server: without what only its readers need.
+    text: String,
     sha1: String,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        Self { text, sha1: ::redis::Script::new(text).get_hash().to_owned() }
+    fn new(source: &str) -> Self {
+        let text = without_comments(source);
+        let sha1 = ::redis::Script::new(&text).get_hash().to_owned();
+        Self { text, sha1 }
     }
 
     /// By hash: all that a server which knows the script needs.
@@ -77,7 +85,7 @@ impl Script {
 
     /// In full, for a server that does not know the script. It answers as the other would have, and knows it from then on.
     pub(super) fn eval(&self, keys: &[&str], args: &[&str]) -> Cmd {
-        command("EVAL", self.text, keys, args)
+        command("EVAL", &self.text, keys, args)
     }
 }
 
@@ -87,4 +95,31 @@ fn command(name: &str, script: &str, keys: &[&str], args: &[&str]) -> Cmd {
     let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), name.len() + script.len() + 4 + bytes);
     command.arg(name).arg(script).arg(keys.len()).arg(keys).arg(args);
     command
+}
+
+/// The lines of a script that do something, without the white space in front of them. (No text in a script goes on over a line's end.)
+fn without_comments(source: &str) -> String {
+    let lines =
+        source.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_goes_to_the_server_is_the_code_of_the_source() {
+        let source =
+            "-- Says so.\nlocal a = 1 -- one\n\n    -- Twice.\n    if a then\n        return '--'\n    end\n";
+        assert_eq!(without_comments(source), "local a = 1 -- one\nif a then\nreturn '--'\nend\n");
+        let scripts = Scripts::new();
+        let queues = [scripts.fair, scripts.write].map(|it| [it.acquire, it.release, it.force_release]);
+        let others = [scripts.read_acquire, scripts.read_release, scripts.read_write_holders];
+        for script in queues.into_iter().flatten().chain(others) {
+            assert!(script.text.lines().all(|line| !line.starts_with([' ', '-']) && !line.is_empty()));
+            // A long text or comment would go on over the end of a line.
+            assert!(!script.text.contains("[[") && !script.text.contains("[="));
+        }
+    }
 }

@@ -26,7 +26,7 @@ macro_rules! read_write_backend {
             writer_reads_beside_itself
             reads_go_on_when_their_writer_leaves
             reads_go_on_when_the_lease_of_their_writer_ends
-            tokens_of_readers_are_not_smaller_and_those_of_writers_rise
+            token_rises_with_each_change_between_reading_and_writing
             reader_waits_behind_writers_that_came_before_it
             position_of_a_writer_ends_by_itself
             readers_that_wait_are_let_in_when_a_writer_leaves
@@ -419,7 +419,7 @@ pub(crate) async fn reads_go_on_when_the_lease_of_their_writer_ends<S: Store<Bac
     stage.is_free_for(&own).await;
 }
 
-pub(crate) async fn tokens_of_readers_are_not_smaller_and_those_of_writers_rise<
+pub(crate) async fn token_rises_with_each_change_between_reading_and_writing<
     S: Store<Backend: ReadWriteBackend>,
 >(
     store: &S,
@@ -433,7 +433,11 @@ pub(crate) async fn tokens_of_readers_are_not_smaller_and_those_of_writers_rise<
     };
     let first = token(stage.try_read(&one, &fenced).await);
     assert!(first > 0, "none means none");
-    assert!(token(stage.try_read(&other, &fenced).await) >= first);
+    assert_eq!(
+        token(stage.try_read(&other, &fenced).await),
+        first,
+        "those who read do not fence each other off"
+    );
     assert_eq!(token(stage.try_read(&other, &request(LEASE, None)).await), 0);
     assert!(stage.release_read(&one).await && stage.release_read(&other).await);
     let mut last = first;
@@ -441,12 +445,17 @@ pub(crate) async fn tokens_of_readers_are_not_smaller_and_those_of_writers_rise<
         let written = write(tokens).await;
         assert!(written - (tokens - 1) > last, "{written} after {last}, of {tokens}");
         let own = ReadRequest { under: Some(&writer), ..fenced };
-        assert!(token(stage.try_read(&one, &own).await) >= written, "beside its own write");
+        last = token(stage.try_read(&one, &own).await);
+        assert!(last > written, "what it has written late is refused beside those who read");
         stage.release_write(&writer).await;
-        last = token(stage.try_read(&other, &fenced).await);
-        assert!(last >= written);
+        for reader in [&other, &one, &other] {
+            assert_eq!(token(stage.try_read(reader, &fenced).await), last);
+        }
         assert!(stage.release_read(&one).await && stage.release_read(&other).await);
     }
+    // Nobody reads in between.
+    let (one_write, other_write) = (write(1).await, write(1).await);
+    assert!(last < one_write && one_write < other_write);
     assert_eq!(write(0).await, 0);
 }
 

@@ -50,7 +50,7 @@ macro_rules! read_write_conformance {
             owner_that_reads_is_refused_to_write
             force_unlock_ends_both_sides
             loss_is_told_to_all_readers
-            tokens_of_readers_fence_nobody_off
+            tokens_of_readers_fence_writers_off_and_no_reader
             lease_of_a_readers_own_is_its_own
             long_lease_of_a_reader_outlasts_the_others
             watchdog_keeps_what_is_read_and_written
@@ -764,16 +764,19 @@ pub(crate) async fn loss_is_told_to_all_readers<S: Store<Backend: ReadWriteBacke
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn tokens_of_readers_fence_nobody_off<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn tokens_of_readers_fence_writers_off_and_no_reader<S: Store<Backend: ReadWriteBackend>>(
+    store: &S,
+) {
     let [one, other] = One::several(store).await;
     let mut last = 0;
     for round in 0..3 {
         let clients = if round % 2 == 0 { [&one, &other] } else { [&other, &one] };
-        let mut readers = Vec::new();
+        let (mut readers, written) = (Vec::new(), last);
         for client in [clients[0], clients[0], clients[1], clients[1]] {
             let reads = soon("reading", client.read().fenced().lock()).await.unwrap();
             let token = reads.fencing_token().expect("it was asked for");
-            assert!(token >= last, "{token} after {last}");
+            assert!(token > written, "{token} after {written}: a late write would pass");
+            assert!(last == written || token == last, "{token} beside {last}: a read would be refused");
             last = token;
             readers.push(reads);
             assert_eq!(client.reads().await.fencing_token(), None);
@@ -791,7 +794,7 @@ pub(crate) async fn tokens_of_readers_fence_nobody_off<S: Store<Backend: ReadWri
     let me = one.client.owner();
     let writes = one.write().owned_by(&me).fenced().lock().await.unwrap();
     let reads = one.read().owned_by(&me).fenced().lock().await.unwrap();
-    assert!(reads.fencing_token() >= writes.fencing_token());
+    assert!(reads.fencing_token() > writes.fencing_token());
     writes.unlock().await.unwrap();
     reads.unlock().await.unwrap();
     one.assert_nothing_left().await;

@@ -124,7 +124,7 @@ async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
 }
 
 #[tokio::test]
-async fn readers_tokens_are_the_last_and_writers_are_greater() {
+async fn token_rises_with_each_change_between_reading_and_writing_and_is_shared_by_those_who_read() {
     let stage = Stage::set("rw:tokens").await;
     let (one, two, writer) = (id(1, 1), id(2, 1), id(3, 1));
     let token = |outcome| match outcome {
@@ -132,16 +132,22 @@ async fn readers_tokens_are_the_last_and_writers_are_greater() {
         outcome => panic!("{outcome:?}"),
     };
     let fenced = ReadRequest { fenced: true, ..read(Some(position(0))) };
-    for (before, expected) in [(0, 1), (4, 4)] {
-        for reader in [&one, &two, &one] {
-            assert_eq!(token(stage.ask_to_read(reader, &fenced).await.unwrap()), expected, "after {before}");
+    for expected in [1, 5, 9] {
+        // The last asks once more, as one whose answer was lost.
+        for reader in [&one, &two, &two] {
+            assert_eq!(token(stage.ask_to_read(reader, &fenced).await.unwrap()), expected);
         }
         assert!(stage.release_read(&one).await && stage.release_read(&two).await);
         let now = Instant::now().into();
         let written = stage.redis.try_write(&stage.name, &writer, LEASE, 3, None, now).await.unwrap();
         assert_eq!(token(written), expected + 3);
+        // What goes on to read sends nothing late as a writer beside those who read with it.
+        let beside = ReadRequest { under: Some(&writer), ..fenced };
+        assert_eq!(token(stage.ask_to_read(&one, &beside).await.unwrap()), expected + 4);
         stage.release_write(&writer).await;
     }
+    assert_eq!(token(stage.ask_to_read(&two, &fenced).await.unwrap()), 13);
+    assert!(stage.release_read(&one).await && stage.release_read(&two).await);
     stage.end().await;
 }
 

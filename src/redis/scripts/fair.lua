@@ -4,17 +4,24 @@ OWN, SPARE, ENDS, NONCES = 8, false, ARGV[5], KEYS[5]
 
 function found()
     local lock = { goes = {} }
-    local fields = redis.call('hkeys', KEYS[1])
-    if not fields[1] then
+    local cursor, page = unpack(redis.call('hscan', KEYS[1], '0', 'count', BATCH))
+    if not page[1] then
         return lock
     end
-    local mode = redis.call('hget', KEYS[1], 'mode')
-    for _, field in ipairs(fields) do
-        if field ~= 'mode' then
-            lock.goes[#lock.goes + 1] = field
+    local mode
+    for i = 1, #page, 2 do
+        if page[i] == 'mode' then
+            mode = page[i + 1]
+        else
+            lock.goes[#lock.goes + 1] = page[i]
         end
     end
     lock.taken = true
+    if cursor ~= '0' or #page > 2 * BATCH then
+        -- No lock has so many fields.
+        lock.other = 'crowd'
+        return lock
+    end
     lock.other = mode and mode ~= 'fair' and mode
     lock.holder = mode == 'fair' and lock.goes[1]
     -- Without a mode it is a lock of Redisson's, as in acquire.lua.
@@ -30,11 +37,7 @@ end
 -- The lock is never deleted in between, for the reason given above `dequeue`.
 function lease(id, millis, lock)
     redis.call('hset', KEYS[1], 'mode', 'fair', id, '1')
-    for _, field in ipairs(lock.goes) do
-        if field ~= id then
-            redis.call('hdel', KEYS[1], field)
-        end
-    end
+    take_out(lock.goes, id)
     redis.call('pexpire', KEYS[1], millis)
 end
 
@@ -56,4 +59,6 @@ function let_in()
 end
 
 function gone() end
+
+function bury() end
 

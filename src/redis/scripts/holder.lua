@@ -14,4 +14,9 @@ end
 if mode and mode ~= 'lock' and mode ~= 'fair' then
     return { left, {} }
 end
-return { left, redis.call('hkeys', KEYS[1]) }
+-- Of more than a page, most are no ids.
+local fields, page = {}, redis.call('hscan', KEYS[1], '0', 'count', 10)[2]
+for i = 1, math.min(#page, 20), 2 do
+    fields[#fields + 1] = page[i]
+end
+return { left, fields }

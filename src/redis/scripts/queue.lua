@@ -9,10 +9,17 @@
 -- release.lua.)
 local clock
 
+-- How many waiters, or readers, one call looks at: a server does nothing else meanwhile. What is left is for the
+-- next call.
+local BATCH = 100
+-- What a script returns that has looked at so many and knows no answer yet. It has taken out what it found dead,
+-- and is to be called again, with the same words.
+local AGAIN = -3
+
 -- What each kind says of itself:
 -- OWN: at which of ARGV the script's own begin.  SPARE: whether a lock that becomes free is to be left to strangers.  ENDS: the message when a
--- lease ends earlier than others believe.
-local OWN, SPARE, ENDS, NONCES
+-- lease ends earlier than others believe.  SPACED: whether one token more is used up, which is then for readers.
+local OWN, SPARE, ENDS, NONCES, SPACED
 -- found(): what is there. `taken`: it cannot be leased now. `other`: the text of its mode, if it is another kind of lock. `holder`: the id that
 -- has it for itself alone. `goes`: fields that are to go when another id gets it. `vacant`: it is taken, by nobody.
 -- lasts(lock): in how many ms to ask again at the latest, if it is taken (-1: no end).
@@ -20,7 +27,8 @@ local OWN, SPARE, ENDS, NONCES
 -- free(over, lock): frees it, as nobody of ours can be granted it, and tells others. `over`: ids whose positions are over.
 -- let_in(lock): its holder leaves, and others come before the queue: if so, it is theirs now, and true.
 -- gone(lock, id, began): the id, which had a position since then, leaves the queue.
-local found, lasts, lease, free, let_in, gone
+-- bury(lock): takes out what is dead of a lock that stays with its holder.
+local found, lasts, lease, free, let_in, gone, bury
 
 -- The server's time in us. Most scripts find nobody in the queue, and need none.
 local function now()
@@ -92,18 +100,19 @@ local function tell(channel, message)
     end
 end
 
--- Whether the id's client can be told. It is asked before anything is published: a message that somebody hears though the server knows of
--- nobody would be a grant that was never made.
-local function listens(id)
-    local channel, told = ARGV[6] .. string.sub(id, 1, 36), nil
-    if ARGV[3] ~= '1' then
-        return true
-    elseif ARGV[1] == 'spublish' then
-        told = redis.call('pubsub', 'shardnumsub', channel)
-    else
-        told = redis.call('pubsub', 'numsub', channel)
+-- How many can hear what is published to the clients of these ids, in turn. It is asked for before anything is
+-- published: a message that is heard though the server knows of no subscriber would be a grant that was never made.
+local function listeners(ids)
+    local channels, told = {}, {}
+    for i, id in ipairs(ids) do
+        channels[i] = ARGV[6] .. string.sub(id, 1, 36)
     end
-    return told[2] > 0
+    if ids[1] and ARGV[3] == '1' then
+        told = redis.call('pubsub', ARGV[1] == 'spublish' and 'shardnumsub' or 'numsub', unpack(channels))
+    end
+    return function(i)
+        return ARGV[3] ~= '1' or told[2 * i] > 0
+    end
 end
 
 -- Since when the id waits: as its position says, if that lasts, or its client, whichever is earlier. (The client is earlier if the clock was set
@@ -114,26 +123,52 @@ local function since(id, waited)
     return math.min(lasts and tonumber(began) or math.huge, waited ~= '' and now() - waited or math.huge)
 end
 
--- The first in the queue whose client can be told, unless the id, which has waited since `began`, comes first; the positions before it that are
--- over; and for how many ms the first one's lasts.
+-- The first in the queue whose client can be told, unless the id, which has waited since `began`, comes first; the
+-- positions before it that are over; for how many ms the first one's lasts; and `AGAIN` if none of a whole batch can
+-- be told. Then the positions of that batch are over, too, for otherwise each call would have to pass them by. Such a
+-- client says with its next question for how long it has waited, and has its place back.
 local function first(id, began)
-    local over, place = {}, 0
-    while true do
-        local waiter, its = unpack(redis.call('zrange', KEYS[2], place, place, 'withscores'))
-        its = tonumber(its)
-        if not waiter or its > began or waiter == id and its == began then
-            return nil, over
+    local over, deaf, place = {}, {}, 0
+    local function left(waiter)
+        return (redis.call('zscore', KEYS[3], waiter) or 0) - now()
+    end
+    -- Most often it is the very first.
+    for _, count in ipairs({ 1, 9, BATCH - 10 }) do
+        local page = redis.call('zrange', KEYS[2], place, place + count - 1, 'withscores')
+        local waiters, last = {}, #page < 2 * count
+        for i = 1, #page, 2 do
+            local waiter, its = page[i], tonumber(page[i + 1])
+            if its > began or waiter == id and its == began then
+                last = true
+                break
+            end
+            waiters[#waiters + 1] = waiter ~= id and waiter or nil
         end
-        if waiter ~= id then
-            local left = (redis.call('zscore', KEYS[3], waiter) or 0) - now()
-            if left <= 0 then
+        local hears = listeners(waiters)
+        local winner, its
+        for i, waiter in ipairs(waiters) do
+            its = hears(i) and left(waiter)
+            if not its then
+                deaf[#deaf + 1] = waiter
+            elseif its > 0 then
+                winner = waiter
+                break
+            else
                 over[#over + 1] = waiter
-            elseif listens(waiter) then
-                return waiter, over, math.ceil(left / 1000)
             end
         end
-        place = place + 1
+        if winner or last then
+            for _, waiter in ipairs(deaf) do
+                over[#over + 1] = left(waiter) <= 0 and waiter or nil
+            end
+            return winner, over, winner and math.ceil(its / 1000)
+        end
+        place = place + count
     end
+    for _, waiter in ipairs(deaf) do
+        over[#over + 1] = waiter
+    end
+    return nil, over, nil, AGAIN
 end
 
 -- Gives the id a position, or keeps the one that it has for so many ms. (A server may have evicted any of the
@@ -153,12 +188,32 @@ end
 -- Takes ids (false: none) out of the queue that are in it. Nothing looks at the queue after that: a key that this removed is missing, and in a
 -- slot that moves the server refuses to look for it.
 local function dequeue(ids)
+    local gone = {}
     for _, id in ipairs(ids) do
-        if id then
-            redis.call('zrem', KEYS[2], id)
-            redis.call('zrem', KEYS[3], id)
-            redis.call('hdel', NONCES, id)
-        end
+        gone[#gone + 1] = id or nil
+    end
+    if gone[1] then
+        redis.call('zrem', KEYS[2], unpack(gone))
+        redis.call('zrem', KEYS[3], unpack(gone))
+        redis.call('hdel', NONCES, unpack(gone))
+    end
+end
+
+-- The end of a call whose batch was not enough: see `AGAIN`.
+local function again(over)
+    must('zrem', 'hdel')
+    dequeue(over)
+    return AGAIN
+end
+
+-- Takes fields out of the lock, but this one. (Not more than a batch: unpack() takes some thousand.)
+local function take_out(fields, but)
+    local gone = {}
+    for _, field in ipairs(fields) do
+        gone[#gone + 1] = field ~= but and field or nil
+    end
+    if gone[1] then
+        redis.call('hdel', KEYS[1], unpack(gone))
     end
 end
 
@@ -176,5 +231,9 @@ local function reserve(tokens)
         return {}
     end
     redis.call('incrby', KEYS[#KEYS], tokens)
-    return { redis.call('get', KEYS[#KEYS]) }
+    local last = redis.call('get', KEYS[#KEYS])
+    if SPACED then
+        redis.call('incrby', KEYS[#KEYS], '1')
+    end
+    return { last }
 end

@@ -2,25 +2,33 @@
 -- gives the id a position.
 -- ARGV, from OWN on: lease in ms, id, how many tokens, for how many ms the position is kept, or empty if none
 -- is wanted, the nonce of the position, for how many us the id has waited, or empty.
--- Returns what acquire.lua returns, but for an empty array in the place of nil.
+-- Returns what acquire.lua returns, but for an empty array in the place of nil; or `AGAIN`.
 local millis, id, tokens, kept, nonce, waited = unpack(ARGV, OWN)
 local lock = found()
+if lock.again then
+    return bury(lock)
+end
 local ours = lock.holder == id
 if lock.taken and not ours then
     if lock.other then
         return lock.other
     end
     local left = lasts(lock)
+    local waits = kept ~= ''
+    must(waits and 'hset', waits and 'zadd', waits and 'pexpire', lock.mode == 'read' and lock.dead[1] and 'hdel')
     if kept ~= '' then
-        must('hset', 'zadd', 'pexpire')
         enqueue(id, kept, since(id, waited), nonce)
     end
+    bury(lock)
     return left
 end
 local over = {}
 if not ours and redis.call('exists', KEYS[2]) == 1 then
-    local began, winner, left = since(id, waited), nil, nil
-    winner, over, left = first(id, began)
+    local began, winner, left, more = since(id, waited), nil, nil, nil
+    winner, over, left, more = first(id, began)
+    if more then
+        return again(over)
+    end
     if winner then
         -- A position that is over is none.
         local lapsed = kept == '' and began == math.huge and redis.call('zscore', KEYS[2], id)

@@ -1,8 +1,10 @@
 -- Frees the lock, whoever has it, for those who wait.
--- Returns what force_release.lua returns.
+-- Returns what force_release.lua returns; or `AGAIN`.
 local lock = found(true)
 if lock.other then
     return lock.other
+elseif lock.again then
+    return bury(lock)
 end
 if lock.vacant then
     return 0
@@ -13,7 +15,15 @@ for _, reader in ipairs(readers) do
     lock.goes[#lock.goes + 1] = reader[1]
 end
 lock.reads = nil
-local winner, over, left = first('', math.huge)
+if lock.more then
+    -- More than can be taken out one by one. So it is free, and the first of the queue has it when one of it asks.
+    free({}, lock)
+    return 1
+end
+local winner, over, left, more = first('', math.huge)
+if more then
+    return again(over)
+end
 must(over[1] and 'zrem', over[1] and 'hdel')
 if let_in(lock) then
     dequeue(over)

@@ -3,9 +3,12 @@
 -- ARGV, from OWN on: id, the next waiter's id, or empty, its lease in ms, how many tokens, for how many ms
 -- its position is kept, that one's nonce, for how many us it has waited.
 -- Returns 1 if the id had the lock, 2 if nobody has it now, 0 if the id had not had it, and if the next waiter has it now, an array with the last
--- of its tokens, if it wanted any.
+-- of its tokens, if it wanted any; or `AGAIN`.
 local id, next, millis, tokens, kept, nonce, waited = unpack(ARGV, OWN)
 local lock = found()
+if lock.again then
+    return bury(lock)
+end
 if next ~= '' and lock.holder == next then
     -- This ran before. Its lease is not made shorter: this may come late, when its client has asked for a longer one since.
     must('zrem', 'hset', 'pexpire', 'hdel', tokens ~= '0' and 'get')
@@ -19,9 +22,12 @@ if lock.holder ~= id then
     local waits = redis.call('zscore', KEYS[2], id)
     -- Also if this ran before, and has put it there.
     local reply = next ~= '' and redis.call('zscore', KEYS[2], next) and 1 or 0
-    local winner, over, left = nil, {}, nil
+    local winner, over, left, more = nil, {}, nil, nil
     if not lock.taken then
-        winner, over, left = first(id, math.huge)
+        winner, over, left, more = first(id, math.huge)
+        if more then
+            return again(over)
+        end
     end
     if winner then
         must_pass_on()
@@ -45,7 +51,11 @@ if let_in(lock) then
     end
     return 1
 end
-local winner, over, left = first(next, began)
+local winner, over, left, more = first(next, began)
+if more then
+    -- It has the lock until it is known to whom that goes.
+    return again(over)
+end
 if winner or next ~= '' then
     must_pass_on(tokens ~= '0' and 'get', SPARE and 'del')
 end

@@ -10,24 +10,37 @@ local mode = redis.call('hget', KEYS[1], 'mode')
 local lock = mode == 'read' and {} or found()
 if lock.other then
     return lock.other
+elseif lock.again then
+    return bury(lock)
 end
 local left = redis.call('pttl', KEYS[7])
 local reads = mode and left > -2 and redis.call('hexists', KEYS[1], id) == 1
 local beside = under ~= '' and lock.holder == under
-local refused, over, theirs = not reads and not beside and lock.holder, {}, nil
+local refused, over, theirs, more = not reads and not beside and lock.holder, {}, nil, nil
 local invited = redis.call('zscore', KEYS[5], id)
 if not reads and not beside and not refused and not invited and redis.call('exists', KEYS[2]) == 1 then
     local began = since(id, waited)
     -- Whoever waited when the readers' turn began has it, though a message may say otherwise by a little.
     if began > (turn_began() or 0) then
-        refused, over, theirs = first('', began)
+        refused, over, theirs, more = first('', began)
+        if more then
+            return again(over)
+        end
     end
 end
 if refused then
     lock = mode == 'read' and found() or lock
+    if lock.again then
+        return bury(lock)
+    end
+    -- For each that comes two go who ask no more, so that they do not become more and more.
+    local silent, forgotten = kept ~= '' and redis.call('zrange', KEYS[4], 0, 1, 'withscores') or {}, {}
+    for i = 1, #silent, 2 do
+        forgotten[#forgotten + 1] = tonumber(silent[i + 1]) <= now() and silent[i] or nil
+    end
     if lock.taken then
         theirs = lasts(lock)
-        must(kept ~= '' and 'zadd', kept ~= '' and 'pexpire')
+        must(kept ~= '' and 'zadd', kept ~= '' and 'pexpire', forgotten[1] and 'zrem')
     else
         -- Nobody has it, and the writer comes first.
         must_pass_on()
@@ -36,6 +49,9 @@ if refused then
         dequeue(over)
     end
     if kept ~= '' then
+        if forgotten[1] then
+            redis.call('zrem', KEYS[4], unpack(forgotten))
+        end
         redis.call('zadd', KEYS[4], now() + kept * 1000, id)
         if redis.call('pttl', KEYS[4]) < tonumber(kept) then
             redis.call('pexpire', KEYS[4], kept)
@@ -44,16 +60,20 @@ if refused then
     return theirs
 end
 local waits = redis.call('zscore', KEYS[4], id)
-must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1]) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
+-- Beside one reader that stays, those who die would be kept for ever, as no writer comes to take them out.
+local crowd = mode == 'read' and not reads and now() % CROWD_EACH == 0 and redis.call('hlen', KEYS[1]) > BATCH and found(true) or {}
+must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1] or crowd.dead) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
 -- From now on the lock may last for longer than its writer.
 local lock_left = mode and redis.call('pttl', KEYS[1]) or -2
 local ends = beside and not lock.ends and lock_left >= 0 and string.format('until:%.0f', now() + lock_left * 1000)
--- Readers do not keep each other out, and a writer's token is greater.
+-- Readers do not keep each other out: they have the same token until a writer has used up another. That is greater
+-- than the writer's own, see `SPACED`, so what the writer sends late is refused beside them.
 local token = {}
 if fenced ~= '' then
-    token = { redis.call('get', KEYS[8]) or reserve('1')[1] }
+    token = { redis.call('get', KEYS[8]) or redis.call('incrby', KEYS[8], '1') }
 end
 redis.call('hset', KEYS[1], 'mode', lock.holder and 'write' or 'read', id, '1')
+bury(crowd, id)
 if lock.over then
     redis.call('hdel', KEYS[1], lock.over)
 end

@@ -1,20 +1,27 @@
 -- The id reads no more, and does not wait to. If nobody has the lock then, it goes to the first writer of the queue.
 -- KEYS: 7 the id's own lease.
 -- ARGV, from OWN on: id.
--- Returns 1 if the id did read, 2 if nobody has the lock now, 0 if it did not.
+-- Returns 1 if the id did read, 2 if nobody has the lock now, 0 if it did not; or `AGAIN`.
 local id = ARGV[OWN]
 local left, lock_left = redis.call('pttl', KEYS[7]), redis.call('pttl', KEYS[1])
 local waited, invited = redis.call('zscore', KEYS[4], id), redis.call('zscore', KEYS[5], id)
 -- If this may be the longest of the leases, the others are to be known.
 local longest = left + 1 >= lock_left
-local lock = found(longest, id)
+local lock = found(longest and lock_left, id)
+if lock.again then
+    return bury(lock)
+end
 local field = lock.mode and redis.call('hexists', KEYS[1], id) == 1
 local freed = false
 must('zrem', 'hdel', 'pexpire', lock.over and 'hset')
 if not lock.taken then
-    local winner, over, its = nil, {}, nil
+    local winner, over, its, more = nil, {}, nil, nil
     if not SPARE or not field then
-        winner, over, its = first('', math.huge)
+        winner, over, its, more = first('', math.huge)
+        if more then
+            -- It reads until it is known to whom the lock goes.
+            return again(over)
+        end
     end
     if winner then
         must_pass_on()
@@ -30,6 +37,7 @@ if not lock.taken then
 elseif field then
     end_writer(lock)
     redis.call('hdel', KEYS[1], id)
+    bury(lock)
     if lock.vacant or longest and lock_left >= 0 then
         last_for(lock.holder and writes_for(lock) or 1, lock.reads or 1, lock.turn)
     end

@@ -5,24 +5,35 @@
 -- KEYS: 4 the ids that wait to read, by the time until when they are remembered (us), 5 those of them whose turn it is, and `phase`, by the time
 -- when that began, 6 the nonces.
 -- ARGV: 8 the message to readers, 9 with what readers' keys begin, 10 `1` to leave the lock to strangers.
-OWN, SPARE, ENDS, NONCES = 11, ARGV[10] == '1', ARGV[8], KEYS[6]
+OWN, SPARE, ENDS, NONCES, SPACED = 11, ARGV[10] == '1', ARGV[8], KEYS[6], true
 
 -- How long readers have their turn before a writer gets the lock that none of them has taken (us).
 local TURN = 1000000
 
--- For how many ms the reader's lease lasts (-1: without end), -2 if it is over. Its keys are put to `leases`.
-local function reads_for(reader, holds, leases)
-    local longest = -2
-    for hold = 1, tonumber(holds) or 0 do
+-- One of so many readers that come looks for those among many who are dead.
+local CROWD_EACH = 32
+
+-- For how many ms the reader's lease lasts (-1: without end), -2 if it is over. Its keys are put to `leases`. How
+-- many to look at is a number that stands in the data: `left.keys` says how many may be looked at. If all of these
+-- are over, and there are others, it reads as long as the lock lasts. `left.is_here`: the slot is.
+local function reads_for(reader, holds, leases, left)
+    local longest, many = -2, tonumber(holds) or 0
+    local some = math.min(many, BATCH, left.keys)
+    left.keys = left.keys - some
+    for hold = 1, some do
         local key = ARGV[9] .. reader .. ':rwlock_timeout:' .. hold
-        -- Together with the lock: in a slot that is just coming here, a key that is not yet here cannot be told from one that is nowhere, and only
-        -- what asks for several is refused then. (It is not among KEYS: who reads is known only now.)
-        if redis.call('exists', KEYS[1], key) == 2 then
+        local lasts = redis.call('pttl', key)
+        if lasts > -2 then
             leases[#leases + 1] = key
-            longest = math.max(longest, redis.call('pttl', key))
+            longest = math.max(longest, lasts)
+        elseif not left.is_here then
+            -- In a slot that is just coming here, a key that is not yet here cannot be told from one that is nowhere, and only what asks for
+            -- several is refused then: for one that is missing that is enough. (It is not among KEYS: who reads is known only now.)
+            redis.call('exists', KEYS[1], key)
+            left.is_here = true
         end
     end
-    return longest
+    return longest == -2 and many > some and redis.call('pttl', KEYS[1]) or longest
 end
 
 -- Until when the writer's field with that value says that it writes (us), if it says so.
@@ -30,15 +41,34 @@ local function writes_until(value)
     return tonumber(string.match(value, '^until:(%d+)$'))
 end
 
--- Calls `visit` with each field beside the mode, and its value, until that returns true.
-local function each_field(visit)
-    local cursor = '0'
+-- Calls `visit` with fields beside the mode, and their values, until that returns true: if they are not `few`, from any of them on, so
+-- that those who are visited are not the same each time; some may be visited twice then.
+local function each_field(few, visit)
+    -- (A cursor begins with its last bits, which are not any at a time that was chosen by them, see read_acquire.lua.)
+    local start = few and 0 or math.floor(now() / CROWD_EACH)
+    local cursor, laps = string.format('%.0f', start), 0
     repeat
-        local next, page = unpack(redis.call('hscan', KEYS[1], cursor))
-        for i = 1, #page, 2 do
-            if page[i] ~= 'mode' and visit(page[i], page[i + 1]) then
+        local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', BATCH))
+        local fields = #page / 2
+        local from = few and 0 or start % math.max(fields, 1)
+        for i = 0, fields - 1 do
+            local at = 2 * ((from + i) % fields) + 1
+            if page[at] ~= 'mode' and visit(page[at], page[at + 1]) then
                 return
             end
+        end
+        cursor = next
+        laps = laps + (cursor == '0' and 1 or 0)
+    until laps == (few and 1 or 2)
+end
+
+-- The field, and its value, of the writer among more fields than a batch holds.
+local function writer_of_many(visit)
+    local cursor = '0'
+    repeat
+        local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'match', '*:write', 'count', 1000))
+        for i = 1, #page, 2 do
+            visit(page[i], page[i + 1])
         end
         cursor = next
     until cursor == '0'
@@ -72,9 +102,11 @@ end
 
 -- Besides: `mode`, if it is one of a read-write lock. `writer`: the field of the holder, `ends`: until when it says that it writes. `over`: the field
 -- of one that writes no more. `readers`: who reads, and for how many ms, `reads`: the longest of these, `leases`: their keys; if nobody writes, one
--- reader is enough, unless `all` are wanted. `turn`: see there. `but`: a reader that is to go.
+-- reader is enough, unless `all` are wanted, or those until one of them reads for so many ms. `dead`: the fields of readers that are. `more`: there
+-- are others yet; then `reads` is how long the lock lasts. `again`: so many fields are dead that it is not known whether there are readers: only
+-- `bury` is left to do. `turn`: see there. `but`: a reader that is to go.
 function found(all, but)
-    local lock = { goes = {}, readers = {}, leases = {}, turn = 0 }
+    local lock = { goes = {}, dead = {}, readers = {}, leases = {}, turn = 0 }
     local mode = redis.call('hget', KEYS[1], 'mode')
     if mode ~= 'read' and mode ~= 'write' then
         -- Without a mode it is a plain or a fair lock of Redisson's.
@@ -83,20 +115,40 @@ function found(all, but)
         return lock
     end
     lock.mode = mode
-    local alone, value = mode == 'write' and redis.call('hlen', KEYS[1]) == 2, ''
-    each_field(function(field, its)
-        local reads = not alone and field ~= but and reads_for(field, its, lock.leases) or -2
-        if reads > -2 then
-            lock.reads = math.max(lock.reads or -1, reads)
-            lock.readers[#lock.readers + 1] = { field, reads }
-            return mode == 'read' and not all
-        end
-        lock.goes[#lock.goes + 1] = field
+    local size, value, seen = redis.call('hlen', KEYS[1]), '', 0
+    local alone, few, left = mode == 'write' and size == 2, size <= BATCH, { keys = 4 * BATCH }
+    local function writes(field, its)
         -- A dead reader's label may be `write`, too. The writer beside it says until when it writes.
         if mode == 'write' and field ~= but and string.sub(field, -6) == ':write' and not writes_until(value) then
             lock.writer, value = field, its
         end
+    end
+    each_field(few, function(field, its)
+        seen = seen + 1
+        local reads = not alone and field ~= but and reads_for(field, its, lock.leases, left) or -2
+        if reads > -2 then
+            lock.reads = math.max(lock.reads or -1, reads)
+            lock.readers[#lock.readers + 1] = { field, reads }
+            lock.more = mode == 'read' and all ~= true and (not all or reads >= all - 1)
+        else
+            lock.goes[#lock.goes + 1] = field
+            if field ~= but and (mode == 'read' or string.sub(field, -6) ~= ':write') then
+                lock.dead[#lock.dead + 1] = field
+            end
+            writes(field, its)
+        end
+        lock.more = lock.more or not few and seen >= BATCH
+        return lock.more
     end)
+    if not few and mode == 'write' then
+        lock.writer, value = nil, ''
+        writer_of_many(writes)
+        lock.goes[#lock.goes + 1] = lock.writer
+    end
+    lock.again = lock.more and not lock.reads and lock.dead[1] and true
+    if lock.more and not lock.again and (all or mode == 'write') then
+        lock.reads = math.max(lock.reads or -1, redis.call('pttl', KEYS[1]))
+    end
     if lock.writer then
         lock.ends = writes_until(value)
         if lock.ends and lock.ends <= now() then
@@ -146,11 +198,7 @@ function lease(id, millis, lock)
         value = string.format('until:%.0f', now() + millis * 1000)
     end
     redis.call('hset', KEYS[1], 'mode', 'write', field, value)
-    for _, other in ipairs(lock.goes) do
-        if other ~= field then
-            redis.call('hdel', KEYS[1], other)
-        end
-    end
+    take_out(lock.goes, field)
     last_for(tonumber(millis), lock.holder == id and lock.reads or 1)
 end
 
@@ -177,9 +225,7 @@ function let_in(lock)
     tell(ARGV[4], ARGV[8])
     -- The first write, as `must` says.
     redis.call('hset', KEYS[1], 'mode', 'read')
-    for _, field in ipairs(lock.goes) do
-        redis.call('hdel', KEYS[1], field)
-    end
+    take_out(lock.goes)
     if wait then
         redis.call('rename', KEYS[4], KEYS[5])
         redis.call('zadd', KEYS[5], now(), 'phase')
@@ -196,8 +242,9 @@ function gone(lock, id, began)
     if lock.holder or lock.other or not waits(KEYS[4]) then
         return
     end
-    local next = first(id, math.huge)
-    if not next or tonumber(redis.call('zscore', KEYS[2], next)) > began then
+    local next, _, _, more = first(id, math.huge)
+    -- (If that is not known, they ask for nothing.)
+    if more or not next or tonumber(redis.call('zscore', KEYS[2], next)) > began then
         must('zrem')
         tell(ARGV[4], ARGV[8])
     end
@@ -211,5 +258,17 @@ local function end_writer(lock)
         redis.call('hset', KEYS[1], 'mode', 'read')
         redis.call('hdel', KEYS[1], lock.over)
     end
+end
+
+-- Not the field of `but`, which reads from now on. A dead reader beside a writer keeps no other writer out, and goes with
+-- it, unless it is in the way.
+function bury(lock, but)
+    if lock.again then
+        must('hdel')
+    end
+    if lock.again or lock.mode == 'read' then
+        take_out(lock.dead, but)
+    end
+    return AGAIN
 end
 

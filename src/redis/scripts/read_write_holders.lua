@@ -1,10 +1,28 @@
--- Who has the lock.
+-- Who has the lock: a page of it.
 -- KEYS: the lock.
--- Returns an array: the writer and for how many ms its lease lasts, or nil; and each reader and for how many ms its lease lasts. Or the text of
--- the lock's `mode` if it is another kind of lock.
-local lock = found(true)
+-- ARGV, from OWN on: where the page begins, as the page before says; first `0`, `0`.
+-- Returns an array: the writer and for how many ms its lease lasts, or nil; where the next page begins, or nil if there is none; and each reader of
+-- the page and for how many ms its lease lasts. Or the text of the lock's `mode` if it is another kind of lock.
+local cursor, passed = ARGV[OWN], tonumber(ARGV[OWN + 1])
+local lock = found()
 if lock.other then
     return lock.other
 end
-table.insert(lock.readers, 1, lock.holder and { lock.holder, writes_for(lock) } or false)
-return lock.readers
+local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', BATCH))
+local ends = math.min(#page, 2 * (passed + BATCH))
+local left, found_here = { keys = 4 * BATCH }, {}
+for i = 2 * passed + 1, ends, 2 do
+    local reader = page[i]
+    local reads = reader ~= 'mode' and reader ~= lock.writer and reader ~= lock.over and reads_for(reader, page[i + 1], {}, left) or -2
+    if reads > -2 then
+        found_here[#found_here + 1] = { reader, reads }
+    end
+end
+-- (A hash that is small is in one page, however many a page is to hold.)
+local rest = false
+if ends < #page then
+    rest = { cursor, tostring(ends / 2) }
+elseif next ~= '0' then
+    rest = { next, '0' }
+end
+return { lock.holder and { lock.holder, writes_for(lock) } or false, rest, unpack(found_here) }
