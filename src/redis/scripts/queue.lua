@@ -107,8 +107,10 @@ local function listeners(ids)
     for i, id in ipairs(ids) do
         channels[i] = ARGV[6] .. string.sub(id, 1, 36)
     end
-    if ids[1] and ARGV[3] == '1' then
-        told = redis.call('pubsub', ARGV[1] == 'spublish' and 'shardnumsub' or 'numsub', unpack(channels))
+    if ids[1] and ARGV[3] == '1' and ARGV[1] == 'spublish' then
+        told = redis.call('pubsub', 'shardnumsub', unpack(channels))
+    elseif ids[1] and ARGV[3] == '1' then
+        told = redis.call('pubsub', 'numsub', unpack(channels))
     end
     return function(i)
         return ARGV[3] ~= '1' or told[2 * i] > 0
