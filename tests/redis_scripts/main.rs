@@ -135,6 +135,18 @@ const DEAD_QUEUE: [&str; 6] = [
     "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
 ];
 
+/// More than a script looks at, none of whom listens.
+const CROWD: [&str; 8] = [
+    "HSET {s}lock mode fair {us} 1",
+    "PEXPIRE {s}lock 60000",
+    "ZADD {s}lock:latchwork:fair_queue {crowd}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "ZADD {s}lock:latchwork:fair_kept 1 {dead}",
+    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
+    "HSET {s}lock:latchwork:fair_nonces {dead} 0",
+    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+];
+
 /// With these and somebody who has the lock there is every key that can be: only then does a node run a script while its slot moves.
 const OTHERS: [&str; 3] = [
     "RPUSH redisson_lock_queue:{s}lock {them}",
@@ -159,6 +171,7 @@ fn found() -> Vec<Vec<&'static str>> {
             all.push([&[lock, "PEXPIRE {s}lock 60000"], &queue[..], &OTHERS].concat());
         }
     }
+    all.push([&CROWD[..], &OTHERS].concat());
     all
 }
 
@@ -188,7 +201,15 @@ fn named(word: &str) -> String {
     names.fold(word.to_owned(), |word, (name, id)| word.replace(name, id))
 }
 
+/// Words about so many clients, none of whom listens.
+fn crowd(clients: usize, words: impl Fn(String) -> String) -> String {
+    let clients = (0..clients).map(|client| format!("{client:08x}-0795-4907-87fd-6c719a6b4586"));
+    clients.map(words).collect::<Vec<_>>().join(" ")
+}
+
 fn run<T: redis::FromRedisValue>(connection: &mut Connection, command: &str) -> T {
+    let command = command.replace("{crowd}", &crowd(101, |client| format!("1 {client}:3")));
+    let command = command.replace("{readers}", &crowd(100, |client| format!("{client}:3 1")));
     let mut words = command.split(' ');
     let mut it = cmd(words.next().unwrap());
     words.for_each(|word| _ = it.arg(named(word)));

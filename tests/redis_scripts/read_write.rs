@@ -139,5 +139,10 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
             all.push([held, lasts, writers, readers, counter].concat());
         }
     }
+    // More than a script looks at: writers that wait, without a client that listens, and readers that are dead.
+    let writers = ["ZADD {s}lock:latchwork:rw_queue {crowd}", "PEXPIRE {s}lock:latchwork:rw_queue 60000"];
+    for held in [HELD[6], &["HSET {s}lock mode read {readers}"]] {
+        all.push([held, &["PEXPIRE {s}lock 60000"], &writers, &WRITERS[2][2..], READERS_WAIT[2]].concat());
+    }
     all
 }
