@@ -1,5 +1,5 @@
-//! A server does nothing else while a script runs. So none looks at more than a batch, however many wait, read, or have died: what is left
-//! is for the next call, and whoever is alive has the lock after these.
+//! A server does nothing else while a script runs. So none looks at more than a batch, however many wait, read, or
+//! have died: what is left is for the next call, and a waiter that lives has the lock after these.
 
 mod by_hand;
 
@@ -20,7 +20,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, FromRedisValue, Value};
 
 const MANY: u32 = 5000;
-/// So many commands a script may send: looking at one waiter or reader takes two at most, and some look at a batch of both.
+/// So many commands a script may send: a renewal takes four for each of a hundred leases.
 const COMMANDS: usize = 450;
 /// For so long half of them may run. (Any may have to wait for the processor.)
 const TIME: Duration = Duration::from_millis(1);

@@ -60,9 +60,9 @@ impl Scripts {
     }
 }
 
-/// What a script of a lock that has a queue answers when it has looked at as many waiters or readers as it may hold up the server
-/// for, and does not know its answer yet: to be called again, with the same words. It has taken out what it found dead, and done
-/// nothing else.
+/// What a script of a lock that has a queue answers when it has looked at as many waiters or readers as it may hold
+/// up the server for, and does not know its answer yet: to be called again, with the same words. It has taken out
+/// what it found dead, and done nothing else.
 pub(super) const AGAIN: i64 = -3;
 
 pub(super) struct Script {
@@ -97,7 +97,8 @@ fn command(name: &str, script: &str, keys: &[&str], args: &[&str]) -> Cmd {
     command
 }
 
-/// The lines of a script that do something, without the white space in front of them. (No text in a script goes on over a line's end.)
+/// The lines of a script that do something, without the white space in front of them. (No text in a script goes on
+/// over a line's end.)
 fn without_comments(source: &str) -> String {
     let lines =
         source.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));

@@ -39,6 +39,7 @@ end
 -- A call of the command that does nothing. (Of HSET and DEL there is none; RENAME is asked for only if the key is there.)
 local function harmless(name)
     if name == 'pexpire' then
+        -- PTTL has to be allowed as well, as it is asked for between writes, see `enqueue`.
         return { name, KEYS[2], math.max(redis.call('pttl', KEYS[2]), 1) }
     elseif name == 'zrem' then
         return { name, KEYS[2], '' }
@@ -100,23 +101,6 @@ local function tell(channel, message)
     end
 end
 
--- How many can hear what is published to the clients of these ids, in turn. It is asked for before anything is
--- published: a message that is heard though the server knows of no subscriber would be a grant that was never made.
-local function listeners(ids)
-    local channels, told = {}, {}
-    for i, id in ipairs(ids) do
-        channels[i] = ARGV[6] .. string.sub(id, 1, 36)
-    end
-    if ids[1] and ARGV[3] == '1' and ARGV[1] == 'spublish' then
-        told = redis.call('pubsub', 'shardnumsub', unpack(channels))
-    elseif ids[1] and ARGV[3] == '1' then
-        told = redis.call('pubsub', 'numsub', unpack(channels))
-    end
-    return function(i)
-        return ARGV[3] ~= '1' or told[2 * i] > 0
-    end
-end
-
 -- Since when the id waits: as its position says, if that lasts, or its client, whichever is earlier. (The client is earlier if the clock was set
 -- back: newcomers would overtake it until the clock is again where it was.)
 local function since(id, waited)
@@ -125,31 +109,40 @@ local function since(id, waited)
     return math.min(lasts and tonumber(began) or math.huge, waited ~= '' and now() - waited or math.huge)
 end
 
--- The first in the queue whose client can be told, unless the id, which has waited since `began`, comes first; the
--- positions before it that are over; for how many ms the first one's lasts; and `AGAIN` if none of a whole batch can
--- be told. Then the positions of that batch are over, too, for otherwise each call would have to pass them by. Such a
--- client says with its next question for how long it has waited, and has its place back.
+-- The first in the queue whose client can be told (if the server knows of all who listen), unless the id, which has
+-- waited since `began`, comes first; the positions before it that are over; for how many ms the first one's lasts; and
+-- `AGAIN` if none of a whole batch can be told. Then the positions of that batch are over, too, for otherwise each call
+-- would have to pass them by. Such a client says with its next question for how long it has waited, and has its place
+-- back.
 local function first(id, began)
     local over, deaf, place = {}, {}, 0
-    local function left(waiter)
-        return (redis.call('zscore', KEYS[3], waiter) or 0) - now()
-    end
     -- Most often it is the very first.
-    for _, count in ipairs({ 1, 9, BATCH - 10 }) do
+    local count = 1
+    while place < BATCH do
         local page = redis.call('zrange', KEYS[2], place, place + count - 1, 'withscores')
-        local waiters, last = {}, #page < 2 * count
+        local waiters, channels, last = {}, {}, #page < 2 * count
         for i = 1, #page, 2 do
             local waiter, its = page[i], tonumber(page[i + 1])
             if its > began or waiter == id and its == began then
                 last = true
                 break
             end
-            waiters[#waiters + 1] = waiter ~= id and waiter or nil
+            if waiter ~= id then
+                waiters[#waiters + 1] = waiter
+                channels[#channels + 1] = ARGV[6] .. string.sub(waiter, 1, 36)
+            end
         end
-        local hears = listeners(waiters)
+        -- Asked for before anything is published: a message that is heard though the server knows of no subscriber
+        -- would be a grant that was never made.
+        local told
+        if waiters[1] and ARGV[3] == '1' and ARGV[1] == 'spublish' then
+            told = redis.call('pubsub', 'shardnumsub', unpack(channels))
+        elseif waiters[1] and ARGV[3] == '1' then
+            told = redis.call('pubsub', 'numsub', unpack(channels))
+        end
         local winner, its
         for i, waiter in ipairs(waiters) do
-            its = hears(i) and left(waiter)
+            its = (not told or told[2 * i] > 0) and (redis.call('zscore', KEYS[3], waiter) or 0) - now()
             if not its then
                 deaf[#deaf + 1] = waiter
             elseif its > 0 then
@@ -161,11 +154,13 @@ local function first(id, began)
         end
         if winner or last then
             for _, waiter in ipairs(deaf) do
-                over[#over + 1] = left(waiter) <= 0 and waiter or nil
+                local until_then = tonumber(redis.call('zscore', KEYS[3], waiter) or 0)
+                over[#over + 1] = until_then <= now() and waiter or nil
             end
             return winner, over, winner and math.ceil(its / 1000)
         end
         place = place + count
+        count = math.min(9 * count, BATCH - place)
     end
     for _, waiter in ipairs(deaf) do
         over[#over + 1] = waiter
