@@ -9,7 +9,7 @@
 //! | the lease's end | the hash's time to live |
 //! | the channel | `redisson_lock__channel:{name}` (without the added braces if the name has some) |
 //! | the tokens | a number under `redisson_lock_token:{name}`, which never expires; only a fenced lock has it |
-//! | the message | `0`, published when the lock becomes free, or its lease ends earlier than before |
+//! | the message | `0`, published when the lock becomes free |
 //!
 //! A fair lock has `fair` in its `mode`, and besides
 //!

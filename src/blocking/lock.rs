@@ -14,7 +14,7 @@ use super::{Guard, block_on};
 ///
 /// # Panics
 ///
-/// Not by itself. The local backend does if the system refuses it its one background thread, when that is first needed.
+/// Not by itself. The local backend does if the system refuses it a background thread, when that is first needed.
 ///
 /// # Examples
 ///

@@ -65,8 +65,8 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
 /// A refusal of the greeting, in words of ours: those of the server may repeat what it was sent, the password
 /// included, in whole or in part.
 pub(super) fn of_greeting(error: RedisError) -> RedisError {
-    // The server has not said anything.
-    if error.kind() == Kind::Io {
+    // The server has not said anything, or it is no Redis server; of what that said nothing is shown.
+    if matches!(error.kind(), Kind::Io | Kind::Parse) {
         return error;
     }
     let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
