@@ -37,7 +37,9 @@ if not lock.taken then
 elseif field then
     end_writer(lock)
     redis.call('hdel', KEYS[1], id)
-    bury(lock)
+    if not lock.few then
+        bury(lock)
+    end
     if lock.vacant or longest and lock_left >= 0 then
         last_for(lock.holder and writes_for(lock) or 1, lock.reads or 1, lock.turn)
     end
