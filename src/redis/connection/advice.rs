@@ -36,6 +36,20 @@ const BY_PHRASE: &[(&str, &str)] = &[
     ("Invalid command passed to redis.acl_check_cmd", UNKNOWN_COMMAND),
 ];
 
+/// The commands of which a greeting consists, as servers name them.
+const GREETING: &[&str] = &[
+    "hello",
+    "auth",
+    "select",
+    "ping",
+    "role",
+    "client|setname",
+    "client|setinfo",
+    "client|info",
+    "client|kill",
+    "client|id",
+];
+
 const NO_PERMISSION: &str =
     "the user has no permission; let an ACL rule allow the command, the key and the channel";
 const NOT_REDIS: &str =
@@ -70,6 +84,12 @@ pub(super) fn of_greeting(error: RedisError) -> RedisError {
         return error;
     }
     let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+    // Which right is missing is a word of ours: the server repeats the name of the command, and only names are looked for.
+    let refused = GREETING.iter().find(|name| detail.contains(&format!("to run the '{name}'")));
+    if let Some(name) = refused {
+        let detail = format!("the user has no permissions to run the '{name}' command");
+        return ::redis::make_extension_error("NOPERM".to_owned(), Some(detail));
+    }
     let known = BY_CODE.iter().find(|(word, _)| *word == code).copied();
     let phrase =
         BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase)).map(|(phrase, _)| ("ERR", *phrase));
