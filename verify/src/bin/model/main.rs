@@ -32,7 +32,7 @@
 //!
 //! Both are written by hand. `cargo xtask verify suspension` plays small programs on the code as well, in a
 //! build where threads take turns at each access: what it answers must be what the model says that it can,
-//! and of some programs all of that ([`replay`]).
+//! and of some programs all of that (`replay`).
 //!
 //! # Programs
 //!
