@@ -57,6 +57,12 @@ impl Panics {
         }
     }
 
+    /// Whether there was one.
+    #[cfg(feature = "lock")]
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Reports the first panic, if there was one. For work that no call waits for; `_work` says which it is.
     #[cfg(feature = "lock")]
     pub(crate) fn report(self, _work: &'static str) {

@@ -2,12 +2,15 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use latchwork::local::Local;
 use latchwork::redis::Redis;
-use latchwork::{Backend, FairBackend, Guard, Lease, Lock, LockClient, LossReason, ReadWriteBackend};
+use latchwork::{
+    Backend, FairBackend, Guard, Lease, Lock, LockClient, LockOptions, LossReason, ReadWriteBackend,
+};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::timeout;
 
@@ -66,6 +69,8 @@ for_each_store!(
     store_keeps_what_is_believed_beside_an_inner_lease,
     inner_lease_ends_at_the_store_when_the_outer_hold_is_left,
     shutdown_sees_leases_end,
+    guard_that_is_granted_lasts,
+    panicking_waker_of_a_loss_leaves_the_name_alive,
 );
 
 /// The store keeps the lock at least as long as the guard says.
@@ -183,4 +188,132 @@ async fn shutdown_sees_leases_end<B: FairBackend + ReadWriteBackend>([client, _]
     }
     soon("the end of the leases", client.shutdown(SOON * 2)).await.unwrap();
     assert!(kept.iter().all(|guard| !guard.is_held()));
+}
+
+/// A waiter that another hold of its owner lets in, and that is polled when its own lease is over, has not got that.
+async fn guard_that_is_granted_lasts<B: FairBackend + ReadWriteBackend>([client, _]: [LockClient<B>; 2]) {
+    for lock in kinds(&client, "granted") {
+        let owned = lock.owned_by(&client.owner());
+        let first = lock.lock().await.unwrap();
+        let mut watched = pin!(owned.lock());
+        let mut brief = pin!(owned.lock_with_lease(Duration::from_millis(100)));
+        poll_fn(|task| {
+            assert!(watched.as_mut().poll(task).is_pending() && brief.as_mut().poll(task).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        first.unlock().await.unwrap();
+        let watched = soon("its turn", watched).await.unwrap();
+        let over = tokio::time::Instant::now() + Duration::from_millis(150);
+        tokio::time::sleep_until(over).await;
+        let brief = soon("its turn", brief).await.unwrap();
+        assert!(brief.is_held());
+        drop((brief, watched));
+    }
+}
+
+#[tokio::test]
+async fn longest_hold_is_that_of_watched_holds() {
+    let options = LockOptions::default().max_hold(Duration::from_millis(300));
+    let client = LockClient::with_options(Local::new(), &options).unwrap();
+    for lock in kinds(&client, "longest") {
+        let lock = lock.owned_by(&client.owner());
+        // An own lease before it takes nothing from the limit, and one beside it is not cut.
+        let short = lock.lock_with_lease(Duration::from_millis(100)).await.unwrap();
+        let watched = lock.lock().await.unwrap();
+        drop(short);
+        assert_eq!(soon("the end of the longest hold", watched.lost()).await, LossReason::HeldTooLong);
+        let watched = lock.lock().await.unwrap();
+        let own = lock.lock_with_lease(HOUR).await.unwrap();
+        drop(watched);
+        assert_eq!(own.lost_timeout(Duration::from_millis(500)).await, None);
+    }
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker panics");
+    }
+}
+
+/// What the event that tells the loss comes to has an owner by then: a release, or the right to compete.
+async fn panicking_waker_of_a_loss_leaves_the_name_alive<B: FairBackend + ReadWriteBackend>(
+    [client, other]: [LockClient<B>; 2],
+) {
+    for (lock, theirs) in kinds(&client, "panics").into_iter().zip(kinds(&other, "panics")) {
+        let me = client.owner();
+        let owned = lock.owned_by(&me);
+        let guard = owned.lock().await.unwrap();
+        {
+            let waker = Waker::from(Arc::new(Panics));
+            let mut lost = pin!(guard.lost());
+            assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            let by_name = tokio::spawn({
+                let owned = owned.clone();
+                async move { owned.unlock(&me).await }
+            });
+            assert!(soon("the panic", by_name).await.is_err_and(|error| error.is_panic()));
+        }
+        soon("the lock", theirs.lock()).await.unwrap().unlock().await.unwrap();
+        soon("the lock", lock.lock()).await.unwrap().unlock().await.unwrap();
+        drop(guard);
+    }
+}
+
+/// A newcomer ends what is over, and calls a stranger's waker: it is the queue head by then.
+#[tokio::test]
+async fn panicking_waker_of_a_loss_costs_a_newcomer_its_call_and_no_other_its_turn() {
+    let client = LockClient::new(Local::new());
+    for lock in kinds(&client, "newcomer") {
+        let guard = lock.lock_with_lease(Duration::from_millis(20)).await.unwrap();
+        let waker = Waker::from(Arc::new(Panics));
+        let mut lost = pin!(guard.lost());
+        assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        while guard.is_held() {}
+        // It may be the timer that calls the waker.
+        let newcomer = lock.clone();
+        let _ = tokio::spawn(async move { newcomer.lock().await.map(drop) }).await;
+        soon("the lock", lock.lock()).await.unwrap().unlock().await.unwrap();
+    }
+}
+
+/// A release that a caller waits for is not answered: the store has the lock still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_waits_for_a_release_that_a_caller_waits_for() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let client = LockClient::new(Redis::connect(&proxy.url()).await.unwrap());
+    let other = LockClient::new(Redis::connect(&server.url()).await.unwrap());
+    // One client is shut down once, so it is one kind of lock.
+    let (lock, theirs) = (client.fair_lock("end").unwrap(), other.fair_lock("end").unwrap());
+    let guard = lock.lock().await.unwrap();
+    proxy.silence(Way::ToServer);
+    let mut unlock = pin!(guard.unlock());
+    let is_pending = poll_fn(|task| Poll::Ready(unlock.as_mut().poll(task).is_pending())).await;
+    assert!(is_pending);
+    let error = client.shutdown(Duration::from_millis(200)).await.unwrap_err();
+    assert_eq!(error.releasing(), [lock.name().clone()]);
+    proxy.heal();
+    let (ended, _) = tokio::join!(client.shutdown(SOON), unlock);
+    ended.unwrap();
+    assert!(!theirs.is_locked().await.unwrap());
+}
+
+/// A lease may be long by an inner hold that was given back. It is asked for as often as any other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_learns_of_a_forced_unlock_in_time_though_its_lease_lasts_for_an_hour() {
+    let server = RedisServer::start();
+    let options = LockOptions::default().watchdog_timeout(Duration::from_secs(3));
+    let connect = async || Redis::connect(&server.url()).await.unwrap();
+    let client = LockClient::with_options(connect().await, &options).unwrap();
+    let other = LockClient::new(connect().await);
+    for (lock, theirs) in kinds(&client, "forced").into_iter().zip(kinds(&other, "forced")) {
+        let lock = lock.owned_by(&client.owner());
+        let outer = lock.lock().await.unwrap();
+        lock.lock_with_lease(HOUR).await.unwrap().unlock().await.unwrap();
+        assert!(theirs.force_unlock().await.unwrap());
+        assert_eq!(soon("the loss", outer.lost()).await, LossReason::Gone);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
-use crate::lock_entry::{Entered, Extension, GiveBack, Grant, Moment, Request, Told};
+use crate::lock_entry::{Attempt, Entered, Extension, GiveBack, Grant, Moment, Request, Told};
 
 use super::backend::{AcquireOutcome, Backend, Failure};
 use super::commands::{Ask, Kind};
@@ -227,7 +227,27 @@ impl<'a, B: Backend> Wanted<'a, B> {
         let asks = B::ANSWERS_AT_ONCE.then(|| (number, context.lease_of(&request)));
         let ((entered, attempt), actions) =
             entry.state.enter_with(&request, self.may_wait(), waker, asks, now);
-        entry.carry_out(actions);
+        let panics = entry.carry_out_caught(actions);
+        let step = self.entered(&request, entered, attempt, registered, now);
+        if panics.is_some() {
+            drop(step);
+            panics.resume();
+            return Ok(Step::Enter);
+        }
+        step
+    }
+
+    /// What an acquisition has found. From now on it has an owner.
+    #[inline]
+    fn entered(
+        &self,
+        request: &Request,
+        entered: Entered,
+        attempt: Option<Attempt>,
+        registered: bool,
+        now: Moment,
+    ) -> Result<Step<'a, B>, LockError> {
+        let (entry, request) = (self.entry, *request);
         Ok(match entered {
             Entered::Head(ticket) => {
                 let mut head = Head::new(entry, ticket, request, self.may_wait());

@@ -275,7 +275,7 @@ impl<B: Backend> LockClient<B> {
         loop {
             let done = self.context.releases.done();
             // After we listen, so that what is done now is either seen here or told.
-            let (releasing, held) = (self.context.releases.names(), self.held());
+            let (releasing, held) = (self.releasing(), self.held());
             if releasing.is_empty() && held.is_empty() {
                 return Ok(());
             }
@@ -288,6 +288,12 @@ impl<B: Backend> LockClient<B> {
                 return Err(ShutdownError { releasing, held, forked: false });
             }
         }
+    }
+
+    /// What is released in the background, or by a caller that waits for it.
+    fn releasing(&self) -> Vec<LockName> {
+        let awaited = self.tables.all().into_iter().filter(|entry| entry.awaits_release());
+        self.context.releases.names().into_iter().chain(awaited.map(|entry| entry.name.clone())).collect()
     }
 
     fn held(&self) -> Vec<LockName> {

@@ -116,6 +116,34 @@ impl<B: Backend> Entry<B> {
         }
     }
 
+    /// As [`carry_out`](Self::carry_out). A panic of foreign code is kept, and is to go on once the event's outcome has an owner: dropped by the
+    /// panic, a queue head, a grant or a release that only the outcome names would leave the name dead.
+    #[inline]
+    #[must_use = "the panic goes on when the outcome has an owner"]
+    pub(super) fn carry_out_caught(self: &Arc<Self>, actions: Actions) -> Panics {
+        let mut panics = Panics::NONE;
+        if actions.is_quiet() {
+            self.carry_out(actions);
+        } else {
+            panics.catch(|| self.carry_out(actions));
+        }
+        panics
+    }
+
+    /// What leaving a hold has come to, for a caller that sends the release. If foreign code has panicked meanwhile, the panic goes on, and the
+    /// release is sent without the caller.
+    #[inline]
+    pub(super) fn left_after(self: &Arc<Self>, left: Left, panics: Panics, now: Moment) -> Left {
+        if !panics.is_some() {
+            return left;
+        }
+        if let Left::Return(give_back) = left {
+            self.release_unawaited(give_back, now);
+        }
+        panics.resume();
+        Left::Passed
+    }
+
     /// As [`carry_out`](Self::carry_out), of an event that has granted a hold. A waker is foreign code: should it panic, nobody gets to have that
     /// hold, and it is given back.
     #[inline]
@@ -126,11 +154,11 @@ impl<B: Backend> Entry<B> {
     }
 
     #[cold]
-    fn give_back(self: &Arc<Self>, grant: &Grant) {
+    pub(super) fn give_back(self: &Arc<Self>, grant: &Grant) {
         let now = self.now();
         let (left, actions) = self.state.leave(grant, now);
-        self.carry_out(actions);
-        if let Left::Return(give_back) = left {
+        let panics = self.carry_out_caught(actions);
+        if let Left::Return(give_back) = self.left_after(left, panics, now) {
             self.release_unawaited(give_back, now);
         }
     }
@@ -323,6 +351,11 @@ impl<B: Backend> Entry<B> {
             event!(WARN, lock = self.name.as_str(), reason = %LossReason::Gone, "lost");
         }
         Ok(had_it)
+    }
+
+    /// Whether a caller waits for a release of this name.
+    pub(super) fn awaits_release(&self) -> bool {
+        !self.awaited.lock().is_empty()
     }
 
     /// A caller waits for this release, and may leave it unpolled.

@@ -263,8 +263,8 @@ impl<B: Backend> Guard<B> {
         let entry = &self.entry;
         entry.context.recorder.holds.add(now.micros_since(self.since));
         let (left, actions) = entry.state.leave(&self.grant, now);
-        entry.carry_out(actions);
-        left
+        let panics = entry.carry_out_caught(actions);
+        entry.left_after(left, panics, now)
     }
 
     fn lost_for(&self, reason: LossReason) -> LockError {

@@ -203,11 +203,11 @@ impl<B: Backend> Lock<B> {
         }
         let now = self.entry.now();
         let (left, actions) = self.entry.state.leave_by_name(owner.number(), now);
-        self.entry.carry_out(actions);
+        let panics = self.entry.carry_out_caught(actions);
         if !self.entry.state.is_forgotten() {
             self.entry.table().let_go(self.name());
         }
-        match left {
+        match self.entry.left_after(left, panics, now) {
             Left::Remains | Left::Passed => Ok(()),
             Left::NotHeld | Left::Lost(_) => Err(not_held()),
             Left::Return(give_back) => match self.entry.release(give_back, now).await? {

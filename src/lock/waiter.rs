@@ -38,7 +38,16 @@ impl<B: Backend> Future for Waiter<'_, B> {
         if told.is_some() {
             self.ticket = None;
         }
-        entry.carry_out(actions);
+        let panics = entry.carry_out_caught(actions);
+        if panics.is_some() {
+            // What it was told has no owner yet.
+            match &told {
+                Some(Told::Granted(grant, _)) => entry.give_back(grant),
+                Some(Told::Head(head)) => entry.carry_out(entry.state.abandon(head, now)),
+                _ => {}
+            }
+            panics.resume();
+        }
         told.map_or(Poll::Pending, |told| Poll::Ready((told, now)))
     }
 }

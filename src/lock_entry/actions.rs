@@ -109,6 +109,13 @@ impl Actions {
         self.more.as_ref().map_or(0, |more| more.superseded)
     }
 
+    /// Whether to drop it calls no foreign code.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.waker.is_none() && self.more.is_none()
+    }
+
     /// Whether there is nothing to be done but to look and to wake.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn is_usual(&self) -> bool {

@@ -257,11 +257,15 @@ impl Hold {
     }
 
     /// One hold more of a sharer's.
-    fn add_count(&mut self, grant: &Grant, claimed: bool) {
+    fn add_count(&mut self, grant: &Grant, claimed: bool, max_hold: Option<Duration>, now: Moment) {
         let Some(sharer) = self.sharers.get_mut(grant.serial) else { return };
         sharer.count += 1;
         sharer.unclaimed += 1;
         sharer.add_end(grant.watched, grant.ends);
+        if grant.watched && sharer.watched == 1 {
+            sharer.limit_hold(max_hold, now);
+            self.limit = self.limit.min(sharer.due());
+        }
         self.unclaimed += 1;
         self.watched += u32::from(grant.watched);
         if claimed {
@@ -483,7 +487,7 @@ impl Ownership {
         let its = serial.unwrap_or(fresh);
         let grant = Grant { serial: its, watched, token, ends };
         match serial {
-            Some(_) => hold.add_count(&grant, claimed),
+            Some(_) => hold.add_count(&grant, claimed, max_hold, now),
             None => hold.add(fresh, Sharer::new(request, claimed, ends, max_hold, now)),
         }
         let serial = its;
@@ -539,7 +543,7 @@ impl Ownership {
         actions: &mut Actions,
     ) -> Option<Grant> {
         let attempt = Attempt { number, tokens: u64::from(request.fenced), until: sent + lease };
-        if attempt.until <= now {
+        if attempt.until <= now || self.closed {
             actions.more().roll_back = Some(attempt.to_roll_back());
             return None;
         }
@@ -594,6 +598,11 @@ impl Ownership {
         // Nobody polled it for that long.
         if !fault!(GrantedAfterDeadline) {
             self.end_if_over(now, actions);
+        }
+        if grant.ends <= now {
+            // A lease of its own is over beside another one of its owner's.
+            self.drop_grant(&grant, now, actions);
+            return Told::Superseded;
         }
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return Told::Superseded };
         hold.claim(grant.serial);

@@ -19,7 +19,8 @@ pub(super) struct Sharer {
     pub(super) unclaimed: u32,
     /// Guards and grants for which the lease is renewed.
     pub(super) watched: u32,
-    /// When it has held for as long as `max_hold` allows.
+    /// When it has held for as long as `max_hold` allows: counted from when the lease began to be renewed for it. Leases of its own count for
+    /// themselves.
     held_too_long: Moment,
     /// When the leases of its other guards and grants are over.
     own_ends: OwnEnds,
@@ -78,8 +79,7 @@ impl Sharer {
         now: Moment,
     ) -> Self {
         let (watched, guards) = (u32::from(request.is_watched()), u32::from(claimed));
-        let limit = max_hold.filter(|_| request.is_watched());
-        let held_too_long = limit.map_or(Moment::NEVER, |limit| now + limit);
+        let held_too_long = max_hold.map_or(Moment::NEVER, |limit| now + limit);
         let own_ends = OwnEnds { first: (watched == 0).then_some(ends), more: BTreeMap::new() };
         Self {
             owner: request.owner,
@@ -91,6 +91,11 @@ impl Sharer {
             own_ends,
             forgotten: OwnEnds::default(),
         }
+    }
+
+    /// The lease is renewed for it from now on.
+    pub(super) fn limit_hold(&mut self, max_hold: Option<Duration>, now: Moment) {
+        self.held_too_long = max_hold.map_or(Moment::NEVER, |limit| now + limit);
     }
 
     /// One hold more, which `ends` then unless it is watched.
@@ -125,11 +130,13 @@ impl Sharer {
     /// none is renewed for it.
     #[inline]
     pub(super) fn due(&self) -> Moment {
-        if self.watched > 0 || fault!(OwnEndsForgotten) {
-            self.held_too_long
+        let own = || self.own_ends.latest().max(self.forgotten.latest());
+        if fault!(OwnEndsForgotten) {
+            Moment::NEVER
+        } else if self.watched > 0 {
+            self.held_too_long.max(own().unwrap_or(self.held_too_long))
         } else {
-            let own = self.own_ends.latest().max(self.forgotten.latest());
-            self.held_too_long.min(own.unwrap_or(Moment::NEVER))
+            own().unwrap_or(Moment::NEVER)
         }
     }
 
@@ -140,7 +147,7 @@ impl Sharer {
 
     /// Why it is over at `now`.
     pub(super) fn loss(&self, lease: &Lease, now: Moment) -> Option<LossReason> {
-        if self.held_too_long <= now && self.held_too_long <= lease.sure_until {
+        if self.watched > 0 && self.due() <= now && self.due() <= lease.sure_until {
             return Some(LossReason::HeldTooLong);
         }
         match (lease.is_over(now), self.due() <= now) {

@@ -121,7 +121,8 @@ impl Ownership {
             return Moment::NEVER;
         }
         let renew = match (hold.watched > 0, self.may_be_cut(lease)) {
-            (true, false) => lease.renew_at,
+            // One that lasts for long, by an extension or an inner hold's lease, is asked for as often: it may have been forced free.
+            (true, false) => lease.renew_at.min(lease.confirmed + self.third),
             (_, true) => lease.confirmed + self.third,
             (false, false) => Moment::NEVER,
         };
