@@ -24,6 +24,8 @@ const MANY: u32 = 5000;
 const COMMANDS: usize = 450;
 /// For so long half of them may run. (Any may have to wait for the processor.)
 const TIME: Duration = Duration::from_millis(1);
+/// The same where there are too few for a half of them to mean anything: a part of what looking at all would take.
+const TIME_OF_FEW: Duration = Duration::from_millis(10);
 
 const LEASE: Duration = Duration::from_secs(600);
 const KEPT: Duration = Duration::from_secs(120);
@@ -146,7 +148,10 @@ impl Stage {
         let (outcome, cost) = self.costs(step).await;
         println!("{what}: {cost:?}");
         assert!(cost.commands <= COMMANDS, "{what}: {cost:?}");
-        assert!(self.watch != Watch::Time || cost.time <= TIME, "{what}: {cost:?}");
+        // A server that has to wait for a core in the middle of a script counts that as well: it does not move the
+        // median of some, but may be all there is of one or two.
+        let most = if cost.scripts < 5 { TIME_OF_FEW } else { TIME };
+        assert!(self.watch != Watch::Time || cost.time <= most, "{what}: {cost:?}");
         outcome
     }
 
