@@ -140,6 +140,14 @@ impl Lease {
         self.possible_until = self.possible_until.max(sent + lease);
     }
 
+    /// A renewal is about to be sent, for as long as that, or to ask only.
+    pub(super) fn renews(&mut self, sent: Moment, lease: Option<Duration>) {
+        (self.renewing, self.verify, self.unanswered) = (true, false, true);
+        if let Some(lease) = lease {
+            self.lengthens(sent, lease);
+        }
+    }
+
     /// A command is about to be sent that leases the name to this number anew. For how long: at least as long as the store may keep it
     /// already, since a store that sets what it is told must not shorten what another command under way has made longer.
     pub(super) fn leases_anew(&mut self, sent: Moment, lease: Duration) -> Duration {

@@ -1042,6 +1042,20 @@ fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
     }
 }
 
+/// A shutdown has counted the leases by then.
+#[test]
+fn closed_entry_rolls_back_a_lease_that_was_asked_for_outside_of_the_queue() {
+    let mut world = World::new(&[Request::new(1).shared_owner()], Kind::Shared);
+    world.event(|engine, _, actions| engine.close(actions));
+    let (request, number) = (world.cast[0], world.store.fresh());
+    world.store.share_beside(number, LEASE, world.now);
+    let granted =
+        world.event(|engine, now, actions| engine.adopt(&request, number, 1, now, LEASE, now, actions));
+    assert!(granted.is_none(), "a closed entry lets an owner in");
+    assert!(world.releases.iter().any(|release| release.number == number && release.rolls_back));
+    world.bring_to_an_end();
+}
+
 /// It may wait for them.
 #[test]
 fn owner_that_gets_in_another_way_takes_its_waiters_along() {

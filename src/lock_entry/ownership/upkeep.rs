@@ -61,8 +61,7 @@ impl Ownership {
         let number = self.held().find(is_due)?.1.number;
         let renewed = self.rules.renewed_lease;
         let (_, lease) = self.held_by_number(number)?;
-        (lease.renewing, lease.verify, lease.unanswered) = (true, false, true);
-        lease.lengthens(now, renewed);
+        lease.renews(now, Some(renewed));
         self.next_look_said = Moment::NEVER;
         self.look_behind(now, actions);
         Some(Renewal { number, lease: Some(renewed) })
@@ -149,11 +148,8 @@ impl Ownership {
         let renewed = (hold.watched > 0).then_some(self.rules.renewed_lease);
         let (number, whole) = (lease.number, self.may_be_cut(lease).then(|| lease.left(now)));
         let (_, lease) = self.held_by_number(number)?;
-        (lease.renewing, lease.verify, lease.unanswered) = (true, false, true);
         let wanted = renewed.max(whole);
-        if let Some(wanted) = wanted {
-            lease.lengthens(now, wanted);
-        }
+        lease.renews(now, wanted);
         Some(Renewal { number, lease: wanted })
     }
 
