@@ -107,10 +107,24 @@ mod counter;
 // For loom-tests, verify and unit tests alone.
 pub mod channel_entry;
 mod event;
-#[cfg(any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults))]
+#[cfg(any(
+    test,
+    latchwork_loom,
+    latchwork_shuttle,
+    latchwork_suspend,
+    latchwork_faults,
+    latchwork_simulation
+))]
 #[doc(hidden)]
 pub mod fault;
-#[cfg(not(any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults)))]
+#[cfg(not(any(
+    test,
+    latchwork_loom,
+    latchwork_shuttle,
+    latchwork_suspend,
+    latchwork_faults,
+    latchwork_simulation
+)))]
 mod fault;
 mod foreign;
 pub mod latch;

@@ -21,6 +21,18 @@ pub trait Runtime: Send + Sync + 'static {
     /// When the runtime itself ends first, the task is dropped unfinished. A task that panics ends alone.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 
+    /// A random number, for ids that nobody else may have and for pauses that others are not to make, too.
+    ///
+    /// By default it is the system's. A runtime that is to do the same again, in a simulation, has its own.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no random numbers.
+    #[cfg(feature = "lock")]
+    fn random(&self) -> u64 {
+        getrandom::u64().expect("the system gives random numbers")
+    }
+
     /// Whether the runtime has ended: no task is run any more, and no timer fires.
     ///
     /// From then on [`sleep_until`](Self::sleep_until) is ready at once, those sleeps included that were pending, so that whoever waits sees

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 use crate::lock_entry::{Moment, Request, Rules};
 use crate::runtime::Runtime;
@@ -31,9 +31,14 @@ pub(super) struct Context<B: Backend> {
     shut_down: AtomicBool,
 }
 
+fn random_id(runtime: &impl Runtime) -> Uuid {
+    let [high, low] = [runtime.random(), runtime.random()].map(u128::from);
+    Builder::from_random_bytes((high << 64 | low).to_be_bytes()).into_uuid()
+}
+
 impl<B: Backend> Context<B> {
     pub(super) fn new(backend: B, rules: Rules, label: Option<Arc<str>>) -> Self {
-        let client = Uuid::new_v4();
+        let client = random_id(backend.runtime());
         Self {
             backend,
             rules,

@@ -289,7 +289,7 @@ impl RedisBuilder {
         let topology = topology::connect(url, self.introduction, self.topology, &common).await?;
         let own = |replicas| (Router::new(topology.with_own_connections(), Arc::clone(&common)), replicas);
         let acquisitions = self.replicas.map(own);
-        let nonces = Arc::new(Nonces::new());
+        let nonces = Arc::new(Nonces::new(&common.runtime));
         let registry = Registry::new(RedisTransport::start(Arc::clone(&topology), &common, &nonces));
         let router = Router::new(topology, Arc::clone(&common));
         let (scripts, late) = (Arc::new(Scripts::new()), Arc::new(LateAttempts::default()));

@@ -7,7 +7,8 @@
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
-use uuid::Uuid;
+
+use crate::runtime::Runtime;
 
 /// The nonces of one process's waiters. Nothing is kept for a waiter: its nonce is SipHash-2-4 (Aumasson and Bernstein, 2012), under a
 /// random key that never leaves the process, of the channel that its client is told on and of the number of
@@ -17,11 +18,9 @@ pub(super) struct Nonces {
 }
 
 impl Nonces {
-    /// Under a key of the system's randomness.
-    pub(super) fn new() -> Self {
-        let [(a, b), (c, d)] = [Uuid::new_v4(), Uuid::new_v4()].map(|uuid| uuid.as_u64_pair());
-        // Six bits of a uuid are fixed, in its first and in its second half.
-        Self { key: [a ^ d, b ^ c] }
+    /// Under a key of the runtime's randomness.
+    pub(super) fn new(runtime: &impl Runtime) -> Self {
+        Self { key: [runtime.random(), runtime.random()] }
     }
 
     /// The nonce of the lease with this number, whose client is told on `channel`.
@@ -44,7 +43,7 @@ mod tests {
 
     #[test]
     fn nonce_is_of_one_process_one_channel_and_one_number() {
-        let (ours, theirs) = (Nonces::new(), Nonces::new());
+        let [ours, theirs] = [[1, 2], [1, 3]].map(|key| Nonces { key });
         assert_eq!(ours.of("a", 1), ours.of("a", 1));
         let others = [ours.of("a", 2), ours.of("b", 1), theirs.of("a", 1)];
         assert!(!others.contains(&ours.of("a", 1)), "{others:x?}");

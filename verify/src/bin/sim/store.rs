@@ -1,0 +1,105 @@
+//! [`Store`]: where the locks of a simulation are kept, as its judges and its faults see it.
+
+use std::time::Duration;
+
+use latchwork::{FairBackend, LockClient, LockKind, ReadWriteBackend};
+
+use crate::world::{Nanos, Process, World};
+
+/// A store, and the network before it.
+pub(crate) trait Store: Sized + 'static {
+    /// What the clients of this store stand on.
+    type Backend: FairBackend + ReadWriteBackend;
+
+    fn new(world: &World, network: &Network) -> Self;
+
+    /// The backend of a process's client. It may have to be connected.
+    fn connect(&self, process: &Process) -> impl Future<Output = Self::Backend> + Send + 'static;
+
+    /// The leases that the store has at this moment, of locks of this kind and name.
+    fn leases(&self, kind: LockKind, name: &str) -> Vec<StoredLease>;
+
+    /// Does harm. False if it is none that can be done to this store.
+    fn harm(&self, harm: &Harm) -> bool;
+
+    /// How many commands of the process may still take effect.
+    fn under_way(&self, process: &Process) -> usize;
+
+    /// What is left in store and network, in words. Asked for when all clients are gone and all leases over:
+    /// nothing should be.
+    fn left_over(&self) -> Vec<String>;
+
+    /// How many commands have run at the store.
+    fn commands(&self) -> u64;
+}
+
+/// A lease as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredLease {
+    /// As [`LockClient::id`] has it.
+    pub(crate) client: String,
+    /// The number of the lease's id.
+    pub(crate) number: u64,
+    /// By the world's clock.
+    pub(crate) ends: Nanos,
+    /// It is a reader's.
+    pub(crate) is_shared: bool,
+}
+
+/// How well the network does between clients and store, as long as the faults last. Probabilities are in thousandths.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Network {
+    /// Until when anything goes wrong; from then on each way takes at most [`Self::latency`].
+    pub(crate) faults_end: Nanos,
+    /// A way that is not late takes up to this.
+    pub(crate) latency: Nanos,
+    /// Of ways that are late, up to [`Self::late_by`].
+    pub(crate) late: u32,
+    pub(crate) late_by: Nanos,
+    /// Of commands that do not arrive, and say nothing.
+    pub(crate) requests_lost: u32,
+    /// Of replies that do not arrive.
+    pub(crate) replies_lost: u32,
+    /// Of commands that run twice.
+    pub(crate) twice: u32,
+    /// Of commands that are refused on the way: they did not run, and the client is told so.
+    pub(crate) refused: u32,
+    /// Of commands that may overtake others of the same client.
+    pub(crate) reordered: u32,
+    /// Of messages that are lost together with the subscription, which is made anew.
+    pub(crate) messages_cut: u32,
+    /// After which time a client takes a command for unanswered.
+    pub(crate) answer_limit: Nanos,
+}
+
+/// Harm that is done once, at a moment of the program.
+#[derive(Clone, Debug)]
+pub(crate) enum Harm {
+    /// The store forgets all leases, queues and tokens.
+    Forget,
+    /// The store goes back to what it had so long ago: a replica takes over.
+    FallBack(Nanos),
+    /// The store forgets one name of one kind, or one of its keys.
+    Evict { kind: LockKind, name: String },
+    /// The store's clock is set by so many nanoseconds.
+    SetClock(i64),
+    /// The links of a process are cut. Who notices at once, and who later, is drawn.
+    Cut { process: usize },
+    /// For so long the store answers nobody, or one process not.
+    Silence { process: Option<usize>, lasts: Nanos },
+}
+
+/// The client of a process.
+pub(crate) async fn client<S: Store>(
+    store: &S,
+    process: &Process,
+    options: &latchwork::LockOptions,
+) -> LockClient<S::Backend> {
+    let backend = store.connect(process).await;
+    LockClient::with_options(backend, options).expect("the options are in range")
+}
+
+/// As a duration.
+pub(crate) fn duration(time: Nanos) -> Duration {
+    Duration::from_nanos(time)
+}

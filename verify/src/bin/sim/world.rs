@@ -1,0 +1,447 @@
+//! [`World`]: virtual time, tasks that run one at a time in an order drawn by a seed, and processes that can die,
+//! be suspended, and have clocks of their own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork::Runtime;
+
+/// Nanoseconds since the world began, by the world's own clock, which no process sees.
+pub(crate) type Nanos = u64;
+
+pub(crate) const US: Nanos = 1_000;
+pub(crate) const MS: Nanos = 1_000_000;
+pub(crate) const SECOND: Nanos = 1_000_000_000;
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// All that there is, but for the tasks, which [`Executor`] has. Clones are the same world.
+#[derive(Clone)]
+pub(crate) struct World(Arc<Shared>);
+
+struct Shared {
+    /// What [`Instant`]s are counted from. Nothing but differences to it is ever used.
+    base: Instant,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    now: Nanos,
+    /// Of timers that end at the same time the one that was set first fires first.
+    timers: BTreeMap<(Nanos, u64), Waker>,
+    timers_set: u64,
+    ready: Vec<usize>,
+    incoming: Vec<(usize, Option<usize>, Task)>,
+    tasks_made: usize,
+    processes: Vec<Life>,
+    /// In which order things happen.
+    schedule: fastrand::Rng,
+    /// What the network and the store do.
+    chance: fastrand::Rng,
+    history: History,
+    polls: u64,
+    is_over: bool,
+}
+
+/// What is known of a process.
+struct Life {
+    clock: Clock,
+    is_alive: bool,
+    runs_from: Nanos,
+    random: fastrand::Rng,
+}
+
+/// A process's clock, against the world's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clock {
+    /// How much faster it runs, in millionths. Negative: slower.
+    pub(crate) faster_ppm: i64,
+}
+
+impl Clock {
+    fn reads(self, now: Nanos) -> Nanos {
+        scaled(now, 1_000_000 + self.faster_ppm, 1_000_000)
+    }
+
+    /// The first moment at which it reads `time`.
+    fn moment(self, time: Nanos) -> Nanos {
+        let mut at = scaled(time, 1_000_000, 1_000_000 + self.faster_ppm);
+        while self.reads(at) < time {
+            at += 1;
+        }
+        at
+    }
+}
+
+fn scaled(time: Nanos, by: i64, of: i64) -> Nanos {
+    u64::try_from(i128::from(time) * i128::from(by) / i128::from(of)).unwrap_or(u64::MAX / 4)
+}
+
+/// What happened, line by line if anybody wants to read it, and as a hash that is the same for the same history.
+#[derive(Default)]
+struct History {
+    lines: Option<Vec<String>>,
+    hash: DefaultHasher,
+}
+
+impl World {
+    /// `keeps_history`: for people to read. Its hash is there in any case.
+    pub(crate) fn new(seed: u64, keeps_history: bool) -> Self {
+        let mut seeds = fastrand::Rng::with_seed(seed);
+        Self(Arc::new(Shared {
+            base: Instant::now(),
+            inner: Mutex::new(Inner {
+                now: 0,
+                timers: BTreeMap::new(),
+                timers_set: 0,
+                ready: Vec::new(),
+                incoming: Vec::new(),
+                tasks_made: 0,
+                processes: Vec::new(),
+                schedule: seeds.fork(),
+                chance: seeds.fork(),
+                history: History { lines: keeps_history.then(Vec::new), ..History::default() },
+                polls: 0,
+                is_over: false,
+            }),
+        }))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.inner.lock().expect("nothing panics under this lock")
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        self.inner().now
+    }
+
+    /// Draws something that the network or the store does.
+    pub(crate) fn chance<T>(&self, draw: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
+        draw(&mut self.inner().chance)
+    }
+
+    /// Ready once the world's clock has reached `at`.
+    pub(crate) fn sleep_until(&self, at: Nanos) -> Sleep {
+        let mut inner = self.inner();
+        inner.timers_set += 1;
+        Sleep { world: self.clone(), key: (at, inner.timers_set) }
+    }
+
+    pub(crate) fn sleep(&self, time: Nanos) -> Sleep {
+        self.sleep_until(self.now().saturating_add(time))
+    }
+
+    /// Runs what belongs to no process: messages on their way, a server.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.inner().take_in(None, Box::pin(task));
+    }
+
+    /// A new process.
+    pub(crate) fn process(&self, clock: Clock) -> Process {
+        let mut inner = self.inner();
+        let random = inner.chance.fork();
+        inner.processes.push(Life { clock, is_alive: true, runs_from: 0, random });
+        Process { world: self.clone(), index: inner.processes.len() - 1 }
+    }
+
+    /// Writes a line into the history. It must not have in it what differs between two runs by the same seed:
+    /// addresses, real times, the order of a map with random keys.
+    pub(crate) fn note(&self, line: impl FnOnce() -> String) {
+        let mut inner = self.inner();
+        let line = line();
+        let now = inner.now;
+        inner.history.hash.write_u64(now);
+        inner.history.hash.write(line.as_bytes());
+        if let Some(lines) = &mut inner.history.lines {
+            lines.push(format!("{:>12.6} {line}", now as f64 / SECOND as f64));
+        }
+    }
+
+    /// A number that is the same whenever the same has happened.
+    pub(crate) fn hash(&self) -> u64 {
+        let inner = self.inner();
+        let mut hash = inner.history.hash.clone();
+        hash.write_u64(inner.polls);
+        hash.write_u64(inner.now);
+        hash.finish()
+    }
+
+    /// The history, if it was to be kept.
+    pub(crate) fn history(&self) -> Vec<String> {
+        self.inner().history.lines.clone().unwrap_or_default()
+    }
+
+    pub(crate) fn polls(&self) -> u64 {
+        self.inner().polls
+    }
+
+    /// Nothing counts any more: what is dropped from now on does nothing.
+    pub(crate) fn is_over(&self) -> bool {
+        self.inner().is_over
+    }
+}
+
+impl Inner {
+    fn take_in(&mut self, process: Option<usize>, task: Task) {
+        let id = self.tasks_made;
+        self.tasks_made += 1;
+        self.incoming.push((id, process, task));
+    }
+
+    fn runs(&self, process: Option<usize>) -> bool {
+        process.is_none_or(|process| {
+            let life = &self.processes[process];
+            life.is_alive && life.runs_from <= self.now
+        })
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+/// A process: the [`Runtime`] that its lock client has. Clones are the same process.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    world: World,
+    index: usize,
+}
+
+impl Process {
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Its number, from 0. A process that is started again has another one.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.world.inner().processes[self.index].is_alive
+    }
+
+    /// Whether it is alive, and not suspended.
+    pub(crate) fn runs(&self) -> bool {
+        self.world.inner().runs(Some(self.index))
+    }
+
+    /// Ends it as SIGKILL does: none of its tasks runs any more, no destructor either.
+    pub(crate) fn kill(&self) {
+        self.world.inner().processes[self.index].is_alive = false;
+    }
+
+    /// Suspends it as SIGSTOP does, until then. Its clock goes on.
+    pub(crate) fn suspend_until(&self, then: Nanos) {
+        {
+            let life = &mut self.world.inner().processes[self.index];
+            life.runs_from = life.runs_from.max(then);
+        }
+        // So that there is an event at which it goes on.
+        let sleep = self.world.sleep_until(then);
+        self.world.spawn(sleep);
+    }
+
+    /// The world's time when this process's clock shows `instant`.
+    pub(crate) fn moment(&self, instant: Instant) -> Nanos {
+        let time = instant.saturating_duration_since(self.world.0.base).as_nanos();
+        let clock = self.world.inner().processes[self.index].clock;
+        clock.moment(u64::try_from(time).unwrap_or(u64::MAX / 4).min(u64::MAX / 4))
+    }
+}
+
+impl Runtime for Process {
+    type Sleep = Sleep;
+
+    fn now(&self) -> Instant {
+        let inner = self.world.inner();
+        self.world.0.base + Duration::from_nanos(inner.processes[self.index].clock.reads(inner.now))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        self.world.sleep_until(self.moment(deadline))
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.world.inner().take_in(Some(self.index), Box::pin(task));
+    }
+
+    fn random(&self) -> u64 {
+        self.world.inner().processes[self.index].random.u64(..)
+    }
+}
+
+/// Waits for a moment of the world's time.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct Sleep {
+    world: World,
+    key: (Nanos, u64),
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let waker = context.waker().clone();
+        let before = {
+            let mut inner = self.world.inner();
+            if inner.now >= self.key.0 {
+                return Poll::Ready(());
+            }
+            inner.timers.insert(self.key, waker)
+        };
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        let waker = self.world.inner().timers.remove(&self.key);
+        drop(waker);
+    }
+}
+
+struct TaskWaker {
+    id: usize,
+    is_queued: AtomicBool,
+    world: World,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Ordering: SeqCst, as there is one thread and it does not matter.
+        if !self.is_queued.swap(true, Ordering::SeqCst) {
+            self.world.inner().ready.push(self.id);
+        }
+    }
+}
+
+/// What has happened in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A task was polled.
+    Polled,
+    /// The clock went on to the next event.
+    Jumped,
+    /// There is nothing to do before the limit.
+    Idle,
+}
+
+struct Running {
+    process: Option<usize>,
+    task: Task,
+    waker: Arc<TaskWaker>,
+}
+
+/// Runs the tasks of a world.
+pub(crate) struct Executor {
+    world: World,
+    tasks: BTreeMap<usize, Running>,
+    /// Of processes that were killed. Their destructors may not run before all is over.
+    graveyard: Vec<Task>,
+}
+
+impl Executor {
+    pub(crate) fn new(world: &World) -> Self {
+        Self { world: world.clone(), tasks: BTreeMap::new(), graveyard: Vec::new() }
+    }
+
+    /// Polls one task, or lets the clock go on to the next event, but not beyond `limit`.
+    pub(crate) fn step(&mut self, limit: Nanos) -> Step {
+        self.take_in();
+        let Some(id) = self.pick() else { return self.jump(limit) };
+        let Some(mut running) = self.tasks.remove(&id) else { return Step::Polled };
+        running.waker.is_queued.store(false, Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(&running.waker));
+        match running.task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => drop(self.tasks.insert(id, running)),
+            Poll::Ready(()) => drop(running),
+        }
+        Step::Polled
+    }
+
+    fn take_in(&mut self) {
+        let incoming = std::mem::take(&mut self.world.inner().incoming);
+        for (id, process, task) in incoming {
+            let waker = Arc::new(TaskWaker { id, is_queued: true.into(), world: self.world.clone() });
+            self.tasks.insert(id, Running { process, task, waker });
+            self.world.inner().ready.push(id);
+        }
+    }
+
+    /// One of those that may run, by the seed.
+    fn pick(&mut self) -> Option<usize> {
+        let mut inner = self.world.inner();
+        let inner = &mut *inner;
+        let runs = |id: &usize| self.tasks.get(id).is_none_or(|task| inner.runs(task.process));
+        let may: Vec<usize> = (0..inner.ready.len()).filter(|at| runs(&inner.ready[*at])).collect();
+        let at = *may.get(inner.schedule.usize(..may.len().max(1)))?;
+        inner.polls += 1;
+        Some(inner.ready.swap_remove(at))
+    }
+
+    fn jump(&mut self, limit: Nanos) -> Step {
+        let due = {
+            let mut inner = self.world.inner();
+            let at = match inner.timers.first_key_value() {
+                Some((&(at, _), _)) if at <= limit => at,
+                Some(_) | None => {
+                    inner.now = inner.now.max(limit);
+                    return Step::Idle;
+                }
+            };
+            inner.now = inner.now.max(at);
+            let later = inner.timers.split_off(&(at + 1, 0));
+            std::mem::replace(&mut inner.timers, later)
+        };
+        due.into_values().for_each(Waker::wake);
+        Step::Jumped
+    }
+
+    /// Puts the tasks of those that were killed where they stay until all is over.
+    pub(crate) fn bury(&mut self) {
+        self.take_in();
+        let dead = {
+            let inner = self.world.inner();
+            let is_dead = |task: &Running| task.process.is_some_and(|it| !inner.processes[it].is_alive);
+            self.tasks.iter().filter(|(_, task)| is_dead(task)).map(|(id, _)| *id).collect::<Vec<_>>()
+        };
+        for id in dead {
+            self.graveyard.extend(self.tasks.remove(&id).map(|running| running.task));
+        }
+    }
+
+    /// How many tasks there are of the living, those of the world included.
+    pub(crate) fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.world.inner().is_over = true;
+        // Each may spawn another, which is not run.
+        let tasks = std::mem::take(&mut self.tasks);
+        drop((tasks, std::mem::take(&mut self.graveyard)));
+        loop {
+            let incoming = std::mem::take(&mut self.world.inner().incoming);
+            if incoming.is_empty() {
+                break;
+            }
+        }
+    }
+}
