@@ -154,10 +154,10 @@ pub use crate::latch::{Latch, Notification};
 #[cfg(feature = "lock")]
 #[doc(inline)]
 pub use crate::lock::{
-    AcquireOutcome, Backend, Failure, FairBackend, FairReleaseOutcome, Guard, Histogram, Holder, Lease,
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Guard, Histogram, Holder, Lease,
     LeaseError, LeaseId, LeaseIdError, LeaseKey, Lock, LockClient, LockError, LockKind, LockName,
-    LockOptions, LockStats, Metrics, Moment, NameError, NameHasher, Next, Owner, Position, ReadRequest,
-    ReadWriteBackend, ReadWriteHolders, ReadWriteLock, ReleaseOutcome, ShutdownError,
+    LockOptions, LockStats, Metrics, Mode, Moment, NameError, NameHasher, NextWaiter, Owner, QueuePosition,
+    ReadWriteLock, ReleaseOutcome, ShutdownError,
 };
 #[doc(inline)]
 pub use crate::lock_entry::{LockEntry, LossReason};

@@ -1,9 +1,8 @@
 //! The in-process backend: named, re-entrant, leased async locks without a server and without an async runtime.
 
-mod fair;
 mod other_kind;
 mod queue;
-mod read_write;
+mod store;
 mod sweep;
 mod tasks;
 mod thread_runtime;
@@ -13,20 +12,18 @@ mod turns;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
-
 pub use self::other_kind::OtherKind;
-use self::queue::Queues;
-use self::sweep::Sweep;
+use self::store::{Store, Tokens, kind};
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
-use self::turns::ReadWrite;
+use self::turns::Turns;
 use crate::lock::{
-    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockKind, LockName, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockName,
+    Mode, NextWaiter, ReleaseOutcome,
 };
 use crate::lock_entry::Moment;
 use crate::registry::Registry;
@@ -36,47 +33,14 @@ use crate::transport::Message;
 
 /// Locks kept in this process's memory.
 ///
-/// Clones share their locks; two `Local`s made separately know nothing of each other. Nothing here can fail, and no command
-/// is awaited: a lock that is free is taken, and a guard that is dropped has let go, without a trip to another thread.
+/// Clones share their locks; two `Local`s made separately know nothing of each other. Nothing here can fail but by a name's being
+/// held as another kind of lock, and no command is awaited: a lock that is free is taken, and a guard that is dropped has let go,
+/// without a trip to another thread.
 #[derive(Clone)]
 pub struct Local<R: Runtime + Clone = ThreadRuntime> {
-    held: Arc<Mutex<Held>>,
+    store: Arc<Mutex<Store>>,
     registry: Registry<LocalTransport>,
     runtime: R,
-}
-
-/// Which lease is on what. One that is over counts as none, whether or not it is still here.
-#[derive(Debug, Default)]
-struct Held {
-    /// A `HashTable`, as the name brings its hash along, and each step looks it up once.
-    by_name: HashTable<Lease>,
-    /// Of leases that were released or are over: a lock that is taken again before that finds its place.
-    sweep: Sweep,
-    tokens: Tokens,
-    /// Who waits for a fair lock, by its name.
-    fair: Queues,
-    /// Who waits to write.
-    writers: Queues,
-    /// Who waits to read, and has not been let in since.
-    readers: Queues,
-}
-
-/// One counter for all names, as what rises over all of them rises for each, and one for each name would have to be kept for ever.
-#[derive(Debug, Default)]
-struct Tokens {
-    last: u64,
-}
-
-#[derive(Debug)]
-struct Lease {
-    name: LockName,
-    /// Who has it, if it is a lock that one has; `None` once it was released.
-    id: Option<LeaseId>,
-    until: Moment,
-    /// What it is held as. One kind at a time, as there is one `Lease` to a name.
-    kind: LockKind,
-    /// Who has it, if it is a [read-write lock](LockKind::ReadWrite). In a box, as most are not.
-    read_write: Option<Box<ReadWrite>>,
 }
 
 impl Local {
@@ -89,107 +53,134 @@ impl Local {
 impl<R: Runtime + Clone> Local<R> {
     /// Makes a backend that holds no locks, with timers and background work on `runtime`.
     pub fn with_runtime(runtime: R) -> Self {
-        Self { held: Arc::default(), registry: Registry::new(LocalTransport::default()), runtime }
+        Self { store: Arc::default(), registry: Registry::new(LocalTransport::default()), runtime }
     }
 
     fn now(&self) -> Moment {
         self.runtime.now().into()
     }
-}
 
-impl Lease {
-    fn left(&self, now: Moment) -> Duration {
-        self.until.saturating_duration_since(now)
+    fn publish(&self, channel: &str, message: Message) -> usize {
+        self.registry.transport().publish(channel, message).into()
     }
 
-    fn is_alive(&self, now: Moment) -> bool {
-        (self.id.is_some() || self.kind == LockKind::ReadWrite) && now < self.until
+    /// Carries out a step of a lock that has a queue, and tells others of it.
+    fn step<T>(
+        &self,
+        mode: Mode,
+        name: &LockName,
+        now: Moment,
+        step: impl FnOnce(&mut Turns<'_>, &mut Tokens) -> T,
+    ) -> Result<T, OtherKind> {
+        let transport = self.registry.transport();
+        // Should the client cease to listen before it is told, it gives back what it was granted.
+        let told = |id: &LeaseId| transport.is_subscribed(&grant_channel(mode, name, &id.client_id()));
+        let (outcome, news) = self.store.lock().step(kind(mode), name, now, &told, step)?;
+        if transport.is_unheard() {
+            return Ok(outcome);
+        }
+        if let Some(id) = news.granted {
+            self.publish(&grant_channel(mode, name, &id.client_id()), Message::Granted(id.number()));
+        }
+        // A fair lock that is free has no waiters to be told so.
+        if let Some(message) = news.message.filter(|_| mode != Mode::Fair) {
+            self.publish(&read_write_channel(name), message);
+        }
+        Ok(outcome)
     }
 
-    /// For who takes it for a lock of another kind.
-    fn other_kind(&self) -> OtherKind {
-        OtherKind::new(self.kind)
+    #[inline]
+    fn acquire_now(
+        &self,
+        mode: Mode,
+        name: &LockName,
+        request: &AcquireRequest,
+    ) -> Result<AcquireOutcome, OtherKind> {
+        let tried = match mode {
+            Mode::Plain => return self.store.lock().acquire(name, request),
+            Mode::Fair | Mode::Write => self.step(mode, name, request.sent, |turns, tokens| {
+                turns.try_write(&request.id, request.sent + request.lease, request.position).map(|()| {
+                    // What reads beside it had one before, and what reads after it gets a greater one than this.
+                    turns.lock.shared_token.take_if(|_| request.tokens > 0);
+                    tokens.reserve(request.tokens)
+                })
+            }),
+            Mode::Read => self.step(mode, name, request.sent, |turns, tokens| {
+                let tried = turns.try_read(request);
+                tried.map(|()| match request.tokens {
+                    0 => 0,
+                    _ => tokens.share(&mut turns.lock.shared_token),
+                })
+            }),
+        };
+        Ok(match tried? {
+            Ok(last_token) => AcquireOutcome::Acquired { last_token },
+            Err(left) => AcquireOutcome::Held { left },
+        })
+    }
+
+    #[inline]
+    fn release_now(
+        &self,
+        mode: Mode,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&NextWaiter>,
+    ) -> ReleaseOutcome {
+        let released = match mode {
+            Mode::Plain => {
+                let released = self.store.lock().release(name, id, || self.now());
+                let heard = if released { self.publish(&plain_channel(name), Message::Unlock) } else { 0 };
+                return if released { ReleaseOutcome::Released { heard } } else { ReleaseOutcome::NotHeld };
+            }
+            Mode::Fair | Mode::Write => self.step(mode, name, self.now(), |turns, tokens| {
+                let next_tokens = next.map_or(0, |next| next.tokens);
+                let (released, granted) = turns.release_write(id, next);
+                (released, granted.then(|| tokens.reserve(next_tokens)))
+            }),
+            Mode::Read => self.step(mode, name, self.now(), |turns, _| (turns.release_read(id), None)),
+        };
+        match released {
+            Ok((_, Some(last_token))) => ReleaseOutcome::GrantedToNext { last_token },
+            Ok((true, None)) => ReleaseOutcome::Released { heard: 0 },
+            Ok((false, None)) => ReleaseOutcome::NotHeld,
+            Err(OtherKind { .. }) => {
+                self.store.lock().forget(mode, name, id);
+                ReleaseOutcome::NotHeld
+            }
+        }
+    }
+
+    fn force_release_now(&self, mode: Mode, name: &LockName) -> Result<bool, OtherKind> {
+        let now = self.now();
+        if mode != Mode::Plain {
+            return self.step(mode, name, now, |turns, _| turns.force_release());
+        }
+        let released = self.store.lock().force_release(name, now)?;
+        if released {
+            self.publish(&plain_channel(name), Message::Unlock);
+        }
+        Ok(released)
     }
 }
 
 /// The channel of a plain lock: its name, unless that begins as the channels of the other kinds do.
-fn channel(name: &LockName) -> Cow<'_, str> {
+fn plain_channel(name: &LockName) -> Cow<'_, str> {
     match name.as_str() {
         hostile if hostile.starts_with('\0') => Cow::Owned(["\0plain:", hostile].concat()),
         name => Cow::Borrowed(name),
     }
 }
 
-/// What there is of `name`, alive or not.
-fn entry<'a>(by_name: &'a mut HashTable<Lease>, name: &LockName, now: Moment) -> &'a mut Lease {
-    let is_it = |lease: &Lease| lease.name == *name;
-    match by_name.entry(name.hash_value(), is_it, |lease| lease.name.hash_value()) {
-        Entry::Occupied(lease) => lease.into_mut(),
-        Entry::Vacant(place) => {
-            let kind = LockKind::Plain;
-            let lease = Lease { name: name.clone(), id: None, until: now, kind, read_write: None };
-            place.insert(lease).into_mut()
-        }
-    }
+/// Where all hear of a read-write lock. The channel of no plain lock, whatever that is called.
+fn read_write_channel(name: &LockName) -> String {
+    ["\0read-write:", name.as_str()].concat()
 }
 
-impl Tokens {
-    /// So many: the last of them, or 0 if none are wanted.
-    fn reserve(&mut self, tokens: u64) -> u64 {
-        self.last += tokens;
-        if tokens > 0 { self.last } else { 0 }
-    }
-
-    /// One that all who read at a time have: `shared`, or a new one if they have none yet.
-    fn share(&mut self, shared: &mut Option<u64>) -> u64 {
-        *shared.get_or_insert_with(|| self.reserve(1))
-    }
-}
-
-impl Held {
-    fn find(&mut self, name: &LockName) -> Option<&mut Lease> {
-        self.by_name.find_mut(name.hash_value(), |lease| lease.name == *name)
-    }
-
-    fn alive(&mut self, name: &LockName, now: Moment) -> Option<&mut Lease> {
-        self.find(name).filter(|lease| lease.is_alive(now))
-    }
-
-    /// Takes the lease of `id` away. Whether it is over makes no difference: nobody else has taken it.
-    fn take(&mut self, name: &LockName, id: &LeaseId) -> Option<LeaseId> {
-        self.find(name).filter(|lease| lease.id.as_ref() == Some(id))?.id.take()
-    }
-
-    fn sweep(&mut self, now: Moment) {
-        if self.sweep.is_due(self.by_name.len()) {
-            self.clear(now);
-        }
-    }
-
-    /// Clears the map of leases that are over.
-    #[cold]
-    fn clear(&mut self, now: Moment) {
-        let writers = &self.writers;
-        self.by_name.retain(|lease| {
-            // With a read-write lock is kept whose turn it is.
-            lease.is_alive(now)
-                || lease.kind == LockKind::ReadWrite && writers.waiters(&lease.name, now).next().is_some()
-        });
-        let left = self.by_name.len();
-        if left < self.by_name.capacity() / 8 {
-            self.by_name.shrink_to(left * 2, |lease| lease.name.hash_value());
-        }
-        self.sweep.is_done(left);
-    }
-
-    /// As [`take`](Self::take). Memory of a burst of names is given back as they are released.
-    fn release(&mut self, name: &LockName, id: &LeaseId, now: impl FnOnce() -> Moment) -> bool {
-        let released = self.take(name, id).is_some();
-        if released && self.sweep.adds_dead(self.by_name.len()) {
-            self.clear(now());
-        }
-        released
-    }
+/// Where a client hears that it was granted a lock that has a queue.
+fn grant_channel(mode: Mode, name: &LockName, client: &str) -> String {
+    let prefix = if mode == Mode::Fair { "\0granted:" } else { "\0granted to write:" };
+    [prefix, client, ":", name.as_str()].concat()
 }
 
 impl<R: Runtime + Clone> Backend for Local<R> {
@@ -207,94 +198,65 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         &self.runtime
     }
 
-    fn channel(&self, name: &LockName) -> String {
-        channel(name).into_owned()
+    fn supports(&self, _mode: Mode) -> bool {
+        true
+    }
+
+    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
+        match mode {
+            Mode::Plain => Channels::one(plain_channel(name)),
+            Mode::Fair => Channels::one(grant_channel(mode, name, client)),
+            Mode::Write => {
+                let common = Some(read_write_channel(name));
+                Channels { own: grant_channel(mode, name, client), common }
+            }
+            Mode::Read => Channels::one(read_write_channel(name)),
+        }
     }
 
     fn failure(&self, error: &OtherKind) -> Failure {
         Failure::OtherKind(error.found())
     }
 
-    async fn try_acquire(
+    fn acquire(
         &self,
+        mode: Mode,
+        name: &LockName,
+        request: &AcquireRequest,
+    ) -> impl Future<Output = Result<AcquireOutcome, OtherKind>> + Send {
+        ready(self.acquire_now(mode, name, request))
+    }
+
+    fn release(
+        &self,
+        mode: Mode,
         name: &LockName,
         id: &LeaseId,
+        next: Option<&NextWaiter>,
+    ) -> impl Future<Output = Result<ReleaseOutcome, OtherKind>> + Send {
+        ready(Ok(self.release_now(mode, name, id, next)))
+    }
+
+    fn renew(
+        &self,
+        mode: Mode,
+        leases: &[LeaseKey],
         lease: Duration,
-        tokens: u64,
-        now: Moment,
-    ) -> Result<AcquireOutcome, OtherKind> {
-        let until = now + lease;
-        let mut held = self.held.lock();
-        match held.find(name) {
-            None => {
-                held.sweep(now);
-                let lease = entry(&mut held.by_name, name, now);
-                (lease.id, lease.until, lease.kind) = (Some(id.clone()), until, LockKind::Plain);
-            }
-            Some(lease) => {
-                let (was_alive, is_same) = (lease.is_alive(now), lease.id.as_ref() == Some(id));
-                if was_alive && !is_same {
-                    return match lease.kind {
-                        LockKind::Plain => Ok(AcquireOutcome::Held { left: lease.left(now) }),
-                        _ => Err(lease.other_kind()),
-                    };
-                }
-                let was_dead = lease.id.is_none() && !was_alive;
-                if !is_same {
-                    (lease.id, lease.kind) = (Some(id.clone()), LockKind::Plain);
-                }
-                // Never shorter, as long as it lasts.
-                lease.until = if was_alive { lease.until.max(until) } else { until };
-                if was_dead {
-                    held.sweep.revives();
-                }
-            }
-        }
-        Ok(AcquireOutcome::Acquired { last_token: held.tokens.reserve(tokens) })
+    ) -> impl Future<Output = Result<Vec<bool>, OtherKind>> + Send {
+        ready(Ok(self.store.lock().renew(mode, leases, lease, self.now())))
     }
 
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        if !self.held.lock().release(name, id, || self.now()) {
-            return Ok(ReleaseOutcome::NotHeld);
-        }
-        let heard = self.registry.transport().publish(&channel(name), Message::Unlock);
-        Ok(ReleaseOutcome::Released { heard: usize::from(heard) })
+    fn force_release(&self, mode: Mode, name: &LockName) -> impl Future<Output = Result<bool, OtherKind>> + Send {
+        ready(self.force_release_now(mode, name))
     }
 
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, OtherKind> {
-        let now = self.now();
-        let mut held = self.held.lock();
-        let renewed = leases.iter().map(|key| match held.alive(&key.name, now) {
-            Some(held) if held.id.as_ref() == Some(&key.id) => {
-                held.until = held.until.max(now + lease);
-                true
-            }
-            _ => false,
-        });
-        Ok(renewed.collect())
+    fn holders(&self, mode: Mode, name: &LockName) -> impl Future<Output = Result<Vec<Holder>, OtherKind>> + Send {
+        ready(self.store.lock().holders(mode, name, self.now()))
     }
 
-    async fn force_release(&self, name: &LockName) -> Result<bool, OtherKind> {
-        let now = self.now();
-        let released = {
-            let mut held = self.held.lock();
-            let lease = held.alive(name, now);
-            if let Some(lease) = lease.as_ref().filter(|lease| lease.kind != LockKind::Plain) {
-                return Err(lease.other_kind());
-            }
-            lease.and_then(|lease| lease.id.take()).is_some()
-        };
-        if released {
-            self.registry.transport().publish(&channel(name), Message::Unlock);
-        }
-        Ok(released)
-    }
-
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, OtherKind> {
-        let now = self.now();
-        let mut held = self.held.lock();
-        let holder = |lease: &mut Lease| Holder { id: lease.id.clone(), left: lease.left(now) };
-        Ok(held.alive(name, now).map(holder))
+    #[inline(never)]
+    fn erased(self) -> AnyBackend {
+        AnyBackend::new(self)
     }
 }
 
@@ -307,7 +269,7 @@ impl Default for Local {
 impl<R: Runtime + Clone> fmt::Debug for Local<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Taken out: what is written to may use a lock itself. A count, as names would fill pages.
-        let names = self.held.lock().by_name.len();
+        let names = self.store.lock().names();
         f.debug_struct("Local")
             .field("names", &names)
             .field("channels", &self.registry.len())

@@ -42,9 +42,9 @@
 //! | `acquire` → `head`, `waiter` | one acquisition: in memory, as the queue head, in the queue |
 //! | `keeper` | renews, verifies and ends leases |
 //! | `entry` → `table`, `context` | one name of a client: carries out what its state machine says |
-//! | `commands`, `kinds` | what an entry asks of the store, by the kind of its lock |
 //! | `listening` | where a queue head hears of its turn |
-//! | `backend`, `fair`, `read_write`, `error`, `lease`, `name`, `owner` | the contract of stores, that of stores with a queue, that of readers and writers, and values |
+//! | `backend` | the contract of stores; a store without its type, which is what an entry asks |
+//! | `error`, `lease`, `name`, `owner` | values |
 //!
 //! # What can be watched
 //!
@@ -82,18 +82,15 @@ mod acquire;
 mod alarm;
 mod backend;
 mod client;
-mod commands;
 mod context;
 mod entry;
 mod error;
-mod fair;
 mod guard;
 mod handle;
 mod head;
 mod histogram;
 mod keeper;
 mod kind;
-mod kinds;
 mod lease;
 mod listening;
 mod metrics;
@@ -103,7 +100,6 @@ mod options;
 pub(crate) mod origin;
 mod owner;
 mod pace;
-mod read_write;
 mod read_write_lock;
 mod releases;
 mod span;
@@ -112,10 +108,12 @@ mod table;
 mod until;
 mod waiter;
 
-pub use self::backend::{AcquireOutcome, Backend, Failure, Holder, LeaseKey, ReleaseOutcome};
+pub use self::backend::{
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseKey, Mode, NextWaiter,
+    QueuePosition, ReleaseOutcome,
+};
 pub use self::client::{LockClient, ShutdownError};
 pub use self::error::LockError;
-pub use self::fair::{FairBackend, FairReleaseOutcome, Next, Position};
 pub use self::guard::Guard;
 pub use self::handle::Lock;
 pub use self::histogram::Histogram;
@@ -125,7 +123,6 @@ pub use self::metrics::Metrics;
 pub use self::name::{LockName, NameError, NameHasher};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
-pub use self::read_write::{ReadRequest, ReadWriteBackend, ReadWriteHolders};
 pub use self::read_write_lock::ReadWriteLock;
 pub use self::stats::LockStats;
 pub use crate::lock_entry::Moment;

@@ -186,7 +186,6 @@
 mod backend;
 mod builder;
 mod connection;
-mod fair;
 mod keys;
 mod late;
 mod nonces;

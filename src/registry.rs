@@ -67,16 +67,17 @@ pub use self::stats::RegistryStats;
 /// assert!(transport.0.lock().unwrap().is_none(), "the last one out unsubscribed");
 /// # Ok::<(), latchwork::SubscribeError>(()) }).unwrap();
 /// ```
-pub struct Registry<T: Transport> {
+pub struct Registry<T: Transport + ?Sized> {
     shared: Arc<Shared<T>>,
 }
 
-struct Shared<T> {
-    transport: T,
+struct Shared<T: ?Sized> {
     stripes: StripedSemaphores,
     /// Each under its channel's hash. Never locked while the transport is called, nor while anything foreign runs.
     entries: Mutex<HashTable<Arc<ChannelEntry>>>,
     figures: Arc<Figures>,
+    /// The last field, so that its type can be forgotten.
+    transport: T,
 }
 
 impl<T: Transport> Registry<T> {
@@ -92,6 +93,13 @@ impl<T: Transport> Registry<T> {
         }
     }
 
+    /// The same registry, without the type of its transport.
+    pub fn erased(&self) -> Registry<dyn Transport> {
+        Registry { shared: Arc::clone(&self.shared) as Arc<Shared<dyn Transport>> }
+    }
+}
+
+impl<T: Transport + ?Sized> Registry<T> {
     /// Joins the entry of `channel`, subscribing if nobody has yet.
     ///
     /// Returns at once. Await [`ChannelEntry::subscribed`] before relying on messages.
@@ -169,14 +177,14 @@ impl<T: Transport> Registry<T> {
     }
 }
 
-impl<T: Transport> Clone for Registry<T> {
+impl<T: Transport + ?Sized> Clone for Registry<T> {
     /// Another handle to the same registry.
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<T> Shared<T> {
+impl<T: ?Sized> Shared<T> {
     /// Adds a unit of interest to the entry of `channel`, if there is one that has not failed: a failed one is only good for
     /// telling those who are in it.
     fn join(&self, channel: &str, hash: u64) -> Option<Arc<ChannelEntry>> {
@@ -242,12 +250,12 @@ impl Drop for FailsWhenDropped<'_> {
 /// One unit of interest in a channel. Dereferences to the [`ChannelEntry`] that all its subscribers share; dropping the last
 /// one unsubscribes.
 #[must_use = "dropping a subscription gives it up"]
-pub struct Subscription<T: Transport> {
+pub struct Subscription<T: Transport + ?Sized> {
     shared: Arc<Shared<T>>,
     entry: Arc<ChannelEntry>,
 }
 
-impl<T: Transport> Deref for Subscription<T> {
+impl<T: Transport + ?Sized> Deref for Subscription<T> {
     type Target = ChannelEntry;
 
     fn deref(&self) -> &ChannelEntry {
@@ -255,14 +263,14 @@ impl<T: Transport> Deref for Subscription<T> {
     }
 }
 
-impl<T: Transport> Clone for Subscription<T> {
+impl<T: Transport + ?Sized> Clone for Subscription<T> {
     fn clone(&self) -> Self {
         self.entry.acquire();
         Self { shared: Arc::clone(&self.shared), entry: Arc::clone(&self.entry) }
     }
 }
 
-impl<T: Transport> Drop for Subscription<T> {
+impl<T: Transport + ?Sized> Drop for Subscription<T> {
     fn drop(&mut self) {
         if self.entry.release_unless_last() {
             return;
@@ -282,13 +290,13 @@ impl<T: Transport> Drop for Subscription<T> {
     }
 }
 
-impl<T: Transport> fmt::Debug for Subscription<T> {
+impl<T: Transport + ?Sized> fmt::Debug for Subscription<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Subscription").field(&self.entry).finish()
     }
 }
 
-impl<T: Transport> fmt::Debug for Registry<T> {
+impl<T: Transport + ?Sized> fmt::Debug for Registry<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A count: thousands of entries would fill pages, and what an entry shows is foreign code.
         f.debug_struct("Registry").field("channels", &self.len()).finish_non_exhaustive()

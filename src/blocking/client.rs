@@ -4,9 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::lock::{
-    Backend, FairBackend, LeaseError, LockOptions, Metrics, NameError, Owner, ReadWriteBackend, ShutdownError,
+    Backend, LeaseError, LockError, LockOptions, Metrics, Owner, ShutdownError,
 };
 use crate::registry::Registry;
+use crate::transport::Transport;
 
 use super::{Lock, ReadWriteLock, block_on};
 
@@ -24,12 +25,12 @@ use super::{Lock, ReadWriteLock, block_on};
 /// guard.unlock()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct LockClient<B: Backend> {
-    inner: crate::LockClient<B>,
+pub struct LockClient {
+    inner: crate::LockClient,
 }
 
 #[cfg(feature = "local")]
-impl LockClient<crate::local::Local> {
+impl LockClient {
     /// A client over a new in-process backend.
     pub fn local() -> Self {
         Self::from_async(crate::LockClient::local())
@@ -37,7 +38,7 @@ impl LockClient<crate::local::Local> {
 }
 
 #[cfg(feature = "redis")]
-impl LockClient<crate::redis::Redis> {
+impl LockClient {
     /// A client over the Redis server at `url`; see [`Redis::connect`](crate::redis::Redis::connect) for what that may be.
     ///
     /// The connections live on one background thread. It ends with the last clone of the client, its locks and guards, once what
@@ -53,9 +54,9 @@ impl LockClient<crate::redis::Redis> {
     }
 }
 
-impl<B: Backend> LockClient<B> {
+impl LockClient {
     /// A client over `backend`, with a uuid of its own.
-    pub fn new(backend: B) -> Self {
+    pub fn new(backend: impl Backend) -> Self {
         Self::from_async(crate::LockClient::new(backend))
     }
 
@@ -64,17 +65,17 @@ impl<B: Backend> LockClient<B> {
     /// # Errors
     ///
     /// [`LeaseError`] if the watchdog's timeout, or a limit, cannot be a lease.
-    pub fn with_options(backend: B, options: &LockOptions) -> Result<Self, LeaseError> {
+    pub fn with_options(backend: impl Backend, options: &LockOptions) -> Result<Self, LeaseError> {
         crate::LockClient::with_options(backend, options).map(Self::from_async)
     }
 
     /// The same client, for threads: one uuid, one watchdog, one subscription per name.
-    pub fn from_async(client: crate::LockClient<B>) -> Self {
+    pub fn from_async(client: crate::LockClient) -> Self {
         Self { inner: client }
     }
 
     /// The same client, for tasks.
-    pub fn as_async(&self) -> &crate::LockClient<B> {
+    pub fn as_async(&self) -> &crate::LockClient {
         &self.inner
     }
 
@@ -82,8 +83,8 @@ impl<B: Backend> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if no backend could keep a lock under that name.
-    pub fn get_lock(&self, name: &str) -> Result<Lock<B>, NameError> {
+    /// [`LockError`] if no backend could keep a lock under that name.
+    pub fn get_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.inner.get_lock(name).map(Lock::from_async)
     }
 
@@ -95,7 +96,7 @@ impl<B: Backend> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if no backend could keep a lock under that name.
+    /// [`LockError`] if no backend could keep a lock under that name.
     ///
     /// # Examples
     ///
@@ -108,10 +109,7 @@ impl<B: Backend> LockClient<B> {
     /// guard.unlock()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn fair_lock(&self, name: &str) -> Result<Lock<B>, NameError>
-    where
-        B: FairBackend,
-    {
+    pub fn fair_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.inner.fair_lock(name).map(Lock::from_async)
     }
 
@@ -120,11 +118,8 @@ impl<B: Backend> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if no backend could keep a lock under that name.
-    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock<B>, NameError>
-    where
-        B: ReadWriteBackend,
-    {
+    /// [`LockError`] if no backend could keep a lock under that name.
+    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock, LockError> {
         self.inner.read_write(name).map(|lock| ReadWriteLock::from_async(&lock))
     }
 
@@ -144,17 +139,17 @@ impl<B: Backend> LockClient<B> {
     }
 
     /// The backend that was given to [`new`](Self::new).
-    pub fn backend(&self) -> &B {
+    pub fn backend<B: Backend>(&self) -> Option<&B> {
         self.inner.backend()
     }
 
     /// Who waits for what in this process, tasks and threads.
-    pub fn registry(&self) -> &Registry<B::Transport> {
+    pub fn registry(&self) -> &Registry<dyn Transport> {
         self.inner.registry()
     }
 }
 
-impl<B: Backend> LockClient<B> {
+impl LockClient {
     /// Ends the client in good order, and blocks this thread until every guard is gone and every release was answered, for `limit` at most.
     /// See [`LockClient::shutdown`](crate::LockClient::shutdown).
     ///
@@ -166,13 +161,13 @@ impl<B: Backend> LockClient<B> {
     }
 }
 
-impl<B: Backend> Clone for LockClient<B> {
+impl Clone for LockClient {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
     }
 }
 
-impl<B: Backend> fmt::Debug for LockClient<B> {
+impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("blocking::LockClient").field(&self.inner).finish()
     }

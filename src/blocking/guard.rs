@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::lock::{Backend, LockError, LockName, Owner};
+use crate::lock::{LockError, LockName, Owner};
 use crate::lock_entry::LossReason;
 
 use super::block_on;
@@ -27,18 +27,18 @@ use super::block_on;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropping a guard gives the lock back at once"]
-pub struct Guard<B: Backend> {
-    inner: crate::Guard<B>,
+pub struct Guard {
+    inner: crate::Guard,
 }
 
-impl<B: Backend> Guard<B> {
+impl Guard {
     /// The same hold, for a thread.
-    pub fn from_async(guard: crate::Guard<B>) -> Self {
+    pub fn from_async(guard: crate::Guard) -> Self {
         Self { inner: guard }
     }
 
     /// The same hold, for a task.
-    pub fn into_async(self) -> crate::Guard<B> {
+    pub fn into_async(self) -> crate::Guard {
         self.inner
     }
 
@@ -116,7 +116,7 @@ impl<B: Backend> Guard<B> {
     }
 }
 
-impl<B: Backend> fmt::Debug for Guard<B> {
+impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("blocking::Guard").field(&self.inner).finish()
     }

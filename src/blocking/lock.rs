@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::lock::{Backend, Holder, Lease, LockError, LockName, LockStats, Owner};
+use crate::lock::{Holder, Lease, LockError, LockName, LockStats, Owner};
 
 use super::{Guard, block_on};
 
@@ -30,18 +30,18 @@ use super::{Guard, block_on};
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Lock<B: Backend> {
-    inner: crate::Lock<B>,
+pub struct Lock {
+    inner: crate::Lock,
 }
 
-impl<B: Backend> Lock<B> {
+impl Lock {
     /// The same lock, for threads.
-    pub fn from_async(lock: crate::Lock<B>) -> Self {
+    pub fn from_async(lock: crate::Lock) -> Self {
         Self { inner: lock }
     }
 
     /// The same lock, for tasks.
-    pub fn as_async(&self) -> &crate::Lock<B> {
+    pub fn as_async(&self) -> &crate::Lock {
         &self.inner
     }
 
@@ -68,7 +68,7 @@ impl<B: Backend> Lock<B> {
     /// # Errors
     ///
     /// [`LockError::Backend`] if an attempt fails, [`LockError::Subscribe`] if the lock's messages cannot be had.
-    pub fn lock(&self) -> Result<Guard<B>, LockError> {
+    pub fn lock(&self) -> Result<Guard, LockError> {
         block_on(self.inner.lock()).map(Guard::from_async)
     }
 
@@ -77,7 +77,7 @@ impl<B: Backend> Lock<B> {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
-    pub fn lock_with_lease(&self, lease: Duration) -> Result<Guard<B>, LockError> {
+    pub fn lock_with_lease(&self, lease: Duration) -> Result<Guard, LockError> {
         block_on(self.inner.lock_with_lease(lease)).map(Guard::from_async)
     }
 
@@ -86,7 +86,7 @@ impl<B: Backend> Lock<B> {
     /// # Errors
     ///
     /// [`LockError::Backend`] if the attempt fails.
-    pub fn try_lock(&self) -> Result<Option<Guard<B>>, LockError> {
+    pub fn try_lock(&self) -> Result<Option<Guard>, LockError> {
         Ok(block_on(self.inner.try_lock())?.map(Guard::from_async))
     }
 
@@ -99,7 +99,7 @@ impl<B: Backend> Lock<B> {
         &self,
         wait: Duration,
         lease: impl Into<Lease>,
-    ) -> Result<Option<Guard<B>>, LockError> {
+    ) -> Result<Option<Guard>, LockError> {
         Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
     }
 
@@ -177,13 +177,13 @@ impl<B: Backend> Lock<B> {
     }
 }
 
-impl<B: Backend> Clone for Lock<B> {
+impl Clone for Lock {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
     }
 }
 
-impl<B: Backend> fmt::Debug for Lock<B> {
+impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("blocking::Lock").field(&self.inner).finish()
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::lock::{Backend, LockName};
+use crate::lock::{LockName};
 
 use super::Lock;
 
@@ -19,25 +19,25 @@ use super::Lock;
 /// drop(readers);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct ReadWriteLock<B: Backend> {
-    read: Lock<B>,
-    write: Lock<B>,
+pub struct ReadWriteLock {
+    read: Lock,
+    write: Lock,
 }
 
-impl<B: Backend> ReadWriteLock<B> {
+impl ReadWriteLock {
     /// The same lock, for threads.
-    pub fn from_async(lock: &crate::ReadWriteLock<B>) -> Self {
+    pub fn from_async(lock: &crate::ReadWriteLock) -> Self {
         let [read, write] = [lock.read(), lock.write()].map(|side| Lock::from_async(side.clone()));
         Self { read, write }
     }
 
     /// The lock that many have at a time.
-    pub fn read(&self) -> &Lock<B> {
+    pub fn read(&self) -> &Lock {
         &self.read
     }
 
     /// The lock that one has, while nobody reads.
-    pub fn write(&self) -> &Lock<B> {
+    pub fn write(&self) -> &Lock {
         &self.write
     }
 
@@ -47,13 +47,13 @@ impl<B: Backend> ReadWriteLock<B> {
     }
 }
 
-impl<B: Backend> Clone for ReadWriteLock<B> {
+impl Clone for ReadWriteLock {
     fn clone(&self) -> Self {
         Self { read: self.read.clone(), write: self.write.clone() }
     }
 }
 
-impl<B: Backend> fmt::Debug for ReadWriteLock<B> {
+impl fmt::Debug for ReadWriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadWriteLock").field("name", self.name()).finish_non_exhaustive()
     }

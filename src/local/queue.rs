@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use crate::lock::{LeaseId, LockName, NameHasher, Position};
+use crate::lock::{LeaseId, LockName, NameHasher, QueuePosition};
 use crate::lock_entry::Moment;
 
 use super::sweep::Sweep;
@@ -27,7 +27,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(id: &LeaseId, position: Position, now: Moment) -> Self {
+    pub(super) fn new(id: &LeaseId, position: QueuePosition, now: Moment) -> Self {
         Self { id: id.clone(), since: now - position.waited, until: now + position.kept }
     }
 }
@@ -105,10 +105,10 @@ mod tests {
     fn queue_of_lapsed_positions_is_swept() {
         let mut queues = Queues::default();
         let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
-        let position = Position { waited: Duration::ZERO, kept: Duration::from_secs(1) };
+        let position = QueuePosition { waited: Duration::ZERO, kept: Duration::from_secs(1) };
         let begin = Moment::from(Instant::now());
         let name = |number: u32| LockName::new(&format!("name:{number}")).unwrap();
-        let kept = Position { kept: Duration::from_secs(3600), ..position };
+        let kept = QueuePosition { kept: Duration::from_secs(3600), ..position };
         queues.push(&name(0), Waiter::new(&id, kept, begin), begin);
         for number in 1..10_000 {
             let now = begin + position.kept * number;

@@ -1,9 +1,9 @@
-//! [`Turns`]: whose turn it is at a read-write lock of a [`Local`](super::Local).
+//! [`Turns`]: whose turn it is at a fair or read-write lock of a [`Local`](super::Local). A fair lock is one that has writers only.
 
 use std::mem;
 use std::time::Duration;
 
-use crate::lock::{Holder, LeaseId, LockName, Next, Position, ReadRequest, ReadWriteHolders};
+use crate::lock::{AcquireRequest, Holder, LeaseId, LockName, NextWaiter, QueuePosition};
 use crate::lock_entry::Moment;
 use crate::transport::Message;
 
@@ -12,9 +12,9 @@ use super::queue::{Queues, Waiter};
 /// For how long no writer gets the lock after readers were let in, while some of those have not come.
 const READERS_TURN: Duration = Duration::from_secs(1);
 
-/// Who has a read-write lock.
+/// The leases of a lock that has a queue.
 #[derive(Debug, Default)]
-pub(super) struct ReadWrite {
+pub(super) struct Leases {
     writer: Option<Term>,
     readers: Vec<Term>,
     /// When readers were let in last.
@@ -32,7 +32,15 @@ struct Term {
     until: Moment,
 }
 
-impl ReadWrite {
+impl Term {
+    /// `None` if it is over.
+    fn holder(&self, now: Moment) -> Option<Holder> {
+        let left = self.until.saturating_duration_since(now);
+        (!left.is_zero()).then(|| Holder { id: Some(self.id.clone()), left })
+    }
+}
+
+impl Leases {
     /// The lease of `id`, if it is not over.
     fn writes(&mut self, id: &LeaseId, now: Moment) -> Option<&mut Term> {
         self.writer.as_mut().filter(|writer| writer.id == *id && now < writer.until)
@@ -51,15 +59,12 @@ impl ReadWrite {
         self.reads(id, now).map(|term| term.until = term.until.max(until)).is_some()
     }
 
-    pub(super) fn holders(&self, now: Moment) -> ReadWriteHolders {
-        let holder = |term: &Term| {
-            let left = term.until.saturating_duration_since(now);
-            (!left.is_zero()).then(|| Holder { id: Some(term.id.clone()), left })
-        };
-        ReadWriteHolders {
-            writer: self.writer.as_ref().and_then(holder),
-            readers: self.readers.iter().filter_map(holder).collect(),
-        }
+    pub(super) fn writers(&self, now: Moment) -> Vec<Holder> {
+        self.writer.iter().filter_map(|term| term.holder(now)).collect()
+    }
+
+    pub(super) fn readers(&self, now: Moment) -> Vec<Holder> {
+        self.readers.iter().filter_map(|term| term.holder(now)).collect()
     }
 
     /// When all of it is over; `None` if nobody has it.
@@ -92,7 +97,7 @@ pub(super) struct News {
 pub(super) struct Turns<'a> {
     pub(super) name: &'a LockName,
     pub(super) now: Moment,
-    pub(super) lock: &'a mut ReadWrite,
+    pub(super) lock: &'a mut Leases,
     pub(super) writers: &'a mut Queues,
     pub(super) readers: &'a mut Queues,
     /// Whether a writer can be told that it was granted the lock.
@@ -118,7 +123,7 @@ impl Turns<'_> {
         &mut self,
         id: &LeaseId,
         until: Moment,
-        position: Option<Position>,
+        position: Option<QueuePosition>,
     ) -> Result<(), Duration> {
         if let Some(writer) = self.lock.writes(id, self.now) {
             // Never shorter, as long as it lasts.
@@ -136,7 +141,7 @@ impl Turns<'_> {
     }
 
     /// Whether `id` had the lock to write, and whether `next` has it now.
-    pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&Next>) -> (bool, bool) {
+    pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> (bool, bool) {
         let position = self.writers.remove(self.name, id);
         if self.lock.writer.take_if(|writer| writer.id == *id).is_none() {
             if self.lock.is_free() {
@@ -161,14 +166,14 @@ impl Turns<'_> {
     }
 
     /// Whether `id` has the lock to read now. Otherwise when to ask again.
-    pub(super) fn try_read(&mut self, id: &LeaseId, read: &ReadRequest<'_>) -> Result<(), Duration> {
-        let until = self.now + read.lease;
+    pub(super) fn try_read(&mut self, read: &AcquireRequest) -> Result<(), Duration> {
+        let (id, until) = (&read.id, self.now + read.lease);
         if self.lock.renew_read(id, until, self.now) {
             return Ok(());
         }
         self.lock.to_come.retain(|other| other != id);
         let admitted = match &self.lock.writer {
-            Some(writer) if read.under == Some(&writer.id) => Ok(()),
+            Some(writer) if read.under.as_ref() == Some(&writer.id) => Ok(()),
             Some(writer) => Err(self.left(Some(writer.until))),
             None => {
                 self.may_read(self.now - read.position.map_or(Duration::ZERO, |position| position.waited))

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use crate::lock_entry::{Attempt, Entered, Extension, GiveBack, Grant, Moment, Request, Told};
 
-use super::backend::{AcquireOutcome, Backend, Failure};
-use super::commands::{Ask, Kind};
+use super::backend::{AcquireOutcome, AcquireRequest, Failure, Mode};
 use super::entry::{Entry, OnDrop};
 use super::error::LockError;
 use super::guard::Guard;
@@ -23,8 +22,8 @@ use super::waiter::Waiter;
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is asked for by one call.
-pub(super) struct Wanted<'a, B: Backend> {
-    pub(super) entry: &'a Arc<Entry<B>>,
+pub(super) struct Wanted<'a> {
+    pub(super) entry: &'a Arc<Entry>,
     /// `None`: an owner of its own.
     pub(super) owner: Option<u64>,
     pub(super) lease: Lease,
@@ -34,14 +33,14 @@ pub(super) struct Wanted<'a, B: Backend> {
 }
 
 /// What an acquisition that has met no error is to its caller.
-pub(super) trait Outcome<B: Backend> {
-    fn granted(guard: Guard<B>) -> Self;
+pub(super) trait Outcome {
+    fn granted(guard: Guard) -> Self;
     /// The time to wait is over.
     fn held() -> Self;
 }
 
-impl<B: Backend> Outcome<B> for Option<Guard<B>> {
-    fn granted(guard: Guard<B>) -> Self {
+impl Outcome for Option<Guard> {
+    fn granted(guard: Guard) -> Self {
         Some(guard)
     }
 
@@ -50,8 +49,8 @@ impl<B: Backend> Outcome<B> for Option<Guard<B>> {
     }
 }
 
-impl<B: Backend> Outcome<B> for Guard<B> {
-    fn granted(guard: Guard<B>) -> Self {
+impl Outcome for Guard {
+    fn granted(guard: Guard) -> Self {
         guard
     }
 
@@ -63,49 +62,49 @@ impl<B: Backend> Outcome<B> for Guard<B> {
 /// Takes the lock.
 ///
 /// What the store has no part in, or answers at once, takes no future of its own.
-pub(super) struct Acquisition<'a, B: Backend, O> {
-    wanted: Wanted<'a, B>,
+pub(super) struct Acquisition<'a, O> {
+    wanted: Wanted<'a>,
     outcome: PhantomData<fn() -> O>,
     begun: Option<Moment>,
     /// A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
     patient: bool,
-    stage: Stage<'a, B>,
+    stage: Stage<'a>,
 }
 
 /// Where an acquisition stands.
-enum Stage<'a, B: Backend> {
+enum Stage<'a> {
     /// Nowhere yet, or anywhere no more.
     Entering,
     /// In the queue, without a limit.
-    Queued(Request, Waiter<'a, B>),
+    Queued(Request, Waiter<'a>),
     /// All that takes a timer, or a store that does not answer at once.
-    Waiting(Pin<Box<dyn Future<Output = Result<Step<'a, B>, LockError>> + Send + 'a>>),
+    Waiting(Pin<Box<dyn Future<Output = Result<Step<'a>, LockError>> + Send + 'a>>),
 }
 
 /// How a stage ends: what comes next.
-enum Step<'a, B: Backend> {
+enum Step<'a> {
     Enter,
-    Queue(Request, Waiter<'a, B>),
-    Compete(Head<'a, B>, Moment),
+    Queue(Request, Waiter<'a>),
+    Compete(Head<'a>, Moment),
     /// Its owner writes, under this lease.
     ReadUnder(Request, LeaseId),
-    Granted(Guard<B>),
+    Granted(Guard),
     /// The lease in hand is not enough for it.
-    GrantedShort(Guard<B>, Extension),
+    GrantedShort(Guard, Extension),
     /// The time to wait is over, and another acquisition has the lock.
     Held,
     /// The time to wait is over, and it is not known whether anybody has it.
     Unanswered,
 }
 
-impl<'a, B: Backend, O> Acquisition<'a, B, O> {
-    pub(super) fn new(wanted: Wanted<'a, B>) -> Self {
+impl<'a, O> Acquisition<'a, O> {
+    pub(super) fn new(wanted: Wanted<'a>) -> Self {
         let patient = wanted.wait.is_some();
         Self { wanted, outcome: PhantomData, begun: None, patient, stage: Stage::Entering }
     }
 }
 
-impl<B: Backend, O: Outcome<B>> Future for Acquisition<'_, B, O> {
+impl<O: Outcome> Future for Acquisition<'_, O> {
     type Output = Result<O, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
@@ -163,15 +162,15 @@ impl<B: Backend, O: Outcome<B>> Future for Acquisition<'_, B, O> {
     }
 }
 
-impl<B: Backend> Clone for Wanted<'_, B> {
+impl Clone for Wanted<'_> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<B: Backend> Copy for Wanted<'_, B> {}
+impl Copy for Wanted<'_> {}
 
-impl<'a, B: Backend> Wanted<'a, B> {
+impl<'a> Wanted<'a> {
     fn no_answer(&self) -> LockError {
         LockError::NoAnswer { name: self.entry.name.clone(), wait: self.wait.unwrap_or_default() }
     }
@@ -180,7 +179,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
     /// the store, and is told so.
     fn is_behind_a_holder(&self) -> bool {
         // A store that answers at once is never gone.
-        !B::ANSWERS_AT_ONCE && self.entry.state.is_known_held()
+        !self.entry.context.at_once && self.entry.state.is_known_held()
     }
 
     /// When to give up.
@@ -207,7 +206,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
 
     /// Gets as far as it can at once.
     #[inline]
-    fn enter(&self, now: Moment, waker: &Waker) -> Result<Step<'a, B>, LockError> {
+    fn enter(&self, now: Moment, waker: &Waker) -> Result<Step<'a>, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
         context.check()?;
         if let Lease::For(lease) = self.lease {
@@ -224,7 +223,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
         // Cloning it is foreign code, and so done beforehand.
         let waker = (self.may_wait() && entry.state.seems_busy()).then(|| waker.clone());
         let registered = waker.is_some();
-        let asks = B::ANSWERS_AT_ONCE.then(|| (number, context.lease_of(&request)));
+        let asks = context.at_once.then(|| (number, context.lease_of(&request)));
         let ((entered, attempt), actions) =
             entry.state.enter_with(&request, self.may_wait(), waker, asks, now);
         let panics = entry.carry_out_caught(actions);
@@ -246,7 +245,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
         attempt: Option<Attempt>,
         registered: bool,
         now: Moment,
-    ) -> Result<Step<'a, B>, LockError> {
+    ) -> Result<Step<'a>, LockError> {
         let (entry, request) = (self.entry, *request);
         Ok(match entered {
             Entered::Head(ticket) => {
@@ -272,15 +271,15 @@ impl<'a, B: Backend> Wanted<'a, B> {
     }
 
     /// What an explicit owner comes to that has the other side of the same read-write lock.
-    fn beside_itself(&self, owner: u64, now: Moment) -> Result<Option<Step<'a, B>>, LockError> {
+    fn beside_itself(&self, owner: u64, now: Moment) -> Result<Option<Step<'a>>, LockError> {
         let entry = self.entry;
         let Some(under) = entry.other_side_of(owner, now) else { return Ok(None) };
         // It has this side as well.
         if !entry.state.holds_of(owner, now).is_empty() {
             return Ok(None);
         }
-        match entry.commands.kind() {
-            Kind::Read => Ok(Some(Step::ReadUnder(self.request(owner), under))),
+        match entry.mode {
+            Mode::Read => Ok(Some(Step::ReadUnder(self.request(owner), under))),
             _ => Err(LockError::Upgrade { name: entry.name.clone(), owner: entry.context.owner(owner) }),
         }
     }
@@ -308,17 +307,17 @@ impl<'a, B: Backend> Wanted<'a, B> {
         request: Request,
         under: LeaseId,
         begun: Moment,
-    ) -> Result<Step<'a, B>, LockError> {
+    ) -> Result<Step<'a>, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
         let (number, lease, sent) = (context.number(), context.lease_of(&request), entry.now());
         let (id, tokens) = (context.lease_id(number), u64::from(request.is_fenced()));
         let (writes, under) = (under.number(), Some(under));
-        let ask = Ask { id, lease, tokens, position: None, under, sent };
+        let asked = AcquireRequest::new(id, lease, sent).tokens(tokens).under(under);
         let give_back = GiveBack { number, until: sent + lease, appoints: false, rolls_back: true };
         let mut unfinished = OnDrop(Some(|| entry.release_in_background(give_back)));
-        let answer = entry.commands.try_acquire(&context.backend, &entry.name, &ask);
+        let answer = entry.acquire(&asked);
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        let Some(outcome) = until(context.backend.runtime(), give_up, answer).await else {
+        let Some(outcome) = until(context, give_up, answer).await else {
             return Ok(Step::Unanswered);
         };
         match outcome {
@@ -338,7 +337,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
                 Ok(Step::Enter)
             }
             Err(error) => {
-                if context.failure(&error) != Failure::Indeterminate {
+                if error.failure != Failure::Indeterminate {
                     unfinished.0 = None;
                 }
                 Err(context.failed(&entry.name, error))
@@ -350,16 +349,16 @@ impl<'a, B: Backend> Wanted<'a, B> {
     async fn wait_queued(
         self,
         request: Request,
-        waiter: Waiter<'a, B>,
+        waiter: Waiter<'a>,
         begun: Moment,
-    ) -> Result<Step<'a, B>, LockError> {
+    ) -> Result<Step<'a>, LockError> {
         let entry = self.entry;
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
             entry.carry_out(entry.state.verify_soon(entry.now()));
         }
         // Who does not wait is here for an answer that somebody else has asked for.
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
-        match until(entry.context.backend.runtime(), limit, waiter).await {
+        match until(&entry.context, limit, waiter).await {
             Some((told, now)) => self.told(&request, told, now),
             None if entry.state.was_last_held() => Ok(Step::Held),
             None => Ok(Step::Unanswered),
@@ -367,7 +366,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
     }
 
     #[inline]
-    fn told(&self, request: &Request, told: Told, now: Moment) -> Result<Step<'a, B>, LockError> {
+    fn told(&self, request: &Request, told: Told, now: Moment) -> Result<Step<'a>, LockError> {
         let entry = self.entry;
         Ok(match told {
             Told::Granted(grant, extension) => self.granted(request, grant, extension, now),
@@ -380,11 +379,11 @@ impl<'a, B: Backend> Wanted<'a, B> {
 
     async fn compete(
         self,
-        head: Head<'a, B>,
+        head: Head<'a>,
         now: Moment,
         begun: Moment,
         patient: bool,
-    ) -> Result<Step<'a, B>, LockError> {
+    ) -> Result<Step<'a>, LockError> {
         let request = *head.request();
         // With no time to wait at all, the one question takes the round trip that it takes.
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
@@ -402,7 +401,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
         grant: Grant,
         extension: Option<Extension>,
         now: Moment,
-    ) -> Step<'a, B> {
+    ) -> Step<'a> {
         let guard = self.guard(request, grant, now);
         match extension {
             None => Step::Granted(guard),
@@ -410,7 +409,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
         }
     }
 
-    fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard<B> {
+    fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
         let owner = self.entry.context.owner(request.owner());
         // Before others are woken: a waker that panics leaves no hold behind that nobody has.
         let guard = Guard::new(Arc::clone(self.entry), owner, grant, now);

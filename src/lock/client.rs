@@ -1,5 +1,6 @@
 //! [`LockClient`].
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -7,25 +8,21 @@ use std::time::Duration;
 
 use crate::foreign::Panics;
 use crate::registry::Registry;
-use crate::runtime::Runtime;
 
-use super::backend::Backend;
-use super::commands::Commands;
+use crate::transport::Transport;
+
+use super::backend::{AnyBackend, Backend, Mode};
 use super::context::Context;
 use super::entry::Entry;
-#[cfg(doc)]
 use super::error::LockError;
-use super::fair::FairBackend;
 use super::handle::Lock;
 use super::keeper;
-use super::kinds;
 use super::lease::LeaseError;
 use super::metrics::Metrics;
-use super::name::{LockName, NameError};
+use super::name::LockName;
 use super::name_mapper::NameMapper;
 use super::options::LockOptions;
 use super::owner::Owner;
-use super::read_write::ReadWriteBackend;
 use super::read_write_lock::ReadWriteLock;
 use super::table::Tables;
 use super::until::until;
@@ -57,24 +54,24 @@ use super::until::until;
 /// guard.unlock().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub struct LockClient<B: Backend> {
-    context: Arc<Context<B>>,
-    tables: Arc<Tables<Entry<B>>>,
+pub struct LockClient {
+    context: Arc<Context>,
+    tables: Arc<Tables<Entry>>,
     name_mapper: NameMapper,
 }
 
 #[cfg(feature = "local")]
-impl LockClient<crate::local::Local> {
+impl LockClient {
     /// A client over a new in-process backend.
     pub fn local() -> Self {
         Self::new(crate::local::Local::new())
     }
 }
 
-impl<B: Backend> LockClient<B> {
+impl LockClient {
     /// A client over `backend`, with a uuid of its own.
-    pub fn new(backend: B) -> Self {
-        Self::build(backend, &LockOptions::default())
+    pub fn new(backend: impl Backend) -> Self {
+        Self::build(backend.erased(), &LockOptions::default())
     }
 
     /// A client over `backend`, with a uuid of its own.
@@ -82,12 +79,12 @@ impl<B: Backend> LockClient<B> {
     /// # Errors
     ///
     /// [`LeaseError`] if the watchdog's timeout, or a limit, cannot be a lease.
-    pub fn with_options(backend: B, options: &LockOptions) -> Result<Self, LeaseError> {
+    pub fn with_options(backend: impl Backend, options: &LockOptions) -> Result<Self, LeaseError> {
         options.check()?;
-        Ok(Self::build(backend, options))
+        Ok(Self::build(backend.erased(), options))
     }
 
-    fn build(backend: B, options: &LockOptions) -> Self {
+    fn build(backend: AnyBackend, options: &LockOptions) -> Self {
         let context = Arc::new(Context::new(backend, options.rules(), options.client_label()));
         let tables = Arc::default();
         keeper::install(&context, &tables);
@@ -98,9 +95,9 @@ impl<B: Backend> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if no backend could keep a lock under that name, or this one cannot.
-    pub fn get_lock(&self, name: &str) -> Result<Lock<B>, NameError> {
-        self.lock_of(name, Commands::Plain)
+    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot.
+    pub fn get_lock(&self, name: &str) -> Result<Lock, LockError> {
+        self.lock_of(name, Mode::Plain)
     }
 
     /// The fair lock called `name`: whoever waits for it, in whatever process, gets it in the order in which they began to wait. Nothing is
@@ -126,7 +123,8 @@ impl<B: Backend> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if no backend could keep a lock under that name, or this one cannot.
+    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot; [`LockError::Unsupported`] if it keeps no such
+    /// locks.
     ///
     /// # Examples
     ///
@@ -141,11 +139,8 @@ impl<B: Backend> LockClient<B> {
     /// guard.unlock().await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
-    pub fn fair_lock(&self, name: &str) -> Result<Lock<B>, NameError>
-    where
-        B: FairBackend,
-    {
-        self.lock_of(name, kinds::fair())
+    pub fn fair_lock(&self, name: &str) -> Result<Lock, LockError> {
+        self.lock_of(name, Mode::Fair)
     }
 
     /// The read-write lock called `name`: many have it to read, or one to write. Nothing is sent.
@@ -154,7 +149,8 @@ impl<B: Backend> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if no backend could keep a lock under that name, or this one cannot.
+    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot; [`LockError::Unsupported`] if it keeps no such
+    /// locks.
     ///
     /// # Examples
     ///
@@ -171,23 +167,23 @@ impl<B: Backend> LockClient<B> {
     /// writer.unlock().await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
-    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock<B>, NameError>
-    where
-        B: ReadWriteBackend,
-    {
-        let (read, write) = (self.lock_of(name, kinds::read())?, self.lock_of(name, kinds::write())?);
+    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock, LockError> {
+        let (read, write) = (self.lock_of(name, Mode::Read)?, self.lock_of(name, Mode::Write)?);
         Ok(ReadWriteLock::new(read, write))
     }
 
-    fn lock_of(&self, name: &str, commands: Commands<B>) -> Result<Lock<B>, NameError> {
+    fn lock_of(&self, name: &str, mode: Mode) -> Result<Lock, LockError> {
         let name = LockName::new(&self.name_mapper.map(name))?;
-        self.context.backend.check_name(&name)?;
-        let make = || Entry::new(&self.context, &self.tables, &name, commands);
+        self.context.store.check_name(&name)?;
+        if !self.context.store.supports(mode) {
+            return Err(LockError::Unsupported { backend: self.context.store.type_name(), mode });
+        }
+        let make = || Entry::new(&self.context, &self.tables, &name, mode);
         if !self.context.is_here() {
             // Each call of it is an error. The table may be locked by a thread that is not there.
             return Ok(Lock::new(Arc::new(make())));
         }
-        Ok(Lock::new(commands.table(&self.tables).get(&name, make)))
+        Ok(Lock::new(self.tables.of(mode).get(&name, make)))
     }
 
     /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].
@@ -218,15 +214,16 @@ impl<B: Backend> LockClient<B> {
         self.context.metrics()
     }
 
-    /// The backend that was given to [`new`](Self::new).
-    pub fn backend(&self) -> &B {
-        &self.context.backend
+    /// The backend that was given to [`new`](Self::new), if it is a `B`.
+    pub fn backend<B: Backend>(&self) -> Option<&B> {
+        let store: &dyn Any = &*self.context.store;
+        store.downcast_ref()
     }
 
     /// The channels that this process waits on: one entry per name whose queue head waits. The backend's, and so shared by all
     /// of its clients.
-    pub fn registry(&self) -> &Registry<B::Transport> {
-        self.context.backend.registry()
+    pub fn registry(&self) -> &Registry<dyn Transport> {
+        &self.context.registry
     }
 
     /// Ends the client in good order: nobody gets a lock by it from now on, and whoever waits for one is told so. Then waits until every
@@ -264,7 +261,6 @@ impl<B: Backend> LockClient<B> {
         if !self.context.is_here() {
             return Err(ShutdownError { releasing: Vec::new(), held: Vec::new(), forked: true });
         }
-        let runtime = self.context.backend.runtime();
         self.context.shut_down();
         let mut panics = Panics::NONE;
         for entry in self.tables.all() {
@@ -283,8 +279,8 @@ impl<B: Backend> LockClient<B> {
             let lease_ends =
                 self.tables.all().iter().filter_map(|entry| entry.state.holds_end(entry.now())).min();
             let wake = lease_ends.map_or(give_up, |ends| ends.min(give_up));
-            let is_told = until(runtime, wake, done).await.is_some();
-            if runtime.has_ended() || !is_told && give_up <= self.context.now() {
+            let is_told = until(&self.context, wake, done).await.is_some();
+            if self.context.has_ended() || !is_told && give_up <= self.context.now() {
                 return Err(ShutdownError { releasing, held, forked: false });
             }
         }
@@ -297,7 +293,7 @@ impl<B: Backend> LockClient<B> {
     }
 
     fn held(&self) -> Vec<LockName> {
-        let held = |entry: &Arc<Entry<B>>| entry.state.holder(entry.now()).is_some();
+        let held = |entry: &Arc<Entry>| entry.state.holder(entry.now()).is_some();
         self.tables.all().iter().filter(|entry| held(entry)).map(|entry| entry.name.clone()).collect()
     }
 }
@@ -351,14 +347,14 @@ impl fmt::Display for ShutdownError {
 
 impl Error for ShutdownError {}
 
-impl<B: Backend> Clone for LockClient<B> {
+impl Clone for LockClient {
     fn clone(&self) -> Self {
         let (context, tables) = (Arc::clone(&self.context), Arc::clone(&self.tables));
         Self { context, tables, name_mapper: self.name_mapper.clone() }
     }
 }
 
-impl<B: Backend> fmt::Debug for LockClient<B> {
+impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClient")
             .field("id", &self.id())

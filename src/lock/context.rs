@@ -6,10 +6,11 @@ use std::time::Duration;
 use uuid::{Builder, Uuid};
 
 use crate::lock_entry::{Moment, Request, Rules};
-use crate::runtime::Runtime;
+use crate::registry::Registry;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::transport::Transport;
 
-use super::backend::{Backend, Failure};
+use super::backend::{AnyBackend, Boxed, Failed, Failure, Store};
 use super::error::LockError;
 use super::metrics::{Metrics, Recorder};
 use super::name::LockName;
@@ -17,8 +18,11 @@ use super::origin::Origin;
 use super::owner::{LeaseId, Owner};
 use super::releases::Releases;
 
-pub(super) struct Context<B: Backend> {
-    pub(super) backend: B,
+pub(super) struct Context {
+    pub(super) store: Box<dyn Store>,
+    pub(super) registry: Registry<dyn Transport>,
+    /// The store answers by the call.
+    pub(super) at_once: bool,
     pub(super) rules: Rules,
     pub(super) recorder: Recorder,
     pub(super) releases: Releases,
@@ -31,16 +35,18 @@ pub(super) struct Context<B: Backend> {
     shut_down: AtomicBool,
 }
 
-fn random_id(runtime: &impl Runtime) -> Uuid {
-    let [high, low] = [runtime.random(), runtime.random()].map(u128::from);
+fn random_id(store: &dyn Store) -> Uuid {
+    let [high, low] = [store.random(), store.random()].map(u128::from);
     Builder::from_random_bytes((high << 64 | low).to_be_bytes()).into_uuid()
 }
 
-impl<B: Backend> Context<B> {
-    pub(super) fn new(backend: B, rules: Rules, label: Option<Arc<str>>) -> Self {
-        let client = random_id(backend.runtime());
+impl Context {
+    pub(super) fn new(AnyBackend(store): AnyBackend, rules: Rules, label: Option<Arc<str>>) -> Self {
+        let client = random_id(&*store);
         Self {
-            backend,
+            registry: store.registry(),
+            at_once: store.answers_at_once(),
+            store,
             rules,
             recorder: Recorder::default(),
             releases: Releases::default(),
@@ -54,7 +60,7 @@ impl<B: Backend> Context<B> {
     }
 
     pub(super) fn now(&self) -> Moment {
-        self.backend.runtime().now().into()
+        self.store.now().into()
     }
 
     pub(super) fn client(&self) -> Uuid {
@@ -66,8 +72,7 @@ impl<B: Backend> Context<B> {
     }
 
     pub(super) fn metrics(&self) -> Metrics {
-        let registry = self.backend.registry().stats();
-        self.recorder.snapshot(&registry, self.releases.len(), self.backend.reconnects())
+        self.recorder.snapshot(&self.registry.stats(), self.releases.len(), self.store.reconnects())
     }
 
     /// A number that was never used, of an owner or a lease.
@@ -107,7 +112,7 @@ impl<B: Backend> Context<B> {
         if self.is_shut_down() {
             return Err(LockError::ShutDown);
         }
-        if self.backend.runtime().has_ended() {
+        if self.has_ended() {
             return Err(LockError::RuntimeEnded);
         }
         Ok(())
@@ -129,18 +134,23 @@ impl<B: Backend> Context<B> {
         self.check().err().unwrap_or(LockError::RuntimeEnded)
     }
 
-    /// What `error` of a command on `name` is to the caller.
-    pub(super) fn failed(&self, name: &LockName, error: B::Error) -> LockError {
-        if self.backend.runtime().has_ended() {
-            return LockError::RuntimeEnded;
-        }
-        match self.failure(&error) {
-            Failure::OtherKind(found) => LockError::other_kind(name, found, error),
-            failure => LockError::Backend { name: name.clone(), failure, source: Box::new(error) },
-        }
+    /// Whether the runtime has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.store.has_ended()
     }
 
-    pub(super) fn failure(&self, error: &B::Error) -> Failure {
-        self.backend.failure(error)
+    pub(super) fn spawn(&self, task: Boxed<'static, ()>) {
+        self.store.spawn(task);
+    }
+
+    /// What `error` of a command on `name` is to the caller.
+    pub(super) fn failed(&self, name: &LockName, Failed { failure, source }: Failed) -> LockError {
+        if self.has_ended() {
+            return LockError::RuntimeEnded;
+        }
+        match failure {
+            Failure::OtherKind(found) => LockError::other_kind(name, found, source),
+            failure => LockError::Backend { name: name.clone(), failure, source },
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! [`Entry`]: one name of a client; carries out what its [`LockEntry`] says.
 
 use std::future::pending;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
@@ -11,16 +11,15 @@ use crate::lock_entry::{
     Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Next,
     Request, Rules,
 };
-use crate::runtime::Runtime;
 use crate::sync::Mutex;
-use crate::transport::Transport;
 
 use super::alarm::{Alarmed, Due};
-use super::backend::{AcquireOutcome, Backend, Failure, Holder, LeaseKey, ReleaseOutcome};
-use super::commands::{Ask, Commands, Kind};
+use super::backend::{
+    AcquireOutcome, AcquireRequest, Answer, Channels, Failed, Failure, Holder, LeaseKey, Mode, NextWaiter,
+    QueuePosition, ReleaseOutcome,
+};
 use super::context::Context;
 use super::error::LockError;
-use super::fair::{self, FairReleaseOutcome, Position};
 use super::listening::Listening;
 use super::name::LockName;
 use super::owner::{LeaseId, Owner};
@@ -34,13 +33,13 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
 
 /// One name of a client.
-pub(super) struct Entry<B: Backend> {
-    pub(super) context: Arc<Context<B>>,
-    tables: Arc<Tables<Entry<B>>>,
-    pub(super) commands: Commands<B>,
+pub(super) struct Entry {
+    pub(super) context: Arc<Context>,
+    tables: Arc<Tables<Entry>>,
+    pub(super) mode: Mode,
     pub(super) name: LockName,
     /// Where a queue head listens, and the second one, if there are two.
-    channels: (String, Option<String>),
+    channels: Channels,
     /// For how long the store remembers a waiter, if it does.
     pub(super) position: Option<Duration>,
     pub(super) state: LockEntry,
@@ -50,7 +49,7 @@ pub(super) struct Entry<B: Backend> {
     /// Releases that callers wait for: a caller may stop polling, and may not. And those for which the runtime has not run a task.
     awaited: Mutex<Vec<Awaited>>,
     /// The subscription under which a waiter that was named with a release waits for its turn, until that waiter takes it over.
-    kept: Mutex<Option<Listening<B::Transport>>>,
+    kept: Mutex<Option<Listening>>,
 }
 
 /// A release that the keeper repeats unless it is answered before.
@@ -60,25 +59,25 @@ struct Awaited {
     since: Moment,
 }
 
-impl<B: Backend> Entry<B> {
+impl Entry {
     pub(super) fn new(
-        context: &Arc<Context<B>>,
+        context: &Arc<Context>,
         tables: &Arc<Tables<Self>>,
         name: &LockName,
-        commands: Commands<B>,
+        mode: Mode,
     ) -> Self {
-        let (position, kind) = (commands.position(context.rules.renewed_lease), commands.kind());
+        let position = mode.position(context.rules.renewed_lease);
         let rules = Rules {
-            position: position.filter(|_| kind.is_granted()),
-            shared: kind == Kind::Read,
+            position: position.filter(|_| mode.is_queued()),
+            shared: mode == Mode::Read,
             ..context.rules
         };
         Self {
             context: Arc::clone(context),
             tables: Arc::clone(tables),
-            commands,
+            mode,
             name: name.clone(),
-            channels: commands.channels(&context.backend, name, context.id()),
+            channels: context.store.channels(mode, name, context.id()),
             position,
             state: LockEntry::new(rules),
             counters: Counters::default(),
@@ -90,7 +89,7 @@ impl<B: Backend> Entry<B> {
 
     /// The table that it is in.
     pub(super) fn table(&self) -> &Table<Self> {
-        self.commands.table(&self.tables)
+        self.tables.of(self.mode)
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -185,10 +184,9 @@ impl<B: Backend> Entry<B> {
             panics.catch(|| self.context.releases.tell());
         }
         if actions.calls() {
-            let (own, common) = &self.channels;
-            for channel in [own].into_iter().chain(common) {
+            for channel in self.channels.all() {
                 panics.catch(|| {
-                    if let Some(subscription) = self.context.backend.registry().join(channel) {
+                    if let Some(subscription) = self.context.registry.join(channel) {
                         subscription.latch().release_all();
                     }
                 });
@@ -201,24 +199,32 @@ impl<B: Backend> Entry<B> {
 
     // === Asking ===
 
+    pub(super) fn acquire<'a>(&'a self, request: &'a AcquireRequest) -> Answer<'a, AcquireOutcome> {
+        self.context.store.acquire(self.mode, &self.name, request)
+    }
+
+    /// Whether the store grants the lock unasked, and its message may be taken for the lease.
+    pub(super) fn believes_grants(&self) -> bool {
+        self.mode.is_queued() && self.context.store.grants_suffice()
+    }
+
     /// Begins to listen, as a queue head.
-    pub(super) fn listen(&self) -> Listening<B::Transport> {
-        Listening::new(self.context.backend.registry(), &self.channels)
+    pub(super) fn listen(&self) -> Listening {
+        Listening::new(&self.context.registry, &self.channels)
     }
 
     /// Whether to listen costs nothing.
     pub(super) fn is_heard(&self) -> bool {
-        let (own, common) = &self.channels;
-        let transport = self.context.backend.registry().transport();
-        [own].into_iter().chain(common).all(|channel| transport.stands(channel))
+        let transport = self.context.registry.transport();
+        self.channels.all().all(|channel| transport.stands(channel))
     }
 
     /// The entry of the other side of the same read-write lock, if somebody uses it.
     pub(super) fn other_side(&self) -> Option<Arc<Self>> {
-        match self.commands.kind() {
-            Kind::Read => self.tables.write.find(&self.name),
-            Kind::Write => self.tables.read.find(&self.name),
-            Kind::Plain | Kind::Fair => None,
+        match self.mode {
+            Mode::Read => self.tables.write.find(&self.name),
+            Mode::Write => self.tables.read.find(&self.name),
+            Mode::Plain | Mode::Fair => None,
         }
     }
 
@@ -250,13 +256,13 @@ impl<B: Backend> Entry<B> {
     }
 
     /// Its position in the store's queue, if that has one.
-    pub(super) fn position_of(&self, head: &HeadTicket, sent: Moment) -> Option<Position> {
+    pub(super) fn position_of(&self, head: &HeadTicket, sent: Moment) -> Option<QueuePosition> {
         let waited = sent.saturating_duration_since(head.since());
-        self.position.map(|kept| Position { waited, kept })
+        self.position.map(|kept| QueuePosition { waited, kept })
     }
 
     /// What is kept for the queue head.
-    pub(super) fn take_kept(&self) -> Option<Listening<B::Transport>> {
+    pub(super) fn take_kept(&self) -> Option<Listening> {
         self.kept.lock().take()
     }
 
@@ -271,11 +277,12 @@ impl<B: Backend> Entry<B> {
     ) -> Result<bool, LockError> {
         let id = self.context.lease_id(give_back.number);
         let mut repeat = OnDrop(Some(|| self.release_in_background(give_back)));
-        let mut release = pin!(self.send_once(&id, give_back.rolls_back));
+        let mut release;
         let polled = {
             // It is on its way then. Whoever waits by now is not to depend on the caller's polling, nor on a waker that does not panic.
             let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
-            first_poll(release.as_mut())
+            release = self.send_once(&id, give_back.rolls_back);
+            first_poll(Pin::new(&mut release))
         };
         let (outcome, repeated) = match polled {
             Poll::Ready(outcome) => (outcome, false),
@@ -291,11 +298,11 @@ impl<B: Backend> Entry<B> {
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
-    async fn send_once(&self, id: &LeaseId, rolls_back: bool) -> Result<ReleaseOutcome, B::Error> {
-        let (commands, backend) = (self.commands, &self.context.backend);
+    fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> Answer<'a, ReleaseOutcome> {
+        let store = &self.context.store;
         match rolls_back {
-            true => commands.roll_back(backend, &self.name, id).await,
-            false => commands.release(backend, &self.name, id).await,
+            true => store.roll_back(self.mode, &self.name, id),
+            false => store.release(self.mode, &self.name, id, None),
         }
     }
 
@@ -311,18 +318,16 @@ impl<B: Backend> Entry<B> {
 
     /// Releases a lease if the store answers at once. False if that is to be repeated.
     fn release_at_once(&self, give_back: GiveBack) -> bool {
-        if !B::ANSWERS_AT_ONCE {
+        if !self.context.at_once {
             return false;
         }
         let id = self.context.lease_id(give_back.number);
-        match first_poll(pin!(self.send_once(&id, give_back.rolls_back))) {
-            Poll::Ready(outcome) => self.released(outcome, false).is_ok(),
-            Poll::Pending => false,
-        }
+        let outcome = self.send_once(&id, give_back.rolls_back).at_once();
+        outcome.is_some_and(|outcome| self.released(outcome, false).is_ok())
     }
 
     /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was released by a repetition.
-    fn released(&self, outcome: Result<ReleaseOutcome, B::Error>, repeated: bool) -> Result<bool, LockError> {
+    fn released(&self, outcome: Result<ReleaseOutcome, Failed>, repeated: bool) -> Result<bool, LockError> {
         let context = &self.context;
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -343,7 +348,7 @@ impl<B: Backend> Entry<B> {
         if let ReleaseOutcome::Released { heard: heard @ 1.. } = outcome {
             self.state.heard_by(heard, self.now());
         }
-        let had_it = repeated || matches!(outcome, ReleaseOutcome::Released { .. });
+        let had_it = repeated || outcome != ReleaseOutcome::NotHeld;
         if had_it {
             event!(DEBUG, lock = self.name.as_str(), "released");
         } else {
@@ -397,13 +402,13 @@ impl<B: Backend> Entry<B> {
         }
     }
 
-    fn release_failed(&self, _error: &B::Error) {
+    fn release_failed(&self, _error: &Failed) {
         self.context.recorder.releases_failed.add_one();
         if self.context.releases.failed() {
             event!(
                 WARN,
                 lock = self.name.as_str(),
-                error = _error as &dyn std::error::Error,
+                error = &*_error.source as &dyn std::error::Error,
                 "release failed"
             );
         }
@@ -430,7 +435,7 @@ impl<B: Backend> Entry<B> {
         let mut release = Box::pin(span::here(ends.send()));
         let begun = panics.catch(|| {
             if first_poll(release.as_mut()).is_pending() {
-                self.context.backend.runtime().spawn(release);
+                self.context.spawn(release);
             }
         });
         if begun.is_none() {
@@ -478,12 +483,12 @@ impl<B: Backend> Entry<B> {
         let answer = match extension {
             Extension::Renew { .. } => {
                 let key = LeaseKey { name: self.name.clone(), id };
-                let renewed = self.commands.renew(&context.backend, std::slice::from_ref(&key), lease).await;
+                let renewed = context.store.renew(self.mode, std::slice::from_ref(&key), lease).await;
                 renewed.map(|renewed| (renewed.first() == Some(&true), None))
             }
             Extension::Token { .. } => {
-                let ask = Ask { id, lease, tokens: 1, position: None, under: None, sent };
-                let asked = self.commands.try_acquire(&context.backend, &self.name, &ask).await;
+                let asked = AcquireRequest::new(id, lease, sent).tokens(1);
+                let asked = self.acquire(&asked).await;
                 asked.map(|outcome| match outcome {
                     AcquireOutcome::Acquired { last_token } => (true, Some(last_token)),
                     AcquireOutcome::Held { .. } => (false, None),
@@ -493,7 +498,7 @@ impl<B: Backend> Entry<B> {
         let (held, token) = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                if context.failure(&error) != Failure::Indeterminate {
+                if error.failure != Failure::Indeterminate {
                     self.state.not_extended(extension);
                 }
                 return Err(context.failed(&self.name, error));
@@ -547,7 +552,7 @@ impl<B: Backend> Entry<B> {
     /// Who has the lock, of all clients.
     pub(super) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
         self.context.check_origin()?;
-        let holders = self.commands.holders(&self.context.backend, &self.name).await;
+        let holders = self.context.store.holders(self.mode, &self.name).await;
         holders.map_err(|error| self.context.failed(&self.name, error))
     }
 }
@@ -558,7 +563,7 @@ fn whole_millis(lease: Duration) -> Duration {
     Duration::from_millis(millis).min(super::lease::Lease::MAX)
 }
 
-impl<B: Backend> Drop for Entry<B> {
+impl Drop for Entry {
     fn drop(&mut self) {
         // In a child neither mutex is sure to be unlocked ever.
         if self.context.is_here() {
@@ -568,70 +573,75 @@ impl<B: Backend> Drop for Entry<B> {
     }
 }
 
-impl<B: Backend> Alarmed for Entry<B> {
+impl Alarmed for Entry {
     fn due(&self) -> &Due {
         &self.due
     }
 }
 
 /// What wakes the queue head passes through here, so that it is known since when it could go on.
-impl<B: Backend> Wake for Entry<B> {
+impl Wake for Entry {
     fn wake(self: Arc<Self>) {
         self.carry_out(self.state.wake_head(self.now()));
     }
 }
 
 /// What is asked for with a release, on behalf of the next queue head.
-struct Named<B: Backend> {
+struct Named {
     attempt: Attempt,
-    next: fair::Next,
+    next: NextWaiter,
     sent: Moment,
     /// For the grant that comes if it is not its turn yet.
-    listening: Listening<B::Transport>,
+    listening: Listening,
 }
 
-impl<B: Backend> Named<B> {
+impl Named {
     /// `None` if it is not to be named: it has left, or the store cannot say so with the release.
-    fn new(entry: &Entry<B>, next: Next) -> Option<Self> {
-        let (context, Commands::Of(kind)) = (&entry.context, entry.commands) else { return None };
-        if !kind.grants_suffice(&context.backend) {
+    fn new(entry: &Entry, next: Next) -> Option<Self> {
+        if !entry.believes_grants() {
             return None;
         }
+        let context = &entry.context;
         let listening = entry.listen();
         let sent = entry.now();
         let position = entry.position_of(&next.head, sent)?;
         let attempt = entry.attempt(&next.head, &next.request, sent)?;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&next.request));
-        let next = fair::Next { id, lease, tokens: attempt.tokens(), position };
+        let next = NextWaiter { id, lease, tokens: attempt.tokens(), position };
         Some(Self { attempt, next, sent, listening })
     }
 }
 
 /// A release in the background. However it ends, the next waiter is appointed, and the client is told.
-struct ReleaseEnds<B: Backend> {
-    entry: Arc<Entry<B>>,
+struct ReleaseEnds {
+    entry: Arc<Entry>,
     give_back: GiveBack,
     /// The next waiter is not appointed yet.
     appoints: bool,
     /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it is.
-    next: Option<(HeadTicket, Option<Named<B>>)>,
+    next: Option<(HeadTicket, Option<Named>)>,
 }
 
-impl<B: Backend> ReleaseEnds<B> {
+impl ReleaseEnds {
     async fn send(mut self) {
         let entry = Arc::clone(&self.entry);
         let (context, id) = (&entry.context, entry.context.lease_id(self.give_back.number));
-        let (commands, backend) = (entry.commands, &entry.context.backend);
+        let (mode, store) = (entry.mode, &context.store);
         let mut back_off = FIRST_BACK_OFF;
         loop {
-            let outcome = match (commands, &self.next) {
-                (Commands::Of(kind), Some((_, Some(named)))) => {
+            let outcome = match &self.next {
+                Some((_, Some(named))) => {
                     // Only what comes after the subscription was confirmed comes for sure.
                     let hears_all = named.listening.is_ready();
-                    let outcome = caught(kind.release(backend, &entry.name, &id, Some(&named.next))).await;
-                    outcome.map(|outcome| outcome.map(|outcome| self.tell_next(outcome, hears_all)))
+                    let release = async { store.release(mode, &entry.name, &id, Some(&named.next)).await };
+                    let outcome = caught(release).await;
+                    outcome.inspect(|outcome| {
+                        if let Ok(outcome) = outcome {
+                            self.tell_next(*outcome, hears_all);
+                        }
+                    })
                 }
-                _ => caught(entry.send_once(&id, self.give_back.rolls_back)).await,
+                _ => caught(async { entry.send_once(&id, self.give_back.rolls_back).await }).await,
             };
             match outcome {
                 Ok(Ok(outcome)) => {
@@ -639,7 +649,7 @@ impl<B: Backend> ReleaseEnds<B> {
                     event!(DEBUG, lock = entry.name.as_str(), "released");
                     let heard = match outcome {
                         ReleaseOutcome::Released { heard } => heard,
-                        ReleaseOutcome::NotHeld => 0,
+                        ReleaseOutcome::GrantedToNext { .. } | ReleaseOutcome::NotHeld => 0,
                     };
                     self.appoint(heard);
                     return;
@@ -655,29 +665,29 @@ impl<B: Backend> ReleaseEnds<B> {
             let mut panics = Panics::NONE;
             panics.catch(|| self.appoint(0));
             panics.report("waking a waiter");
-            let (runtime, again) = (backend.runtime(), context.now() + back_off);
-            if self.give_back.until <= again || runtime.has_ended() {
+            let again = context.now() + back_off;
+            if self.give_back.until <= again || context.has_ended() {
                 return;
             }
-            until(runtime, again, pending::<()>()).await;
+            until(context, again, pending::<()>()).await;
             back_off = (back_off * 2).min(LONGEST_BACK_OFF);
         }
     }
 
     /// The release was answered, and may have told what becomes of the next waiter.
-    fn tell_next(&mut self, outcome: FairReleaseOutcome, hears_all: bool) -> ReleaseOutcome {
+    fn tell_next(&mut self, outcome: ReleaseOutcome, hears_all: bool) {
         let (entry, now) = (&self.entry, self.entry.now());
         let tells = match outcome {
-            FairReleaseOutcome::GrantedToNext { .. } => true,
-            FairReleaseOutcome::Released => hears_all,
-            FairReleaseOutcome::NotHeld => false,
+            ReleaseOutcome::GrantedToNext { .. } => true,
+            ReleaseOutcome::Released { .. } => hears_all,
+            ReleaseOutcome::NotHeld => false,
         };
         if let (Some((head, Some(_))), false) = (&self.next, tells) {
             entry.state.attempt_answered(head);
         }
         if let Some((head, Some(named))) = self.next.take_if(|_| tells) {
             let Named { attempt, next, sent, listening } = named;
-            if let FairReleaseOutcome::GrantedToNext { last_token } = outcome {
+            if let ReleaseOutcome::GrantedToNext { last_token } = outcome {
                 let actions = entry.state.named_granted(&head, attempt, last_token, sent, next.lease, now);
                 entry.carry_out(actions);
             } else {
@@ -687,7 +697,6 @@ impl<B: Backend> ReleaseEnds<B> {
                 entry.carry_out(actions);
             }
         }
-        outcome.into()
     }
 
     fn appoint(&mut self, heard: usize) {
@@ -707,7 +716,7 @@ impl<B: Backend> ReleaseEnds<B> {
     }
 }
 
-impl<B: Backend> Drop for ReleaseEnds<B> {
+impl Drop for ReleaseEnds {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
         panics.catch(|| self.appoint(0));

@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::lock_entry::LossReason;
 use crate::transport::SubscribeError;
 
-use super::backend::Failure;
+use super::backend::{Failure, Mode};
 use super::kind::LockKind;
 use super::lease::LeaseError;
-use super::name::LockName;
+use super::name::{LockName, NameError};
 use super::owner::Owner;
 
 /// Why a lock could not be taken, given back or looked at.
@@ -49,6 +49,15 @@ pub enum LockError {
         owner: Owner,
         /// What became of it.
         reason: LossReason,
+    },
+    /// No lock can be kept under this name.
+    Name(NameError),
+    /// The backend keeps no locks of this mode.
+    Unsupported {
+        /// Its type.
+        backend: &'static str,
+        /// What was asked for.
+        mode: Mode,
     },
     /// The lease cannot be kept; nothing was sent.
     Lease(LeaseError),
@@ -109,13 +118,10 @@ impl LockError {
     pub(super) fn other_kind(
         name: &LockName,
         found: LockKind,
-        error: impl Error + Send + Sync + 'static,
+        source: Box<dyn Error + Send + Sync>,
     ) -> Self {
-        let source: Box<dyn Error + Send + Sync> = if error.to_string().contains(&format!("{name:?}")) {
-            Box::new(error)
-        } else {
-            Box::new(OfLock { name: name.clone(), error })
-        };
+        let names_it = source.to_string().contains(&format!("{name:?}"));
+        let source = if names_it { source } else { Box::new(OfLock { name: name.clone(), error: source }) };
         Self::OtherKind { found, source }
     }
 
@@ -127,7 +133,9 @@ impl LockError {
     pub fn is_refused(&self) -> bool {
         matches!(
             self,
-            Self::Lease(_)
+            Self::Name(_)
+                | Self::Unsupported { .. }
+                | Self::Lease(_)
                 | Self::Subscribe(_)
                 | Self::Backend { failure: Failure::Refused, .. }
                 | Self::ReleasePending { failure: Failure::Refused, .. }
@@ -199,6 +207,11 @@ impl fmt::Display for LockError {
                 f,
                 "{owner} reads {name:?} and would wait for itself to write; take the write lock first, or give the read lock back before"
             ),
+            Self::Name(error) => error.fmt(f),
+            Self::Unsupported { backend, mode } => write!(
+                f,
+                "{backend} keeps no {mode} locks; use a backend that does, such as the one in memory or Redis, or another mode"
+            ),
             Self::Lease(error) => error.fmt(f),
             Self::Subscribe(error) => error.fmt(f),
             Self::Backend { name, failure, .. } => match failure {
@@ -235,12 +248,14 @@ impl fmt::Display for LockError {
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
+            Self::Name(error) => error.source(),
             Self::Lease(error) => error.source(),
             Self::Subscribe(error) => error.source(),
             Self::Backend { source, .. } | Self::ReleasePending { source, .. } => Some(&**source),
             // Its own text is a part of this error's, and a chain says each cause once.
             Self::OtherKind { source, .. } => source.source(),
-            Self::NotHeld { .. }
+            Self::Unsupported { .. }
+            | Self::NotHeld { .. }
             | Self::Lost { .. }
             | Self::Upgrade { .. }
             | Self::NoAnswer { .. }
@@ -253,20 +268,26 @@ impl Error for LockError {
 
 /// A backend's error, with the name of the lock that it does not name itself.
 #[derive(Debug)]
-struct OfLock<E> {
+struct OfLock {
     name: LockName,
-    error: E,
+    error: Box<dyn Error + Send + Sync>,
 }
 
-impl<E: Error> fmt::Display for OfLock<E> {
+impl fmt::Display for OfLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lock {:?}: {}", self.name, self.error)
     }
 }
 
-impl<E: Error> Error for OfLock<E> {
+impl Error for OfLock {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.error.source()
+    }
+}
+
+impl From<NameError> for LockError {
+    fn from(error: NameError) -> Self {
+        Self::Name(error)
     }
 }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lock_entry::{Extension, Grant, Left, LossReason, Moment};
-use crate::runtime::Runtime;
 
-use super::backend::Backend;
 use super::entry::Entry;
 use super::error::LockError;
 use super::lease::Lease;
@@ -23,8 +21,8 @@ use super::until::until;
 ///
 /// A guard never frees a lock that somebody else has got meanwhile.
 #[must_use = "dropping a guard gives the lock back at once"]
-pub struct Guard<B: Backend> {
-    entry: Arc<Entry<B>>,
+pub struct Guard {
+    entry: Arc<Entry>,
     owner: Owner,
     grant: Grant,
     /// Whether the hold is ours to give back.
@@ -32,8 +30,8 @@ pub struct Guard<B: Backend> {
     since: Moment,
 }
 
-impl<B: Backend> Guard<B> {
-    pub(super) fn new(entry: Arc<Entry<B>>, owner: Owner, grant: Grant, since: Moment) -> Self {
+impl Guard {
+    pub(super) fn new(entry: Arc<Entry>, owner: Owner, grant: Grant, since: Moment) -> Self {
         Self { entry, owner, grant, armed: true, since }
     }
 
@@ -106,9 +104,9 @@ impl<B: Backend> Guard<B> {
             match self.entry.state.state_of(&self.grant, self.entry.now()) {
                 Err(reason) => return reason,
                 // Nobody renews it any more, and no timer tells its end.
-                Ok(_) if self.entry.context.backend.runtime().has_ended() => return LossReason::Unreachable,
+                Ok(_) if self.entry.context.has_ended() => return LossReason::Unreachable,
                 // A renewal moves the end while we sleep: then this wakes too early, and looks again.
-                Ok(hold) => _ = until(self.entry.context.backend.runtime(), hold.ends, some_loss).await,
+                Ok(hold) => _ = until(&self.entry.context, hold.ends, some_loss).await,
             }
         }
     }
@@ -123,8 +121,7 @@ impl<B: Backend> Guard<B> {
         if !self.entry.context.is_here() {
             return Some(LossReason::Forked);
         }
-        let runtime = self.entry.context.backend.runtime();
-        until(runtime, self.entry.now() + timeout, self.lost()).await
+        until(&self.entry.context, self.entry.now() + timeout, self.lost()).await
     }
 
     /// Asks the store whether the lock is still held: the strongest answer that there is without a [token](Self::fencing_token).
@@ -272,7 +269,7 @@ impl<B: Backend> Guard<B> {
     }
 }
 
-impl<B: Backend> Drop for Guard<B> {
+impl Drop for Guard {
     fn drop(&mut self) {
         // In a child the parent's lock is not ours to give back.
         if !self.armed || self.entry.context.check_origin().is_err() {
@@ -285,7 +282,7 @@ impl<B: Backend> Drop for Guard<B> {
     }
 }
 
-impl<B: Backend> fmt::Debug for Guard<B> {
+impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("name", self.name())

@@ -10,7 +10,7 @@ use crate::lock_entry::Left;
 use crate::lock_entry::LossReason;
 
 use super::acquire::{Acquisition, Outcome, Wanted};
-use super::backend::{Backend, Holder};
+use super::backend::Holder;
 use super::entry::Entry;
 use super::error::LockError;
 use super::guard::Guard;
@@ -48,14 +48,14 @@ use super::stats::LockStats;
 /// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or [`try_lock_for`](Self::try_lock_for) at any
 /// point leaves nothing behind: no subscription, no place in the queue, and no lease past the one command that may be under way, which is
 /// rolled back in the background.
-pub struct Lock<B: Backend> {
-    entry: Arc<Entry<B>>,
+pub struct Lock {
+    entry: Arc<Entry>,
     owner: Option<Owner>,
     fenced: bool,
 }
 
-impl<B: Backend> Lock<B> {
-    pub(super) fn new(entry: Arc<Entry<B>>) -> Self {
+impl Lock {
+    pub(super) fn new(entry: Arc<Entry>) -> Self {
         Self { entry, owner: None, fenced: false }
     }
 
@@ -133,7 +133,7 @@ impl<B: Backend> Lock<B> {
     /// it waits for would be over or the connection is back, and then tries again. [`LockError::Subscribe`] if the lock's
     /// messages cannot be had. [`LockError::OtherKind`] if the name is held as another kind of lock. [`LockError::ShutDown`],
     /// [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the client cannot be used any more.
-    pub fn lock(&self) -> impl Future<Output = Result<Guard<B>, LockError>> {
+    pub fn lock(&self) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::Watched, None)
     }
 
@@ -142,7 +142,7 @@ impl<B: Backend> Lock<B> {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
-    pub fn lock_with_lease(&self, lease: Duration) -> impl Future<Output = Result<Guard<B>, LockError>> {
+    pub fn lock_with_lease(&self, lease: Duration) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::For(lease), None)
     }
 
@@ -153,7 +153,7 @@ impl<B: Backend> Lock<B> {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock).
-    pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard<B>>, LockError>> {
+    pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard>, LockError>> {
         self.try_lock_for(Duration::ZERO, Lease::Watched)
     }
 
@@ -170,11 +170,11 @@ impl<B: Backend> Lock<B> {
         &self,
         wait: Duration,
         lease: impl Into<Lease>,
-    ) -> impl Future<Output = Result<Option<Guard<B>>, LockError>> {
+    ) -> impl Future<Output = Result<Option<Guard>, LockError>> {
         self.acquire(lease.into(), Some(wait))
     }
 
-    fn acquire<O: Outcome<B>>(
+    fn acquire<O: Outcome>(
         &self,
         lease: Lease,
         wait: Option<Duration>,
@@ -229,7 +229,7 @@ impl<B: Backend> Lock<B> {
         let context = &self.entry.context;
         context.check_origin()?;
         let in_hand = self.entry.leases_in_hand();
-        let freed = self.entry.commands.force_release(&context.backend, self.name()).await;
+        let freed = context.store.force_release(self.entry.mode, self.name()).await;
         let freed = freed.map_err(|error| context.failed(self.name(), error))?;
         let mut panics = Panics::NONE;
         in_hand.iter().for_each(|(entry, number)| _ = panics.catch(|| entry.lose(*number)));
@@ -330,13 +330,13 @@ impl<B: Backend> Lock<B> {
     }
 }
 
-impl<B: Backend> Clone for Lock<B> {
+impl Clone for Lock {
     fn clone(&self) -> Self {
         Self { entry: Arc::clone(&self.entry), owner: self.owner, fenced: self.fenced }
     }
 }
 
-impl<B: Backend> fmt::Debug for Lock<B> {
+impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock").field("name", self.name()).field("owner", &self.owner).finish_non_exhaustive()
     }

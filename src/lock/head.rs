@@ -13,18 +13,16 @@
 //! ```
 
 use std::future::{pending, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::latch::Notification;
 use crate::lock_entry::{Attempt, BACK_OFF, Grant, HeadTicket, Moment, Request, Verdict};
-use crate::runtime::Runtime;
 use crate::unless::unless;
 
-use super::backend::{AcquireOutcome, Backend, Failure};
-use super::commands::{Ask, Commands};
+use super::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
 use super::entry::{Entry, first_poll};
 use super::error::LockError;
 use super::listening::Listening;
@@ -61,8 +59,8 @@ enum Asked {
 }
 
 /// A queue head. Dropped before it has the lock, gives up what it may have at the store, and lets the next waiter take its place.
-pub(super) struct Head<'a, B: Backend> {
-    entry: &'a Arc<Entry<B>>,
+pub(super) struct Head<'a> {
+    entry: &'a Arc<Entry>,
     ticket: HeadTicket,
     request: Request,
     /// It waits, and so takes a position if the store has some.
@@ -71,7 +69,7 @@ pub(super) struct Head<'a, B: Backend> {
     done: bool,
 }
 
-impl<B: Backend> Drop for Head<'_, B> {
+impl Drop for Head<'_> {
     fn drop(&mut self) {
         if !self.done && self.entry.context.is_here() {
             self.entry.carry_out(self.entry.state.abandon(&self.ticket, self.entry.now()));
@@ -79,9 +77,9 @@ impl<B: Backend> Drop for Head<'_, B> {
     }
 }
 
-impl<'a, B: Backend> Head<'a, B> {
+impl<'a> Head<'a> {
     pub(super) fn new(
-        entry: &'a Arc<Entry<B>>,
+        entry: &'a Arc<Entry>,
         ticket: HeadTicket,
         request: Request,
         may_wait: bool,
@@ -96,7 +94,7 @@ impl<'a, B: Backend> Head<'a, B> {
     /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to [compete](Self::compete).
     pub(super) fn ask_at_once(&mut self, attempt: Attempt, now: Moment) -> Result<Option<Grant>, LockError> {
         let question = self.question_of(attempt, now);
-        let Poll::Ready(outcome) = question.put_once(self.entry) else { return Ok(None) };
+        let Some(outcome) = self.entry.acquire(&question.ask).at_once() else { return Ok(None) };
         Ok(match self.answered(&question, outcome, now)? {
             Asked::Over(Competed::Granted(grant, _)) => Some(grant),
             Asked::Over(_) | Asked::Held(_) | Asked::TooLate => None,
@@ -118,14 +116,14 @@ impl<'a, B: Backend> Head<'a, B> {
             may_wait && (!ticket.goes_first() || ticket.has_position() || entry.is_heard());
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(self.superseded()) };
-            let mut answer = pin!(question.put(entry));
+            let mut answer = entry.acquire(&question.ask);
             // Most are answered at once, or with nobody else about. What waits for the others takes no room here.
-            let asked = match first_poll(answer.as_mut()) {
+            let asked = match first_poll(Pin::new(&mut answer)) {
                 // An answer that took no waiting took no time.
                 Poll::Ready(outcome) => self.answered(&question, outcome, now),
                 Poll::Pending => {
                     let answer = as_head(entry, &ticket, answer);
-                    match Box::pin(until(entry.context.backend.runtime(), give_up, answer)).await {
+                    match Box::pin(until(&entry.context, give_up, answer)).await {
                         None => return Ok(Competed::Unanswered),
                         Some(None) => return Ok(self.superseded()),
                         Some(Some(outcome)) => self.answered(&question, outcome, entry.now()),
@@ -168,7 +166,7 @@ impl<'a, B: Backend> Head<'a, B> {
 
     async fn wait_listening(
         &mut self,
-        listening: &Listening<B::Transport>,
+        listening: &Listening,
         hears_all: bool,
         mut left: Option<Duration>,
         mut unanswered: Option<LockError>,
@@ -176,7 +174,6 @@ impl<'a, B: Backend> Head<'a, B> {
         give_up: Moment,
     ) -> Result<Competed, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
-        let runtime = context.backend.runtime();
         let in_time = |competed: Competed| (give_up <= entry.now()).then_some(competed);
         let over =
             |left: Option<Duration>| if left.is_some() { Competed::Held } else { Competed::Unanswered };
@@ -184,7 +181,7 @@ impl<'a, B: Backend> Head<'a, B> {
         // Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that
         // takes too long.
         let limit = self.look_again(left.unwrap_or(UNCONFIRMED).min(UNCONFIRMED), give_up);
-        if let Some(confirmed) = until(runtime, limit, listening.subscribed()).await {
+        if let Some(confirmed) = until(context, limit, listening.subscribed()).await {
             confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;
         }
         let mut steps = self.ticket.steps();
@@ -194,24 +191,24 @@ impl<'a, B: Backend> Head<'a, B> {
         }
         // The notification that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
         let mut notified: Option<Notification<'_>> = None;
-        let (mut pace, mut paused) = (Pace::new(entry.commands.kind(), entry.now()), false);
+        let (mut pace, mut paused) = (Pace::new(entry.mode, entry.now()), false);
         if hears_all {
             // It is in the store's queue already, and hears of its turn.
             left = entry.position;
             let limit = self.look_again(Duration::MAX, give_up);
-            notified = until(runtime, limit, self.sleep(listening, false)).await.flatten();
+            notified = until(context, limit, self.sleep(listening, false)).await.flatten();
         }
         loop {
             if steps > 0 {
                 // Who has not had its turn since is not to be overtaken.
                 let turn = give_up.min(entry.now() + BACK_OFF * steps);
                 steps -= 1;
-                until(runtime, turn, pending::<()>()).await;
+                until(context, turn, pending::<()>()).await;
             }
             if let Some(failure) = listening.failure() {
                 return Err(LockError::Subscribe(failure.of_lock(entry.name.as_str())));
             }
-            if runtime.has_ended() {
+            if context.has_ended() {
                 return Err(LockError::RuntimeEnded);
             }
             if context.is_shut_down() {
@@ -242,7 +239,7 @@ impl<'a, B: Backend> Head<'a, B> {
             }
             paused = false;
             let unconfirmed = !listening.is_ready();
-            let Some(asked) = until(runtime, give_up, self.ask(entry.now())).await else {
+            let Some(asked) = until(context, give_up, self.ask(entry.now())).await else {
                 return unanswered.map_or(Ok(over(left)), Err);
             };
             let asked = match asked {
@@ -250,7 +247,7 @@ impl<'a, B: Backend> Head<'a, B> {
                 Err(error) if may_pass(&error) && (patient || left.is_some()) => {
                     unanswered = Some(error).filter(|_| left.is_none());
                     let limit = self.look_again(STORE_IS_GONE, give_up);
-                    notified = until(runtime, limit, self.sleep(listening, unconfirmed)).await.flatten();
+                    notified = until(context, limit, self.sleep(listening, unconfirmed)).await.flatten();
                     continue;
                 }
                 asked => asked?,
@@ -275,7 +272,7 @@ impl<'a, B: Backend> Head<'a, B> {
                     }
                     left = Some(held);
                     let limit = self.look_again(held, give_up);
-                    notified = until(runtime, limit, self.sleep(listening, unconfirmed)).await.flatten();
+                    notified = until(context, limit, self.sleep(listening, unconfirmed)).await.flatten();
                     event!(TRACE, lock = entry.name.as_str(), notified = notified.is_some(), "woken");
                 }
             }
@@ -286,7 +283,7 @@ impl<'a, B: Backend> Head<'a, B> {
     /// confirmed when we asked and is now.
     async fn sleep<'s>(
         &self,
-        listening: &'s Listening<B::Transport>,
+        listening: &'s Listening,
         unconfirmed: bool,
     ) -> Option<Notification<'s>> {
         let confirmed = async {
@@ -306,12 +303,12 @@ impl<'a, B: Backend> Head<'a, B> {
     }
 
     /// Waits until then, unless the lock is granted meanwhile.
-    async fn pause(&self, listening: &Listening<B::Transport>, at: Moment) {
-        let runtime = self.entry.context.backend.runtime();
-        if self.entry.commands.kind().is_granted() {
-            until(runtime, at, listening.granted_next()).await;
+    async fn pause(&self, listening: &Listening, at: Moment) {
+        let context = &self.entry.context;
+        if self.entry.mode.is_queued() {
+            until(context, at, listening.granted_next()).await;
         } else {
-            until(runtime, at, pending::<()>()).await;
+            until(context, at, pending::<()>()).await;
         }
     }
 
@@ -327,7 +324,7 @@ impl<'a, B: Backend> Head<'a, B> {
     /// Asks the store once, at `sent`.
     async fn ask(&mut self, sent: Moment) -> Result<Asked, LockError> {
         let Some(question) = self.question(sent) else { return Ok(Asked::Over(self.superseded())) };
-        let outcome = question.put(self.entry).await;
+        let outcome = self.entry.acquire(&question.ask).await;
         self.answered(&question, outcome, self.entry.now())
     }
 
@@ -341,15 +338,15 @@ impl<'a, B: Backend> Head<'a, B> {
         let context = &self.entry.context;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
         let position = self.entry.position_of(&self.ticket, sent).filter(|_| self.may_wait);
-        let tokens = attempt.tokens();
-        Question { attempt, ask: Ask { id, lease, tokens, position, under: None, sent } }
+        let ask = AcquireRequest::new(id, lease, sent).tokens(attempt.tokens()).position(position);
+        Question { attempt, ask }
     }
 
     /// The store has answered, at `now`.
     fn answered(
         &mut self,
         question: &Question,
-        outcome: Result<AcquireOutcome, B::Error>,
+        outcome: Result<AcquireOutcome, Failed>,
         now: Moment,
     ) -> Result<Asked, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
@@ -362,7 +359,7 @@ impl<'a, B: Backend> Head<'a, B> {
                     entry.carry_out(entry.state.refused(&self.ticket));
                     return Ok(Asked::Held(left));
                 };
-                if !entry.commands.kind().is_granted() {
+                if !entry.mode.is_queued() {
                     entry.carry_out(entry.state.remembered(&self.ticket, attempt, sent + position.kept));
                     return Ok(Asked::Held(left));
                 }
@@ -371,13 +368,13 @@ impl<'a, B: Backend> Head<'a, B> {
                 return Ok(if queued { Asked::Held(left) } else { Asked::TooLate });
             }
             Err(error) => {
-                if context.failure(&error) != Failure::Indeterminate {
+                if error.failure != Failure::Indeterminate {
                     entry.state.did_not_run(&self.ticket);
                 }
                 return Err(context.failed(&entry.name, error));
             }
         };
-        let (attempt, Ask { lease, sent, .. }) = (question.attempt, &question.ask);
+        let (attempt, AcquireRequest { lease, sent, .. }) = (question.attempt, &question.ask);
         let (verdict, actions) =
             entry.state.acquired(&self.ticket, &self.request, attempt, last_token, *sent, *lease, now);
         self.done = !matches!(verdict, Verdict::TooLate);
@@ -396,8 +393,8 @@ impl<'a, B: Backend> Head<'a, B> {
     /// What the store has granted without being asked, as a message says. What that leaves open, a lease of its own length or a token, takes
     /// a question, which re-leases the lock by the same id.
     fn granted_unasked(&mut self, number: u64, now: Moment) -> Option<Competed> {
-        let (entry, Commands::Of(kind)) = (self.entry, self.entry.commands) else { return None };
-        if number == 0 || !kind.grants_suffice(&entry.context.backend) {
+        let entry = self.entry;
+        if number == 0 || !entry.believes_grants() {
             return None;
         }
         let (granted, actions) = entry.state.granted_unasked(&self.ticket, &self.request, number, now);
@@ -416,24 +413,7 @@ impl<'a, B: Backend> Head<'a, B> {
 /// One question to the store.
 struct Question {
     attempt: Attempt,
-    ask: Ask,
-}
-
-impl Question {
-    async fn put<B: Backend>(&self, entry: &Entry<B>) -> Result<AcquireOutcome, B::Error> {
-        entry.commands.try_acquire(&entry.context.backend, &entry.name, &self.ask).await
-    }
-
-    /// To a store that answers at once.
-    #[inline]
-    fn put_once<B: Backend>(&self, entry: &Entry<B>) -> Poll<Result<AcquireOutcome, B::Error>> {
-        let (backend, Ask { id, lease, tokens, sent, .. }) = (&entry.context.backend, &self.ask);
-        match entry.commands {
-            // The usual one, without a future around it.
-            Commands::Plain => first_poll(pin!(backend.try_acquire(&entry.name, id, *lease, *tokens, *sent))),
-            Commands::Of(_) => first_poll(pin!(self.put(entry))),
-        }
-    }
+    ask: AcquireRequest,
 }
 
 /// Whether a store may answer later what it does not answer now.
@@ -443,8 +423,8 @@ fn may_pass(error: &LockError) -> bool {
 
 /// Polls `future` as the queue head's: what wakes it passes through the entry, which knows then since when it could go on. `None` if
 /// another waiter is the queue head by now.
-async fn as_head<B: Backend, F: Future>(
-    entry: &Arc<Entry<B>>,
+async fn as_head<F: Future>(
+    entry: &Arc<Entry>,
     ticket: &HeadTicket,
     future: F,
 ) -> Option<F::Output> {

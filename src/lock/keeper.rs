@@ -16,12 +16,10 @@ use std::time::Duration;
 
 use crate::foreign::{Panics, caught};
 use crate::lock_entry::{Actions, Moment, Renewal};
-use crate::runtime::Runtime;
 use crate::unless::unless;
 
 use super::alarm::Alarm;
-use super::backend::{Backend, LeaseKey};
-use super::commands::{Commands, Kind};
+use super::backend::{LeaseKey, Mode};
 use super::context::Context;
 use super::entry::{Entry, OnDrop};
 use super::lease::Lease;
@@ -40,11 +38,11 @@ const CALL: usize = 4096;
 const PANICS: u32 = 8;
 
 /// Makes the client's alarm start its keeper.
-pub(super) fn install<B: Backend>(context: &Arc<Context<B>>, tables: &Arc<Tables<Entry<B>>>) {
+pub(super) fn install(context: &Arc<Context>, tables: &Arc<Tables<Entry>>) {
     let (weak_context, weak_tables) = (Arc::downgrade(context), Arc::downgrade(tables));
     tables.alarm.starts(move || {
         if let Some(context) = weak_context.upgrade() {
-            context.backend.runtime().spawn(keep(Weak::clone(&weak_context), Weak::clone(&weak_tables)));
+            context.spawn(Box::pin(keep(Weak::clone(&weak_context), Weak::clone(&weak_tables))));
         }
     });
 }
@@ -56,12 +54,12 @@ enum Turn {
     Done,
 }
 
-async fn keep<B: Backend>(context: Weak<Context<B>>, tables: Weak<Tables<Entry<B>>>) {
+async fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) {
     let mut unfinished = OnDrop(Some(|| {
         let (Some(context), Some(strong)) = (context.upgrade(), tables.upgrade()) else { return };
         strong.alarm.ended();
         let mut panics = Panics::NONE;
-        if panics.catch(|| context.backend.runtime().has_ended()) == Some(true) {
+        if panics.catch(|| context.has_ended()) == Some(true) {
             close_all(&tables);
         }
         panics.report("ending the keeper");
@@ -84,7 +82,7 @@ async fn keep<B: Backend>(context: Weak<Context<B>>, tables: Weak<Tables<Entry<B
 }
 
 /// Sleeps until something is due, and looks at it.
-async fn turn<B: Backend>(context: &Weak<Context<B>>, tables: &Weak<Tables<Entry<B>>>) -> Turn {
+async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> Turn {
     let (rung, sleep) = {
         let (Some(context), Some(tables)) = (context.upgrade(), tables.upgrade()) else { return Turn::Done };
         let rung = tables.alarm.rung();
@@ -94,7 +92,7 @@ async fn turn<B: Backend>(context: &Weak<Context<B>>, tables: &Weak<Tables<Entry
         }
         // Not more often than that, however close together the alarms are.
         let sleep = (now < at).then(|| at.max(now + GRAIN).instant()).flatten();
-        (rung, sleep.map(|at| context.backend.runtime().sleep_until(at)))
+        (rung, sleep.map(|at| context.store.sleep_until(at)))
     };
     match sleep {
         Some(sleep) => _ = unless(rung, sleep).await,
@@ -108,7 +106,7 @@ async fn turn<B: Backend>(context: &Weak<Context<B>>, tables: &Weak<Tables<Entry
 }
 
 /// No lease is kept any more, and no waiter woken when its time has come.
-fn close_all<B: Backend>(tables: &Weak<Tables<Entry<B>>>) {
+fn close_all(tables: &Weak<Tables<Entry>>) {
     let Some(tables) = tables.upgrade() else { return };
     let mut panics = Panics::NONE;
     tables.all().iter().for_each(|entry| _ = panics.catch(|| entry.carry_out(entry.state.close())));
@@ -116,20 +114,20 @@ fn close_all<B: Backend>(tables: &Weak<Tables<Entry<B>>>) {
 }
 
 /// Leases to be renewed together.
-type Batch<B> = Vec<(Arc<Entry<B>>, Renewal)>;
+type Batch = Vec<(Arc<Entry>, Renewal)>;
 
 /// What looks leave to be done, which is foreign code for the greater part.
-type Effects<B> = Vec<(Arc<Entry<B>>, Actions)>;
+type Effects = Vec<(Arc<Entry>, Actions)>;
 
 /// Looks at what is due.
-fn look<B: Backend>(context: &Arc<Context<B>>, alarm: &Alarm<Entry<B>>, now: Moment) {
+fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
     // In order, so that the commands are sent in the same order each time.
-    let mut batches: BTreeMap<(Kind, u64, Option<Duration>), Batch<B>> = BTreeMap::new();
+    let mut batches: BTreeMap<(Mode, u64, Option<Duration>), Batch> = BTreeMap::new();
     let (mut effects, mut panics) = (Effects::new(), Panics::NONE);
-    let mut add = |entry: Arc<Entry<B>>, renewal: Renewal, panics: &mut Panics| {
+    let mut add = |entry: Arc<Entry>, renewal: Renewal, panics: &mut Panics| {
         // Without its group it is renewed nevertheless.
-        let group = panics.catch(|| context.backend.renewal_group(&entry.name)).unwrap_or_default();
-        batches.entry((entry.commands.kind(), group, renewal.lease)).or_default().push((entry, renewal));
+        let group = panics.catch(|| context.store.renewal_group(&entry.name)).unwrap_or_default();
+        batches.entry((entry.mode, group, renewal.lease)).or_default().push((entry, renewal));
     };
     let due = alarm.take_due(now, LOOKS);
     let mut renews = false;
@@ -166,29 +164,29 @@ fn look<B: Backend>(context: &Arc<Context<B>>, alarm: &Alarm<Entry<B>>, now: Mom
     }
     for ((_, _, lease), batch) in batches {
         let renewing = Renewing::new(context, batch);
-        panics.catch(|| context.backend.runtime().spawn(renew(renewing, lease)));
+        panics.catch(|| context.spawn(Box::pin(renew(renewing, lease))));
     }
     panics.catch(|| carry_out_apart(context, effects));
     panics.report("keeping leases");
 }
 
 /// Carries out what events have left, in a task of its own: wakers may block, and others have their leases renewed meanwhile.
-fn carry_out_apart<B: Backend>(context: &Context<B>, effects: Effects<B>) {
+fn carry_out_apart(context: &Context, effects: Effects) {
     if effects.is_empty() {
         return;
     }
     let effects = CarriedOut(effects);
-    context.backend.runtime().spawn(async move {
+    context.spawn(Box::pin(async move {
         // Not in the task that spawns this one, which a runtime may poll in place.
         yield_now().await;
         drop(effects);
-    });
+    }));
 }
 
 /// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot run the task as well.
-struct CarriedOut<B: Backend>(Effects<B>);
+struct CarriedOut(Effects);
 
-impl<B: Backend> Drop for CarriedOut<B> {
+impl Drop for CarriedOut {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
         for (entry, mut actions) in self.0.drain(..) {
@@ -202,14 +200,14 @@ impl<B: Backend> Drop for CarriedOut<B> {
 }
 
 /// Leases whose renewal is under way. If they are dropped unanswered, as the runtime has ended or has not run the task, it has failed.
-struct Renewing<B: Backend> {
-    context: Arc<Context<B>>,
-    batch: Batch<B>,
+struct Renewing {
+    context: Arc<Context>,
+    batch: Batch,
 }
 
-impl<B: Backend> Renewing<B> {
+impl Renewing {
     /// By calls of no more than so many leases each.
-    fn new(context: &Arc<Context<B>>, batch: Batch<B>) -> Vec<Self> {
+    fn new(context: &Arc<Context>, batch: Batch) -> Vec<Self> {
         let (mut calls, mut left) = (Vec::new(), batch);
         while left.len() > CALL {
             let rest = left.split_off(CALL);
@@ -248,7 +246,7 @@ impl<B: Backend> Renewing<B> {
     }
 }
 
-impl<B: Backend> Drop for Renewing<B> {
+impl Drop for Renewing {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
         panics.catch(|| self.failed(self.context.now()));
@@ -257,27 +255,28 @@ impl<B: Backend> Drop for Renewing<B> {
 }
 
 /// Renews leases of one group, call by call. A lease of `None` is only to be verified.
-async fn renew<B: Backend>(calls: Vec<Renewing<B>>, lease: Option<Duration>) {
+async fn renew(calls: Vec<Renewing>, lease: Option<Duration>) {
     for call in calls {
         renew_by_one_call(call, lease).await;
     }
 }
 
-async fn renew_by_one_call<B: Backend>(mut renewing: Renewing<B>, lease: Option<Duration>) {
+async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
     let context = Arc::clone(&renewing.context);
     // Before the command is sent: the store counts from later, so our deadline is never the later one.
     let sent = context.now();
-    let key = |(entry, renewal): &(Arc<Entry<B>>, Renewal)| LeaseKey {
+    let key = |(entry, renewal): &(Arc<Entry>, Renewal)| LeaseKey {
         name: entry.name.clone(),
         id: context.lease_id(renewal.number),
     };
     let keys: Vec<LeaseKey> = renewing.batch.iter().map(key).collect();
     context.recorder.renewals_sent.add(keys.len());
-    let commands = renewing.batch.first().map_or(Commands::Plain, |(entry, _)| entry.commands);
-    match caught(commands.renew(&context.backend, &keys, lease.unwrap_or(Lease::MIN))).await {
+    let mode = renewing.batch.first().map_or(Mode::Plain, |(entry, _)| entry.mode);
+    let renew = async { context.store.renew(mode, &keys, lease.unwrap_or(Lease::MIN)).await };
+    match caught(renew).await {
         Ok(Ok(held)) => renewing.ended(Some(held), sent),
         Ok(Err(_error)) => {
-            event!(WARN, leases = keys.len(), error = &_error as &dyn std::error::Error, "renewal failed");
+            event!(WARN, leases = keys.len(), error = &*_error.source as &dyn std::error::Error, "renewal failed");
             renewing.failed(sent);
         }
         Err(panics) => {

@@ -7,20 +7,22 @@ use crate::registry::{Registry, Subscription};
 use crate::transport::{SubscribeError, Transport};
 use crate::unless::unless;
 
+use super::backend::Channels;
+
 /// Subscriptions to the channels of an entry.
-pub(super) struct Listening<T: Transport> {
-    own: Subscription<T>,
+pub(super) struct Listening {
+    own: Subscription<dyn Transport>,
     /// The one that all clients listen to, if that is another one.
-    common: Option<Subscription<T>>,
+    common: Option<Subscription<dyn Transport>>,
 }
 
-impl<T: Transport> Listening<T> {
-    pub(super) fn new(registry: &Registry<T>, (own, common): &(String, Option<String>)) -> Self {
+impl Listening {
+    pub(super) fn new(registry: &Registry<dyn Transport>, Channels { own, common }: &Channels) -> Self {
         let common = common.as_ref().map(|common| registry.subscribe(common));
         Self { own: registry.subscribe(own), common }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Subscription<T>> {
+    fn all(&self) -> impl Iterator<Item = &Subscription<dyn Transport>> {
         [&self.own].into_iter().chain(&self.common)
     }
 

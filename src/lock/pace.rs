@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::lock_entry::Moment;
 
-use super::commands::Kind;
+use super::backend::Mode;
 
 /// How often a waiter asks the store because of messages: some at once, and then at a steady rate. A message is a hint that costs its
 /// publisher next to nothing, and a question costs the store a script.
@@ -19,12 +19,12 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(kind: Kind, now: Moment) -> Self {
-        let (burst, every) = match kind {
+    pub(super) fn new(mode: Mode, now: Moment) -> Self {
+        let (burst, every) = match mode {
             // Processes that have the lock for a millisecond each make it so: all are told of each release, and one gets it.
-            Kind::Plain => (200, Duration::from_millis(5)),
+            Mode::Plain => (200, Duration::from_millis(5)),
             // Those are granted what they wait for, or let in together.
-            Kind::Fair | Kind::Read | Kind::Write => (20, Duration::from_millis(50)),
+            Mode::Fair | Mode::Read | Mode::Write => (20, Duration::from_millis(50)),
         };
         Self { burst, every, rested: now }
     }
@@ -46,24 +46,24 @@ mod tests {
 
     #[test]
     fn burst_is_asked_at_once_and_what_follows_at_the_rate() {
-        for kind in [Kind::Plain, Kind::Fair, Kind::Read, Kind::Write] {
+        for mode in [Mode::Plain, Mode::Fair, Mode::Read, Mode::Write] {
             let now = Moment::from(Instant::now());
-            let mut pace = Pace::new(kind, now);
+            let mut pace = Pace::new(mode, now);
             let (burst, every) = (pace.burst, pace.every);
             for _ in 0..burst {
                 assert_eq!(pace.next(now), now);
             }
             for number in 1..100 {
-                assert_eq!(pace.next(now), now + every * number, "{kind:?}");
+                assert_eq!(pace.next(now), now + every * number, "{mode:?}");
             }
             // It has to rest for as long as it was in advance.
             let later = now + every * 99;
             assert_eq!(pace.next(later), later + every);
             let rested = later + every * (burst + 1);
             for _ in 0..burst {
-                assert_eq!(pace.next(rested), rested, "{kind:?}");
+                assert_eq!(pace.next(rested), rested, "{mode:?}");
             }
-            assert_eq!(pace.next(rested), rested + every, "{kind:?}");
+            assert_eq!(pace.next(rested), rested + every, "{mode:?}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::backend::Backend;
 use super::handle::Lock;
 use super::name::LockName;
 
@@ -59,23 +58,23 @@ use super::name::LockName;
 /// reads.unlock().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub struct ReadWriteLock<B: Backend> {
-    read: Lock<B>,
-    write: Lock<B>,
+pub struct ReadWriteLock {
+    read: Lock,
+    write: Lock,
 }
 
-impl<B: Backend> ReadWriteLock<B> {
-    pub(super) fn new(read: Lock<B>, write: Lock<B>) -> Self {
+impl ReadWriteLock {
+    pub(super) fn new(read: Lock, write: Lock) -> Self {
         Self { read, write }
     }
 
     /// The lock that many have at a time.
-    pub fn read(&self) -> &Lock<B> {
+    pub fn read(&self) -> &Lock {
         &self.read
     }
 
     /// The lock that one has, while nobody reads.
-    pub fn write(&self) -> &Lock<B> {
+    pub fn write(&self) -> &Lock {
         &self.write
     }
 
@@ -85,13 +84,13 @@ impl<B: Backend> ReadWriteLock<B> {
     }
 }
 
-impl<B: Backend> Clone for ReadWriteLock<B> {
+impl Clone for ReadWriteLock {
     fn clone(&self) -> Self {
         Self { read: self.read.clone(), write: self.write.clone() }
     }
 }
 
-impl<B: Backend> fmt::Debug for ReadWriteLock<B> {
+impl fmt::Debug for ReadWriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadWriteLock").field("name", self.name()).finish_non_exhaustive()
     }

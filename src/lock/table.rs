@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use crate::sync::Mutex;
 
 use super::alarm::Alarm;
+use super::backend::Mode;
 use super::name::{LockName, NameHasher};
 
 /// A table for each kind of lock: a name is another lock as another kind.
@@ -34,6 +35,16 @@ impl<T> Drop for Tables<T> {
 }
 
 impl<T> Tables<T> {
+    /// Where the entries of this mode are.
+    pub(super) fn of(&self, mode: Mode) -> &Table<T> {
+        match mode {
+            Mode::Plain => &self.plain,
+            Mode::Fair => &self.fair,
+            Mode::Read => &self.read,
+            Mode::Write => &self.write,
+        }
+    }
+
     pub(super) fn all(&self) -> Vec<Arc<T>> {
         [&self.plain, &self.fair, &self.read, &self.write].map(Table::all).concat()
     }

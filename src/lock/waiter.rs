@@ -6,25 +6,24 @@ use std::task::{Context, Poll};
 
 use crate::lock_entry::{Moment, Ticket, Told};
 
-use super::backend::Backend;
 use super::entry::Entry;
 
 /// Waits until it is told something, and says when that was. Dropped before, leaves the queue, or passes on what it was told and has not heard.
-pub(super) struct Waiter<'a, B: Backend> {
-    entry: &'a Arc<Entry<B>>,
+pub(super) struct Waiter<'a> {
+    entry: &'a Arc<Entry>,
     /// `None` once it was told something.
     ticket: Option<Ticket>,
     /// The first poll is a part of the one that entered, whose waker the queue has already.
     registered: bool,
 }
 
-impl<'a, B: Backend> Waiter<'a, B> {
-    pub(super) fn new(entry: &'a Arc<Entry<B>>, ticket: Ticket, registered: bool) -> Self {
+impl<'a> Waiter<'a> {
+    pub(super) fn new(entry: &'a Arc<Entry>, ticket: Ticket, registered: bool) -> Self {
         Self { entry, ticket: Some(ticket), registered }
     }
 }
 
-impl<B: Backend> Future for Waiter<'_, B> {
+impl Future for Waiter<'_> {
     type Output = (Told, Moment);
 
     #[inline]
@@ -52,7 +51,7 @@ impl<B: Backend> Future for Waiter<'_, B> {
     }
 }
 
-impl<B: Backend> Drop for Waiter<'_, B> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take().filter(|_| self.entry.context.is_here()) {
             self.entry.carry_out(self.entry.state.cancel(ticket, self.entry.now()));

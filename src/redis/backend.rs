@@ -9,7 +9,8 @@ use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
 use futures_util::stream::{self, StreamExt};
 
 use crate::lock::{
-    AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, Moment, NameError, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockName,
+    Mode, NameError, NextWaiter, ReleaseOutcome,
 };
 use crate::registry::Registry;
 use crate::runtime::Runtime;
@@ -21,6 +22,7 @@ use super::late::LateAttempts;
 use super::nonces::Nonces;
 use super::passed_on::PassedOn;
 use super::pubsub::RedisTransport;
+use super::queue::Kind;
 use super::scripts::{Reply, Script, Scripts};
 use super::topology::{Apart, Router, Sent};
 
@@ -107,8 +109,26 @@ impl Backend for Redis {
         &self.common.runtime
     }
 
-    fn channel(&self, name: &LockName) -> String {
-        keys::listened(name.as_str(), keys::channel(name.as_str()))
+    fn supports(&self, _mode: Mode) -> bool {
+        true
+    }
+
+    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
+        let name = name.as_str();
+        let plain = || keys::listened(name, keys::channel(name));
+        let read_write = || keys::listened(name, keys::read_write_channel(name));
+        match mode {
+            Mode::Plain => Channels::one(plain()),
+            // Redisson's fair locks tell of a release there.
+            Mode::Fair => Channels { own: keys::grants(name) + client, common: Some(plain()) },
+            Mode::Write => Channels { own: keys::write_grants(name) + client, common: Some(read_write()) },
+            Mode::Read => Channels::one(read_write()),
+        }
+    }
+
+    fn grants_suffice(&self) -> bool {
+        // Of a lease that a release has granted no replica need have heard.
+        self.acquisitions.is_none()
     }
 
     fn reconnects(&self) -> u64 {
@@ -132,43 +152,100 @@ impl Backend for Redis {
         }
     }
 
-    async fn try_acquire(
+    async fn acquire(
         &self,
+        mode: Mode,
+        name: &LockName,
+        request: &AcquireRequest,
+    ) -> Result<AcquireOutcome, Error> {
+        match mode {
+            Mode::Plain => self.acquire_plain(name, request).await,
+            Mode::Fair => self.take(Kind::Fair, name, request).await,
+            Mode::Write => self.take(Kind::ReadWrite, name, request).await,
+            Mode::Read => self.read(name, request).await,
+        }
+    }
+
+    async fn release(
+        &self,
+        mode: Mode,
         name: &LockName,
         id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        _now: Moment,
+        next: Option<&NextWaiter>,
+    ) -> Result<ReleaseOutcome, Error> {
+        self.release_over(&self.router, mode, name, id, next).await
+    }
+
+    async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+        self.release_over(self.attempts(), mode, name, id, None).await
+    }
+
+    async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
+        self.renew_all(Renewal::of(mode), leases, lease).await
+    }
+
+    async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
+        match mode {
+            Mode::Plain => self.force_plain(name).await,
+            Mode::Fair => self.force(Kind::Fair, name).await,
+            Mode::Write | Mode::Read => self.force(Kind::ReadWrite, name).await,
+        }
+    }
+
+    async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Error> {
+        match mode {
+            Mode::Plain | Mode::Fair => self.holder(name).await.map(Vec::from_iter),
+            Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name).await?.writer)),
+            Mode::Read => Ok(self.read_write_holders(name).await?.readers),
+        }
+    }
+
+    #[inline(never)]
+    fn erased(self) -> AnyBackend {
+        AnyBackend::new(self)
+    }
+}
+
+impl Redis {
+    async fn release_over(
+        &self,
+        router: &Router,
+        mode: Mode,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&NextWaiter>,
+    ) -> Result<ReleaseOutcome, Error> {
+        match mode {
+            Mode::Plain => self.free(router, name, id).await,
+            Mode::Fair => self.pass_on(Kind::Fair, router, name, id, next).await,
+            Mode::Write => self.pass_on(Kind::ReadWrite, router, name, id, next).await,
+            Mode::Read => self.end_read(router, name, id).await,
+        }
+    }
+
+    async fn acquire_plain(
+        &self,
+        name: &LockName,
+        request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
+        let AcquireRequest { id, lease, tokens, .. } = request;
         let (text, count, channel) = (id.to_string(), tokens.to_string(), keys::channel(name.as_str()));
-        let args = [&*millis(lease), &*text, &*count, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
-        let token = (tokens > 0).then(|| keys::token(name.as_str()));
+        let args = [&*millis(*lease), &*text, &*count, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
+        let token = (*tokens > 0).then(|| keys::token(name.as_str()));
         let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
-        let keys = &keys[..1 + usize::from(tokens > 0)];
+        let keys = &keys[..1 + usize::from(*tokens > 0)];
         let in_full = || self.scripts.acquire.eval(keys, &args);
         let request = self.request(&self.scripts.acquire, keys, &args, &in_full);
         self.attempt(name, id, request).await
     }
 
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        self.free(&self.router, name, id).await
-    }
-
-    async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        self.free(self.attempts(), name, id).await
-    }
-
-    async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
+    async fn force_plain(&self, name: &LockName) -> Result<bool, Error> {
         let channel = keys::channel(name.as_str());
         let (keys, args) = ([name.as_str()], [keys::UNLOCK_MESSAGE, self.publish(), &channel]);
         let in_full = || self.scripts.force_release.eval(&keys, &args);
         let request = self.request(&self.scripts.force_release, &keys, &args, &in_full);
         // Not again: somebody else may have it by then.
         freed(name, self.send_and_tell(&self.router, Request { again: false, ..request }, &channel).await?.0)
-    }
-
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        self.renew_all(Renewal::Locks, leases, lease).await
     }
 
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
@@ -193,6 +270,14 @@ pub(super) enum Renewal {
 }
 
 impl Renewal {
+    fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Plain | Mode::Fair => Self::Locks,
+            Mode::Write => Self::Writes,
+            Mode::Read => Self::Reads,
+        }
+    }
+
     /// The field of the lock that its holder has.
     fn field(self, id: &LeaseId) -> String {
         if self == Self::Writes { keys::writer(id) } else { id.to_string() }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ::redis::Cmd;
 
-use crate::lock::{AcquireOutcome, FairReleaseOutcome, LeaseId, LockName, Next, Position};
+use crate::lock::{AcquireOutcome, AcquireRequest, LeaseId, LockName, NextWaiter, QueuePosition, ReleaseOutcome};
 
 use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, Request};
@@ -59,7 +59,7 @@ pub(super) struct Call<'a, const N: usize> {
     /// The script's own arguments, but the last.
     pub(super) own: [String; N],
     /// The last one is by its age.
-    pub(super) position: Option<Position>,
+    pub(super) position: Option<QueuePosition>,
 }
 
 impl Redis {
@@ -170,11 +170,10 @@ impl Redis {
         &self,
         kind: Kind,
         name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
+        request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
+        let AcquireRequest { id, lease, tokens, position, .. } = request;
+        let (lease, tokens, position) = (*lease, *tokens, *position);
         let nonce = self.nonce(kind, name, position.map(|_| id));
         let own = [millis(lease), id.to_string(), tokens.to_string(), kept(position), nonce];
         let keys = counter(name, tokens);
@@ -189,13 +188,13 @@ impl Redis {
         router: &Router,
         name: &LockName,
         id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, Error> {
+        next: Option<&NextWaiter>,
+    ) -> Result<ReleaseOutcome, Error> {
         let outcome = self.pass_on_once(kind, router, name, id, next).await?;
         self.undo_late(router, name, id, move |redis, router, name, id| {
             Box::pin(async move {
                 let undone = redis.pass_on_once(kind, router, name, id, None).await;
-                matches!(undone, Ok(FairReleaseOutcome::Released))
+                matches!(undone, Ok(ReleaseOutcome::Released { .. }))
             })
         });
         Ok(outcome)
@@ -207,8 +206,8 @@ impl Redis {
         router: &Router,
         name: &LockName,
         id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, Error> {
+        next: Option<&NextWaiter>,
+    ) -> Result<ReleaseOutcome, Error> {
         let tokens = next.map_or(0, |next| next.tokens);
         let [next_id, lease] = next.map(|next| [next.id.to_string(), millis(next.lease)]).unwrap_or_default();
         let position = next.map(|next| next.position);
@@ -226,12 +225,12 @@ impl Redis {
         Ok(match reply {
             Reply::Token(last_token) => {
                 self.released(kind, name, 1);
-                FairReleaseOutcome::GrantedToNext { last_token }
+                ReleaseOutcome::GrantedToNext { last_token }
             }
-            Reply::Number(reply) if self.released(kind, name, reply) => FairReleaseOutcome::Released,
+            Reply::Number(reply) if self.released(kind, name, reply) => ReleaseOutcome::Released { heard: 0 },
             // The first sending has passed it on. (That it was lost before then cannot be told from that, and comes to the same.)
-            _ if sent == Sent::Again => FairReleaseOutcome::Released,
-            _ => FairReleaseOutcome::NotHeld,
+            _ if sent == Sent::Again => ReleaseOutcome::Released { heard: 0 },
+            _ => ReleaseOutcome::NotHeld,
         })
     }
 
@@ -246,7 +245,7 @@ impl Redis {
 }
 
 /// For how many ms the position is kept; nothing if none is wanted.
-pub(super) fn kept(position: Option<Position>) -> String {
+pub(super) fn kept(position: Option<QueuePosition>) -> String {
     position.map(|position| millis(position.kept)).unwrap_or_default()
 }
 

@@ -1,99 +1,45 @@
 //! Read-write locks of [`Redis`].
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use ::redis::{FromRedisValue, ParsingError, Value};
 
-use crate::lock::{
-    AcquireOutcome, FairReleaseOutcome, Holder, LeaseId, LeaseKey, LockName, Moment, Next, Position,
-    ReadRequest, ReadWriteBackend, ReadWriteHolders,
-};
+use crate::lock::{AcquireOutcome, AcquireRequest, Holder, LeaseId, LockName, ReleaseOutcome};
 
-use super::backend::{Redis, Renewal, duration, millis};
+use super::backend::{Redis, duration, millis};
 use super::connection::Error;
 use super::keys;
 use super::queue::{Call, Kind, counter, kept};
 use super::scripts::Reply;
 use super::topology::{Router, Sent};
 
-impl ReadWriteBackend for Redis {
-    fn read_write_channel(&self, name: &LockName) -> String {
-        keys::listened(name.as_str(), keys::read_write_channel(name.as_str()))
-    }
+/// Who has a read-write lock: a writer, readers, or a writer that reads as well.
+#[derive(Default)]
+pub(super) struct ReadWriteHolders {
+    pub(super) writer: Option<Holder>,
+    pub(super) readers: Vec<Holder>,
+}
 
-    fn write_grant_channel(&self, name: &LockName, client: &str) -> String {
-        keys::write_grants(name.as_str()) + client
-    }
-
-    fn write_grants_suffice(&self) -> bool {
-        // Of a lease that a release has granted no replica need have heard.
-        self.acquisitions.is_none()
-    }
-
-    async fn try_write(
+impl Redis {
+    /// Reads, if it may; otherwise is remembered to wait, if it has a position.
+    pub(super) async fn read(
         &self,
         name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        _now: Moment,
+        request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        self.take(Kind::ReadWrite, name, id, lease, tokens, position).await
-    }
-
-    async fn release_write(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, Error> {
-        self.pass_on(Kind::ReadWrite, &self.router, name, id, next).await
-    }
-
-    async fn roll_back_write(&self, name: &LockName, id: &LeaseId) -> Result<FairReleaseOutcome, Error> {
-        self.pass_on(Kind::ReadWrite, self.attempts(), name, id, None).await
-    }
-
-    async fn try_read(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        read: &ReadRequest<'_>,
-        _now: Moment,
-    ) -> Result<AcquireOutcome, Error> {
-        let under = read.under.map(LeaseId::to_string).unwrap_or_default();
-        let fenced = if read.fenced { "1" } else { "" };
-        let own = [millis(read.lease), id.to_string(), under, fenced.to_owned(), kept(read.position)];
+        let AcquireRequest { id, lease, tokens, position, under, .. } = request;
+        let under = under.as_ref().map(LeaseId::to_string).unwrap_or_default();
+        let fenced = if *tokens > 0 { "1" } else { "" };
+        let own = [millis(*lease), id.to_string(), under, fenced.to_owned(), kept(*position)];
         let mut keys = vec![keys::read_lease(name.as_str(), id)];
-        keys.extend(counter(name, u64::from(read.fenced)));
-        let (kind, position) = (Kind::ReadWrite, read.position);
+        keys.extend(counter(name, *tokens));
+        let (kind, position) = (Kind::ReadWrite, *position);
         let words = self.words(Call { kind, name, releases: false, keys, own, position });
         self.attempt_words(&self.scripts.read_acquire, &words, name, id).await
     }
 
-    async fn release_read(&self, name: &LockName, id: &LeaseId) -> Result<bool, Error> {
-        self.end_read(&self.router, name, id).await
-    }
-
-    async fn roll_back_read(&self, name: &LockName, id: &LeaseId) -> Result<bool, Error> {
-        self.end_read(self.attempts(), name, id).await
-    }
-
-    async fn renew_writes(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        self.renew_all(Renewal::Writes, leases, lease).await
-    }
-
-    async fn renew_reads(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        self.renew_all(Renewal::Reads, leases, lease).await
-    }
-
-    async fn force_release_read_write(&self, name: &LockName) -> Result<bool, Error> {
-        self.force(Kind::ReadWrite, name).await
-    }
-
-    async fn read_write_holders(&self, name: &LockName) -> Result<ReadWriteHolders, Error> {
+    /// Who has the lock.
+    pub(super) async fn read_write_holders(&self, name: &LockName) -> Result<ReadWriteHolders, Error> {
         let leases = keys::read_leases(name.as_str());
         let holder = |(id, left): (String, _)| Holder { id: id.parse().ok(), left: duration(left) };
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
@@ -118,15 +64,18 @@ impl ReadWriteBackend for Redis {
             }
         }
     }
-}
 
-impl Redis {
-    async fn end_read(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<bool, Error> {
+    pub(super) async fn end_read(
+        &self,
+        router: &Router,
+        name: &LockName,
+        id: &LeaseId,
+    ) -> Result<ReleaseOutcome, Error> {
         let did_read = self.end_read_once(router, name, id).await?;
         self.undo_late(router, name, id, |redis, router, name, id| {
             Box::pin(async move { redis.end_read_once(router, name, id).await.unwrap_or(false) })
         });
-        Ok(did_read)
+        Ok(if did_read { ReleaseOutcome::Released { heard: 0 } } else { ReleaseOutcome::NotHeld })
     }
 
     async fn end_read_once(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<bool, Error> {

@@ -1,0 +1,274 @@
+//! [`Store`]: what is locked in this process, behind one mutex.
+
+use std::time::Duration;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use crate::lock::{AcquireOutcome, AcquireRequest, Holder, LeaseId, LeaseKey, LockKind, LockName, Mode};
+use crate::lock_entry::Moment;
+
+use super::OtherKind;
+use super::queue::Queues;
+use super::sweep::Sweep;
+use super::turns::{Leases, News, Turns};
+
+/// What is locked. A lease that is over counts as none, whether or not it is still here.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    /// A `HashTable`, as the name brings its hash along, and each step looks it up once.
+    by_name: HashTable<State>,
+    /// Of names that were released or whose leases are over: one that is locked again before that finds its place.
+    sweep: Sweep,
+    tokens: Tokens,
+    /// The waiters for fair locks, by name.
+    fair: Queues,
+    /// The waiters to write.
+    writers: Queues,
+    /// The waiters to read that were not let in since.
+    readers: Queues,
+}
+
+/// One counter for all names, as what rises over all of them rises for each, and one for each name would have to be kept for
+/// ever.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    last: u64,
+}
+
+/// What there is of a name.
+#[derive(Debug)]
+struct State {
+    name: LockName,
+    /// As what it is held. One kind at a time, as there is one `State` to a name.
+    kind: LockKind,
+    /// The end of its last lease.
+    until: Moment,
+    /// The holder of a plain lock; `None` once it was released.
+    plain: Option<LeaseId>,
+    /// The leases of a lock that has a queue. In a box, as most have none.
+    queued: Option<Box<Leases>>,
+}
+
+impl State {
+    fn is_alive(&self, now: Moment) -> bool {
+        (self.plain.is_some() || self.kind != LockKind::Plain) && now < self.until
+    }
+
+    fn left(&self, now: Moment) -> Duration {
+        self.until.saturating_duration_since(now)
+    }
+
+    /// The lock of this kind, with a queue, that this is, or is from now on if it is free.
+    fn queued(&mut self, kind: LockKind, now: Moment) -> Result<&mut Leases, OtherKind> {
+        if self.kind != kind {
+            if self.is_alive(now) {
+                return Err(OtherKind::new(self.kind));
+            }
+            (self.plain, self.kind) = (None, kind);
+            // A lock of another kind may have had a greater token since, and knows nothing of turns.
+            self.queued.as_deref_mut().map(std::mem::take);
+        }
+        Ok(self.queued.get_or_insert_default())
+    }
+}
+
+/// What there is of `name`, alive or not.
+fn state<'a>(by_name: &'a mut HashTable<State>, name: &LockName, now: Moment) -> &'a mut State {
+    let is_it = |state: &State| state.name == *name;
+    match by_name.entry(name.hash_value(), is_it, |state| state.name.hash_value()) {
+        Entry::Occupied(state) => state.into_mut(),
+        Entry::Vacant(place) => {
+            let kind = LockKind::Plain;
+            let state = State { name: name.clone(), kind, until: now, plain: None, queued: None };
+            place.insert(state).into_mut()
+        }
+    }
+}
+
+impl Tokens {
+    /// So many: the last of them, or 0 if none are wanted.
+    pub(super) fn reserve(&mut self, tokens: u64) -> u64 {
+        self.last += tokens;
+        if tokens > 0 { self.last } else { 0 }
+    }
+
+    /// One that all who read at a time have: `shared`, or a new one if they have none yet.
+    pub(super) fn share(&mut self, shared: &mut Option<u64>) -> u64 {
+        *shared.get_or_insert_with(|| self.reserve(1))
+    }
+}
+
+impl Store {
+    /// How many names there is something of.
+    pub(super) fn names(&self) -> usize {
+        self.by_name.len()
+    }
+
+    fn find(&mut self, name: &LockName) -> Option<&mut State> {
+        self.by_name.find_mut(name.hash_value(), |state| state.name == *name)
+    }
+
+    fn alive(&mut self, name: &LockName, now: Moment) -> Option<&mut State> {
+        self.find(name).filter(|state| state.is_alive(now))
+    }
+
+    fn sweep(&mut self, now: Moment) {
+        if self.sweep.is_due(self.by_name.len()) {
+            self.clear(now);
+        }
+    }
+
+    /// Clears the map of names whose leases are over.
+    #[cold]
+    fn clear(&mut self, now: Moment) {
+        let writers = &self.writers;
+        self.by_name.retain(|state| {
+            // With a read-write lock is kept whose turn it is.
+            state.is_alive(now)
+                || state.kind == LockKind::ReadWrite && writers.waiters(&state.name, now).next().is_some()
+        });
+        let left = self.by_name.len();
+        if left < self.by_name.capacity() / 8 {
+            self.by_name.shrink_to(left * 2, |state| state.name.hash_value());
+        }
+        self.sweep.is_done(left);
+    }
+
+    // === Plain locks ===
+
+    #[inline]
+    pub(super) fn acquire(
+        &mut self,
+        name: &LockName,
+        request: &AcquireRequest,
+    ) -> Result<AcquireOutcome, OtherKind> {
+        let AcquireRequest { id, lease, tokens, sent: now, .. } = request;
+        let (now, until) = (*now, *now + *lease);
+        match self.find(name) {
+            None => {
+                self.sweep(now);
+                let state = state(&mut self.by_name, name, now);
+                (state.plain, state.until, state.kind) = (Some(id.clone()), until, LockKind::Plain);
+            }
+            Some(state) => {
+                let (was_alive, is_same) = (state.is_alive(now), state.plain.as_ref() == Some(id));
+                if was_alive && !is_same {
+                    return match state.kind {
+                        LockKind::Plain => Ok(AcquireOutcome::Held { left: state.left(now) }),
+                        kind => Err(OtherKind::new(kind)),
+                    };
+                }
+                let was_dead = state.plain.is_none() && !was_alive;
+                if !is_same {
+                    (state.plain, state.kind) = (Some(id.clone()), LockKind::Plain);
+                }
+                // Never shorter, as long as it lasts.
+                state.until = if was_alive { state.until.max(until) } else { until };
+                if was_dead {
+                    self.sweep.revives();
+                }
+            }
+        }
+        Ok(AcquireOutcome::Acquired { last_token: self.tokens.reserve(*tokens) })
+    }
+
+    /// Takes the lease of `id` away. Whether it is over makes no difference: no other has taken its place. Memory of a burst of
+    /// names is given back as they are released.
+    #[inline]
+    pub(super) fn release(&mut self, name: &LockName, id: &LeaseId, now: impl FnOnce() -> Moment) -> bool {
+        let state = self.find(name).filter(|state| state.plain.as_ref() == Some(id));
+        let released = state.and_then(|state| state.plain.take()).is_some();
+        if released && self.sweep.adds_dead(self.by_name.len()) {
+            self.clear(now());
+        }
+        released
+    }
+
+    pub(super) fn force_release(&mut self, name: &LockName, now: Moment) -> Result<bool, OtherKind> {
+        match self.alive(name, now) {
+            Some(state) if state.kind != LockKind::Plain => Err(OtherKind::new(state.kind)),
+            Some(state) => Ok(state.plain.take().is_some()),
+            None => Ok(false),
+        }
+    }
+
+    // === Locks that have a queue ===
+
+    /// Carries out a step of such a lock, and says what others are to be told of it. `told`: whether the client of an id can
+    /// be.
+    pub(super) fn step<T>(
+        &mut self,
+        kind: LockKind,
+        name: &LockName,
+        now: Moment,
+        told: &dyn Fn(&LeaseId) -> bool,
+        step: impl FnOnce(&mut Turns<'_>, &mut Tokens) -> T,
+    ) -> Result<(T, News), OtherKind> {
+        self.sweep(now);
+        let Self { by_name, fair, writers, readers, tokens, .. } = self;
+        let state = state(by_name, name, now);
+        let lock = state.queued(kind, now)?;
+        let mut none = Queues::default();
+        let (writers, readers) = if kind == LockKind::Fair { (fair, &mut none) } else { (writers, readers) };
+        let mut turns = Turns { name, now, lock, writers, readers, told, news: News::default() };
+        turns.settle();
+        let outcome = step(&mut turns, tokens);
+        let (news, until) = (turns.news, turns.lock.until());
+        state.until = until.unwrap_or(now);
+        Ok((outcome, news))
+    }
+
+    /// Takes an id out of the queue at a name that is held as another kind of lock.
+    pub(super) fn forget(&mut self, mode: Mode, name: &LockName, id: &LeaseId) {
+        let queue = match mode {
+            Mode::Fair => &mut self.fair,
+            Mode::Write => &mut self.writers,
+            Mode::Plain | Mode::Read => &mut self.readers,
+        };
+        queue.remove(name, id);
+    }
+
+    // === All of them ===
+
+    /// One answer for each lease. No other is told: a lease that lasts longer lets none in.
+    pub(super) fn renew(&mut self, mode: Mode, leases: &[LeaseKey], lease: Duration, now: Moment) -> Vec<bool> {
+        let until = now + lease;
+        let renewed = leases.iter().map(|LeaseKey { name, id }| {
+            let Some(state) = self.alive(name, now).filter(|state| state.kind == kind(mode)) else { return false };
+            let Some(queued) = state.queued.as_deref_mut().filter(|_| mode != Mode::Plain) else {
+                let is_it = state.plain.as_ref() == Some(id);
+                state.until = if is_it { state.until.max(until) } else { state.until };
+                return is_it;
+            };
+            let renewed = match mode {
+                Mode::Read => queued.renew_read(id, until, now),
+                _ => queued.renew_write(id, until, now),
+            };
+            state.until = queued.until().unwrap_or(now);
+            renewed
+        });
+        renewed.collect()
+    }
+
+    pub(super) fn holders(&mut self, mode: Mode, name: &LockName, now: Moment) -> Result<Vec<Holder>, OtherKind> {
+        let Some(state) = self.alive(name, now) else { return Ok(Vec::new()) };
+        match (&state.queued, mode) {
+            _ if (state.kind == LockKind::ReadWrite) != (kind(mode) == LockKind::ReadWrite) => {
+                Err(OtherKind::new(state.kind))
+            }
+            (Some(queued), Mode::Read) => Ok(queued.readers(now)),
+            (Some(queued), _) if state.kind != LockKind::Plain => Ok(queued.writers(now)),
+            _ => Ok(vec![Holder { id: state.plain.clone(), left: state.left(now) }]),
+        }
+    }
+}
+
+/// The kind of lock that this is a mode of.
+pub(super) fn kind(mode: Mode) -> LockKind {
+    match mode {
+        Mode::Plain => LockKind::Plain,
+        Mode::Fair => LockKind::Fair,
+        Mode::Write | Mode::Read => LockKind::ReadWrite,
+    }
+}

@@ -1,0 +1,163 @@
+//! What goes with the commands of a [`Backend`](super::Backend): what is asked for, and what is answered.
+
+use std::time::Duration;
+
+use crate::lock_entry::Moment;
+
+use super::super::kind::LockKind;
+use super::super::name::LockName;
+use super::super::owner::LeaseId;
+
+/// What an attempt to take a lock asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AcquireRequest {
+    /// The lease.
+    pub id: LeaseId,
+    /// How long it is to last from now, at least.
+    pub lease: Duration,
+    /// How many fencing tokens to reserve; 0 if none. To read: above 0 if one is wanted.
+    pub tokens: u64,
+    /// The position that its waiter is to have if the lock is not granted; `None` if it does not wait. Of no plain lock.
+    pub position: Option<QueuePosition>,
+    /// The lease under which the same owner writes: it is let in beside itself. To read only.
+    pub under: Option<LeaseId>,
+    /// The time by the [runtime's](super::Backend::runtime) clock, which the caller has looked at anyway. A store that counts
+    /// leases by that clock may count this one from then; others leave it.
+    pub sent: Moment,
+}
+
+impl AcquireRequest {
+    /// Asks for a lease, and for nothing beside it.
+    pub fn new(id: LeaseId, lease: Duration, sent: Moment) -> Self {
+        Self { id, lease, tokens: 0, position: None, under: None, sent }
+    }
+
+    /// The same with so many fencing tokens.
+    #[must_use]
+    pub fn tokens(self, tokens: u64) -> Self {
+        Self { tokens, ..self }
+    }
+
+    /// The same with a position for its waiter.
+    #[must_use]
+    pub fn position(self, position: impl Into<Option<QueuePosition>>) -> Self {
+        Self { position: position.into(), ..self }
+    }
+
+    /// The same, to read under a lease to write.
+    #[must_use]
+    pub fn under(self, under: impl Into<Option<LeaseId>>) -> Self {
+        Self { under: under.into(), ..self }
+    }
+}
+
+/// A position in the store's queue of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePosition {
+    /// For how long its waiter has waited. The queue is in the order in which the waiters began to wait.
+    pub waited: Duration,
+    /// For how long the position is kept if it is not asked for again. A lease that the store grants to it unasked ends then,
+    /// too.
+    pub kept: Duration,
+}
+
+/// The waiter of the releasing client that is next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextWaiter {
+    /// The lease that is asked for, new.
+    pub id: LeaseId,
+    /// How long it is to last from the release on.
+    pub lease: Duration,
+    /// How many fencing tokens to reserve.
+    pub tokens: u64,
+    /// Its position, should others come first.
+    pub position: QueuePosition,
+}
+
+/// What an attempt to take a lock came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcquireOutcome {
+    /// The lease is granted, or lasts longer.
+    Acquired {
+        /// The last of the fencing tokens that were asked for; 0 if none were.
+        last_token: u64,
+    },
+    /// Another id has the lock, or comes before this one.
+    Held {
+        /// When to ask again at the latest, if no message comes before: how long its lease lasts if it is not renewed,
+        /// [`Duration::MAX`] if it never ends; less if its release may go unheard.
+        left: Duration,
+    },
+}
+
+/// What a release came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseOutcome {
+    /// The lock is free, or granted to another waiter. The next waiter of this client, if one was named, is in the queue.
+    Released {
+        /// How many subscribers the message of a plain lock went to, beside those of this process; 0 if that is not known. For
+        /// fairness between processes only.
+        heard: usize,
+    },
+    /// The next waiter of this client has the lock.
+    GrantedToNext {
+        /// The last of the fencing tokens that were asked for; 0 if none were.
+        last_token: u64,
+    },
+    /// The id did not have the lock. It is in the queue no more, and the next waiter has not been put there.
+    NotHeld,
+}
+
+/// A lease of a lock, as the store tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The lease; `None` if what is there is not of the form of a [`LeaseId`].
+    pub id: Option<LeaseId>,
+    /// How long the lease lasts if it is not renewed; [`Duration::MAX`] if it never ends.
+    pub left: Duration,
+}
+
+/// One lease of one name, as [`Backend::renew`](super::Backend::renew) takes them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseKey {
+    /// The lock.
+    pub name: LockName,
+    /// The lease.
+    pub id: LeaseId,
+}
+
+/// Where a waiter hears that it has the lock, or is to ask for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Channels {
+    /// The one that it always listens to.
+    pub own: String,
+    /// Another one that all clients listen to, if there is one.
+    pub common: Option<String>,
+}
+
+impl Channels {
+    /// One channel, and no other.
+    pub fn one(own: impl Into<String>) -> Self {
+        Self { own: own.into(), common: None }
+    }
+
+    /// Both, or the one that there is.
+    pub(in crate::lock) fn all(&self) -> impl Iterator<Item = &str> {
+        [&*self.own].into_iter().chain(self.common.as_deref())
+    }
+}
+
+/// What an error of a backend says about the command that met it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The store answered, and refused. The command did not run; without a change of configuration or rights it never will.
+    Refused,
+    /// The store could not be reached. The command did not run; trying again may help.
+    Unreachable,
+    /// There was no answer. The command may have run.
+    Indeterminate,
+    /// The store answered: the name is held as another kind of lock. Nothing was changed.
+    OtherKind(LockKind),
+}

@@ -1,0 +1,55 @@
+//! [`Mode`]: as what a name is locked.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::super::lease::Lease;
+
+/// For how long a waiter that is dead or suspended may hold up the others.
+const LONGEST_POSITION: Duration = Duration::from_secs(10);
+
+/// As what a name is locked: by which rules the store grants it.
+///
+/// A name is held as one [kind](crate::LockKind) of lock at a time; [`Write`](Self::Write) and [`Read`](Self::Read) are the two
+/// sides of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// One owner, in no order between clients: see [`LockClient::get_lock`](crate::LockClient::get_lock).
+    Plain,
+    /// One owner, in the order of arrival over all clients: see [`LockClient::fair_lock`](crate::LockClient::fair_lock).
+    Fair,
+    /// One owner, while there are no readers: see [`ReadWriteLock::write`](crate::ReadWriteLock::write).
+    Write,
+    /// Many owners, while there is no writer: see [`ReadWriteLock::read`](crate::ReadWriteLock::read).
+    Read,
+}
+
+impl Mode {
+    /// Whether the store has a queue of its waiters, and grants them the lock unasked.
+    pub(in crate::lock) fn is_queued(self) -> bool {
+        matches!(self, Self::Fair | Self::Write)
+    }
+
+    /// For how long the store remembers a waiter, if it does: as short as what a renewed lease needs, since so long a
+    /// waiter that is dead or suspended holds up the others.
+    pub(in crate::lock) fn position(self, renewed_lease: Duration) -> Option<Duration> {
+        if self == Self::Plain {
+            return None;
+        }
+        // Stores count in milliseconds.
+        let third = Duration::from_millis((renewed_lease.min(Lease::MAX) / 3).as_millis() as u64);
+        Some(third.clamp(Lease::MIN, LONGEST_POSITION))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Fair => "fair",
+            Self::Write => "write",
+            Self::Read => "read",
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! [`Store`]: a [`Backend`] without its type, so that a client has none either.
+
+use std::any::{Any, type_name};
+use std::error::Error;
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::registry::Registry;
+use crate::runtime::Runtime;
+use crate::transport::Transport;
+
+use super::super::name::{LockName, NameError};
+use super::super::owner::LeaseId;
+use super::command::{
+    AcquireOutcome, AcquireRequest, Channels, Failure, Holder, LeaseKey, NextWaiter, ReleaseOutcome,
+};
+use super::{Backend, Mode};
+
+/// A [`Backend`] without its type: see [`Backend::erased`].
+pub struct AnyBackend(pub(in crate::lock) Box<dyn Store>);
+
+impl AnyBackend {
+    /// Forgets the type of `backend`.
+    pub fn new(backend: impl Backend) -> Self {
+        Self(Box::new(backend))
+    }
+}
+
+impl fmt::Debug for AnyBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AnyBackend").field(&self.0.type_name()).finish()
+    }
+}
+
+/// Why a store could not do what was asked.
+#[derive(Debug)]
+pub(in crate::lock) struct Failed {
+    pub(in crate::lock) failure: Failure,
+    pub(in crate::lock) source: Box<dyn Error + Send + Sync>,
+}
+
+pub(in crate::lock) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The answer to a command.
+pub(in crate::lock) enum Answer<'a, T> {
+    /// It has come by the call; `None` once it was taken.
+    Ready(Option<Result<T, Failed>>),
+    Later(Boxed<'a, Result<T, Failed>>),
+}
+
+impl<T> Answer<'_, T> {
+    /// `None` if it is to come, which it does not then.
+    #[inline]
+    pub(in crate::lock) fn at_once(self) -> Option<Result<T, Failed>> {
+        match self {
+            Self::Ready(answer) => answer,
+            Self::Later(_) => None,
+        }
+    }
+}
+
+impl<T: Unpin> Future for Answer<'_, T> {
+    type Output = Result<T, Failed>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Ready(answer) => Poll::Ready(answer.take().expect("polled after its end")),
+            Self::Later(answer) => answer.as_mut().poll(task),
+        }
+    }
+}
+
+/// A [`Backend`] of whatever type. If it [answers at once](Self::answers_at_once), its commands take effect by the call, and not
+/// by the first poll.
+pub(in crate::lock) trait Store: Any + Send + Sync {
+    fn type_name(&self) -> &'static str;
+    fn answers_at_once(&self) -> bool;
+    fn registry(&self) -> Registry<dyn Transport>;
+    fn now(&self) -> Instant;
+    fn sleep_until(&self, deadline: Instant) -> Boxed<'static, ()>;
+    fn spawn(&self, task: Boxed<'static, ()>);
+    fn random(&self) -> u64;
+    fn has_ended(&self) -> bool;
+    fn supports(&self, mode: Mode) -> bool;
+    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels;
+    fn grants_suffice(&self) -> bool;
+    fn reconnects(&self) -> u64;
+    fn check_name(&self, name: &LockName) -> Result<(), NameError>;
+    fn renewal_group(&self, name: &LockName) -> u64;
+    fn acquire<'a>(
+        &'a self,
+        mode: Mode,
+        name: &'a LockName,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, AcquireOutcome>;
+    fn release<'a>(
+        &'a self,
+        mode: Mode,
+        name: &'a LockName,
+        id: &'a LeaseId,
+        next: Option<&'a NextWaiter>,
+    ) -> Answer<'a, ReleaseOutcome>;
+    fn roll_back<'a>(
+        &'a self,
+        mode: Mode,
+        name: &'a LockName,
+        id: &'a LeaseId,
+    ) -> Answer<'a, ReleaseOutcome>;
+    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Answer<'a, Vec<bool>>;
+    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, bool>;
+    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, Vec<Holder>>;
+}
+
+/// `$command` by this very call if the store does so, and in a box otherwise.
+macro_rules! answer {
+    ($backend:ident, $command:expr) => {
+        if B::ANSWERS_AT_ONCE
+            && let Poll::Ready(answer) = pin!($command).poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Answer::Ready(Some(answer.map_err(|error| failed($backend, error))))
+        } else {
+            Answer::Later(Box::pin(async move { $command.await.map_err(|error| failed($backend, error)) }))
+        }
+    };
+}
+
+#[cold]
+fn failed<B: Backend>(backend: &B, error: B::Error) -> Failed {
+    Failed { failure: backend.failure(&error), source: Box::new(error) }
+}
+
+impl<B: Backend> Store for B {
+    fn type_name(&self) -> &'static str {
+        type_name::<B>()
+    }
+
+    fn answers_at_once(&self) -> bool {
+        B::ANSWERS_AT_ONCE
+    }
+
+    fn registry(&self) -> Registry<dyn Transport> {
+        Backend::registry(self).erased()
+    }
+
+    fn now(&self) -> Instant {
+        self.runtime().now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Boxed<'static, ()> {
+        Box::pin(self.runtime().sleep_until(deadline))
+    }
+
+    fn spawn(&self, task: Boxed<'static, ()>) {
+        self.runtime().spawn(task);
+    }
+
+    fn random(&self) -> u64 {
+        self.runtime().random()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.runtime().has_ended()
+    }
+
+    fn supports(&self, mode: Mode) -> bool {
+        Backend::supports(self, mode)
+    }
+
+    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
+        Backend::channels(self, mode, name, client)
+    }
+
+    fn grants_suffice(&self) -> bool {
+        Backend::grants_suffice(self)
+    }
+
+    fn reconnects(&self) -> u64 {
+        Backend::reconnects(self)
+    }
+
+    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
+        Backend::check_name(self, name)
+    }
+
+    fn renewal_group(&self, name: &LockName) -> u64 {
+        Backend::renewal_group(self, name)
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        mode: Mode,
+        name: &'a LockName,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, AcquireOutcome> {
+        answer!(self, Backend::acquire(self, mode, name, request))
+    }
+
+    fn release<'a>(
+        &'a self,
+        mode: Mode,
+        name: &'a LockName,
+        id: &'a LeaseId,
+        next: Option<&'a NextWaiter>,
+    ) -> Answer<'a, ReleaseOutcome> {
+        answer!(self, Backend::release(self, mode, name, id, next))
+    }
+
+    fn roll_back<'a>(
+        &'a self,
+        mode: Mode,
+        name: &'a LockName,
+        id: &'a LeaseId,
+    ) -> Answer<'a, ReleaseOutcome> {
+        answer!(self, Backend::roll_back(self, mode, name, id))
+    }
+
+    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Answer<'a, Vec<bool>> {
+        answer!(self, Backend::renew(self, mode, leases, lease))
+    }
+
+    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, bool> {
+        answer!(self, Backend::force_release(self, mode, name))
+    }
+
+    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, Vec<Holder>> {
+        answer!(self, Backend::holders(self, mode, name))
+    }
+}
