@@ -51,7 +51,7 @@ impl Judge {
         assert!(overtaken.is_none(), "{began:?} was served before {overtaken:?}");
     }
 
-    async fn holds(&self, guard: &Guard<Local>) {
+    async fn holds(&self, guard: &Guard) {
         // Ordering: Relaxed, only the lock may be what keeps them apart.
         let was_inside = self.inside.swap(true, Ordering::Relaxed);
         assert!(!was_inside || self.forces, "two have the lock");
@@ -69,7 +69,7 @@ impl Judge {
 }
 
 /// One acquisition, and what becomes of it.
-async fn attack(judge: &Judge, client: &LockClient<Local>, lock: &Lock<Local>, task: usize, dice: &mut Rng) {
+async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, dice: &mut Rng) {
     let lock = if dice.u8(..3) == 0 { lock.fenced() } else { lock.clone() };
     let lease = if dice.u8(..4) == 0 { Lease::For(LIMIT * 2) } else { Lease::Watched };
     let owned = dice.u8(..5) == 0;

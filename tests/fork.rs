@@ -20,7 +20,7 @@ fn now<F: Future>(future: F) -> F::Output {
 }
 
 /// What the child finds: 0 if all is as it should be.
-fn child(client: &LockClient<Local>, guard: Guard<Local>) -> i32 {
+fn child(client: &LockClient, guard: Guard) -> i32 {
     let lock = client.get_lock("held").unwrap();
     let is_forked = |error: &LockError| matches!(error, LockError::Forked) && error.is_shut_down();
     let refused = [

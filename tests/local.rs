@@ -20,7 +20,7 @@ struct InProcess(Local);
 impl Store for InProcess {
     type Backend = Local;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<Local> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         LockClient::with_options(self.0.clone(), options).unwrap()
     }
 
@@ -128,7 +128,7 @@ fn grant_that_was_slept_through_is_not_believed() {
     let runtime = ThreadRuntime::paused();
     let locks = Local::with_runtime(runtime.clone());
     let [one, other, third] = [(); 3].map(|()| LockClient::new(locks.clone()).fair_lock("tickets").unwrap());
-    let now = |lock: &Lock<Local>| poll(pin!(lock.try_lock()), Waker::noop());
+    let now = |lock: &Lock| poll(pin!(lock.try_lock()), Waker::noop());
     for rests in [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(11)] {
         let Poll::Ready(Ok(Some(held))) = now(&one) else { panic!("it is free") };
         let mut waits = Box::pin(other.lock());

@@ -77,7 +77,7 @@ fn locks_that_were_taken_one_after_another_are_renewed_together() {
     let clock = ThreadRuntime::paused();
     let backend = Counts { local: Local::with_runtime(clock.clone()), renewals: Arc::default() };
     let client = LockClient::new(backend.clone());
-    let guards: Vec<Guard<Counts>> = (0..LOCKS)
+    let guards: Vec<Guard> = (0..LOCKS)
         .map(|number| {
             clock.advance(Duration::from_millis(1));
             ready(client.get_lock(&format!("name:{number}")).unwrap().lock()).unwrap()

@@ -35,7 +35,7 @@ fn main() {
     read_write_names_that_nobody_uses_keep_nothing();
 }
 
-fn orders(client: &LockClient<Local>) -> Lock<Local> {
+fn orders(client: &LockClient) -> Lock {
     client.get_lock("orders").unwrap()
 }
 

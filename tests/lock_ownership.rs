@@ -23,9 +23,9 @@ const UNPOLLED: Duration = Duration::from_secs(2);
 /// Clients of one store, as different processes would be.
 trait Store {
     type Backend: Backend;
-    async fn client_with(&self, options: &LockOptions) -> LockClient<Self::Backend>;
+    async fn client_with(&self, options: &LockOptions) -> LockClient;
 
-    async fn client(&self) -> LockClient<Self::Backend> {
+    async fn client(&self) -> LockClient {
         self.client_with(&LockOptions::default()).await
     }
 }
@@ -35,7 +35,7 @@ struct InMemory(Local);
 impl Store for InMemory {
     type Backend = Local;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<Local> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         LockClient::with_options(self.0.clone(), options).unwrap()
     }
 }
@@ -45,7 +45,7 @@ struct OnServer(RedisServer);
 impl Store for OnServer {
     type Backend = Redis;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         LockClient::with_options(Redis::connect(&self.0.url()).await.unwrap(), options).unwrap()
     }
 }

@@ -29,7 +29,7 @@ impl InDirectory {
 impl Store for InDirectory {
     type Backend = FileLocks;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<FileLocks> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         let backend = FileLocks::new(self.directory.path());
         self.made.lock().unwrap().push(backend.clone());
         LockClient::with_options(backend, options).unwrap()

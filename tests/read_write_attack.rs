@@ -39,7 +39,7 @@ struct Inside {
 }
 
 impl Judge {
-    fn writes(&self, guard: &Guard<Local>) {
+    fn writes(&self, guard: &Guard) {
         let mut inside = self.inside.lock().unwrap();
         assert!(self.forces || !inside.writes && inside.readers == 0, "a writer is not alone");
         if let Some(token) = guard.fencing_token() {
@@ -51,13 +51,13 @@ impl Judge {
         inside.times.0 += 1;
     }
 
-    fn writes_no_more(&self, guard: &Guard<Local>) {
+    fn writes_no_more(&self, guard: &Guard) {
         assert!(self.forces || guard.is_held(), "the hold was lost");
         self.inside.lock().unwrap().writes = false;
     }
 
     /// `beside`: its owner writes.
-    fn reads(&self, guard: &Guard<Local>, beside: bool) {
+    fn reads(&self, guard: &Guard, beside: bool) {
         let mut inside = self.inside.lock().unwrap();
         assert!(self.forces || beside || !inside.writes, "a reader beside a writer");
         if let Some(token) = guard.fencing_token() {
@@ -68,14 +68,14 @@ impl Judge {
         inside.times.1 += 1;
     }
 
-    fn reads_no_more(&self, guard: &Guard<Local>) {
+    fn reads_no_more(&self, guard: &Guard) {
         assert!(self.forces || guard.is_held(), "the hold was lost");
         self.inside.lock().unwrap().readers -= 1;
     }
 }
 
 /// Waits for it in one of many ways, and may give up.
-async fn attack(lock: &Lock<Local>, dice: &mut Rng) -> Option<Guard<Local>> {
+async fn attack(lock: &Lock, dice: &mut Rng) -> Option<Guard> {
     let lock = if dice.u8(..3) == 0 { lock.fenced() } else { lock.clone() };
     let lease = if dice.u8(..4) == 0 { Lease::For(LIMIT * 2) } else { Lease::Watched };
     match dice.u8(..8) {
@@ -115,7 +115,7 @@ async fn attack(lock: &Lock<Local>, dice: &mut Rng) -> Option<Guard<Local>> {
     }
 }
 
-async fn gives_back(guard: Guard<Local>, lock: &Lock<Local>, judge: &Judge, dice: &mut Rng) {
+async fn gives_back(guard: Guard, lock: &Lock, judge: &Judge, dice: &mut Rng) {
     match dice.u8(..4) {
         0 => drop(guard),
         1 => {
@@ -135,7 +135,7 @@ async fn gives_back(guard: Guard<Local>, lock: &Lock<Local>, judge: &Judge, dice
     }
 }
 
-async fn reads(judge: &Judge, client: &LockClient<Local>, lock: &ReadWriteLock<Local>, dice: &mut Rng) {
+async fn reads(judge: &Judge, client: &LockClient, lock: &ReadWriteLock, dice: &mut Rng) {
     let me = client.owner();
     let owned = dice.u8(..4) == 0;
     let read = if owned { lock.read().owned_by(&me) } else { lock.read().clone() };
@@ -156,7 +156,7 @@ async fn reads(judge: &Judge, client: &LockClient<Local>, lock: &ReadWriteLock<L
     gives_back(guard, &read, judge, dice).await;
 }
 
-async fn writes(judge: &Judge, client: &LockClient<Local>, lock: &ReadWriteLock<Local>, dice: &mut Rng) {
+async fn writes(judge: &Judge, client: &LockClient, lock: &ReadWriteLock, dice: &mut Rng) {
     let me = client.owner();
     let owned = dice.u8(..2) == 0;
     let write = if owned { lock.write().owned_by(&me) } else { lock.write().clone() };

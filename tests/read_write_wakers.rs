@@ -58,10 +58,10 @@ impl Wake for Panics {
 /// Two clients of a store in memory, by a clock that stands still.
 struct Stage {
     runtime: ThreadRuntime,
-    client: LockClient<Local>,
-    prices: ReadWriteLock<Local>,
+    client: LockClient,
+    prices: ReadWriteLock,
     /// The same lock, of the other client.
-    theirs: ReadWriteLock<Local>,
+    theirs: ReadWriteLock,
 }
 
 impl Stage {
@@ -75,7 +75,7 @@ impl Stage {
         Self { runtime, client, prices, theirs }
     }
 
-    fn they_write(&self) -> Guard<Local> {
+    fn they_write(&self) -> Guard {
         ready(self.theirs.write().lock()).unwrap()
     }
 }

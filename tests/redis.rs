@@ -22,7 +22,7 @@ struct OnServer;
 impl Store for OnServer {
     type Backend = Redis;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         LockClient::with_options(Redis::connect(&SERVER.url()).await.unwrap(), options).unwrap()
     }
 

@@ -56,7 +56,7 @@ struct ByDocumentedRights(bool);
 impl Store for ByDocumentedRights {
     type Backend = Redis;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         // Once: some versions end the subscriptions of a user whose rights are written anew, though they are the same.
         static URLS: [tokio::sync::OnceCell<String>; 2] = [const { tokio::sync::OnceCell::const_new() }; 2];
         let (which, name) = if self.0 { (1, "fair") } else { (0, "locks") };
@@ -320,8 +320,8 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
         ["plain", "{plain}", "fair", "{fair}", "write", "{write}"].map(|name| format!("payments:{name}"));
     let (mut held, mut waiting) = (Vec::new(), Vec::new());
     for name in &names {
-        let read_write = |client: &LockClient<Redis>| client.read_write(name).unwrap();
-        let locks = |client: &LockClient<Redis>| match &name[9..] {
+        let read_write = |client: &LockClient| client.read_write(name).unwrap();
+        let locks = |client: &LockClient| match &name[9..] {
             "plain" | "{plain}" => vec![client.get_lock(name).unwrap()],
             "fair" | "{fair}" => vec![client.fair_lock(name).unwrap()],
             _ => vec![read_write(client).write().clone(), read_write(client).read().clone()],
@@ -338,7 +338,7 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
         run::<Vec<String>>(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await.len() == 10
     })
     .await;
-    let wakes = |client: &LockClient<Redis>| {
+    let wakes = |client: &LockClient| {
         let stats = client.registry().stats();
         stats.unlock_messages + stats.read_unlock_messages + stats.grant_messages
     };

@@ -25,15 +25,15 @@ const LIMIT: Duration = Duration::from_secs(3);
 const LEASE: Duration = Duration::from_secs(30);
 const NAME: &str = "calm";
 
-async fn client(url: &str) -> LockClient<Redis> {
+async fn client(url: &str) -> LockClient {
     LockClient::new(Redis::connect(url).await.unwrap())
 }
 
 /// A task that waits for the lock, subscribed on `server`.
 async fn waiter(
-    client: &LockClient<Redis>,
+    client: &LockClient,
     server: &RedisServer,
-) -> JoinHandle<Result<Guard<Redis>, LockError>> {
+) -> JoinHandle<Result<Guard, LockError>> {
     let lock = client.get_lock(NAME).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
     until_subscribed(server).await;

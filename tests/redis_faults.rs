@@ -19,14 +19,14 @@ async fn run(server: &RedisServer, command: &[&str]) -> redis::Value {
     redis::cmd(name).arg(args).query_async(&mut connection(server).await).await.unwrap()
 }
 
-async fn client(server: &RedisServer) -> LockClient<Redis> {
+async fn client(server: &RedisServer) -> LockClient {
     LockClient::new(Redis::connect(&server.url()).await.unwrap())
 }
 
 /// A lock that somebody else has, and a task that waits for it, subscribed.
 async fn waiter(
     server: &RedisServer,
-) -> (LockClient<Redis>, Lock<Redis>, tokio::task::JoinHandle<Result<(), LockError>>) {
+) -> (LockClient, Lock, tokio::task::JoinHandle<Result<(), LockError>>) {
     let client = client(server).await;
     let lock = client.get_lock("faults").unwrap();
     run(server, &["HSET", "faults", "somebody:1", "1"]).await;

@@ -19,7 +19,7 @@ use waiting::eventually;
 const SOON: Duration = Duration::from_secs(10);
 const NAME: &str = "late";
 
-async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient<Redis>) {
+async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient) {
     let server = RedisServer::start();
     let () = run(&server, &format!("ACL SETUSER user on >secret ~* &* +@all {rules}")).await;
     let proxy = ChaosProxy::start(server.port());
@@ -43,7 +43,7 @@ async fn calls(server: &RedisServer, command: &str) -> usize {
 
 async fn attempt_that_comes_late_takes_the_lock_for_nobody(
     rules: &str,
-    lock: impl Fn(&LockClient<Redis>) -> Lock<Redis>,
+    lock: impl Fn(&LockClient) -> Lock,
 ) {
     let (server, proxy, client) = start(rules).await;
     let lock = lock(&client);
@@ -65,31 +65,31 @@ async fn attempt_that_comes_late_takes_the_lock_for_nobody(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
-    let plain = |client: &LockClient<Redis>| client.get_lock(NAME).unwrap();
+    let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
     attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", plain).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_comes_late_is_undone_without_dangerous_commands() {
-    let plain = |client: &LockClient<Redis>| client.get_lock(NAME).unwrap();
+    let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
     attempt_that_comes_late_takes_the_lock_for_nobody("-@dangerous", plain).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair_attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
-    let fair = |client: &LockClient<Redis>| client.fair_lock(NAME).unwrap();
+    let fair = |client: &LockClient| client.fair_lock(NAME).unwrap();
     attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", fair).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_read_that_comes_late_is_undone_where_no_connection_can_be_ended() {
-    let read = |client: &LockClient<Redis>| client.read_write(NAME).unwrap().read().clone();
+    let read = |client: &LockClient| client.read_write(NAME).unwrap().read().clone();
     attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", read).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_write_that_comes_late_is_undone_where_no_connection_can_be_ended() {
-    let write = |client: &LockClient<Redis>| client.read_write(NAME).unwrap().write().clone();
+    let write = |client: &LockClient| client.read_write(NAME).unwrap().write().clone();
     attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", write).await;
 }
 
@@ -162,7 +162,7 @@ async fn release_that_comes_late_grants_the_lock_to_nobody(queue: Queue) {
 }
 
 async fn attempt_that_was_sent_again_and_comes_late_is_undone(
-    lock: impl Fn(&LockClient<Redis>) -> Lock<Redis>,
+    lock: impl Fn(&LockClient) -> Lock,
 ) {
     let (server, proxy, client) = start("-client +client|info").await;
     let lock = lock(&client);
@@ -194,13 +194,13 @@ async fn fair_attempt_that_was_sent_again_and_comes_late_is_undone_after_its_rel
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_read_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
-    let read = |client: &LockClient<Redis>| client.read_write(NAME).unwrap().read().clone();
+    let read = |client: &LockClient| client.read_write(NAME).unwrap().read().clone();
     attempt_that_was_sent_again_and_comes_late_is_undone(read).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_write_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
-    let write = |client: &LockClient<Redis>| client.read_write(NAME).unwrap().write().clone();
+    let write = |client: &LockClient| client.read_write(NAME).unwrap().write().clone();
     attempt_that_was_sent_again_and_comes_late_is_undone(write).await;
 }
 

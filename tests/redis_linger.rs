@@ -23,13 +23,13 @@ async fn subscribers(connection: &mut MultiplexedConnection) -> usize {
     subscribers
 }
 
-async fn client(url: &str, linger: Duration) -> LockClient<Redis> {
+async fn client(url: &str, linger: Duration) -> LockClient {
     let redis = Redis::builder().linger(linger).connect(url).await.unwrap();
     LockClient::new(redis)
 }
 
 /// The lock goes from `guard` to `to`, which waits for it, asleep.
-async fn next(guard: Guard<Redis>, to: &LockClient<Redis>) -> Guard<Redis> {
+async fn next(guard: Guard, to: &LockClient) -> Guard {
     let lock = to.get_lock(NAME).unwrap();
     let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
     eventually("sleep", async || to.registry().join(CHANNEL).is_some_and(|look| look.latch().waiters() == 1))

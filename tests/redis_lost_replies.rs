@@ -56,7 +56,7 @@ impl Faulty {
         Self { server, url, to_eat, refuse }
     }
 
-    async fn client(&self) -> LockClient<Redis> {
+    async fn client(&self) -> LockClient {
         LockClient::new(Redis::connect(&self.url).await.unwrap())
     }
 

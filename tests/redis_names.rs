@@ -19,7 +19,7 @@ static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 /// Far less than the lease of half a minute, or the third of a position, after which a waiter asks unasked.
 const SOON: Duration = Duration::from_secs(2);
 
-async fn client() -> LockClient<Redis> {
+async fn client() -> LockClient {
     LockClient::new(Redis::connect(&SERVER.url()).await.unwrap())
 }
 
@@ -32,7 +32,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn lock(self, client: &LockClient<Redis>, name: &str) -> Lock<Redis> {
+    fn lock(self, client: &LockClient, name: &str) -> Lock {
         match self {
             Self::Plain => client.get_lock(name).unwrap(),
             Self::Fair => client.fair_lock(name).unwrap(),
@@ -42,7 +42,7 @@ impl Kind {
     }
 
     /// Where a waiter of this client is told.
-    fn channel(self, client: &LockClient<Redis>, name: &str) -> String {
+    fn channel(self, client: &LockClient, name: &str) -> String {
         let (redis, name) = (client.backend(), LockName::new(name).unwrap());
         match self {
             Self::Plain => redis.channel(&name),
@@ -53,14 +53,14 @@ impl Kind {
     }
 }
 
-fn waiter(client: &LockClient<Redis>, kind: Kind, name: &str) -> JoinHandle<Guard<Redis>> {
+fn waiter(client: &LockClient, kind: Kind, name: &str) -> JoinHandle<Guard> {
     let lock = kind.lock(client, name);
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
 /// Waits until the waiters of both names are asleep in this process: each has a latch of its own, of the
 /// channel that all of the kind listen to.
-async fn until_asleep(client: &LockClient<Redis>, channels: &[String]) {
+async fn until_asleep(client: &LockClient, channels: &[String]) {
     for channel in channels {
         let asleep = async || {
             client.registry().join(channel).is_some_and(|look| look.is_ready() && look.latch().waiters() > 0)

@@ -19,11 +19,11 @@ async fn run<T: FromRedisValue>(words: &str) -> T {
     by_hand::run(&SERVER, words).await
 }
 
-async fn client() -> LockClient<Redis> {
+async fn client() -> LockClient {
     LockClient::new(Redis::connect(&SERVER.url()).await.unwrap())
 }
 
-async fn lock(name: &str) -> Lock<Redis> {
+async fn lock(name: &str) -> Lock {
     client().await.get_lock(name).unwrap()
 }
 
@@ -124,7 +124,7 @@ async fn leftovers_of_redisson_are_nobodys_lock() {
 }
 
 /// The id that the server knows, past our own script.
-async fn guard_id(lock: &Lock<Redis>) -> latchwork::LeaseId {
+async fn guard_id(lock: &Lock) -> latchwork::LeaseId {
     let fields: Vec<String> = run(&format!("HKEYS {}", lock.name())).await;
     assert!(fields.len() == 2 && fields.contains(&"mode".to_owned()), "{fields:?}");
     fields.iter().find(|field| *field != "mode").unwrap().parse().unwrap()

@@ -37,7 +37,7 @@ impl Scene {
         Self { proxy: ChaosProxy::start(server.port()), server, admin }
     }
 
-    async fn client(&self) -> LockClient<Redis> {
+    async fn client(&self) -> LockClient {
         LockClient::new(Redis::connect(&self.proxy.url()).await.unwrap())
     }
 
@@ -48,9 +48,9 @@ impl Scene {
     /// A task that waits for the lock, subscribed.
     async fn waiter(
         &mut self,
-        client: &LockClient<Redis>,
+        client: &LockClient,
         name: &str,
-    ) -> JoinHandle<Result<Guard<Redis>, LockError>> {
+    ) -> JoinHandle<Result<Guard, LockError>> {
         let lock = client.get_lock(name).unwrap();
         let waiter = tokio::spawn(async move { lock.lock().await });
         let subscribers = format!("PUBSUB NUMSUB redisson_lock__channel:{{{name}}}");

@@ -39,11 +39,11 @@ async fn pair() -> (RedisServer, RedisServer) {
     (master, replica)
 }
 
-async fn client(master: &RedisServer, replicas: usize) -> LockClient<Redis> {
+async fn client(master: &RedisServer, replicas: usize) -> LockClient {
     client_that_waits(master, replicas, WAIT).await
 }
 
-async fn client_that_waits(master: &RedisServer, replicas: usize, wait: Duration) -> LockClient<Redis> {
+async fn client_that_waits(master: &RedisServer, replicas: usize, wait: Duration) -> LockClient {
     let builder = Redis::builder().wait_for_replicas(replicas, wait);
     LockClient::new(builder.connect(&master.url()).await.unwrap())
 }
@@ -57,7 +57,7 @@ fn assert_not_replicated(error: &LockError, says: &str) {
 }
 
 /// A lock of one kind or the other.
-type LockOf = fn(&LockClient<Redis>) -> Lock<Redis>;
+type LockOf = fn(&LockClient) -> Lock;
 
 const PLAIN: LockOf = |client| client.get_lock(NAME).unwrap();
 const FAIR: LockOf = |client| client.fair_lock(NAME).unwrap();

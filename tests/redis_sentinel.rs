@@ -38,7 +38,7 @@ struct WithReplicas;
 impl Store for WithReplicas {
     type Backend = Redis;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         let builder =
             Redis::builder().wait_for_replicas(1, Duration::from_secs(5)).linger(Duration::from_millis(20));
         LockClient::with_options(builder.connect(&SET.url()).await.unwrap(), options).unwrap()
@@ -57,20 +57,20 @@ mod fair {
     conformance_of_every_kind!(conformance::Fair(WithReplicas));
 }
 
-async fn client(set: &SentinelSet) -> LockClient<Redis> {
+async fn client(set: &SentinelSet) -> LockClient {
     client_with(set, Duration::from_secs(30)).await
 }
 
-async fn client_with(set: &SentinelSet, watchdog: Duration) -> LockClient<Redis> {
+async fn client_with(set: &SentinelSet, watchdog: Duration) -> LockClient {
     let options = LockOptions::default().watchdog_timeout(watchdog);
     LockClient::with_options(Redis::connect(&set.url()).await.unwrap(), &options).unwrap()
 }
 
 /// A task that waits for the lock, and has subscribed to its channel on the server.
 async fn waiter(
-    client: &LockClient<Redis>,
+    client: &LockClient,
     master: &RedisServer,
-) -> JoinHandle<Result<Guard<Redis>, LockError>> {
+) -> JoinHandle<Result<Guard, LockError>> {
     let lock = client.get_lock(NAME).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
     until_subscribed(master).await;
@@ -98,7 +98,7 @@ async fn until_replicated(master: &RedisServer) {
 }
 
 /// Nothing of ours is left in this process, nor on the server.
-async fn assert_clean(clients: &[&LockClient<Redis>], master: &RedisServer) {
+async fn assert_clean(clients: &[&LockClient], master: &RedisServer) {
     for client in clients {
         assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
     }
@@ -311,7 +311,7 @@ async fn followers(sentinel: &RedisServer) -> usize {
 
 /// Replaces the master by the replica, and looks at what the former one is asked from then on. It is in order, and for ten seconds
 /// says that it still is the master, and takes writes.
-async fn failover_is_followed(set: &SentinelSet, holder: &LockClient<Redis>, other: &LockClient<Redis>) {
+async fn failover_is_followed(set: &SentinelSet, holder: &LockClient, other: &LockClient) {
     let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
     let waiter = waiter(other, &set.servers[0]).await;
     until_replicated(&set.servers[0]).await;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 /// Less than a reply is waited for.
 const SOON: Duration = Duration::from_secs(2);
 
-async fn client(url: &str) -> LockClient<Redis> {
+async fn client(url: &str) -> LockClient {
     LockClient::new(Redis::connect(url).await.unwrap())
 }
 
@@ -24,7 +24,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} took too long"))
 }
 
-async fn until_free(lock: &Lock<Redis>) {
+async fn until_free(lock: &Lock) {
     soon("the release", async { while lock.is_locked().await.unwrap() {} }).await;
 }
 

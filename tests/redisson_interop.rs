@@ -133,7 +133,7 @@ async fn next_message(messages: &mut PubSub) -> Vec<u8> {
     messages.on_message().next().await.expect("the connection lives").get_payload_bytes().to_vec()
 }
 
-async fn our_lock(name: &str) -> Lock<Redis> {
+async fn our_lock(name: &str) -> Lock {
     LockClient::new(Redis::connect(&SERVER.url()).await.unwrap()).get_lock(name).unwrap()
 }
 

@@ -46,7 +46,7 @@ fn slow(name: &str) -> bool {
 }
 
 impl Shared {
-    fn client() -> (Self, LockClient<Self>) {
+    fn client() -> (Self, LockClient) {
         let (calls, failing, panicking) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (locks, go) = (Local::new(), Semaphore::new(0));
         let this = Self(Arc::new(Watched { locks, calls, failing, panicking, go }));

@@ -19,19 +19,19 @@ pub(crate) trait Store {
     type Backend: Backend;
 
     /// A client with the default watchdog. Clients of one store see the same locks, as different processes would.
-    async fn client(&self) -> LockClient<Self::Backend> {
+    async fn client(&self) -> LockClient {
         self.client_with(&LockOptions::default()).await
     }
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<Self::Backend>;
+    async fn client_with(&self, options: &LockOptions) -> LockClient;
 
     /// The lock that the suite is about, of one kind or the other.
-    fn lock(&self, client: &LockClient<Self::Backend>, name: &str) -> Lock<Self::Backend> {
+    fn lock(&self, client: &LockClient, name: &str) -> Lock {
         client.get_lock(name).unwrap()
     }
 
     /// The channel on which a queue head of `client` waits for it.
-    fn channel(&self, client: &LockClient<Self::Backend>, name: &LockName) -> String {
+    fn channel(&self, client: &LockClient, name: &LockName) -> String {
         client.backend().channel(name)
     }
 
@@ -46,15 +46,15 @@ pub(crate) struct Fair<S>(pub(crate) S);
 impl<S: Store<Backend: FairBackend>> Store for Fair<S> {
     type Backend = S::Backend;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<S::Backend> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         self.0.client_with(options).await
     }
 
-    fn lock(&self, client: &LockClient<S::Backend>, name: &str) -> Lock<S::Backend> {
+    fn lock(&self, client: &LockClient, name: &str) -> Lock {
         client.fair_lock(name).unwrap()
     }
 
-    fn channel(&self, client: &LockClient<S::Backend>, name: &LockName) -> String {
+    fn channel(&self, client: &LockClient, name: &LockName) -> String {
         client.backend().grant_channel(name, client.id())
     }
 
@@ -70,15 +70,15 @@ pub(crate) struct Write<S>(pub(crate) S);
 impl<S: Store<Backend: ReadWriteBackend>> Store for Write<S> {
     type Backend = S::Backend;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<S::Backend> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         self.0.client_with(options).await
     }
 
-    fn lock(&self, client: &LockClient<S::Backend>, name: &str) -> Lock<S::Backend> {
+    fn lock(&self, client: &LockClient, name: &str) -> Lock {
         client.read_write(name).unwrap().write().clone()
     }
 
-    fn channel(&self, client: &LockClient<S::Backend>, name: &LockName) -> String {
+    fn channel(&self, client: &LockClient, name: &LockName) -> String {
         client.backend().write_grant_channel(name, client.id())
     }
 
@@ -173,8 +173,8 @@ pub(crate) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
 /// How many want the lock through this client and have not got it: the queue, and its head if that waits for the store.
 pub(crate) fn waiting<S: Store>(
     store: &S,
-    client: &LockClient<S::Backend>,
-    lock: &Lock<S::Backend>,
+    client: &LockClient,
+    lock: &Lock,
 ) -> usize {
     lock.waiters() + usize::from(client.registry().join(&store.channel(client, lock.name())).is_some())
 }
@@ -182,8 +182,8 @@ pub(crate) fn waiting<S: Store>(
 /// Whether this client's queue head has asked, and sleeps until it is told something.
 pub(crate) fn head_sleeps<S: Store>(
     store: &S,
-    client: &LockClient<S::Backend>,
-    lock: &Lock<S::Backend>,
+    client: &LockClient,
+    lock: &Lock,
 ) -> bool {
     let look = client.registry().join(&store.channel(client, lock.name()));
     look.is_some_and(|look| look.latch().waiters() > 0)
@@ -196,8 +196,8 @@ fn lease_ids<const N: usize>() -> [LeaseId; N] {
 
 pub(crate) async fn assert_nothing_left<S: Store>(
     store: &S,
-    client: &LockClient<S::Backend>,
-    lock: &Lock<S::Backend>,
+    client: &LockClient,
+    lock: &Lock,
 ) {
     let channel = store.channel(client, lock.name());
     assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
@@ -242,7 +242,7 @@ pub(crate) async fn force_unlock_wakes_a_waiter<S: Store>(store: &S) {
     .await;
 }
 
-async fn wakes_a_waiter<S: Store>(store: &S, let_go: impl AsyncFnOnce(Guard<S::Backend>, Lock<S::Backend>)) {
+async fn wakes_a_waiter<S: Store>(store: &S, let_go: impl AsyncFnOnce(Guard, Lock)) {
     let (one, other) = (store.client().await, store.client().await);
     let name = fresh_name();
     let (mine, theirs) = (store.lock(&one, &name), store.lock(&other, &name));
@@ -747,7 +747,7 @@ pub(crate) async fn successor_dropped_at_any_poll_leaves_nothing<S: Store>(store
 
 async fn dropped_at_any_poll<S: Store>(
     store: &S,
-    holder: impl AsyncFn(&LockClient<S::Backend>) -> LockClient<S::Backend>,
+    holder: impl AsyncFn(&LockClient) -> LockClient,
 ) {
     for polls in 0..1000 {
         let client = store.client().await;

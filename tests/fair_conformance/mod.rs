@@ -55,8 +55,8 @@ pub(crate) use fair_conformance;
 /// Several clients of a store, each with the lock of one name.
 struct Clients<'s, S: Store> {
     store: &'s S,
-    clients: Vec<LockClient<S::Backend>>,
-    locks: Vec<Lock<S::Backend>>,
+    clients: Vec<LockClient>,
+    locks: Vec<Lock>,
 }
 
 impl<'s, S: Store> Clients<'s, S> {
@@ -78,7 +78,7 @@ impl<'s, S: Store> Clients<'s, S> {
     async fn waiter<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         client: usize,
-        wait: impl FnOnce(Lock<S::Backend>) -> F,
+        wait: impl FnOnce(Lock) -> F,
     ) -> JoinHandle<T> {
         let before = self.waiting(client);
         let waiter = tokio::spawn(wait(self.locks[client].clone()));
@@ -108,10 +108,10 @@ impl<'s, S: Store> Clients<'s, S> {
 
 /// Waits, holds the lock until it is told to go on, and says that it has it.
 async fn holds<B: Backend>(
-    lock: Lock<B>,
+    lock: Lock,
     has_it: oneshot::Sender<()>,
     go_on: oneshot::Receiver<()>,
-) -> Guard<B> {
+) -> Guard {
     let guard = lock.lock().await.unwrap();
     has_it.send(()).unwrap();
     let _ = go_on.await;
@@ -271,7 +271,7 @@ pub(crate) async fn lease_of_its_own_begins_with_the_release<S: Store>(store: &S
     for client in [0, 1] {
         for lease in [LEASE, SHORT] {
             let held = all.locks[0].lock().await.unwrap();
-            let takes = |lock: Lock<S::Backend>| async move { lock.lock_with_lease(lease).await.unwrap() };
+            let takes = |lock: Lock| async move { lock.lock_with_lease(lease).await.unwrap() };
             let waiter = match client {
                 0 => {
                     let waiter = tokio::spawn(takes(all.locks[0].clone()));
@@ -310,7 +310,7 @@ pub(crate) async fn tokens_rise_however_the_lock_is_granted<S: Store>(store: &S)
     // Of the releasing client or another one, with a lease of its own or without, with tokens or without; and forced.
     for (number, client) in [0, 0, 1, 2, 2, 2, 0, 1, 1, 0].into_iter().enumerate() {
         let tokens = Arc::clone(&tokens);
-        let wait = |lock: Lock<S::Backend>| async move {
+        let wait = |lock: Lock| async move {
             let lock = if number % 4 == 1 { lock } else { lock.fenced() };
             let lease = if number % 3 == 0 { Lease::For(Duration::from_secs(30)) } else { Lease::Watched };
             let guard = lock.try_lock_for(Duration::from_secs(30), lease).await.unwrap().expect("its turn");

@@ -180,9 +180,9 @@ fn attempt_poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
 }
 
 /// What two clients do with one name, beside a watched lock of the first one. How many calls of the backend it was.
-fn act(backend: &Panics, clock: &ThreadRuntime, fair: bool, client: &LockClient<Panics>) -> usize {
+fn act(backend: &Panics, clock: &ThreadRuntime, fair: bool, client: &LockClient) -> usize {
     let other = LockClient::new(backend.clone());
-    let get = |client: &LockClient<Panics>| {
+    let get = |client: &LockClient| {
         attempt(|| if fair { client.fair_lock("orders") } else { client.get_lock("orders") }.unwrap())
     };
     let (Some(lock), Some(theirs)) = (get(client), get(&other)) else {

@@ -69,9 +69,9 @@ impl Wake for Trap {
 /// A client with a watched lock, and another client of the same store.
 struct Stage {
     local: Local,
-    client: LockClient<Local>,
-    other: LockClient<Local>,
-    watched: Guard<Local>,
+    client: LockClient,
+    other: LockClient,
+    watched: Guard,
     trap: Arc<Trap>,
 }
 
@@ -84,11 +84,11 @@ impl Stage {
         Self { local, client, other, watched, trap: Trap::new(blocks) }
     }
 
-    fn orders(&self) -> Lock<Local> {
+    fn orders(&self) -> Lock {
         self.client.get_lock("orders").unwrap()
     }
 
-    fn theirs(&self) -> Lock<Local> {
+    fn theirs(&self) -> Lock {
         self.other.get_lock("orders").unwrap()
     }
 
@@ -388,7 +388,7 @@ fn waker_that_panics_when_a_subscription_settles_keeps_no_other_waiter_asleep() 
 
 #[test]
 fn waker_of_a_loss_may_wait_for_the_next_one() {
-    struct Again(Guard<Local>);
+    struct Again(Guard);
     impl Wake for Again {
         fn wake(self: Arc<Self>) {
             // Listens once more where its caller tells of the loss.

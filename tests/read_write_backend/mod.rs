@@ -78,7 +78,7 @@ enum Said {
 
 /// A lock, and somebody who listens to all that is said of it.
 struct Stage<B: ReadWriteBackend> {
-    client: LockClient<B>,
+    client: LockClient,
     name: LockName,
     _listens: Subscription<B::Transport>,
 }

@@ -81,8 +81,8 @@ pub(crate) use read_write_conformance;
 /// A client of a store, with the lock of one name.
 struct One<'s, S: Store<Backend: ReadWriteBackend>> {
     store: &'s S,
-    client: LockClient<S::Backend>,
-    lock: ReadWriteLock<S::Backend>,
+    client: LockClient,
+    lock: ReadWriteLock,
 }
 
 impl<'s, S: Store<Backend: ReadWriteBackend>> One<'s, S> {
@@ -109,19 +109,19 @@ impl<'s, S: Store<Backend: ReadWriteBackend>> One<'s, S> {
         Self { store, client, lock }
     }
 
-    fn read(&self) -> Lock<S::Backend> {
+    fn read(&self) -> Lock {
         self.lock.read().clone()
     }
 
-    fn write(&self) -> Lock<S::Backend> {
+    fn write(&self) -> Lock {
         self.lock.write().clone()
     }
 
-    async fn reads(&self) -> Guard<S::Backend> {
+    async fn reads(&self) -> Guard {
         soon("reading", self.lock.read().lock()).await.unwrap()
     }
 
-    async fn writes(&self) -> Guard<S::Backend> {
+    async fn writes(&self) -> Guard {
         soon("writing", self.lock.write().lock()).await.unwrap()
     }
 
@@ -190,12 +190,12 @@ impl<'s, S: Store<Backend: ReadWriteBackend>> One<'s, S> {
         waiter
     }
 
-    async fn waits_to_read(&self) -> JoinHandle<Guard<S::Backend>> {
+    async fn waits_to_read(&self) -> JoinHandle<Guard> {
         let read = self.read();
         self.waiter(async move { read.lock().await.unwrap() }).await
     }
 
-    async fn waits_to_write(&self) -> JoinHandle<Guard<S::Backend>> {
+    async fn waits_to_write(&self) -> JoinHandle<Guard> {
         let write = self.write();
         self.waiter(async move { write.lock().await.unwrap() }).await
     }
@@ -211,7 +211,7 @@ impl<'s, S: Store<Backend: ReadWriteBackend>> One<'s, S> {
     }
 }
 
-async fn gives_back<B: Backend>(guard: Option<Guard<B>>) -> bool {
+async fn gives_back<B: Backend>(guard: Option<Guard>) -> bool {
     match guard {
         Some(guard) => {
             guard.unlock().await.unwrap();
@@ -227,7 +227,7 @@ async fn at_once<T>(waiter: JoinHandle<T>) -> T {
 }
 
 /// The same of several, in whatever order: by how long each has waited, as its command says it, up to the time that this is on its way.
-async fn all_at_once<B: Backend, const N: usize>(waiters: [JoinHandle<Guard<B>>; N]) {
+async fn all_at_once<B: Backend, const N: usize>(waiters: [JoinHandle<Guard>; N]) {
     let turns = waiters.map(|waiter| async { at_once(waiter).await.unlock().await.unwrap() });
     futures_util::future::join_all(turns).await;
 }
@@ -958,7 +958,7 @@ pub(crate) async fn readers_dropped_at_any_poll_leave_nothing<S: Store<Backend: 
             assert!(polls < 1000, "the lock was not to be had in a thousand polls");
             let [one, other] = One::several(store).await;
             let held = if same { one.writes().await } else { other.writes().await };
-            let reader = |side: &Lock<S::Backend>, polls| {
+            let reader = |side: &Lock, polls| {
                 let read = side.clone();
                 tokio::spawn(async move { DropAfter::polls(polls, read.lock()).await.is_some() })
             };

@@ -42,18 +42,18 @@ impl Day {
     }
 
     /// A client through the proxy.
-    pub(crate) async fn client(&self) -> LockClient<Redis> {
+    pub(crate) async fn client(&self) -> LockClient {
         self.client_with(Duration::from_secs(30)).await
     }
 
     /// A client through the proxy, whose watched leases last for `watchdog`.
-    pub(crate) async fn client_with(&self, watchdog: Duration) -> LockClient<Redis> {
+    pub(crate) async fn client_with(&self, watchdog: Duration) -> LockClient {
         let options = LockOptions::default().watchdog_timeout(watchdog);
         LockClient::with_options(Redis::connect(&self.proxy.url()).await.unwrap(), &options).unwrap()
     }
 
     /// A client that the proxy's faults do not reach.
-    pub(crate) async fn bystander(&self) -> LockClient<Redis> {
+    pub(crate) async fn bystander(&self) -> LockClient {
         LockClient::new(Redis::connect(&self.server.url()).await.unwrap())
     }
 
@@ -75,8 +75,8 @@ impl Day {
     /// A task that waits for the lock, has subscribed, and has found the lock still held: it sleeps, or is about to.
     pub(crate) async fn waiter(
         &self,
-        client: &LockClient<Redis>,
-    ) -> JoinHandle<Result<Guard<Redis>, LockError>> {
+        client: &LockClient,
+    ) -> JoinHandle<Result<Guard, LockError>> {
         let tries = self.proxy.count("EVALSHA");
         let lock = client.get_lock(NAME).unwrap();
         let waiter = tokio::spawn(async move { lock.lock().await });
@@ -96,7 +96,7 @@ impl Day {
     }
 
     /// Looks at what is left once guards and futures are gone. Clients still live, so nothing is gone merely with them.
-    pub(crate) async fn end(self, clients: &[&LockClient<Redis>]) {
+    pub(crate) async fn end(self, clients: &[&LockClient]) {
         for client in clients {
             assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
             let stats = client.registry().stats();
@@ -118,7 +118,7 @@ impl Day {
 }
 
 /// Waits for a renewal. From the first one on the server knows its script, so that the next runs as soon as it arrives.
-pub(crate) async fn until_renewed(guard: &Guard<Redis>) {
+pub(crate) async fn until_renewed(guard: &Guard) {
     let mut left = guard.remaining();
     eventually("a renewal", async || {
         let before = std::mem::replace(&mut left, guard.remaining());

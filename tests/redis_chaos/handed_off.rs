@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::day::{Day, EVAL, NAME, eventually, soon};
 
 /// A guard, and a task that waits behind it.
-async fn one_behind_another(client: &LockClient<Redis>) -> (Guard<Redis>, JoinHandle<Guard<Redis>>) {
+async fn one_behind_another(client: &LockClient) -> (Guard, JoinHandle<Guard>) {
     let lock = client.get_lock(NAME).unwrap();
     let guard = lock.lock().await.unwrap();
     let waits = tokio::spawn({

@@ -58,7 +58,7 @@ async fn hold(url: &str) {
     tell(&format!("not held {}", guard.unlock().await.is_err_and(|error| error.is_not_held())));
 }
 
-fn lock(client: &LockClient<Redis>, fair: bool) -> Lock<Redis> {
+fn lock(client: &LockClient, fair: bool) -> Lock {
     if fair { client.fair_lock(NAME).unwrap() } else { client.get_lock(NAME).unwrap() }
 }
 
@@ -124,7 +124,7 @@ async fn learns_that_it_lost_what_it_was_granted_unasked_before_it_believes_othe
     learns_that_it_lost(day, other, holder, true).await;
 }
 
-async fn learns_that_it_lost(day: Day, other: LockClient<Redis>, mut holder: Holder, fair: bool) {
+async fn learns_that_it_lost(day: Day, other: LockClient, mut holder: Holder, fair: bool) {
     let lock = lock(&other, fair);
     holder.hear("held");
     pause(&holder.0).unwrap();

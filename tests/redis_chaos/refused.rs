@@ -41,7 +41,7 @@ fn assert_refused(error: &LockError, what_to_do: &str, words: &str) {
 }
 
 /// That nobody can take the lock, in any way, and that each is told the same.
-async fn assert_cannot_be_taken(client: &LockClient<Redis>, what_to_do: &str, words: &str) {
+async fn assert_cannot_be_taken(client: &LockClient, what_to_do: &str, words: &str) {
     let lock = client.get_lock(NAME).unwrap();
     let lease = Duration::from_secs(5);
     assert_refused(&soon("a refusal", lock.lock()).await.unwrap_err(), what_to_do, words);
@@ -166,7 +166,7 @@ async fn by_a_server_that_cannot_publish() {
     day.end(&[&client]).await;
 }
 
-async fn user(day: &Day, rules: &str, watchdog: Duration) -> LockClient<Redis> {
+async fn user(day: &Day, rules: &str, watchdog: Duration) -> LockClient {
     let () = day.run(&format!("ACL SETUSER user on >{PASSWORD} ~* &* +@all {rules}")).await;
     let url = day.proxy.url().replace("redis://", &format!("redis://user:{PASSWORD}@"));
     let options = LockOptions::default().watchdog_timeout(watchdog);

@@ -10,9 +10,9 @@ use latchwork_testkit::Way;
 use crate::day::{Day, NAME, soon, until_renewed};
 
 /// Two clients take turns, and nobody is inside with another.
-async fn take_turns(clients: [&LockClient<Redis>; 2], times: usize) {
+async fn take_turns(clients: [&LockClient; 2], times: usize) {
     let (inside, turns) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let take = async |client: &LockClient<Redis>| {
+    let take = async |client: &LockClient| {
         let lock = client.get_lock(NAME).unwrap();
         for _ in 0..times {
             let guard = lock.lock().await.unwrap();

@@ -20,7 +20,7 @@ pub(crate) async fn redis(cluster: &RedisCluster, sharded: ShardedMessages) -> R
         .unwrap()
 }
 
-pub(crate) async fn client(cluster: &RedisCluster, sharded: ShardedMessages) -> LockClient<Redis> {
+pub(crate) async fn client(cluster: &RedisCluster, sharded: ShardedMessages) -> LockClient {
     client_with(cluster, sharded, &LockOptions::default()).await
 }
 
@@ -28,7 +28,7 @@ pub(crate) async fn client_with(
     cluster: &RedisCluster,
     sharded: ShardedMessages,
     options: &LockOptions,
-) -> LockClient<Redis> {
+) -> LockClient {
     LockClient::with_options(redis(cluster, sharded).await, options).unwrap()
 }
 

@@ -16,7 +16,7 @@ fn behind_proxy() -> (RedisCluster, ChaosProxy) {
     (cluster, proxy)
 }
 
-async fn client(cluster: &RedisCluster) -> LockClient<Redis> {
+async fn client(cluster: &RedisCluster) -> LockClient {
     let seed = format!("redis-cluster://127.0.0.1:{}", cluster.nodes()[1].port());
     LockClient::new(Redis::connect(&seed).await.unwrap())
 }

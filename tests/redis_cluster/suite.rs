@@ -17,7 +17,7 @@ struct OnCluster(ShardedMessages);
 impl Store for OnCluster {
     type Backend = Redis;
 
-    async fn client_with(&self, options: &LockOptions) -> LockClient<Redis> {
+    async fn client_with(&self, options: &LockOptions) -> LockClient {
         nodes::client_with(&CLUSTER, self.0, options).await
     }
 

@@ -16,7 +16,7 @@ use crate::stage::{LEASE, LIFE, LITTLE, Side, end, proxied, within};
 
 /// All guards that somebody has, and whether others may have the lock as well.
 #[derive(Default)]
-struct Beliefs(Mutex<Vec<(Arc<Guard<Redis>>, bool)>>);
+struct Beliefs(Mutex<Vec<(Arc<Guard>, bool)>>);
 
 impl Beliefs {
     fn check(&self) {
@@ -30,7 +30,7 @@ impl Beliefs {
     }
 
     /// Has it until it is given back, which is when it is lost if `until_lost`.
-    async fn hold(&self, guard: Guard<Redis>, is_shared: bool, how_long: Duration) {
+    async fn hold(&self, guard: Guard, is_shared: bool, how_long: Duration) {
         let guard = Arc::new(guard);
         self.0.lock().unwrap().push((Arc::clone(&guard), is_shared));
         guard.lost_timeout(how_long).await;
@@ -61,7 +61,7 @@ impl Stage {
     fn takes_turns(
         self: &Arc<Self>,
         number: usize,
-        client: &LockClient<Redis>,
+        client: &LockClient,
         seed: u64,
     ) -> JoinHandle<usize> {
         let (stage, sides, mut random) = (Arc::clone(self), sides(client, NAME), Rng::with_seed(seed));

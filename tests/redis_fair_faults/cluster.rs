@@ -11,7 +11,7 @@ use crate::kind::{channels, named, sides};
 use crate::nodes::{keys, name_at, slot, subscribers};
 use crate::stage::{AT_ONCE, Convoy, LIFE, LITTLE, within};
 
-async fn clients(cluster: &RedisCluster, sharded: ShardedMessages) -> Vec<LockClient<Redis>> {
+async fn clients(cluster: &RedisCluster, sharded: ShardedMessages) -> Vec<LockClient> {
     let mut clients = Vec::new();
     for _ in 0..3 {
         let redis = Redis::builder().sharded_messages(sharded).connect(&cluster.url()).await.unwrap();
@@ -20,7 +20,7 @@ async fn clients(cluster: &RedisCluster, sharded: ShardedMessages) -> Vec<LockCl
     clients
 }
 
-async fn assert_nothing_left(cluster: &RedisCluster, clients: &[LockClient<Redis>]) {
+async fn assert_nothing_left(cluster: &RedisCluster, clients: &[LockClient]) {
     within(LIFE + LITTLE, "an empty cluster", async {
         while !keys(cluster).is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;

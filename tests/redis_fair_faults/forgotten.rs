@@ -55,7 +55,7 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
 }
 
 /// The guard of the one that has it, the others in their order, and which one it was.
-async fn first_of(mut waiters: Vec<Waiter>) -> (Guard<Redis>, Vec<Waiter>, usize) {
+async fn first_of(mut waiters: Vec<Waiter>) -> (Guard, Vec<Waiter>, usize) {
     loop {
         if let Some(at) = waiters.iter().position(|waiter| waiter.is_finished()) {
             let guard = waiters.remove(at).await.unwrap().unwrap();

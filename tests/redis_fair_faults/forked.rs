@@ -23,10 +23,10 @@ async fn child_does_not_leave_the_queue_for_its_parent() {
 
 async fn child_does_not_act_for_its_parent(
     day: &Day,
-    held: &Lock<Redis>,
-    client: &LockClient<Redis>,
-    first: &Lock<Redis>,
-    other: &LockClient<Redis>,
+    held: &Lock,
+    client: &LockClient,
+    first: &Lock,
+    other: &LockClient,
 ) {
     let held = held.lock().await.unwrap();
     let mut wait = Box::pin(first.lock());

@@ -21,7 +21,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 /// Somebody comes, is polled for a while, and goes, again and again.
-async fn come_and_go(client: LockClient<Redis>, mut random: Rng, rounds: usize) {
+async fn come_and_go(client: LockClient, mut random: Rng, rounds: usize) {
     for Side { lock, .. } in sides(&client, NAME).into_iter().cycle().take(rounds) {
         let patience = Duration::from_micros(random.u64(..4000));
         if let Ok(guard) = tokio::time::timeout(patience, lock.lock()).await {
@@ -88,8 +88,8 @@ async fn waiters_that_nobody_polls_cost_the_others_one_life_at_most() {
 async fn waiters_that_nobody_polls_cost_one_life_at_most(
     day: &Day,
     are_shared: bool,
-    other: &LockClient<Redis>,
-    theirs: &Lock<Redis>,
+    other: &LockClient,
+    theirs: &Lock,
 ) {
     let (holder, clients) = (day.bystander().await, [day.bystander().await, day.bystander().await]);
     let held = lock(&holder).lock().await.unwrap();
@@ -122,7 +122,7 @@ async fn waiters_that_nobody_polls_cost_one_life_at_most(
 }
 
 /// Several clients in a runtime of their own, that ends without a word while they wait.
-fn runtime_with_waiters(day: &Day, clients: usize, are_shared: bool) -> (Runtime, Vec<LockClient<Redis>>) {
+fn runtime_with_waiters(day: &Day, clients: usize, are_shared: bool) -> (Runtime, Vec<LockClient>) {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let waiting = (0..clients)
         .map(|_| {

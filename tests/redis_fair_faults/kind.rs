@@ -16,7 +16,7 @@ pub(crate) const NONCES: &str = "fair_nonces";
 /// The same of all who wait, in whichever way.
 pub(crate) const WAITING: &[&str] = &["fair_queue"];
 
-pub(crate) fn named(client: &LockClient<Redis>, name: &str) -> Lock<Redis> {
+pub(crate) fn named(client: &LockClient, name: &str) -> Lock {
     client.fair_lock(name).unwrap()
 }
 
@@ -24,16 +24,16 @@ pub(crate) fn named(client: &LockClient<Redis>, name: &str) -> Lock<Redis> {
 pub(crate) const WAYS: usize = 1;
 
 /// They all.
-pub(crate) fn sides(client: &LockClient<Redis>, name: &str) -> Vec<Side> {
+pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
     vec![Side { lock: named(client, name), is_shared: false }]
 }
 
 /// Where this client listens if one of it waits. First where it is told of grants.
-pub(crate) fn channels(client: &LockClient<Redis>, name: &str) -> Vec<String> {
+pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
     vec![client.backend().grant_channel(named(client, name).name(), client.id())]
 }
 
-pub(crate) fn grant_channel(client: &LockClient<Redis>, name: &str) -> String {
+pub(crate) fn grant_channel(client: &LockClient, name: &str) -> String {
     channels(client, name).swap_remove(0)
 }
 

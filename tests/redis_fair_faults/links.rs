@@ -67,8 +67,8 @@ async fn have_their_turn(
     day: &Day,
     fault: &Fault,
     proxy: &ChaosProxy,
-    [holder, first, second]: [&LockClient<Redis>; 3],
-    [cut_off, behind]: [&Lock<Redis>; 2],
+    [holder, first, second]: [&LockClient; 3],
+    [cut_off, behind]: [&Lock; 2],
 ) {
     let held = lock(holder).lock().await.unwrap();
     let mut cut_off = waiter_of(first, cut_off).await;
@@ -113,8 +113,8 @@ async fn has_its_turn_alone(
     day: &Day,
     fault: &Fault,
     proxy: &ChaosProxy,
-    holder: &LockClient<Redis>,
-    client: &LockClient<Redis>,
+    holder: &LockClient,
+    client: &LockClient,
     side: &Side,
 ) {
     let held = lock(holder).lock().await.unwrap();
@@ -149,7 +149,7 @@ async fn has_its_turn_alone(
 }
 
 /// Clients, each through a proxy of its own.
-async fn convoy_of_proxied(day: &Day, rounds: usize) -> (Vec<ChaosProxy>, Vec<LockClient<Redis>>, Convoy) {
+async fn convoy_of_proxied(day: &Day, rounds: usize) -> (Vec<ChaosProxy>, Vec<LockClient>, Convoy) {
     let (mut proxies, mut clients) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let (proxy, client) = proxied(&day.server).await;

@@ -73,7 +73,7 @@ async fn wait_and_hold(url: &str) {
 }
 
 /// Counts at the server, as only one can that nobody is beside who does the same.
-async fn take_turns(client: &LockClient<Redis>, raw: &mut MultiplexedConnection, turns: usize) {
+async fn take_turns(client: &LockClient, raw: &mut MultiplexedConnection, turns: usize) {
     for Side { lock, is_shared } in sides(client, NAME).into_iter().cycle().take(turns) {
         let guard = lock.lock().await.unwrap();
         enter(raw, is_shared).await;
@@ -329,11 +329,11 @@ async fn waiters_that_stand_still_cost_one_life(how_many: usize) {
 
 async fn waiters_stand_still(
     day: &Day,
-    holder: &LockClient<Redis>,
-    other: &LockClient<Redis>,
+    holder: &LockClient,
+    other: &LockClient,
     how_many: usize,
     are_shared: bool,
-    theirs: &Lock<Redis>,
+    theirs: &Lock,
 ) {
     let held = lock(holder).lock().await.unwrap();
     let mut still = waiters(&day.server, how_many, are_shared).await;

@@ -12,7 +12,7 @@ use crate::stage::{
     Convoy, LIFE, LITTLE, lock, queued, serve, until_listening, until_queued, waiter, within,
 };
 
-pub(crate) async fn clients<const N: usize>(set: &SentinelSet) -> [LockClient<Redis>; N] {
+pub(crate) async fn clients<const N: usize>(set: &SentinelSet) -> [LockClient; N] {
     let mut clients = Vec::new();
     for _ in 0..N {
         clients.push(LockClient::new(Redis::connect(&set.url()).await.unwrap()));
@@ -21,7 +21,7 @@ pub(crate) async fn clients<const N: usize>(set: &SentinelSet) -> [LockClient<Re
 }
 
 /// Nothing of ours is left in this process, nor on the server.
-pub(crate) async fn assert_clean(clients: &[LockClient<Redis>], master: &RedisServer) {
+pub(crate) async fn assert_clean(clients: &[LockClient], master: &RedisServer) {
     within(LIFE + LITTLE, "a clean server", async {
         loop {
             let keys: usize = run(master, "DBSIZE").await;

@@ -17,7 +17,7 @@ use crate::stage::{
 const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence];
 
 /// The day's own proxy leads its first client.
-async fn three(day: &Day) -> (LockClient<Redis>, LockClient<Redis>, LockClient<Redis>) {
+async fn three(day: &Day) -> (LockClient, LockClient, LockClient) {
     (day.client().await, day.bystander().await, day.bystander().await)
 }
 

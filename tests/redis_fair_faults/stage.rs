@@ -33,42 +33,42 @@ pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) ->
     timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
 }
 
-pub(crate) fn lock(client: &LockClient<Redis>) -> Lock<Redis> {
+pub(crate) fn lock(client: &LockClient) -> Lock {
     named(client, NAME)
 }
 
 /// A client through a proxy of its own.
-pub(crate) async fn proxied(server: &RedisServer) -> (ChaosProxy, LockClient<Redis>) {
+pub(crate) async fn proxied(server: &RedisServer) -> (ChaosProxy, LockClient) {
     let proxy = ChaosProxy::start(server.port());
     let client = LockClient::new(Redis::connect(&proxy.url()).await.unwrap());
     (proxy, client)
 }
 
 /// Whether the one of this client that competes has a position, listens, and sleeps.
-pub(crate) fn sleeps(client: &LockClient<Redis>) -> bool {
+pub(crate) fn sleeps(client: &LockClient) -> bool {
     let heard =
         |channel: &String| client.registry().join(channel).is_some_and(|look| look.latch().waiters() > 0);
     channels(client, NAME).iter().any(heard)
 }
 
-pub(crate) type Waiter = JoinHandle<Result<Guard<Redis>, LockError>>;
+pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
 
 /// Begins to take the lock.
-pub(crate) fn taker(client: &LockClient<Redis>) -> Waiter {
+pub(crate) fn taker(client: &LockClient) -> Waiter {
     taker_of(&lock(client))
 }
 
-pub(crate) fn taker_of(lock: &Lock<Redis>) -> Waiter {
+pub(crate) fn taker_of(lock: &Lock) -> Waiter {
     let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await })
 }
 
 /// The first of its client to wait. It has a position in the queue, and sleeps.
-pub(crate) async fn waiter(client: &LockClient<Redis>) -> Waiter {
+pub(crate) async fn waiter(client: &LockClient) -> Waiter {
     waiter_of(client, &lock(client)).await
 }
 
-pub(crate) async fn waiter_of(client: &LockClient<Redis>, lock: &Lock<Redis>) -> Waiter {
+pub(crate) async fn waiter_of(client: &LockClient, lock: &Lock) -> Waiter {
     let waiter = taker_of(lock);
     eventually("sleep", async || sleeps(client)).await;
     waiter
@@ -101,7 +101,7 @@ pub(crate) async fn until_queued(server: &RedisServer, how_many: usize) {
 }
 
 /// Waits until the server knows that they listen. Who does not is passed over.
-pub(crate) async fn until_listening(server: &RedisServer, clients: &[&LockClient<Redis>]) {
+pub(crate) async fn until_listening(server: &RedisServer, clients: &[&LockClient]) {
     for client in clients {
         let channel = format!("PUBSUB NUMSUB {}", grant_channel(client, NAME));
         eventually("listening", async || run::<(String, usize)>(server, &channel).await.1 == 1).await;
@@ -124,7 +124,7 @@ pub(crate) async fn until_empty(server: &RedisServer) {
 }
 
 /// As [`Day::end`], once the positions of those that died are over.
-pub(crate) async fn end(day: Day, clients: &[&LockClient<Redis>]) {
+pub(crate) async fn end(day: Day, clients: &[&LockClient]) {
     until_empty(&day.server).await;
     day.end(clients).await;
 }
@@ -132,18 +132,18 @@ pub(crate) async fn end(day: Day, clients: &[&LockClient<Redis>]) {
 /// A way to have the lock: for one alone, or together with others that have it so.
 #[derive(Clone)]
 pub(crate) struct Side {
-    pub(crate) lock: Lock<Redis>,
+    pub(crate) lock: Lock,
     pub(crate) is_shared: bool,
 }
 
 /// The way in which others of its kind have the lock as well, or in which nobody else has it.
-pub(crate) fn side_of(client: &LockClient<Redis>, is_shared: bool) -> Lock<Redis> {
+pub(crate) fn side_of(client: &LockClient, is_shared: bool) -> Lock {
     let of_kind = |side: &Side| side.is_shared == is_shared;
     sides(client, NAME).into_iter().find(of_kind).expect("there is such a way").lock
 }
 
 /// Two ways to have the lock, of one and of another, of which one has to wait for the other: each way beside each.
-pub(crate) fn pairs(one: &LockClient<Redis>, other: &LockClient<Redis>) -> Vec<(Side, Side)> {
+pub(crate) fn pairs(one: &LockClient, other: &LockClient) -> Vec<(Side, Side)> {
     let others = sides(other, NAME);
     let with_others = |side: Side| others.iter().map(move |theirs| (side.clone(), theirs.clone()));
     let pairs = sides(one, NAME).into_iter().flat_map(with_others);
@@ -192,12 +192,12 @@ pub(crate) struct Convoy {
 }
 
 impl Convoy {
-    pub(crate) fn start(clients: &[LockClient<Redis>], tasks: usize, rounds: usize) -> Convoy {
+    pub(crate) fn start(clients: &[LockClient], tasks: usize, rounds: usize) -> Convoy {
         Convoy::of(clients, NAME, tasks, rounds)
     }
 
     /// `tasks` for each client, each of which takes the lock so many times.
-    pub(crate) fn of(clients: &[LockClient<Redis>], name: &str, tasks: usize, rounds: usize) -> Convoy {
+    pub(crate) fn of(clients: &[LockClient], name: &str, tasks: usize, rounds: usize) -> Convoy {
         let work = Arc::new(Work::default());
         let clients: Vec<_> = clients.iter().map(|client| sides(client, name)).collect();
         let tasks = (0..tasks)

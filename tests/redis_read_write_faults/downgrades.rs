@@ -10,7 +10,7 @@ use crate::readers::{EACH, assert_only_read, end_free, leases, read, until_lease
 use crate::stage::{AT_ONCE, LIFE, LITTLE, end, lock, proxied, serve, taker, waiter, waiter_of, within};
 
 /// Takes a lock, once more if the answer to the first time is lost.
-async fn take(lock: &Lock<Redis>) -> Guard<Redis> {
+async fn take(lock: &Lock) -> Guard {
     loop {
         match soon("an answer", lock.lock()).await {
             Ok(guard) => return guard,
@@ -19,7 +19,7 @@ async fn take(lock: &Lock<Redis>) -> Guard<Redis> {
     }
 }
 
-async fn writer(client: &LockClient<Redis>) -> (Owner, Guard<Redis>) {
+async fn writer(client: &LockClient) -> (Owner, Guard) {
     let me = client.owner();
     let writes = lock(client).owned_by(&me).lock().await.unwrap();
     (me, writes)

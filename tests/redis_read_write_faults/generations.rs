@@ -128,7 +128,7 @@ async fn both_leases_are_renewed_though_replies_are_lost() {
     }
 }
 
-async fn until_renewed_by_and_by(guard: &Guard<Redis>) {
+async fn until_renewed_by_and_by(guard: &Guard) {
     let mut left = guard.remaining();
     loop {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -16,7 +16,7 @@ pub(crate) const NONCES: &str = "rw_nonces";
 /// The same of all who wait, in whichever way.
 pub(crate) const WAITING: &[&str] = &["rw_queue", "rw_readers"];
 
-pub(crate) fn named(client: &LockClient<Redis>, name: &str) -> Lock<Redis> {
+pub(crate) fn named(client: &LockClient, name: &str) -> Lock {
     client.read_write(name).unwrap().write().clone()
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn named(client: &LockClient<Redis>, name: &str) -> Lock<Redis> {
 pub(crate) const WAYS: usize = 2;
 
 /// They all.
-pub(crate) fn sides(client: &LockClient<Redis>, name: &str) -> Vec<Side> {
+pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
     let both = client.read_write(name).unwrap();
     [(both.write(), false), (both.read(), true)]
         .map(|(lock, is_shared)| Side { lock: lock.clone(), is_shared })
@@ -32,13 +32,13 @@ pub(crate) fn sides(client: &LockClient<Redis>, name: &str) -> Vec<Side> {
 }
 
 /// Where this client listens if one of it waits. First where it is told of grants.
-pub(crate) fn channels(client: &LockClient<Redis>, name: &str) -> Vec<String> {
+pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
     let lock = named(client, name);
     let granted = client.backend().write_grant_channel(lock.name(), client.id());
     vec![granted, client.backend().read_write_channel(lock.name())]
 }
 
-pub(crate) fn grant_channel(client: &LockClient<Redis>, name: &str) -> String {
+pub(crate) fn grant_channel(client: &LockClient, name: &str) -> String {
     channels(client, name).swap_remove(0)
 }
 

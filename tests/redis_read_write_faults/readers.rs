@@ -19,12 +19,12 @@ pub(crate) const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence
 /// The default. Later whoever wants to read asks the server, though others of its client read.
 pub(crate) const TENURE: Duration = Duration::from_millis(30);
 
-pub(crate) fn read(client: &LockClient<Redis>) -> Lock<Redis> {
+pub(crate) fn read(client: &LockClient) -> Lock {
     client.read_write(NAME).unwrap().read().clone()
 }
 
 /// Begins to read, and is patient from the first question on.
-pub(crate) fn patient_reader(client: &LockClient<Redis>) -> Waiter {
+pub(crate) fn patient_reader(client: &LockClient) -> Waiter {
     let read = read(client);
     tokio::spawn(async move {
         read.try_lock_for(LONG, Lease::Watched).await.map(|guard| guard.expect("its turn"))
@@ -41,13 +41,13 @@ pub(crate) async fn until_leases(server: &RedisServer, how_many: usize) {
 }
 
 /// Nobody may write, and everybody may read.
-pub(crate) async fn assert_only_read(client: &LockClient<Redis>) {
+pub(crate) async fn assert_only_read(client: &LockClient) {
     assert!(lock(client).try_lock().await.unwrap().is_none(), "a writer beside a reader");
     read(client).try_lock().await.unwrap().expect("readers may").unlock().await.unwrap();
 }
 
 /// Nobody reads any more: a writer has its turn at once, and nothing is left.
-pub(crate) async fn end_free(day: Day, client: &LockClient<Redis>, other: &LockClient<Redis>) {
+pub(crate) async fn end_free(day: Day, client: &LockClient, other: &LockClient) {
     serve(AT_ONCE, "the writer's turn", taker(other)).await;
     end(day, &[client, other]).await;
 }
@@ -291,9 +291,9 @@ async fn tries_to_read_over_a_link_that_is_silent_end_and_leave_nothing() {
     }
 }
 
-type Try = JoinHandle<Result<Option<Guard<Redis>>, LockError>>;
+type Try = JoinHandle<Result<Option<Guard>, LockError>>;
 
-fn tries(client: &LockClient<Redis>, how_many: usize) -> Vec<Try> {
+fn tries(client: &LockClient, how_many: usize) -> Vec<Try> {
     let one = || {
         let read = read(client);
         tokio::spawn(async move { read.try_lock().await })

@@ -16,9 +16,9 @@ use crate::stage::{LIFE, LITTLE, queued, serve, until_listening, waiter, waiter_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_their_turns_go_on_at_the_next_master() {
     let mut set = SentinelSet::start();
-    let all: [LockClient<Redis>; 4] = clients(&set).await;
+    let all: [LockClient; 4] = clients(&set).await;
     let [one, two, writes, behind] = &all;
-    let mut held: Vec<Guard<Redis>> = Vec::new();
+    let mut held: Vec<Guard> = Vec::new();
     for client in [one, one, two] {
         held.push(read(client).lock().await.unwrap());
     }

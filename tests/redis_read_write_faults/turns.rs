@@ -16,7 +16,7 @@ use crate::stage::{
 };
 
 /// Clients that wait to read, each through a proxy of its own.
-async fn readers(day: &Day, how_many: usize) -> Vec<(ChaosProxy, LockClient<Redis>, Waiter)> {
+async fn readers(day: &Day, how_many: usize) -> Vec<(ChaosProxy, LockClient, Waiter)> {
     let mut all = Vec::new();
     for _ in 0..how_many {
         let (proxy, client) = proxied(&day.server).await;

@@ -38,7 +38,7 @@ trait Peer: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-struct Ours(latchwork::Lock<Local>);
+struct Ours(latchwork::Lock);
 
 impl Peer for Ours {
     async fn turn(&self, yields: bool) {
@@ -52,7 +52,7 @@ impl Peer for Ours {
 
 /// The guard is dropped.
 #[derive(Clone)]
-struct OursDropped(latchwork::Lock<Local>);
+struct OursDropped(latchwork::Lock);
 
 impl Peer for OursDropped {
     async fn turn(&self, yields: bool) {
@@ -64,7 +64,7 @@ impl Peer for OursDropped {
 }
 
 #[derive(Clone)]
-struct OursByName(LockClient<Local>);
+struct OursByName(LockClient);
 
 impl Peer for OursByName {
     async fn turn(&self, yields: bool) {

@@ -30,7 +30,7 @@ pub(crate) struct Entered {
 
 /// A lock, the number that it protects, and what the tasks that came by have seen.
 struct Contended<B: Backend, N> {
-    lock: Lock<B>,
+    lock: Lock,
     number: N,
     tally: Mutex<Tally>,
 }
@@ -62,7 +62,7 @@ impl<B: Backend, N: Number> Contended<B, N> {
 pub(crate) async fn run<B: Backend, N: Number>(
     plan: &Plan,
     tasks: Range<u32>,
-    behind: Vec<(Lock<B>, N)>,
+    behind: Vec<(Lock, N)>,
     done: &Arc<AtomicU64>,
 ) -> Result<Vec<LockOutcome>, Error> {
     let contended: Vec<_> = behind

@@ -12,24 +12,24 @@ macro_rules! ours {
     ($(#[$doc:meta])* $client:ident, $name:literal, $lock:expr) => {
         $(#[$doc])*
         #[derive(Debug)]
-        pub struct $client(Lock<Redis>);
+        pub struct $client(Lock);
 
         impl Client for $client {
             const NAME: &'static str = $name;
             const POLLS: Option<Duration> = None;
-            type Guard = Guard<Redis>;
+            type Guard = Guard;
 
             async fn connect(url: &str, name: &str) -> Self {
                 let client = LockClient::new(Redis::connect(url).await.expect("a server"));
-                let lock: fn(&LockClient<Redis>, &str) -> Result<Lock<Redis>, NameError> = $lock;
+                let lock: fn(&LockClient, &str) -> Result<Lock, NameError> = $lock;
                 Self(lock(&client, name).expect("a name"))
             }
 
-            async fn lock(&self) -> Guard<Redis> {
+            async fn lock(&self) -> Guard {
                 self.0.lock().await.expect("the lock")
             }
 
-            async fn unlock(&self, guard: Guard<Redis>) {
+            async fn unlock(&self, guard: Guard) {
                 guard.unlock().await.expect("it was held");
             }
         }

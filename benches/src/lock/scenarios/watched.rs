@@ -73,7 +73,7 @@ struct Seen {
     lost: usize,
 }
 
-async fn take_all(url: &str, prefix: &str) -> Vec<Guard<Redis>> {
+async fn take_all(url: &str, prefix: &str) -> Vec<Guard> {
     let redis = Redis::connect(url).await.expect("a server");
     let options = LockOptions::default().watchdog_timeout(LEASE);
     let client = LockClient::with_options(redis, &options).expect("a lease");
@@ -86,7 +86,7 @@ async fn take_all(url: &str, prefix: &str) -> Vec<Guard<Redis>> {
 }
 
 /// Looks on for [`ROUNDS`]. By the server's own count: nobody but the watchdog sends EVALSHA, and who looks sends EVAL.
-async fn watch(server: &mut Server, prefix: &str, guards: &[Guard<Redis>]) -> Seen {
+async fn watch(server: &mut Server, prefix: &str, guards: &[Guard]) -> Seen {
     let locks = LOCKS.to_string();
     let mut seen = Seen { least_on_server: i64::MAX, least_here: LEASE, ..Seen::default() };
     let mut calls = server.calls().remove("evalsha").unwrap_or(0);
@@ -109,7 +109,7 @@ async fn watch(server: &mut Server, prefix: &str, guards: &[Guard<Redis>]) -> Se
 }
 
 /// Gives all back, and counts those that were lost before.
-async fn give_back(guards: Vec<Guard<Redis>>) -> usize {
+async fn give_back(guards: Vec<Guard>) -> usize {
     let mut giving = JoinSet::new();
     for guard in guards {
         giving.spawn(guard.unlock());

@@ -81,10 +81,10 @@ async fn play(orders: &Orders) {
 
 /// One owner, who does one thing after another.
 struct Thread {
-    client: LockClient<Redis>,
+    client: LockClient,
     owner: Owner,
     /// By kind and name.
-    guards: HashMap<(String, String), Vec<Guard<Redis>>>,
+    guards: HashMap<(String, String), Vec<Guard>>,
     data: String,
     stopping: Arc<AtomicBool>,
     twin: Option<Twin>,
@@ -149,7 +149,7 @@ impl Thread {
         })
     }
 
-    async fn got(&mut self, kind: &str, guard: Guard<Redis>) -> String {
+    async fn got(&mut self, kind: &str, guard: Guard) -> String {
         self.break_it(kind, guard.name().as_str()).await;
         let token = guard.fencing_token().map(|token| format!(" {token}")).unwrap_or_default();
         let name = guard.name().as_str().to_owned();
@@ -173,7 +173,7 @@ impl Thread {
     }
 
     /// Turns under the lock until it is to stop.
-    async fn turns(&self, lock: &Lock<Redis>, kind: &str, keys: [&str; 2], think: u64) -> String {
+    async fn turns(&self, lock: &Lock, kind: &str, keys: [&str; 2], think: u64) -> String {
         let mut data = self.connect().await;
         let unlocked = if kind == "read" { Twin::ReadsUnlocked } else { Twin::CountsUnlocked };
         let (mut torn, mut lost) = (0, 0);
@@ -237,7 +237,7 @@ async fn pause(millis: u64) {
 }
 
 /// As many turns, of up to so many ms, as there is time for: how many nanoseconds were waited how often.
-async fn pace(lock: &Lock<Redis>, time: Duration, turn: u64) -> Result<String, LockError> {
+async fn pace(lock: &Lock, time: Duration, turn: u64) -> Result<String, LockError> {
     let mut waits: HashMap<u64, u32> = HashMap::new();
     let end = Instant::now() + time;
     loop {

@@ -30,7 +30,7 @@ pub(crate) struct Stage {
     pub(crate) server: RedisServer,
     pub(crate) proxies: Vec<ChaosProxy>,
     /// Not through any proxy, so that what is forced free is so at once or never.
-    forcer: LockClient<Redis>,
+    forcer: LockClient,
     pub(crate) journal: Arc<Journal>,
     directory: PathBuf,
     twin: Option<Twin>,

@@ -18,11 +18,11 @@ use crate::names::{LockKind, NAMES, is_fenced, lock_name};
 use crate::twin::Twinned;
 use crate::worker::{LEASE, LONG_LEASE};
 
-type Guard = latchwork::Guard<Twinned>;
+type Guard = latchwork::Guard;
 
 /// What the tasks of a process share.
 pub(crate) struct Shared {
-    client: LockClient<Twinned>,
+    client: LockClient,
     journal: Arc<Journal>,
     ending: Arc<AtomicBool>,
     next: AtomicU64,
@@ -62,7 +62,7 @@ struct Held {
 }
 
 impl Shared {
-    pub(crate) fn new(client: LockClient<Twinned>, journal: Arc<Journal>, ending: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(client: LockClient, journal: Arc<Journal>, ending: Arc<AtomicBool>) -> Self {
         Self { client, journal, ending, next: AtomicU64::new(0) }
     }
 
@@ -94,7 +94,7 @@ impl Shared {
     }
 
     /// The lock called so, of its kind, for that wish.
-    fn lock(&self, name: u32, wish: &Wish) -> Lock<Twinned> {
+    fn lock(&self, name: u32, wish: &Wish) -> Lock {
         let (client, text) = (&self.client, lock_name(name));
         let lock = match LockKind::of(name) {
             LockKind::Plain => client.get_lock(&text),
@@ -164,7 +164,7 @@ impl Shared {
     async fn take(
         &self,
         name: u32,
-        lock: &Lock<Twinned>,
+        lock: &Lock,
         wish: Wish,
         place: &Place,
         rng: &mut Rng,
@@ -250,7 +250,7 @@ impl Shared {
         }
     }
 
-    async fn give_back(&self, held: Held, lock: &Lock<Twinned>, rng: &mut Rng) {
+    async fn give_back(&self, held: Held, lock: &Lock, rng: &mut Rng) {
         match rng.u8(..100) {
             0 => {
                 let (id, owner) = (held.id, *held.guard.owner());

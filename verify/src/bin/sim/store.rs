@@ -94,7 +94,7 @@ pub(crate) async fn client<S: Store>(
     store: &S,
     process: &Process,
     options: &latchwork::LockOptions,
-) -> LockClient<S::Backend> {
+) -> LockClient {
     let backend = store.connect(process).await;
     LockClient::with_options(backend, options).expect("the options are in range")
 }
