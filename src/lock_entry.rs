@@ -17,11 +17,11 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::actions::{Actions, GiveBack, Next};
-pub use self::outcome::{Attempt, Entered, HeadTicket, HoldState, Left, Ticket, Told, Verdict};
+pub use self::outcome::{Answer, Attempt, Entered, HeadTicket, HoldState, Left, Ticket, Told, Verdict};
 #[cfg(feature = "lock")]
 pub(crate) use self::ownership::BACK_OFF;
 use self::ownership::Ownership;
-pub use self::ownership::{Renewal, Rules};
+pub use self::ownership::{Policy, Renewal, Rules};
 pub use self::request::{Extension, Grant, LossReason, Request};
 
 /// A re-entrant, fair lock of one name inside of a process, and the zero-permit [`Latch`] on which its queue head waits for the store.
@@ -61,15 +61,15 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///
 /// # At a store with a queue
 ///
-/// A store may keep the order of all processes. [`Rules::position`] says for how long it keeps a waiter's position that is not asked for
+/// A store may keep the order of all processes. [`Policy::Queued`] says for how long it keeps a waiter's position that is not asked for
 /// again, and changes this:
 ///
 /// ```text
 /// Head: attempt ─► ask, for a position ─► acquired
 ///          ▲          └─► queued: sleep until a message says that it has the lock, or until the position is to be asked for again
-///          │                  ├─► granted_unasked: a grant
+///          │                  ├─► granted_by_message: a grant
 ///          └──────────────────┘
-/// leave ─► Passed, give_back and Next: attempt ─► release, which names it ─► named_granted, named_queued or named_waits
+/// leave ─► Passed, give_back and Next: attempt ─► release, which names it ─► answered
 /// ```
 ///
 /// * Nothing is handed off in memory: each lease goes back when it is left, whatever the tenure.
@@ -81,7 +81,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///
 /// # Shared
 ///
-/// With [`Rules::shared`] all who want the lock may have it together, as readers do, if the store lets them. The client has one lease for all of
+/// With [`Policy::Shared`] all who want the lock may have it together, as readers do, if the store lets them. The client has one lease for all of
 /// them:
 ///
 /// * Within the tenure a newcomer joins those who have the lock, in memory. After that it is the queue head, and asks the store by a number of its
@@ -99,14 +99,15 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use latchwork::lock_entry::{Entered, Left, LockEntry, Moment, Request, Rules, Verdict};
+/// use latchwork::lock_entry::{Answer, Entered, Left, LockEntry, Moment, Request, Rules, Verdict};
 ///
 /// let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// let (lease, request) = (Duration::from_secs(30), Request::new(1));
 /// let (Entered::Head(head), _) = entry.enter(&request, true, now) else { unreachable!("nobody is here") };
-/// let attempt = entry.attempt(&head, 1, &request, now, lease).expect("still the queue head");
+/// let attempt = entry.attempt(&head, 1, now, lease).expect("still the queue head");
 /// // … the store grants lease 1 …
-/// let (Verdict::Granted(outer), _) = entry.acquired(&head, &request, attempt, 0, now, lease, now) else { unreachable!() };
+/// let granted = Answer::Granted { last_token: 0 };
+/// let (Verdict::Granted(outer), _) = entry.answered(&head, attempt, granted, now) else { unreachable!() };
 ///
 /// // Once more by the same owner: a count in memory.
 /// let (Entered::Reentered(inner, None), _) = entry.enter(&request, true, now) else { unreachable!("it has the lock") };
@@ -202,7 +203,7 @@ impl LockEntry {
             if let (Entered::Head(head), Some((fresh, lease))) = (&entered, asks)
                 && head.goes_first()
             {
-                attempt = ownership.attempt(head.serial, fresh, request, now, lease);
+                attempt = ownership.attempt(head.serial, fresh, now, lease);
             }
             (entered, attempt)
         })
@@ -252,117 +253,49 @@ impl LockEntry {
 
     /// The queue head is about to ask the store for `lease`, at `sent`. `fresh` is a number that was never used; it is taken if the head has
     /// none yet. `None`: the caller is the queue head no more.
-    pub fn attempt(
-        &self,
-        head: &HeadTicket,
-        fresh: u64,
-        request: &Request,
-        sent: Moment,
-        lease: Duration,
-    ) -> Option<Attempt> {
-        self.ownership.lock().attempt(head.serial, fresh, request, sent, lease)
+    pub fn attempt(&self, head: &HeadTicket, fresh: u64, sent: Moment, lease: Duration) -> Option<Attempt> {
+        self.ownership.lock().attempt(head.serial, fresh, sent, lease)
     }
 
-    /// The store granted what `attempt` asked for: a lease counted from `sent`, and tokens up to `last_token`.
-    #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
+    /// What became of an attempt by the queue head, or of one that was [named](Next) with a release.
     #[inline]
-    pub fn acquired(
+    pub fn answered(
         &self,
         head: &HeadTicket,
-        request: &Request,
         attempt: Attempt,
-        last_token: u64,
-        sent: Moment,
-        lease: Duration,
+        answer: Answer,
         now: Moment,
     ) -> (Verdict, Actions) {
-        self.event(|ownership, actions| {
-            ownership.acquired(head.serial, request, attempt, last_token, sent, lease, now, actions)
-        })
-    }
-
-    /// The store granted a lease under this number, which was asked for outside of the queue, at a [shared](Rules::shared) lock: its owner has a
-    /// right to it beside all others, as a writer has that reads, too. `None` if the lease is over already; it is rolled back then.
-    pub fn adopt(
-        &self,
-        request: &Request,
-        number: u64,
-        last_token: u64,
-        sent: Moment,
-        lease: Duration,
-        now: Moment,
-    ) -> (Option<Grant>, Actions) {
-        self.event(|ownership, actions| {
-            ownership.adopt(request, number, last_token, sent, lease, now, actions)
-        })
-    }
-
-    /// The store said that another process has the lock.
-    pub fn refused(&self, head: &HeadTicket) -> Actions {
-        self.event(|ownership, actions| ownership.refused(head.serial, actions)).1
-    }
-
-    /// The store said that another process has the lock, to an `attempt`, and remembers until then that this one waits. It is told if the queue
-    /// head gives up.
-    pub fn remembered(&self, head: &HeadTicket, attempt: Attempt, until: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.remembered(head.serial, attempt, until, actions)).1
-    }
-
-    /// The store said that another process has the lock, to an `attempt` that was sent at `sent`, and has put this one into its
-    /// [queue](Rules::position). False if the queue head is to ask anew, by another number: what it had may have ended before.
-    pub fn queued(&self, head: &HeadTicket, attempt: Attempt, sent: Moment, now: Moment) -> (bool, Actions) {
-        self.event(|ownership, actions| ownership.queued(head.serial, attempt, sent, now, actions))
+        self.event(|ownership, actions| ownership.answered(head.serial, attempt, answer, now, actions))
     }
 
     /// A message said that the store has granted the lock to the lease with this number, for which the queue head has a
-    /// [position](Rules::position). `None` if it has to ask nevertheless: for a lease of its own or a token, or as it may be too late.
-    pub fn granted_unasked(
+    /// [position](Policy::Queued). `None` if it has to ask nevertheless: for a lease of its own or a token, or as it may be too late.
+    pub fn granted_by_message(
         &self,
         head: &HeadTicket,
-        request: &Request,
         number: u64,
         now: Moment,
     ) -> (Option<Grant>, Actions) {
-        self.event(|ownership, actions| ownership.granted_unasked(head.serial, request, number, now, actions))
+        self.event(|ownership, actions| ownership.granted_by_message(head.serial, number, now, actions))
     }
 
-    /// The release with which a waiter was [named](Next) has granted it what `attempt` asks for: a lease counted from `sent`, and tokens up to
-    /// `last_token`.
-    pub fn named_granted(
+    /// A waiter that was to be [named](Next) with a release was not: it is the queue head, and asks itself.
+    pub fn asks_itself(&self, head: &HeadTicket, now: Moment) -> Actions {
+        self.event(|ownership, actions| ownership.asks_itself(head.serial, now, actions)).1
+    }
+
+    /// The store granted what was asked for [outside of the queue](Attempt::outside_of_queue), at a [shared](Policy::Shared) lock, and tokens up
+    /// to `last_token`: its owner has a right to it beside all others, as a writer has that reads, too. `None` if the lease is over already;
+    /// it is rolled back then.
+    pub fn adopt(
         &self,
-        head: &HeadTicket,
+        request: &Request,
         attempt: Attempt,
         last_token: u64,
-        sent: Moment,
-        lease: Duration,
         now: Moment,
-    ) -> Actions {
-        self.event(|ownership, actions| {
-            ownership.named_granted(head.serial, attempt, last_token, sent, lease, now, actions);
-        })
-        .1
-    }
-
-    /// The release with which a waiter was [named](Next) has put it into the store's queue: it is the queue head, and hears of its turn. False
-    /// if it has left.
-    pub fn named_queued(&self, head: &HeadTicket, attempt: Attempt, now: Moment) -> (bool, Actions) {
-        self.event(|ownership, actions| ownership.named_queued(head.serial, attempt, now, actions))
-    }
-
-    /// The release with which a waiter was [named](Next) has failed, or was sent without its `attempt`: it is the queue head, and asks.
-    pub fn named_waits(&self, head: &HeadTicket, attempt: Option<Attempt>, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.named_waits(head.serial, attempt, now, actions)).1
-    }
-
-    /// The release with which a waiter was [named](Next) was answered, and did not say what became of its [`attempt`](Self::attempt):
-    /// [`named_waits`](Self::named_waits) comes next.
-    pub fn attempt_answered(&self, head: &HeadTicket) {
-        self.ownership.lock().attempt_answered(head.serial);
-    }
-
-    /// The command of the last [`attempt`](Self::attempt) did not run, and never will: nothing of it is at the store.
-    pub fn did_not_run(&self, head: &HeadTicket) {
-        self.ownership.lock().did_not_run(head.serial);
+    ) -> (Option<Grant>, Actions) {
+        self.event(|ownership, actions| ownership.adopt(request, attempt, last_token, now, actions))
     }
 
     /// The queue head gives up. The next waiter takes its place, and what may be at the store is rolled back.
@@ -542,7 +475,7 @@ impl LockEntry {
         self.lost.listen()
     }
 
-    /// Who has the lock here, and how often: one owner, or of a [shared](Rules::shared) lock the one that has it for longest.
+    /// Who has the lock here, and how often: one owner, or of a [shared](Policy::Shared) lock the one that has it for longest.
     pub fn holder(&self, now: Moment) -> Option<(u64, u32)> {
         self.ownership.lock().holders(now).next().map(|(owner, count, _)| (owner, count))
     }
@@ -553,14 +486,14 @@ impl LockEntry {
     }
 
     /// Under which leases an owner has the lock here, and how often under each: under one at most, unless the lock is
-    /// [shared](Rules::shared).
+    /// [shared](Policy::Shared).
     pub fn holds_of(&self, owner: u64, now: Moment) -> Vec<(u64, u32)> {
         let ownership = self.ownership.lock();
         let holders = ownership.holders(now).filter(|(holder, ..)| *holder == owner);
         holders.map(|(_, count, number)| (number, count)).collect()
     }
 
-    /// The numbers of the leases in hand: one at most, unless the lock is [shared](Rules::shared).
+    /// The numbers of the leases in hand: one at most, unless the lock is [shared](Policy::Shared).
     pub fn lease_numbers(&self) -> Vec<u64> {
         self.ownership.lock().lease_numbers().collect()
     }

@@ -310,7 +310,8 @@ impl<'a> Wanted<'a> {
     ) -> Result<Step<'a>, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
         let (number, lease, sent) = (context.number(), context.lease_of(&request), entry.now());
-        let (id, tokens) = (context.lease_id(number), u64::from(request.is_fenced()));
+        let attempt = Attempt::outside_of_queue(number, &request, sent, lease);
+        let (id, tokens) = (context.lease_id(number), attempt.tokens());
         let (writes, under) = (under.number(), Some(under));
         let asked = AcquireRequest::new(id, lease, sent).tokens(tokens).under(under);
         let give_back = GiveBack { number, until: sent + lease, appoints: false, rolls_back: true };
@@ -324,7 +325,7 @@ impl<'a> Wanted<'a> {
             Ok(AcquireOutcome::Acquired { last_token }) => {
                 unfinished.0 = None;
                 let now = entry.now();
-                let (grant, actions) = entry.state.adopt(&request, number, last_token, sent, lease, now);
+                let (grant, actions) = entry.state.adopt(&request, attempt, last_token, now);
                 entry.carry_out_granted(grant, actions);
                 Ok(grant.map_or(Step::Enter, |grant| Step::Granted(self.guard(&request, grant, now))))
             }

@@ -20,7 +20,7 @@ pub use self::command::{
 };
 pub use self::mode::Mode;
 pub use self::store::AnyBackend;
-pub(super) use self::store::{Answer, Boxed, Failed, Store};
+pub(super) use self::store::{Boxed, Command, Failed, Store};
 
 /// Where the locks are kept: in this process's memory, on a server, in files.
 ///

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crate::foreign::{Panics, caught};
 use crate::lock_entry::{
-    Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Next,
-    Request, Rules,
+    Actions, Answer, Attempt, Extension, GiveBack, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Next,
+    Policy, Request, Rules, Verdict,
 };
 use crate::sync::Mutex;
 
 use super::alarm::{Alarmed, Due};
 use super::backend::{
-    AcquireOutcome, AcquireRequest, Answer, Channels, Failed, Failure, Holder, LeaseKey, Mode, NextWaiter,
+    AcquireOutcome, AcquireRequest, Channels, Command, Failed, Failure, Holder, LeaseKey, Mode, NextWaiter,
     QueuePosition, ReleaseOutcome,
 };
 use super::context::Context;
@@ -67,11 +67,12 @@ impl Entry {
         mode: Mode,
     ) -> Self {
         let position = mode.position(context.rules.renewed_lease);
-        let rules = Rules {
-            position: position.filter(|_| mode.is_queued()),
-            shared: mode == Mode::Read,
-            ..context.rules
+        let policy = match (mode, position) {
+            (Mode::Read, _) => context.rules.policy.shared(),
+            (_, Some(position)) => Policy::Queued { position },
+            (_, None) => context.rules.policy,
         };
+        let rules = Rules { policy, ..context.rules };
         Self {
             context: Arc::clone(context),
             tables: Arc::clone(tables),
@@ -199,7 +200,7 @@ impl Entry {
 
     // === Asking ===
 
-    pub(super) fn acquire<'a>(&'a self, request: &'a AcquireRequest) -> Answer<'a, AcquireOutcome> {
+    pub(super) fn acquire<'a>(&'a self, request: &'a AcquireRequest) -> Command<'a, AcquireOutcome> {
         self.context.store.acquire(self.mode, &self.name, request)
     }
 
@@ -252,7 +253,7 @@ impl Entry {
     /// An attempt by the queue head, or for it. `None` if it is the queue head no more.
     pub(super) fn attempt(&self, head: &HeadTicket, request: &Request, sent: Moment) -> Option<Attempt> {
         let context = &self.context;
-        self.state.attempt(head, context.number(), request, sent, context.lease_of(request))
+        self.state.attempt(head, context.number(), sent, context.lease_of(request))
     }
 
     /// Its position in the store's queue, if that has one.
@@ -298,7 +299,7 @@ impl Entry {
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
-    fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> Answer<'a, ReleaseOutcome> {
+    fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> Command<'a, ReleaseOutcome> {
         let store = &self.context.store;
         match rolls_back {
             true => store.roll_back(self.mode, &self.name, id),
@@ -590,7 +591,6 @@ impl Wake for Entry {
 struct Named {
     attempt: Attempt,
     next: NextWaiter,
-    sent: Moment,
     /// For the grant that comes if it is not its turn yet.
     listening: Listening,
 }
@@ -606,9 +606,9 @@ impl Named {
         let sent = entry.now();
         let position = entry.position_of(&next.head, sent)?;
         let attempt = entry.attempt(&next.head, &next.request, sent)?;
-        let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&next.request));
+        let (id, lease) = (context.lease_id(attempt.number()), attempt.lease());
         let next = NextWaiter { id, lease, tokens: attempt.tokens(), position };
-        Some(Self { attempt, next, sent, listening })
+        Some(Self { attempt, next, listening })
     }
 }
 
@@ -674,37 +674,35 @@ impl ReleaseEnds {
         }
     }
 
-    /// The release was answered, and may have told what becomes of the next waiter.
+    /// The release was answered, and may have said what becomes of the waiter that was named with it.
     fn tell_next(&mut self, outcome: ReleaseOutcome, hears_all: bool) {
         let (entry, now) = (&self.entry, self.entry.now());
-        let tells = match outcome {
-            ReleaseOutcome::GrantedToNext { .. } => true,
-            ReleaseOutcome::Released { .. } => hears_all,
-            ReleaseOutcome::NotHeld => false,
+        let Some((head, Some(Named { attempt, next, listening }))) = self.next.take() else { return };
+        let answer = match outcome {
+            ReleaseOutcome::GrantedToNext { last_token } => Answer::Granted { last_token },
+            ReleaseOutcome::Released { .. } if hears_all => Answer::Held { kept: Some(next.position.kept) },
+            ReleaseOutcome::Released { .. } | ReleaseOutcome::NotHeld => Answer::Unsaid,
         };
-        if let (Some((head, Some(_))), false) = (&self.next, tells) {
-            entry.state.attempt_answered(head);
+        let mut listening = Some(listening);
+        if let Answer::Held { .. } = answer {
+            let _before = std::mem::replace(&mut *entry.kept.lock(), listening.take());
         }
-        if let Some((head, Some(named))) = self.next.take_if(|_| tells) {
-            let Named { attempt, next, sent, listening } = named;
-            if let ReleaseOutcome::GrantedToNext { last_token } = outcome {
-                let actions = entry.state.named_granted(&head, attempt, last_token, sent, next.lease, now);
-                entry.carry_out(actions);
-            } else {
-                let _before = entry.kept.lock().replace(listening);
-                let (told, actions) = entry.state.named_queued(&head, attempt, now);
-                let _kept = if told { None } else { entry.take_kept() };
-                entry.carry_out(actions);
-            }
-        }
+        let (verdict, actions) = entry.state.answered(&head, attempt, answer, now);
+        // It has left.
+        let _kept = if let Verdict::Superseded = verdict { entry.take_kept() } else { None };
+        entry.carry_out(actions);
     }
 
     fn appoint(&mut self, heard: usize) {
         let (entry, now) = (&self.entry, self.entry.now());
         let mut panics = Panics::NONE;
         if let Some((head, named)) = self.next.take() {
-            let attempt = named.as_ref().map(|named| named.attempt);
-            panics.catch(|| entry.carry_out(entry.state.named_waits(&head, attempt, now)));
+            panics.catch(|| {
+                entry.carry_out(match &named {
+                    Some(named) => entry.state.answered(&head, named.attempt, Answer::Unanswered, now).1,
+                    None => entry.state.asks_itself(&head, now),
+                });
+            });
             panics.catch(|| drop(named));
         }
         if std::mem::replace(&mut self.appoints, false) {

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::latch::Notification;
-use crate::lock_entry::{Attempt, BACK_OFF, Grant, HeadTicket, Moment, Request, Verdict};
+use crate::lock_entry::{Answer, Attempt, BACK_OFF, Grant, HeadTicket, Moment, Request, Verdict};
 use crate::unless::unless;
 
 use super::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
@@ -94,7 +94,7 @@ impl<'a> Head<'a> {
     /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to [compete](Self::compete).
     pub(super) fn ask_at_once(&mut self, attempt: Attempt, now: Moment) -> Result<Option<Grant>, LockError> {
         let question = self.question_of(attempt, now);
-        let Some(outcome) = self.entry.acquire(&question.ask).at_once() else { return Ok(None) };
+        let Some(outcome) = self.entry.acquire(&question.asked).at_once() else { return Ok(None) };
         Ok(match self.answered(&question, outcome, now)? {
             Asked::Over(Competed::Granted(grant, _)) => Some(grant),
             Asked::Over(_) | Asked::Held(_) | Asked::TooLate => None,
@@ -116,7 +116,7 @@ impl<'a> Head<'a> {
             may_wait && (!ticket.goes_first() || ticket.has_position() || entry.is_heard());
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(self.superseded()) };
-            let mut answer = entry.acquire(&question.ask);
+            let mut answer = entry.acquire(&question.asked);
             // Most are answered at once, or with nobody else about. What waits for the others takes no room here.
             let asked = match first_poll(Pin::new(&mut answer)) {
                 // An answer that took no waiting took no time.
@@ -219,7 +219,7 @@ impl<'a> Head<'a> {
             }
             // What was told while we were not there is answered by this question, our own release's message included.
             notified = notified.or_else(|| listening.try_told());
-            if let Some(granted) = self.granted_unasked(listening.granted(), entry.now()) {
+            if let Some(granted) = self.granted_by_message(listening.granted(), entry.now()) {
                 if let Some(notified) = notified {
                     notified.consume();
                     entry.counters.wakes_useful.add_one();
@@ -324,7 +324,7 @@ impl<'a> Head<'a> {
     /// Asks the store once, at `sent`.
     async fn ask(&mut self, sent: Moment) -> Result<Asked, LockError> {
         let Some(question) = self.question(sent) else { return Ok(Asked::Over(self.superseded())) };
-        let outcome = self.entry.acquire(&question.ask).await;
+        let outcome = self.entry.acquire(&question.asked).await;
         self.answered(&question, outcome, self.entry.now())
     }
 
@@ -338,8 +338,8 @@ impl<'a> Head<'a> {
         let context = &self.entry.context;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
         let position = self.entry.position_of(&self.ticket, sent).filter(|_| self.may_wait);
-        let ask = AcquireRequest::new(id, lease, sent).tokens(attempt.tokens()).position(position);
-        Question { attempt, ask }
+        let asked = AcquireRequest::new(id, lease, sent).tokens(attempt.tokens()).position(position);
+        Question { attempt, asked }
     }
 
     /// The store has answered, at `now`.
@@ -349,42 +349,29 @@ impl<'a> Head<'a> {
         outcome: Result<AcquireOutcome, Failed>,
         now: Moment,
     ) -> Result<Asked, LockError> {
-        let (entry, context) = (self.entry, &self.entry.context);
-        let last_token = match outcome {
-            Ok(AcquireOutcome::Acquired { last_token }) => last_token,
+        let (entry, attempt) = (self.entry, question.attempt);
+        let (answer, left) = match outcome {
+            Ok(AcquireOutcome::Acquired { last_token }) => (Answer::Granted { last_token }, Duration::ZERO),
             Ok(AcquireOutcome::Held { left }) => {
                 event!(TRACE, lock = entry.name.as_str(), ?left, "held by another");
-                let (attempt, sent) = (question.attempt, question.ask.sent);
-                let Some(position) = question.ask.position else {
-                    entry.carry_out(entry.state.refused(&self.ticket));
-                    return Ok(Asked::Held(left));
-                };
-                if !entry.mode.is_queued() {
-                    entry.carry_out(entry.state.remembered(&self.ticket, attempt, sent + position.kept));
-                    return Ok(Asked::Held(left));
-                }
-                let (queued, actions) = entry.state.queued(&self.ticket, attempt, sent, now);
-                entry.carry_out(actions);
-                return Ok(if queued { Asked::Held(left) } else { Asked::TooLate });
+                let kept = question.asked.position.map(|position| position.kept);
+                (Answer::Held { kept }, left)
             }
             Err(error) => {
                 if error.failure != Failure::Indeterminate {
-                    entry.state.did_not_run(&self.ticket);
+                    let (_, actions) = entry.state.answered(&self.ticket, attempt, Answer::DidNotRun, now);
+                    entry.carry_out(actions);
                 }
-                return Err(context.failed(&entry.name, error));
+                return Err(entry.context.failed(&entry.name, error));
             }
         };
-        let (attempt, AcquireRequest { lease, sent, .. }) = (question.attempt, &question.ask);
-        let (verdict, actions) =
-            entry.state.acquired(&self.ticket, &self.request, attempt, last_token, *sent, *lease, now);
-        self.done = !matches!(verdict, Verdict::TooLate);
-        let grant = match verdict {
-            Verdict::Granted(grant) => Some(grant),
-            Verdict::TooLate | Verdict::Superseded => None,
-        };
+        let (verdict, actions) = entry.state.answered(&self.ticket, attempt, answer, now);
+        self.done = matches!(verdict, Verdict::Granted(_) | Verdict::Superseded);
+        let grant = if let Verdict::Granted(grant) = verdict { Some(grant) } else { None };
         entry.carry_out_granted(grant, actions);
         Ok(match verdict {
             Verdict::Granted(grant) => Asked::Over(Competed::Granted(grant, now)),
+            Verdict::Waits => Asked::Held(left),
             Verdict::TooLate => Asked::TooLate,
             Verdict::Superseded => Asked::Over(Competed::Superseded),
         })
@@ -392,12 +379,12 @@ impl<'a> Head<'a> {
 
     /// What the store has granted without being asked, as a message says. What that leaves open, a lease of its own length or a token, takes
     /// a question, which re-leases the lock by the same id.
-    fn granted_unasked(&mut self, number: u64, now: Moment) -> Option<Competed> {
+    fn granted_by_message(&mut self, number: u64, now: Moment) -> Option<Competed> {
         let entry = self.entry;
         if number == 0 || !entry.believes_grants() {
             return None;
         }
-        let (granted, actions) = entry.state.granted_unasked(&self.ticket, &self.request, number, now);
+        let (granted, actions) = entry.state.granted_by_message(&self.ticket, number, now);
         self.done = granted.is_some();
         entry.carry_out_granted(granted, actions);
         granted.map(|grant| Competed::Granted(grant, now))
@@ -413,7 +400,7 @@ impl<'a> Head<'a> {
 /// One question to the store.
 struct Question {
     attempt: Attempt,
-    ask: AcquireRequest,
+    asked: AcquireRequest,
 }
 
 /// Whether a store may answer later what it does not answer now.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock_entry::Rules;
+use crate::lock_entry::{Policy, Rules};
 
 use super::lease::{Lease, LeaseError};
 use super::name_mapper::NameMapper;
@@ -118,12 +118,10 @@ impl LockOptions {
 
     pub(super) fn rules(&self) -> Rules {
         Rules {
-            tenure: self.tenure,
+            policy: Policy::Exclusive { tenure: self.tenure },
             renewed_lease: self.watchdog_timeout,
             max_hold: self.max_hold,
             unpolled_limit: self.unpolled_limit,
-            position: None,
-            shared: false,
         }
     }
 

@@ -58,12 +58,11 @@ pub struct GiveBack {
     pub rolls_back: bool,
 }
 
-/// The waiter that is named with a release, at a store that has a [queue](super::Rules::position): should its turn have come, the store leases
+/// The waiter that is named with a release, at a store that has a [queue](super::Policy::Queued): should its turn have come, the store leases
 /// the lock to it with the release.
 ///
 /// The client makes its [`attempt`](super::LockEntry::attempt), names that with the release, and says what came of it by
-/// [`named_granted`](super::LockEntry::named_granted), [`named_queued`](super::LockEntry::named_queued) or
-/// [`named_waits`](super::LockEntry::named_waits).
+/// [`answered`](super::LockEntry::answered); or, if it does not, says so by [`asks_itself`](super::LockEntry::asks_itself).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     /// The next queue head.
@@ -83,7 +82,7 @@ impl Actions {
         self.more.as_ref()?.give_back
     }
 
-    /// More such leases, of a [shared](super::Rules::shared) lock: who had them has the lock by another one, or not at all.
+    /// More such leases, of a [shared](super::Policy::Shared) lock: who had them has the lock by another one, or not at all.
     pub fn more_give_backs(&self) -> &[GiveBack] {
         self.more.as_ref().map_or(&[], |more| &more.beside)
     }

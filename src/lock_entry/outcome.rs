@@ -7,7 +7,7 @@ use crate::moment::Moment;
 use super::actions::GiveBack;
 use super::ownership::BACK_OFF;
 use super::queue::Slot;
-use super::request::{Extension, Grant, LossReason};
+use super::request::{Extension, Grant, LossReason, Request};
 
 /// A waiter's place in the queue. To be [polled](super::LockEntry::poll) until it is told something, or to be
 /// [cancelled](super::LockEntry::cancel).
@@ -84,7 +84,7 @@ pub enum Told {
     /// It could have had the lock, or the right to compete for it, and was not polled in time. It has to queue anew, as another owner
     /// unless its owner is shared.
     Superseded,
-    /// It may not wait, and the store has said to the queue head that another process has the lock. Of [shared](super::Rules::shared) locks only.
+    /// It may not wait, and the store has said to the queue head that another process has the lock. Of [shared](super::Policy::Shared) locks only.
     Busy,
     /// The entry is closed.
     Closed,
@@ -95,11 +95,18 @@ pub enum Told {
 pub struct Attempt {
     pub(super) number: u64,
     pub(super) tokens: u64,
+    pub(super) sent: Moment,
+    pub(super) lease: Duration,
     /// How long the number may be at the store.
     pub(super) until: Moment,
 }
 
 impl Attempt {
+    /// An attempt that is made outside of the queue: see [`adopt`](super::LockEntry::adopt).
+    pub fn outside_of_queue(number: u64, request: &Request, sent: Moment, lease: Duration) -> Self {
+        Self { number, tokens: request.fenced.into(), sent, lease, until: sent + lease }
+    }
+
     /// The number of the lease to ask for.
     pub fn number(&self) -> u64 {
         self.number
@@ -108,6 +115,16 @@ impl Attempt {
     /// How many fencing tokens to ask for.
     pub fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// When it was sent, or was about to be.
+    pub fn sent(&self) -> Moment {
+        self.sent
+    }
+
+    /// The lease to ask for.
+    pub fn lease(&self) -> Duration {
+        self.lease
     }
 
     /// To be sent if nobody is there for what it asked for.
@@ -124,12 +141,36 @@ impl Attempt {
     }
 }
 
-/// What a reply of the store came to.
+/// What became of an [`Attempt`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The store granted the lease that was asked for.
+    Granted {
+        /// The last of the tokens that were asked for; 0 if none were.
+        last_token: u64,
+    },
+    /// The store said that another process has the lock.
+    Held {
+        /// For how long it keeps a position for this one, or remembers that it waits, counted from when the attempt was sent. `None` if it
+        /// does neither.
+        kept: Option<Duration>,
+    },
+    /// The command did not run, and never will: nothing of it is at the store.
+    DidNotRun,
+    /// The store answered the release that [named](super::Next) the attempt, and did not say what became of that.
+    Unsaid,
+    /// There was no answer. The command may run still.
+    Unanswered,
+}
+
+/// What an [`Answer`] came to.
 #[derive(Debug)]
 #[must_use = "a grant is to be given back"]
 pub enum Verdict {
     /// The caller has the lock.
     Granted(Grant),
+    /// The caller is the queue head still. A waiter that was [named](super::Next) with a release is told itself.
+    Waits,
     /// The lease was over by then. It is rolled back, and the caller is the queue head still.
     TooLate,
     /// The caller is the queue head no more, and what it asked for is rolled back.

@@ -14,11 +14,11 @@
 //!                     leave that the store has to know of; lease lost; returned
 //! ```
 //!
-//! A [shared](Rules::shared) lock has any number of owners at a time, by one lease. A newcomer joins them within the tenure. After that it is a queue
+//! A [shared](Policy::Shared) lock has any number of owners at a time, by one lease. A newcomer joins them within the tenure. After that it is a queue
 //! head, and asks the store for a lease of its own, so that others there have their turn; the hold in place goes on beside, and joins the new
 //! one once that is granted.
 //!
-//! With a store that has a [queue](Rules::position), a lease that is left goes back to it at once, and the oldest waiter is the queue head of
+//! With a store that has a [queue](Policy::Queued), a lease that is left goes back to it at once, and the oldest waiter is the queue head of
 //! the next competition from then on. It sleeps until the release is answered, which has granted it the lock, or a position.
 //!
 //! * `Free`: no lease, no queue head, the queue is empty.
@@ -76,32 +76,73 @@ pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 /// By what a [`LockEntry`](super::LockEntry) decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How long a lease may stay in this process while somebody waits in another one. If nobody elsewhere heard of its return, the next one
-    /// may stay for twice as long, up to eight times.
-    pub tenure: Duration,
+    /// How the lock passes between processes, and inside of this one.
+    pub policy: Policy,
     /// The lease of requests without one of their own. The client renews it.
     pub renewed_lease: Duration,
     /// How long a hold by such a lease may last.
     pub max_hold: Option<Duration>,
     /// How long a waiter may leave it unnoticed that it has the lock, or is the queue head.
     pub unpolled_limit: Duration,
-    /// For how long the store keeps a waiter's position, if it has a queue of its own, over all processes. Every lease goes back to such a
-    /// store when it is left, whatever the tenure, and the oldest waiter here is named with the release: see [`Next`](super::Next).
-    pub position: Option<Duration>,
-    /// All who want the lock may have it together, as far as the store lets this process have it, as readers do. Within the tenure they join in
-    /// memory; later the store is asked anew. Not together with a [`position`](Self::position).
-    pub shared: bool,
+}
+
+/// How a lock passes between processes, and inside of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// One owner at a time. A lease passes from waiter to waiter in memory.
+    Exclusive {
+        /// For how long a lease may stay in this process while others wait in another one. If no other process heard of its return, the next
+        /// one may stay for twice as long, up to eight times.
+        tenure: Duration,
+    },
+    /// One owner at a time, by a queue that the store has over all processes. Every lease goes back to the store when it is left, and the
+    /// oldest waiter here is named with the release: see [`Next`](super::Next).
+    Queued {
+        /// For how long the store keeps a waiter's position.
+        position: Duration,
+    },
+    /// Any number of owners at a time, as far as the store lets this process have the lock, as readers do.
+    Shared {
+        /// For how long others may join a lease in memory. Later the store is asked anew.
+        tenure: Duration,
+    },
+}
+
+impl Policy {
+    /// The same, for any number of owners.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self::Shared { tenure: self.tenure() }
+    }
+
+    /// For how long a lease may stay in this process; no time at a store with a queue.
+    fn tenure(self) -> Duration {
+        match self {
+            Self::Exclusive { tenure } | Self::Shared { tenure } => tenure,
+            Self::Queued { .. } => Duration::ZERO,
+        }
+    }
+
+    /// For how long the store keeps a waiter's position, if it has a queue.
+    fn position(self) -> Option<Duration> {
+        match self {
+            Self::Queued { position } => Some(position),
+            Self::Exclusive { .. } | Self::Shared { .. } => None,
+        }
+    }
+
+    fn is_shared(self) -> bool {
+        matches!(self, Self::Shared { .. })
+    }
 }
 
 impl Default for Rules {
     fn default() -> Self {
         Self {
-            tenure: Duration::from_millis(30),
+            policy: Policy::Exclusive { tenure: Duration::from_millis(30) },
             renewed_lease: Duration::from_secs(30),
             max_hold: None,
             unpolled_limit: Duration::from_secs(1),
-            position: None,
-            shared: false,
         }
     }
 }
@@ -325,7 +366,7 @@ impl Ownership {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
             third: rules.renewed_lease / 3,
-            tenure: rules.tenure,
+            tenure: rules.policy.tenure(),
             rules,
             phase: Phase::Free,
             beside: Vec::new(),
@@ -359,13 +400,13 @@ impl Ownership {
         if let Some(entered) = self.join(request, now, actions) {
             return entered;
         }
-        if self.rules.shared {
+        if self.rules.policy.is_shared() {
             self.set_aside();
         }
         match &self.phase {
             Phase::Free => {
                 let steps = self.steps_behind_others(now);
-                let serial = self.compete(request.owner, None, None, steps, now);
+                let serial = self.compete(*request, None, None, steps, now);
                 Entered::Head(HeadTicket { serial, steps, since: now, has_position: false })
             }
             _ if !may_wait && !self.awaits_answer() => Entered::Busy,
@@ -382,7 +423,7 @@ impl Ownership {
 
     /// Whether the answer that the queue head waits for may let in others as well.
     fn awaits_answer(&self) -> bool {
-        self.rules.shared
+        self.rules.policy.is_shared()
             && match &self.phase {
                 Phase::Competing(head) => !head.was_refused(),
                 Phase::Returning(_) => true,
@@ -455,7 +496,7 @@ impl Ownership {
     /// Whether a newcomer may join those who share the lock.
     fn admits(&self, request: &Request, now: Moment) -> bool {
         let Phase::Held(_, lease) = &self.phase else { return false };
-        self.rules.shared
+        self.rules.policy.is_shared()
             && (now < lease.tenure_ends || fault!(TenureNeverEnds))
             && self.offer(lease.left(now), now).is_some_and(|offer| offer.suffices(request))
     }
@@ -531,25 +572,21 @@ impl Ownership {
 
     /// A hold by a lease that the client has got outside of the queue, for an owner that has a right to it beside all others. `None` if the
     /// lease is over.
-    #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
     pub(super) fn adopt(
         &mut self,
         request: &Request,
-        number: u64,
+        attempt: Attempt,
         last_token: u64,
-        sent: Moment,
-        lease: Duration,
         now: Moment,
         actions: &mut Actions,
     ) -> Option<Grant> {
-        let attempt = Attempt { number, tokens: u64::from(request.fenced), until: sent + lease };
         if attempt.until <= now || self.closed {
             actions.more().roll_back = Some(attempt.to_roll_back());
             return None;
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Free);
-        let before = Unconfirmed { until: now + lease, unsettled: 0 };
-        self.hold_by(attempt, attempt.granted_tokens(last_token), (sent, lease), sent, before);
+        let before = Unconfirmed { until: now + attempt.lease, unsettled: 0 };
+        self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent, before);
         let grant = self.begin_hold(request, true, now);
         self.set_aside();
         self.phase = phase;

@@ -43,32 +43,32 @@ pub(in crate::lock) struct Failed {
 
 pub(in crate::lock) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The answer to a command.
-pub(in crate::lock) enum Answer<'a, T> {
-    /// It has come by the call; `None` once it was taken.
-    Ready(Option<Result<T, Failed>>),
-    Later(Boxed<'a, Result<T, Failed>>),
+/// A command, as a future of its answer.
+pub(in crate::lock) enum Command<'a, T> {
+    /// It was answered by the call; `None` once that was taken.
+    Done(Option<Result<T, Failed>>),
+    UnderWay(Boxed<'a, Result<T, Failed>>),
 }
 
-impl<T> Answer<'_, T> {
-    /// `None` if it is to come, which it does not then.
+impl<T> Command<'_, T> {
+    /// The answer, if it was given by the call. A command that is under way otherwise is dropped.
     #[inline]
     pub(in crate::lock) fn at_once(self) -> Option<Result<T, Failed>> {
         match self {
-            Self::Ready(answer) => answer,
-            Self::Later(_) => None,
+            Self::Done(answer) => answer,
+            Self::UnderWay(_) => None,
         }
     }
 }
 
-impl<T: Unpin> Future for Answer<'_, T> {
+impl<T: Unpin> Future for Command<'_, T> {
     type Output = Result<T, Failed>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
-            Self::Ready(answer) => Poll::Ready(answer.take().expect("polled after its end")),
-            Self::Later(answer) => answer.as_mut().poll(task),
+            Self::Done(answer) => Poll::Ready(answer.take().expect("polled after its end")),
+            Self::UnderWay(answer) => answer.as_mut().poll(task),
         }
     }
 }
@@ -95,34 +95,34 @@ pub(in crate::lock) trait Store: Any + Send + Sync {
         mode: Mode,
         name: &'a LockName,
         request: &'a AcquireRequest,
-    ) -> Answer<'a, AcquireOutcome>;
+    ) -> Command<'a, AcquireOutcome>;
     fn release<'a>(
         &'a self,
         mode: Mode,
         name: &'a LockName,
         id: &'a LeaseId,
         next: Option<&'a NextWaiter>,
-    ) -> Answer<'a, ReleaseOutcome>;
+    ) -> Command<'a, ReleaseOutcome>;
     fn roll_back<'a>(
         &'a self,
         mode: Mode,
         name: &'a LockName,
         id: &'a LeaseId,
-    ) -> Answer<'a, ReleaseOutcome>;
-    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Answer<'a, Vec<bool>>;
-    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, bool>;
-    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, Vec<Holder>>;
+    ) -> Command<'a, ReleaseOutcome>;
+    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Command<'a, Vec<bool>>;
+    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Command<'a, bool>;
+    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Command<'a, Vec<Holder>>;
 }
 
 /// `$command` by this very call if the store does so, and in a box otherwise.
-macro_rules! answer {
+macro_rules! command {
     ($backend:ident, $command:expr) => {
         if B::ANSWERS_AT_ONCE
             && let Poll::Ready(answer) = pin!($command).poll(&mut Context::from_waker(Waker::noop()))
         {
-            Answer::Ready(Some(answer.map_err(|error| failed($backend, error))))
+            Command::Done(Some(answer.map_err(|error| failed($backend, error))))
         } else {
-            Answer::Later(Box::pin(async move { $command.await.map_err(|error| failed($backend, error)) }))
+            Command::UnderWay(Box::pin(async move { $command.await.map_err(|error| failed($backend, error)) }))
         }
     };
 }
@@ -194,8 +194,8 @@ impl<B: Backend> Store for B {
         mode: Mode,
         name: &'a LockName,
         request: &'a AcquireRequest,
-    ) -> Answer<'a, AcquireOutcome> {
-        answer!(self, Backend::acquire(self, mode, name, request))
+    ) -> Command<'a, AcquireOutcome> {
+        command!(self, Backend::acquire(self, mode, name, request))
     }
 
     fn release<'a>(
@@ -204,8 +204,8 @@ impl<B: Backend> Store for B {
         name: &'a LockName,
         id: &'a LeaseId,
         next: Option<&'a NextWaiter>,
-    ) -> Answer<'a, ReleaseOutcome> {
-        answer!(self, Backend::release(self, mode, name, id, next))
+    ) -> Command<'a, ReleaseOutcome> {
+        command!(self, Backend::release(self, mode, name, id, next))
     }
 
     fn roll_back<'a>(
@@ -213,19 +213,19 @@ impl<B: Backend> Store for B {
         mode: Mode,
         name: &'a LockName,
         id: &'a LeaseId,
-    ) -> Answer<'a, ReleaseOutcome> {
-        answer!(self, Backend::roll_back(self, mode, name, id))
+    ) -> Command<'a, ReleaseOutcome> {
+        command!(self, Backend::roll_back(self, mode, name, id))
     }
 
-    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Answer<'a, Vec<bool>> {
-        answer!(self, Backend::renew(self, mode, leases, lease))
+    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Command<'a, Vec<bool>> {
+        command!(self, Backend::renew(self, mode, leases, lease))
     }
 
-    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, bool> {
-        answer!(self, Backend::force_release(self, mode, name))
+    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Command<'a, bool> {
+        command!(self, Backend::force_release(self, mode, name))
     }
 
-    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, Vec<Holder>> {
-        answer!(self, Backend::holders(self, mode, name))
+    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Command<'a, Vec<Holder>> {
+        command!(self, Backend::holders(self, mode, name))
     }
 }

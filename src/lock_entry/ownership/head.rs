@@ -7,7 +7,7 @@ use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::actions::{Actions, GiveBack, Next};
-use super::super::outcome::{Attempt, HeadTicket, Verdict};
+use super::super::outcome::{Answer, Attempt, HeadTicket, Verdict};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
 use super::{Hold, Lease, Ownership, Phase, Unconfirmed};
@@ -18,7 +18,7 @@ const TOKENS: u64 = 256;
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) serial: u64,
-    owner: u64,
+    request: Request,
     /// When it began to wait.
     since: Moment,
     /// Where it stands, as long as it does not know.
@@ -133,7 +133,7 @@ impl Ownership {
     /// Makes a waiter the queue head: the one in `slot`, or the caller.
     pub(super) fn compete(
         &mut self,
-        owner: u64,
+        request: Request,
         inherited: Option<Lease>,
         slot: Option<Slot>,
         steps: u32,
@@ -142,7 +142,7 @@ impl Ownership {
         self.last_serial += 1;
         self.phase = Phase::Competing(Head {
             serial: self.last_serial,
-            owner,
+            request,
             since: slot.map_or(now, |slot| self.queue.since(slot)),
             slot,
             has_position: false,
@@ -216,14 +216,13 @@ impl Ownership {
         &mut self,
         serial: u64,
         fresh: u64,
-        request: &Request,
         sent: Moment,
         lease: Duration,
     ) -> Option<Attempt> {
-        let position = self.rules.position;
+        let position = self.rules.policy.position();
         // What is granted by a store with a queue is not passed on in memory.
         // Whoever shares a lock has the same token.
-        let alone = self.queue.is_empty() || position.is_some() || self.rules.shared;
+        let alone = self.queue.is_empty() || position.is_some() || self.rules.policy.is_shared();
         let head = self.head(serial)?;
         let number = *head.number.get_or_insert(fresh);
         // A position may be at the store for longer than a short lease, and become one.
@@ -234,38 +233,69 @@ impl Ownership {
         head.queued_at.get_or_insert(sent);
         head.tries += 1;
         head.unsettled += 1;
-        let tokens = match (request.fenced, alone) {
+        let tokens = match (head.request.fenced, alone) {
             (false, _) => 0,
             (true, true) => 1,
             (true, false) => TOKENS,
         };
-        Some(Attempt { number, tokens, until })
+        Some(Attempt { number, tokens, sent, lease, until })
     }
 
-    /// The store granted the lease that `attempt` asked for.
-    #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
-    pub(in crate::lock_entry) fn acquired(
+    // === Answered ===
+
+    /// The command of an attempt was answered, or was not, or did not run.
+    #[inline]
+    pub(in crate::lock_entry) fn answered(
         &mut self,
         serial: u64,
-        request: &Request,
         attempt: Attempt,
-        last_token: u64,
-        sent: Moment,
-        lease: Duration,
+        answer: Answer,
         now: Moment,
         actions: &mut Actions,
     ) -> Verdict {
-        let kept_block = fault!(TokenBlockKept);
         let Some(head) = self.head(serial) else {
-            roll_back(attempt, actions);
+            // What says that nothing is at the store leaves nothing to be rolled back.
+            if !matches!(answer, Answer::DidNotRun | Answer::Held { kept: None }) {
+                roll_back(attempt, actions);
+            }
             return Verdict::Superseded;
         };
+        match answer {
+            Answer::Granted { last_token } => return self.granted(serial, attempt, last_token, now, actions),
+            Answer::Held { kept } => return self.held_elsewhere(serial, attempt, kept, now, actions),
+            // Those before it may have run.
+            Answer::DidNotRun => {
+                head.at_store = if fault!(AttemptsBeforeForgotten) { None } else { head.at_store_before };
+                head.settle();
+            }
+            Answer::Unsaid => head.settle(),
+            Answer::Unanswered => {}
+        }
+        self.asks_itself(serial, now, actions);
+        Verdict::Waits
+    }
+
+    /// The store granted the lease that `attempt` asked for.
+    fn granted(
+        &mut self,
+        serial: u64,
+        attempt: Attempt,
+        last_token: u64,
+        now: Moment,
+        actions: &mut Actions,
+    ) -> Verdict {
+        let (named, kept_block) = (self.named(serial), fault!(TokenBlockKept));
+        let Some(head) = self.head(serial) else { return Verdict::Superseded };
+        let request = head.request;
         head.settle();
         let inherited = head.inherited.take();
-        let before = head.unconfirmed(inherited.as_ref(), now + lease);
-        let sure_until = sent + lease;
-        if sure_until <= now && !fault!(GrantedAfterDeadline) {
+        let before = head.unconfirmed(inherited.as_ref(), now + attempt.lease);
+        let checked = if named.is_some() { !fault!(NamedGrantedLate) } else { !fault!(GrantedAfterDeadline) };
+        if checked && attempt.sent + attempt.lease <= now {
             self.too_late(serial, attempt, before.until, actions);
+            if let Some(slot) = named {
+                self.appoint_named(slot, now, actions);
+            }
             return Verdict::TooLate;
         }
         let won_at_once = head.offered && head.tries == 1;
@@ -278,15 +308,19 @@ impl Ownership {
         }
         let tenure_ends = match inherited {
             Some(before) => before.tenure_ends,
-            None => sent + self.tenure,
+            None => attempt.sent + self.tenure,
         };
-        self.hold_by(attempt, tokens, (sent, lease), tenure_ends, before);
-        let grant = self.begin_hold(request, true, now);
+        self.hold_by(attempt, tokens, tenure_ends, before);
+        if let Some(slot) = named {
+            self.grant_to(slot, now, actions);
+            return Verdict::Waits;
+        }
+        let grant = self.begin_hold(&request, true, now);
         self.acquisitions += 1;
         if !self.beside.is_empty() {
             self.gather(actions);
         }
-        self.admit(lease, now, actions);
+        self.admit(attempt.lease, now, actions);
         self.look_behind(now, actions);
         Verdict::Granted(grant)
     }
@@ -304,13 +338,12 @@ impl Ownership {
         &mut self,
         attempt: Attempt,
         tokens: (u64, u64),
-        (sent, lease): (Moment, Duration),
         tenure_ends: Moment,
         before: Unconfirmed,
     ) {
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
-        let third = if lease < self.rules.renewed_lease { lease / 3 } else { self.third };
-        let lease = Lease::granted(attempt, tokens, (sent, lease, third), tenure_ends, before);
+        let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
+        let lease = Lease::granted(attempt, tokens, third, tenure_ends, before);
         self.phase = Phase::Held(Hold::of_nobody(), lease);
     }
 
@@ -320,7 +353,7 @@ impl Ownership {
     pub(super) fn name_next(&mut self, now: Moment, actions: &mut Actions) {
         let slot = self.queue.pop().expect("the caller has looked");
         let request = self.queue.request(slot);
-        let serial = self.compete(request.owner, None, Some(slot), 0, now);
+        let serial = self.compete(request, None, Some(slot), 0, now);
         self.queue.place_silently_at(slot, Place::Named);
         let Some(head) = self.head(serial) else { return };
         // It has nothing to be polled for, and until the release is answered the lock counts as held.
@@ -328,69 +361,15 @@ impl Ownership {
         actions.more().next = Some(Next { head: head.ticket(), request });
     }
 
-    /// The release has granted the lock to the waiter that was named with it.
-    #[expect(clippy::too_many_arguments, reason = "what was asked, and what was answered")]
-    pub(in crate::lock_entry) fn named_granted(
-        &mut self,
-        serial: u64,
-        attempt: Attempt,
-        last_token: u64,
-        sent: Moment,
-        lease: Duration,
-        now: Moment,
-        actions: &mut Actions,
-    ) {
-        let Some(slot) = self.named(serial) else { return roll_back(attempt, actions) };
-        let Some(head) = self.head(serial) else { return };
-        head.settle();
-        let before = head.unconfirmed(None, now + lease);
-        let is_over = sent + lease <= now && !fault!(NamedGrantedLate);
-        if is_over {
-            self.too_late(serial, attempt, before.until, actions);
-            self.appoint_named(slot, now, actions);
-            return;
-        }
-        self.hold_by(attempt, attempt.granted_tokens(last_token), (sent, lease), sent, before);
-        self.grant_to(slot, now, actions);
-    }
-
-    /// The release has put the waiter that was named with it into the store's queue. False if it has left.
-    pub(in crate::lock_entry) fn named_queued(
-        &mut self,
-        serial: u64,
-        attempt: Attempt,
-        now: Moment,
-        actions: &mut Actions,
-    ) -> bool {
-        let Some(slot) = self.named(serial) else {
-            roll_back(attempt, actions);
-            return false;
-        };
-        if let Some(head) = self.head(serial) {
-            head.has_position = true;
-            head.settle();
-        }
-        self.appoint_named(slot, now, actions);
-        true
-    }
-
-    /// The release has failed, or was sent without a name: the waiter competes.
-    pub(in crate::lock_entry) fn named_waits(
-        &mut self,
-        serial: u64,
-        attempt: Option<Attempt>,
-        now: Moment,
-        actions: &mut Actions,
-    ) {
-        match (self.named(serial), attempt) {
-            (Some(slot), _) if !fault!(NamedNotTold) => {
-                if let Some(head) = self.head(serial) {
-                    head.refused = false;
-                }
-                self.appoint_named(slot, now, actions);
+    /// The waiter that was named with a release, if it is that, asks the store itself: the release has failed, or was sent without its name.
+    pub(in crate::lock_entry) fn asks_itself(&mut self, serial: u64, now: Moment, actions: &mut Actions) {
+        if let Some(slot) = self.named(serial)
+            && !fault!(NamedNotTold)
+        {
+            if let Some(head) = self.head(serial) {
+                head.refused = false;
             }
-            (None, Some(attempt)) => roll_back(attempt, actions),
-            _ => {}
+            self.appoint_named(slot, now, actions);
         }
     }
 
@@ -410,8 +389,40 @@ impl Ownership {
         matches!(self.queue.place(slot), Place::Named).then_some(slot)
     }
 
-    /// The store said that another process has the lock.
-    pub(in crate::lock_entry) fn refused(&mut self, serial: u64, actions: &mut Actions) {
+    /// The store said that another process has the lock. `kept`: for how long it keeps a position for this one, or remembers it.
+    fn held_elsewhere(
+        &mut self,
+        serial: u64,
+        attempt: Attempt,
+        kept: Option<Duration>,
+        now: Moment,
+        actions: &mut Actions,
+    ) -> Verdict {
+        match (kept, self.named(serial)) {
+            // The release has put it into the store's queue.
+            (Some(_), Some(slot)) => {
+                if let Some(head) = self.head(serial) {
+                    head.has_position = true;
+                    head.settle();
+                }
+                self.appoint_named(slot, now, actions);
+                Verdict::Waits
+            }
+            (Some(kept), None) if self.rules.policy.position().is_some() => {
+                self.queued(serial, attempt, kept, now, actions)
+            }
+            (kept, _) => {
+                self.refused(serial, actions);
+                if let (Some(kept), Some(head), false) = (kept, self.head(serial), fault!(WaitForgotten)) {
+                    // Longer than its lease would have lasted, maybe.
+                    head.at_store = Some(attempt.sent + kept);
+                }
+                Verdict::Waits
+            }
+        }
+    }
+
+    fn refused(&mut self, serial: u64, actions: &mut Actions) {
         let Some(head) = self.head(serial) else { return };
         head.settle();
         // So what it inherited is gone, unless it is what an attempt before may still take.
@@ -420,7 +431,7 @@ impl Ownership {
             (head.at_store, head.at_store_before) = (None, None);
         }
         self.contended = true;
-        self.tenure = self.rules.tenure;
+        self.tenure = self.rules.policy.tenure();
         while !fault!(TriesKept)
             && let Some(slot) = self.queue.pop_try()
         {
@@ -428,95 +439,57 @@ impl Ownership {
         }
     }
 
-    /// The store said that another process has the lock, and remembers until then that this one waits.
-    pub(in crate::lock_entry) fn remembered(
-        &mut self,
-        serial: u64,
-        attempt: Attempt,
-        until: Moment,
-        actions: &mut Actions,
-    ) {
-        self.refused(serial, actions);
-        match self.head(serial) {
-            Some(_) if fault!(WaitForgotten) => {}
-            // Longer than its lease would have lasted, maybe.
-            Some(head) => head.at_store = Some(until),
-            None => roll_back(attempt, actions),
-        }
-    }
-
-    /// The store said, to a command that was sent at `sent`, that another process has the lock, and has a position for this one. False if the
-    /// queue head needs another one.
+    /// The store has a position for this one.
     ///
     /// What is at the store stays there, and may become a lease. So a position that may have ended before this command was the end of its
     /// number: it may have become a lease that is over by now, and the message about that may be on its way still.
-    pub(in crate::lock_entry) fn queued(
+    fn queued(
         &mut self,
         serial: u64,
         attempt: Attempt,
-        sent: Moment,
+        kept: Duration,
         now: Moment,
         actions: &mut Actions,
-    ) -> bool {
-        let kept = self.rules.position.unwrap_or_default();
-        let Some(head) = self.head(serial) else {
-            roll_back(attempt, actions);
-            return true;
-        };
+    ) -> Verdict {
+        let Some(head) = self.head(serial) else { return Verdict::Superseded };
         head.refused = true;
         head.settle();
         if fault!(PositionForgotten) {
             head.at_store = None;
         }
-        let lapsed = head.queued_at.is_some_and(|before| before < sent && before + kept <= now);
+        let lapsed = head.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now);
         if lapsed && !fault!(LapsedNumberKept) {
             head.forget_number();
             actions.more().roll_back = Some(attempt.to_roll_back());
-            return false;
+            return Verdict::TooLate;
         }
-        head.queued_at = Some(sent);
-        true
+        head.queued_at = Some(attempt.sent);
+        Verdict::Waits
     }
 
     /// A message said that the store has granted the lock to this number, unasked: the lease ends when the position would have.
-    pub(in crate::lock_entry) fn granted_unasked(
+    pub(in crate::lock_entry) fn granted_by_message(
         &mut self,
         serial: u64,
-        request: &Request,
         number: u64,
         now: Moment,
         actions: &mut Actions,
     ) -> Option<Grant> {
-        let kept = self.rules.position?;
+        let kept = self.rules.policy.position()?;
         let head = self.head(serial)?;
         let (since, until) = (head.queued_at?, head.at_store?);
         // A lease of its own length, or a token, takes a question.
-        let suffices = request.is_watched() && !request.fenced;
+        let suffices = head.request.is_watched() && !head.request.fenced;
         if head.number != Some(number) || !suffices || since + kept <= now {
             return None;
         }
         // No attempt is answered by this; and what was asked for last may last as long.
         head.unsettled += 1;
         head.at_store_before = head.at_store_before.max(Some(until));
-        let attempt = Attempt { number, tokens: 0, until };
-        match self.acquired(serial, request, attempt, 0, since, kept, now, actions) {
+        let attempt = Attempt { number, tokens: 0, sent: since, lease: kept, until };
+        match self.granted(serial, attempt, 0, now, actions) {
             Verdict::Granted(grant) => Some(grant),
-            Verdict::TooLate | Verdict::Superseded => None,
-        }
-    }
-
-    /// The last attempt was answered, by something that says nothing of the lock.
-    pub(in crate::lock_entry) fn attempt_answered(&mut self, serial: u64) {
-        if let Some(head) = self.head(serial) {
-            head.settle();
-        }
-    }
-
-    /// The last attempt did not run. Those before it may have.
-    pub(in crate::lock_entry) fn did_not_run(&mut self, serial: u64) {
-        if let Some(head) = self.head(serial) {
-            head.at_store = if fault!(AttemptsBeforeForgotten) { None } else { head.at_store_before };
-            head.settle();
+            Verdict::Waits | Verdict::TooLate | Verdict::Superseded => None,
         }
     }
 
@@ -547,7 +520,7 @@ impl Ownership {
         while let Some(slot) = self.queue.pop_of(owner) {
             actions.wake(self.queue.place_at(slot, Place::Superseded));
         }
-        if matches!(&self.phase, Phase::Competing(head) if head.owner == owner) {
+        if matches!(&self.phase, Phase::Competing(head) if head.request.owner == owner) {
             self.supersede_head(now, actions);
         }
     }

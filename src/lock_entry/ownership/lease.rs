@@ -72,11 +72,11 @@ impl Lease {
     pub(super) fn granted(
         attempt: Attempt,
         tokens: (u64, u64),
-        (sent, lease, third): (Moment, Duration, Duration),
+        third: Duration,
         tenure_ends: Moment,
         before: Unconfirmed,
     ) -> Self {
-        let sure_until = sent + lease;
+        let sure_until = attempt.sent + attempt.lease;
         Self {
             number: attempt.number,
             tenure_ends,
@@ -84,7 +84,7 @@ impl Lease {
             possible_until: before.until.max(sure_until),
             unsettled: before.unsettled,
             tokens,
-            confirmed: sent,
+            confirmed: attempt.sent,
             renew_at: sure_until - third * 2,
             renewing: false,
             unanswered: false,

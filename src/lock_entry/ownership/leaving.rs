@@ -112,7 +112,7 @@ impl Ownership {
             self.phase = Phase::Returning(false);
             return left;
         };
-        if self.rules.position.is_some() {
+        if self.rules.policy.position().is_some() {
             actions.more().give_back = Some(lease.give_back(false));
             self.name_next(now, actions);
             return Left::Passed;
@@ -188,7 +188,7 @@ impl Ownership {
         if self.queue.is_empty() {
             return;
         }
-        if self.rules.shared {
+        if self.rules.policy.is_shared() {
             while let Some(offer) = self.offer(extent, now)
                 && let Some(slot) = self.queue.pop_that(|request| offer.suffices(request))
             {
@@ -227,8 +227,8 @@ impl Ownership {
             self.phase = Phase::Free;
             return;
         };
-        let owner = self.queue.request(slot).owner;
-        let serial = self.compete(owner, inherited, Some(slot), steps, now);
+        let request = self.queue.request(slot);
+        let serial = self.compete(request, inherited, Some(slot), steps, now);
         actions.wake(self.queue.place_at(slot, Place::Appointed(serial)));
         self.look_by(now + self.rules.unpolled_limit, now, actions);
     }
@@ -238,7 +238,7 @@ impl Ownership {
         if let Phase::Returning(true) = self.phase {
             // A store that does not know who heard of it says that nobody did: then what was found at it counts.
             let alone = heard == 0 && !self.contended;
-            let most = self.rules.tenure.saturating_mul(if alone { MAX_GROWTH } else { 1 });
+            let most = self.rules.policy.tenure().saturating_mul(if alone { MAX_GROWTH } else { 1 });
             self.tenure = self.tenure.saturating_mul(2).min(most);
         }
         if matches!(self.phase, Phase::Returning(_)) || fault!(NoPhaseCheck) {
@@ -251,7 +251,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn heard_by(&mut self, heard: usize, now: Moment) {
         let steps = self.steps_for(heard);
         if heard > 0 {
-            self.tenure = self.rules.tenure;
+            self.tenure = self.rules.policy.tenure();
         }
         // Otherwise a lone process would wait for as long as another one's subscription lingers.
         if self.contended && steps > 0 {
@@ -265,7 +265,7 @@ impl Ownership {
             return 0;
         }
         let most =
-            (self.rules.tenure.as_nanos() / (4 * BACK_OFF.as_nanos())).min(u128::from(MAX_STEPS)) as u32;
+            (self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos())).min(u128::from(MAX_STEPS)) as u32;
         u32::try_from(heard).unwrap_or(u32::MAX).min(most)
     }
 

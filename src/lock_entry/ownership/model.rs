@@ -10,12 +10,12 @@ use std::env;
 use std::process;
 use std::time::{Duration, Instant};
 
-use self::store::{Answer, KEPT, Kind, Store, THEIRS};
+use self::store::{KEPT, Kind, Reply, Store, THEIRS};
 use super::super::{
-    Actions, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, LossReason, Next, Request,
+    Actions, Answer, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, LossReason, Next, Request,
     Ticket, Told, Verdict,
 };
-use super::{Ownership, Rules};
+use super::{Ownership, Policy, Rules};
 use crate::fault::{Fault, seed};
 use crate::moment::Moment;
 
@@ -37,7 +37,6 @@ enum Stage {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     attempt: Attempt,
-    at: Moment,
     /// What the store has answered: the last token, or that another has it.
     answer: Option<u64>,
 }
@@ -51,7 +50,7 @@ struct Release {
     /// It does not take effect before the commands of its number that are under way.
     rolls_back: bool,
     /// The waiter that is named with it, and what it asks for.
-    named: Option<(Next, Attempt, Moment)>,
+    named: Option<(Next, Attempt)>,
 }
 
 impl From<GiveBack> for Release {
@@ -159,13 +158,16 @@ impl Drop for World {
 
 impl World {
     fn new(cast: &[Request], kind: Kind) -> Self {
+        let policy = match kind {
+            Kind::Queue => Policy::Queued { position: KEPT },
+            Kind::Shared => Policy::Shared { tenure: TENURE },
+            _ => Policy::Exclusive { tenure: TENURE },
+        };
         let rules = Rules {
-            tenure: TENURE,
+            policy,
             renewed_lease: LEASE,
             max_hold: None,
             unpolled_limit: UNPOLLED,
-            position: (kind == Kind::Queue).then_some(KEPT),
-            shared: kind == Kind::Shared,
         };
         Self {
             now: Moment::from(Instant::now()),
@@ -274,15 +276,14 @@ impl World {
                 Some(next) if give_back.rolls_back => {
                     self.releases.push(give_back.into());
                     self.event(|engine, now, actions| {
-                        engine.named_waits(next.head.serial, None, now, actions)
+                        engine.asks_itself(next.head.serial, now, actions);
                     });
                 }
                 Some(next) => {
                     let (fresh, lease) = (self.store.fresh(), next.request.own_lease().unwrap_or(LEASE));
-                    let attempt =
-                        self.engine.attempt(next.head.serial, fresh, &next.request, self.now, lease);
+                    let attempt = self.engine.attempt(next.head.serial, fresh, self.now, lease);
                     let attempt = attempt.expect("nobody has left meanwhile");
-                    let named = Some((next, attempt, self.now));
+                    let named = Some((next, attempt));
                     self.unsent.push(Release { named, ..give_back.into() });
                 }
             }
@@ -366,8 +367,8 @@ impl World {
             Event::LeaveByName(who) => self.leave_by_name(who),
             Event::Adopt(who) => self.adopt(who),
             Event::AskInVain(who) => {
-                if let Some((head, _)) = self.attempt(who) {
-                    self.engine.did_not_run(head.serial);
+                if let Some((head, attempt)) = self.attempt(who) {
+                    let _ = self.answered(head.serial, attempt, Answer::DidNotRun);
                 }
             }
             Event::Send => self.releases.push(self.unsent.remove(0)),
@@ -401,7 +402,7 @@ impl World {
     fn release(&mut self, event: Event) {
         let release = self.releases.remove(0);
         let Release { number, appoints, named, rolls_back } = release;
-        let Some((next, attempt, sent)) = named else {
+        let Some((next, attempt)) = named else {
             if rolls_back {
                 for command in
                     self.commands.extract_if(.., |command| command.number == number).collect::<Vec<_>>()
@@ -428,25 +429,20 @@ impl World {
             ),
         };
         if event != Event::Release {
-            self.event(|engine, now, actions| engine.named_waits(serial, Some(attempt), now, actions));
+            let _ = self.answered(serial, attempt, Answer::Unanswered);
             self.releases.push(Release { named: None, ..release });
             return;
         }
         match answer {
-            Some(Answer::Leased(token)) => {
-                self.event(|engine, now, actions| {
-                    engine.named_granted(serial, attempt, token, sent, lease, now, actions);
-                });
+            Some(Reply::Leased(last_token)) => {
+                let _ = self.answered(serial, attempt, Answer::Granted { last_token });
                 let in_hand = self.engine.lease_numbers().any(|number| number == attempt.number());
                 assert!(!in_hand || self.engine.holders(self.now).next().is_some(), "granted what is over");
             }
-            Some(Answer::Queued) => {
-                self.event(|engine, now, actions| engine.named_queued(serial, attempt, now, actions));
+            Some(Reply::Queued) => {
+                let _ = self.answered(serial, attempt, Answer::Held { kept: Some(KEPT) });
             }
-            None => {
-                self.engine.attempt_answered(serial);
-                self.event(|engine, now, actions| engine.named_waits(serial, Some(attempt), now, actions))
-            }
+            None => _ = self.answered(serial, attempt, Answer::Unsaid),
         }
     }
 
@@ -498,9 +494,9 @@ impl World {
     /// Looks at what messages have said. True if they have granted it the lock.
     fn hear(&mut self, who: usize) -> bool {
         let Stage::Head(head, None) = &self.stages[who] else { return false };
-        let (serial, request, number) = (head.serial, self.cast[who], self.store.heard());
+        let (serial, number) = (head.serial, self.store.heard());
         let granted =
-            self.event(|engine, now, actions| engine.granted_unasked(serial, &request, number, now, actions));
+            self.event(|engine, now, actions| engine.granted_by_message(serial, number, now, actions));
         if let Some(grant) = granted {
             self.stages[who] = self.granted(who, grant, None);
         }
@@ -547,8 +543,8 @@ impl World {
             return None;
         }
         let Stage::Head(head, _) = self.stages[who] else { unreachable!() };
-        let (request, lease, fresh) = (self.cast[who], self.lease_of(who), self.store.fresh());
-        let attempt = self.engine.attempt(head.serial, fresh, &request, self.now, lease);
+        let (lease, fresh) = (self.lease_of(who), self.store.fresh());
+        let attempt = self.engine.attempt(head.serial, fresh, self.now, lease);
         if attempt.is_none() {
             self.stages[who] = self.superseded();
         }
@@ -560,43 +556,27 @@ impl World {
         let (lease, now) = (self.lease_of(who), self.now);
         self.asked.insert(attempt.number(), now);
         let answer = self.store.acquire(attempt.number(), lease, attempt.tokens(), head.since(), now);
-        self.stages[who] = Stage::Head(head, Some(Sent { attempt, at: now, answer }));
+        self.stages[who] = Stage::Head(head, Some(Sent { attempt, answer }));
     }
 
     fn answer(&mut self, who: usize) {
         let Stage::Head(head, Some(sent)) = &self.stages[who] else { unreachable!() };
-        let (head, sent, request, lease) = (*head, *sent, self.cast[who], self.lease_of(who));
-        let Sent { attempt, at, answer } = sent;
+        let (head, Sent { attempt, answer }) = (*head, *sent);
         let _ = self.engine.head_polled(head.serial);
-        self.stages[who] = match answer {
-            None if self.store.queues() => {
-                self.event(|engine, now, actions| engine.queued(head.serial, attempt, at, now, actions));
-                match self.engine.is_head(head.serial) {
-                    true => Stage::Head(head, None),
-                    false => self.superseded(),
-                }
-            }
-            None if !self.engine.is_head(head.serial) => self.superseded(),
-            None => {
-                if self.store.is_shared() {
-                    let until = at + KEPT;
-                    self.event(|engine, _, actions| engine.remembered(head.serial, attempt, until, actions));
-                } else {
-                    self.event(|engine, _, actions| engine.refused(head.serial, actions));
-                }
-                Stage::Head(head, None)
-            }
-            Some(last_token) => {
-                let verdict = self.event(|engine, now, actions| {
-                    engine.acquired(head.serial, &request, attempt, last_token, at, lease, now, actions)
-                });
-                match verdict {
-                    Verdict::Granted(grant) => self.granted(who, grant, None),
-                    Verdict::TooLate => Stage::Head(head, None),
-                    Verdict::Superseded => self.superseded(),
-                }
-            }
+        let answer = match answer {
+            Some(last_token) => Answer::Granted { last_token },
+            None if self.store.queues() || self.store.is_shared() => Answer::Held { kept: Some(KEPT) },
+            None => Answer::Held { kept: None },
         };
+        self.stages[who] = match self.answered(head.serial, attempt, answer) {
+            Verdict::Granted(grant) => self.granted(who, grant, None),
+            Verdict::Waits | Verdict::TooLate => Stage::Head(head, None),
+            Verdict::Superseded => self.superseded(),
+        };
+    }
+
+    fn answered(&mut self, serial: u64, attempt: Attempt, answer: Answer) -> Verdict {
+        self.event(|engine, now, actions| engine.answered(serial, attempt, answer, now, actions))
     }
 
     fn drop_one(&mut self, who: usize) {
@@ -635,8 +615,8 @@ impl World {
         let (request, lease, number) = (self.cast[who], self.lease_of(who), self.store.fresh());
         self.store.share_beside(number, lease, self.now);
         self.asked.insert(number, self.now);
-        let granted =
-            self.event(|engine, now, actions| engine.adopt(&request, number, 1, now, lease, now, actions));
+        let attempt = Attempt::outside_of_queue(number, &request, self.now, lease);
+        let granted = self.event(|engine, now, actions| engine.adopt(&request, attempt, 1, now, actions));
         self.stages[who] = Stage::Holding(granted.expect("its lease has just begun"));
     }
 
@@ -716,7 +696,7 @@ impl World {
                 .any(|stage| matches!(stage, Stage::Head(_, Some(sent)) if sent.attempt.number() == number));
             let known = self.engine.knows_lease(number);
             let returning = self.releases.iter().chain(&self.unsent).any(|release| {
-                let named = release.named.map(|(_, attempt, _)| attempt.number());
+                let named = release.named.map(|(_, attempt)| attempt.number());
                 release.number == number || named == Some(number)
             });
             assert!(asked || known || returning, "number {number} is left at the store");
@@ -1049,8 +1029,8 @@ fn closed_entry_rolls_back_a_lease_that_was_asked_for_outside_of_the_queue() {
     world.event(|engine, _, actions| engine.close(actions));
     let (request, number) = (world.cast[0], world.store.fresh());
     world.store.share_beside(number, LEASE, world.now);
-    let granted =
-        world.event(|engine, now, actions| engine.adopt(&request, number, 1, now, LEASE, now, actions));
+    let attempt = Attempt::outside_of_queue(number, &request, world.now, LEASE);
+    let granted = world.event(|engine, now, actions| engine.adopt(&request, attempt, 1, now, actions));
     assert!(granted.is_none(), "a closed entry lets an owner in");
     assert!(world.releases.iter().any(|release| release.number == number && release.rolls_back));
     world.bring_to_an_end();

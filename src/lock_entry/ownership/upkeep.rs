@@ -137,7 +137,7 @@ impl Ownership {
     /// Whether others that share the lock may have made the lease end earlier than is believed here: with each renewal of their own they set what
     /// all of them have to no more than a renewed lease. What was confirmed to last no longer than that, they do not shorten.
     fn may_be_cut(&self, lease: &Lease) -> bool {
-        self.rules.shared
+        self.rules.policy.is_shared()
             && lease.sure_until > lease.confirmed + self.rules.renewed_lease
             && !fault!(CutNotMended)
     }

@@ -48,7 +48,7 @@ struct Position {
 }
 
 /// To a release that names a waiter.
-pub(super) enum Answer {
+pub(super) enum Reply {
     /// To that waiter, with this last token.
     Leased(u64),
     Queued,
@@ -152,7 +152,7 @@ impl Store {
         tokens: u64,
         since: Moment,
         now: Moment,
-    ) -> Option<Answer> {
+    ) -> Option<Reply> {
         if !self.free(number, now) {
             self.pass_on(None, now);
             return None;
@@ -160,8 +160,8 @@ impl Store {
         self.push(named, since, KEPT, now);
         self.pass_on(Some(named), now);
         match self.held(now) {
-            Some(_) => Some(Answer::Queued),
-            None => Some(Answer::Leased(self.lease_to(named, lease, tokens, now))),
+            Some(_) => Some(Reply::Queued),
+            None => Some(Reply::Leased(self.lease_to(named, lease, tokens, now))),
         }
     }
 
