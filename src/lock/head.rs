@@ -12,31 +12,25 @@
 //!             sleep until a message comes, the lease is over, or the caller's limit
 //! ```
 
-use std::future::{pending, poll_fn};
+mod wait;
+
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::latch::Notification;
-use crate::lock_entry::{Answer, Attempt, BACK_OFF, Grant, HeadTicket, Moment, Request, Verdict};
-use crate::unless::unless;
+use crate::lock_entry::{Answer, Attempt, Grant, HeadTicket, Moment, Request, Verdict};
 
 use super::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
 use super::entry::{Entry, first_poll};
 use super::error::LockError;
-use super::listening::Listening;
-use super::pace::Pace;
 use super::until::until;
+
+use self::wait::Wait;
 
 /// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
 const ROUNDING: Duration = Duration::from_millis(1);
-
-/// How long to wait for a subscription before the store is asked without it.
-const UNCONFIRMED: Duration = Duration::from_secs(1);
-
-/// How long to wait before a store that did not answer is asked again, unless its messages are back before.
-const STORE_IS_GONE: Duration = Duration::from_millis(500);
 
 /// What a competition came to.
 pub(super) enum Competed {
@@ -56,6 +50,30 @@ enum Asked {
     Held(Duration),
     /// The lease, or the position, may have been over before the reply was read: to be asked again.
     TooLate,
+}
+
+/// What the store has said to a queue head so far.
+enum StoreSays {
+    Nothing,
+    /// It could not be asked.
+    Unreachable(LockError),
+    /// Another process has the lock, for so long if it is not renewed.
+    Held(Duration),
+}
+
+impl StoreSays {
+    /// What that is to a caller whose time to wait is over.
+    fn at_the_end(self) -> Result<Competed, LockError> {
+        match self {
+            Self::Nothing => Ok(Competed::Unanswered),
+            Self::Unreachable(error) => Err(error),
+            Self::Held(_) => Ok(Competed::Held),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        matches!(self, Self::Held(_))
+    }
 }
 
 /// A queue head. Dropped before it has the lock, gives up what it may have at the store, and lets the next waiter take its place.
@@ -110,7 +128,7 @@ impl<'a> Head<'a> {
         give_up: Moment,
     ) -> Result<Competed, LockError> {
         let (entry, ticket, may_wait) = (self.entry, self.ticket, self.may_wait);
-        let (mut left, mut unanswered) = (None, None);
+        let mut says = StoreSays::Nothing;
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
         let subscribes_first =
             may_wait && (!ticket.goes_first() || ticket.has_position() || entry.is_heard());
@@ -133,183 +151,28 @@ impl<'a> Head<'a> {
             match asked {
                 Ok(Asked::Over(competed)) => return Ok(competed),
                 Ok(Asked::Held(_)) if !may_wait => return Ok(Competed::Held),
-                Ok(Asked::Held(held)) => left = Some(held),
+                Ok(Asked::Held(left)) => says = StoreSays::Held(left),
                 // Another question would be another wait.
                 Ok(Asked::TooLate) if !may_wait => return Ok(Competed::Unanswered),
                 Ok(Asked::TooLate) => {}
-                Err(error) if may_wait && patient && may_pass(&error) => unanswered = Some(error),
+                Err(error) if may_wait && patient && may_pass(&error) => says = StoreSays::Unreachable(error),
                 Err(error) => return Err(error),
             }
         }
-        // Seldom, and so it takes no room in the futures of the others.
-        Box::pin(self.wait(left, unanswered, patient, give_up)).await
+        // Cold, and so boxed: it takes no room in the futures of the others.
+        Box::pin(self.wait(says, patient, give_up)).await
     }
 
-    /// `left`: how long the other lease lasts, if the store has said so; `unanswered`: why it has not.
-    async fn wait(
-        mut self,
-        left: Option<Duration>,
-        unanswered: Option<LockError>,
-        patient: bool,
-        give_up: Moment,
-    ) -> Result<Competed, LockError> {
+    async fn wait(mut self, says: StoreSays, patient: bool, give_up: Moment) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
             let kept = if ticket.has_position() { entry.take_kept() } else { None };
             let hears_all = kept.is_some();
             let listening = kept.unwrap_or_else(|| entry.listen());
-            self.wait_listening(&listening, hears_all, left, unanswered, patient, give_up).await
+            Wait::new(&mut self, &listening, says, patient, give_up).run(hears_all).await
         })
         .await;
         competed.unwrap_or_else(|| Ok(self.superseded()))
-    }
-
-    async fn wait_listening(
-        &mut self,
-        listening: &Listening,
-        hears_all: bool,
-        mut left: Option<Duration>,
-        mut unanswered: Option<LockError>,
-        patient: bool,
-        give_up: Moment,
-    ) -> Result<Competed, LockError> {
-        let (entry, context) = (self.entry, &self.entry.context);
-        let in_time = |competed: Competed| (give_up <= entry.now()).then_some(competed);
-        let over =
-            |left: Option<Duration>| if left.is_some() { Competed::Held } else { Competed::Unanswered };
-        event!(DEBUG, lock = entry.name.as_str(), ?left, "waiting");
-        // Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that
-        // takes too long.
-        let limit = self.look_again(left.unwrap_or(UNCONFIRMED).min(UNCONFIRMED), give_up);
-        if let Some(confirmed) = until(context, limit, listening.subscribed()).await {
-            confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;
-        }
-        let mut steps = self.ticket.steps();
-        // What was told to the queue head before this one is answered by our first question.
-        while let Some(told_before) = entry.state.latch().try_wait() {
-            told_before.consume();
-        }
-        // The notification that woke us. Dropped unanswered, by an error or with this future, it goes to the next waiter.
-        let mut notified: Option<Notification<'_>> = None;
-        let (mut pace, mut paused) = (Pace::new(entry.mode, entry.now()), false);
-        if hears_all {
-            // It is in the store's queue already, and hears of its turn.
-            left = entry.position;
-            let limit = self.look_again(Duration::MAX, give_up);
-            notified = until(context, limit, self.sleep(listening, false)).await.flatten();
-        }
-        loop {
-            if steps > 0 {
-                // Who has not had its turn since is not to be overtaken.
-                let turn = give_up.min(entry.now() + BACK_OFF * steps);
-                steps -= 1;
-                until(context, turn, pending::<()>()).await;
-            }
-            if let Some(failure) = listening.failure() {
-                return Err(LockError::Subscribe(failure.of_lock(entry.name.as_str())));
-            }
-            if context.has_ended() {
-                return Err(LockError::RuntimeEnded);
-            }
-            if context.is_shut_down() {
-                return Err(LockError::ShutDown);
-            }
-            if let Some(competed) = in_time(over(left)) {
-                return unanswered.map_or(Ok(competed), Err);
-            }
-            // What was told while we were not there is answered by this question, our own release's message included.
-            notified = notified.or_else(|| listening.try_told());
-            if let Some(granted) = self.granted_by_message(listening.granted(), entry.now()) {
-                if let Some(notified) = notified {
-                    notified.consume();
-                    entry.counters.wakes_useful.add_one();
-                }
-                context.recorder.hand_offs_remote.add_one();
-                return Ok(granted);
-            }
-            // Not more often than it may, whoever publishes what. All that happens meanwhile is looked at
-            // again before it asks.
-            if notified.is_some() && !std::mem::replace(&mut paused, true) {
-                let now = entry.now();
-                let at = give_up.min(pace.next(now));
-                if at > now {
-                    self.pause(listening, at).await;
-                    continue;
-                }
-            }
-            paused = false;
-            let unconfirmed = !listening.is_ready();
-            let Some(asked) = until(context, give_up, self.ask(entry.now())).await else {
-                return unanswered.map_or(Ok(over(left)), Err);
-            };
-            let asked = match asked {
-                // The store may be back before the lease of the other holder is over, or the caller's limit.
-                Err(error) if may_pass(&error) && (patient || left.is_some()) => {
-                    unanswered = Some(error).filter(|_| left.is_none());
-                    let limit = self.look_again(STORE_IS_GONE, give_up);
-                    notified = until(context, limit, self.sleep(listening, unconfirmed)).await.flatten();
-                    continue;
-                }
-                asked => asked?,
-            };
-            unanswered = None;
-            match asked {
-                Asked::Over(competed) => {
-                    if let (Competed::Granted(..), Some(notified)) = (&competed, notified) {
-                        notified.consume();
-                        entry.counters.wakes_useful.add_one();
-                    }
-                    if let (Competed::Granted(..), Some(_)) = (&competed, left) {
-                        context.recorder.hand_offs_remote.add_one();
-                    }
-                    return Ok(competed);
-                }
-                Asked::TooLate => {}
-                Asked::Held(held) => {
-                    if let Some(notified) = notified.take() {
-                        notified.consume_spurious();
-                        entry.counters.wakes_spurious.add_one();
-                    }
-                    left = Some(held);
-                    let limit = self.look_again(held, give_up);
-                    notified = until(context, limit, self.sleep(listening, unconfirmed)).await.flatten();
-                    event!(TRACE, lock = entry.name.as_str(), notified = notified.is_some(), "woken");
-                }
-            }
-        }
-    }
-
-    /// Sleeps until there is reason to ask: a message, another task of this process that knows of one, or a subscription that was not
-    /// confirmed when we asked and is now.
-    async fn sleep<'s>(
-        &self,
-        listening: &'s Listening,
-        unconfirmed: bool,
-    ) -> Option<Notification<'s>> {
-        let confirmed = async {
-            match unconfirmed {
-                // A failure is found by who looks.
-                true => _ = listening.subscribed().await,
-                false => pending().await,
-            }
-        };
-        let told_here = async {
-            let called = unless(self.entry.state.latch().wait(), confirmed).await;
-            if let Some(called) = called {
-                called.consume();
-            }
-        };
-        unless(listening.told(), told_here).await
-    }
-
-    /// Waits until then, unless the lock is granted meanwhile.
-    async fn pause(&self, listening: &Listening, at: Moment) {
-        let context = &self.entry.context;
-        if self.entry.mode.is_queued() {
-            until(context, at, listening.granted_next()).await;
-        } else {
-            until(context, at, pending::<()>()).await;
-        }
     }
 
     /// When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its release go

@@ -21,6 +21,23 @@
 //! With a store that has a [queue](Policy::Queued), a lease that is left goes back to it at once, and the oldest waiter is the queue head of
 //! the next competition from then on. It sleeps until the release is answered, which has granted it the lock, or a position.
 //!
+//! What each event makes of a phase, by the [policy](Policy):
+//!
+//! | phase | event | exclusive | queued | shared |
+//! |---|---|---|---|---|
+//! | `Free` | enter | `Competing` | `Competing` | `Competing` |
+//! | `Competing` | answered: granted | `Held` | `Held`, by a waiter that was named as well | `Held`; holds beside that end earlier go on by it |
+//! | | answered: held | `Competing` | `Competing`, with a position | `Competing` |
+//! | | abandoned, superseded, recalled | the oldest waiter competes, or `Free` | the same | the same |
+//! | `Held` | enter, by its owner | `Held` | `Held` | `Held` |
+//! | | enter, by others | they queue | they queue | `Held` within the tenure; later the hold is set aside, and they compete |
+//! | | the last one leaves, with no waiter | `Returning` | `Returning` | `Returning` |
+//! | | the last one leaves, with waiters | `Held` by the oldest; or it competes by the same lease, if that is too short for it | the oldest competes, named with the release | as exclusive |
+//! | | the same, when the tenure is over | `Returning` | | `Returning` |
+//! | | its lease is over, or lost | the oldest waiter competes, or `Free` | the same | the same |
+//! | `Returning` | the release is under way, or answered | the oldest waiter competes, or `Free` | the same | the same |
+//! | any | closed | no queue head any more; what is held is not touched | the same | the same |
+//!
 //! * `Free`: no lease, no queue head, the queue is empty.
 //! * `Competing`: the queue head, which is no longer in the queue, talks to the store.
 //! * `Held`: there is a hold, under the lease in hand.
@@ -383,6 +400,12 @@ impl Ownership {
         }
     }
 
+    /// Goes on to another phase: the one place where it changes.
+    #[inline]
+    fn transition(&mut self, next: Phase) -> Phase {
+        std::mem::replace(&mut self.phase, next)
+    }
+
     // === Coming ===
 
     /// Somebody wants the lock.
@@ -550,9 +573,10 @@ impl Ownership {
 
     /// The hold in hand goes on, and newcomers ask the store.
     fn set_aside(&mut self) {
-        match std::mem::replace(&mut self.phase, Phase::Free) {
-            Phase::Held(hold, lease) => self.beside.push((hold, lease)),
-            phase => self.phase = phase,
+        if let Phase::Held(..) = self.phase
+            && let Phase::Held(hold, lease) = self.transition(Phase::Free)
+        {
+            self.beside.push((hold, lease));
         }
     }
 
@@ -584,12 +608,12 @@ impl Ownership {
             actions.more().roll_back = Some(attempt.to_roll_back());
             return None;
         }
-        let phase = std::mem::replace(&mut self.phase, Phase::Free);
+        let phase = self.transition(Phase::Free);
         let before = Unconfirmed { until: now + attempt.lease, unsettled: 0 };
         self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent, before);
         let grant = self.begin_hold(request, true, now);
         self.set_aside();
-        self.phase = phase;
+        self.transition(phase);
         // It may wait for them.
         self.recall(request.owner, now, actions);
         self.acquisitions += 1;

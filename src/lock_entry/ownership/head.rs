@@ -140,10 +140,11 @@ impl Ownership {
         now: Moment,
     ) -> u64 {
         self.last_serial += 1;
-        self.phase = Phase::Competing(Head {
+        let since = slot.map_or(now, |slot| self.queue.since(slot));
+        self.transition(Phase::Competing(Head {
             serial: self.last_serial,
             request,
-            since: slot.map_or(now, |slot| self.queue.since(slot)),
+            since,
             slot,
             has_position: false,
             number: inherited.as_ref().map(|lease| lease.number),
@@ -159,7 +160,7 @@ impl Ownership {
             refused_before: false,
             offered: steps > 0,
             tries: 0,
-        });
+        }));
         self.last_serial
     }
 
@@ -344,7 +345,7 @@ impl Ownership {
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
         let lease = Lease::granted(attempt, tokens, third, tenure_ends, before);
-        self.phase = Phase::Held(Hold::of_nobody(), lease);
+        self.transition(Phase::Held(Hold::of_nobody(), lease));
     }
 
     // === Named with a release ===

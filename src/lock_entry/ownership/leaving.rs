@@ -109,7 +109,7 @@ impl Ownership {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let Some(next) = self.queue.first() else {
             let left = Left::Return(lease.give_back(false));
-            self.phase = Phase::Returning(false);
+            self.transition(Phase::Returning(false));
             return left;
         };
         if self.rules.policy.position().is_some() {
@@ -123,7 +123,7 @@ impl Ownership {
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
         if used_up || lease.is_over(now) || too_long && !fault!(LongerLeasePassedOn) {
             actions.more().give_back = Some(lease.give_back(true));
-            self.phase = Phase::Returning(used_up);
+            self.transition(Phase::Returning(used_up));
             return Left::Passed;
         }
         // Not so short that it may end at once.
@@ -131,7 +131,7 @@ impl Ownership {
         let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
         if next.is_watched() && fits && has_token {
             self.grant_next(now, actions);
-        } else if let Phase::Held(_, lease) = std::mem::replace(&mut self.phase, Phase::Free) {
+        } else if let Phase::Held(_, lease) = self.transition(Phase::Free) {
             self.appoint(Some(lease), 0, now, actions);
         }
         Left::Passed
@@ -141,7 +141,7 @@ impl Ownership {
     pub(super) fn pass_on_in_background(&mut self, now: Moment, actions: &mut Actions) {
         if let Left::Return(give_back) = self.pass_on(now, actions) {
             actions.more().give_back = Some(give_back);
-            self.phase = Phase::Free;
+            self.transition(Phase::Free);
         }
     }
 
@@ -224,7 +224,7 @@ impl Ownership {
         actions: &mut Actions,
     ) {
         let Some(slot) = self.queue.pop() else {
-            self.phase = Phase::Free;
+            self.transition(Phase::Free);
             return;
         };
         let request = self.queue.request(slot);
@@ -389,7 +389,7 @@ impl Ownership {
             if let Some(roll_back) = roll_back.filter(|_| !is_named) {
                 actions.more().roll_back = Some(roll_back);
             }
-            self.phase = Phase::Free;
+            self.transition(Phase::Free);
         }
         actions.more().call = true;
     }

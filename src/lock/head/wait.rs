@@ -1,0 +1,236 @@
+//! [`Wait`]: a queue head that waits for its turn at the store: `pause → ended? → ask`, again and again.
+
+use std::future::pending;
+use std::time::Duration;
+
+use crate::latch::Notification;
+use crate::lock_entry::BACK_OFF;
+use crate::unless::unless;
+
+use super::super::error::LockError;
+use super::super::listening::Listening;
+use super::super::pace::Pace;
+use super::super::until::until;
+use super::{Asked, Competed, Head, Moment, StoreSays, may_pass};
+
+/// How long to wait for a subscription before the store is asked without it.
+const UNCONFIRMED: Duration = Duration::from_secs(1);
+
+/// How long to wait before a store that did not answer is asked again, unless its messages are back before.
+const STORE_IS_GONE: Duration = Duration::from_millis(500);
+
+/// A queue head that waits.
+pub(super) struct Wait<'w, 'a> {
+    head: &'w mut Head<'a>,
+    listening: &'w Listening,
+    says: StoreSays,
+    /// See [`Head::compete`].
+    patient: bool,
+    give_up: Moment,
+    /// For how many steps it lets other processes go first.
+    steps: u32,
+    pace: Pace,
+    /// It has waited for its next question, as there were too many.
+    paused: bool,
+    /// The subscription was not confirmed when the store was asked.
+    unconfirmed: bool,
+    /// The notification that woke it. Dropped unanswered, by an error or with this future, it goes to the next waiter.
+    notified: Option<Notification<'w>>,
+}
+
+impl<'w, 'a> Wait<'w, 'a> {
+    pub(super) fn new(
+        head: &'w mut Head<'a>,
+        listening: &'w Listening,
+        says: StoreSays,
+        patient: bool,
+        give_up: Moment,
+    ) -> Self {
+        let (steps, pace) = (head.ticket.steps(), Pace::new(head.entry.mode, head.entry.now()));
+        Self {
+            head,
+            listening,
+            says,
+            patient,
+            give_up,
+            steps,
+            pace,
+            paused: false,
+            unconfirmed: false,
+            notified: None,
+        }
+    }
+
+    /// `hears_all`: it is in the store's queue already, and hears of its turn.
+    pub(super) async fn run(mut self, hears_all: bool) -> Result<Competed, LockError> {
+        self.subscribed().await?;
+        if hears_all {
+            self.says = StoreSays::Held(self.head.entry.position.unwrap_or_default());
+            self.sleep(Duration::MAX).await;
+        }
+        loop {
+            self.let_others_go_first().await;
+            if let Some(competed) = self.ended()? {
+                return Ok(competed);
+            }
+            // All that happens meanwhile is looked at again before it asks.
+            if self.pause().await {
+                continue;
+            }
+            if let Some(competed) = self.ask().await? {
+                return Ok(competed);
+            }
+        }
+    }
+
+    /// Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that takes too
+    /// long.
+    async fn subscribed(&mut self) -> Result<(), LockError> {
+        let entry = self.head.entry;
+        let left = if let StoreSays::Held(left) = self.says { left } else { UNCONFIRMED };
+        event!(DEBUG, lock = entry.name.as_str(), left = ?self.says.is_held().then_some(left), "waiting");
+        let limit = self.head.look_again(left.min(UNCONFIRMED), self.give_up);
+        if let Some(confirmed) = until(&entry.context, limit, self.listening.subscribed()).await {
+            confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;
+        }
+        // What was told to the queue head before this one is answered by our first question.
+        while let Some(told_before) = entry.state.latch().try_wait() {
+            told_before.consume();
+        }
+        Ok(())
+    }
+
+    /// A process that has not had its turn since is not to be overtaken.
+    async fn let_others_go_first(&mut self) {
+        if self.steps > 0 {
+            let turn = self.give_up.min(self.head.entry.now() + BACK_OFF * self.steps);
+            self.steps -= 1;
+            until(&self.head.entry.context, turn, pending::<()>()).await;
+        }
+    }
+
+    /// Whether the wait is over: by an error, by its limit, or because a message has granted the lock.
+    fn ended(&mut self) -> Result<Option<Competed>, LockError> {
+        let (entry, context) = (self.head.entry, &self.head.entry.context);
+        if let Some(failure) = self.listening.failure() {
+            return Err(LockError::Subscribe(failure.of_lock(entry.name.as_str())));
+        }
+        if context.has_ended() {
+            return Err(LockError::RuntimeEnded);
+        }
+        if context.is_shut_down() {
+            return Err(LockError::ShutDown);
+        }
+        if self.give_up <= entry.now() {
+            return self.at_the_end().map(Some);
+        }
+        // What was told while we were not there is answered by this question, our own release's message included.
+        if self.notified.is_none() {
+            self.notified = self.listening.try_told();
+        }
+        let granted = self.head.granted_by_message(self.listening.granted(), entry.now());
+        if granted.is_some() {
+            self.was_useful();
+            context.recorder.hand_offs_remote.add_one();
+        }
+        Ok(granted)
+    }
+
+    fn at_the_end(&mut self) -> Result<Competed, LockError> {
+        std::mem::replace(&mut self.says, StoreSays::Nothing).at_the_end()
+    }
+
+    /// The notification has brought the lock.
+    fn was_useful(&mut self) {
+        if let Some(notified) = self.notified.take() {
+            notified.consume();
+            self.head.entry.counters.wakes_useful.add_one();
+        }
+    }
+
+    /// Does not let it ask more often than it may, whoever publishes what. True if it has waited for that.
+    async fn pause(&mut self) -> bool {
+        if self.notified.is_none() || std::mem::replace(&mut self.paused, true) {
+            self.paused = false;
+            return false;
+        }
+        let (entry, now) = (self.head.entry, self.head.entry.now());
+        let at = self.give_up.min(self.pace.next(now));
+        if at <= now {
+            self.paused = false;
+            return false;
+        }
+        // Unless the lock is granted meanwhile.
+        if entry.mode.is_queued() {
+            until(&entry.context, at, self.listening.granted_next()).await;
+        } else {
+            until(&entry.context, at, pending::<()>()).await;
+        }
+        true
+    }
+
+    /// Asks the store. `None` if that was in vain: then it has slept until there is reason to ask again.
+    async fn ask(&mut self) -> Result<Option<Competed>, LockError> {
+        let (entry, context) = (self.head.entry, &self.head.entry.context);
+        self.unconfirmed = !self.listening.is_ready();
+        let Some(asked) = until(context, self.give_up, self.head.ask(entry.now())).await else {
+            return self.at_the_end().map(Some);
+        };
+        match asked {
+            // The store may be back before the lease of the other holder is over, or the caller's limit.
+            Err(error) if may_pass(&error) && (self.patient || self.says.is_held()) => {
+                if !self.says.is_held() {
+                    self.says = StoreSays::Unreachable(error);
+                }
+                self.sleep(STORE_IS_GONE).await;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+            Ok(Asked::Over(competed)) => {
+                if let Competed::Granted(..) = competed {
+                    self.was_useful();
+                    if self.says.is_held() {
+                        context.recorder.hand_offs_remote.add_one();
+                    }
+                }
+                return Ok(Some(competed));
+            }
+            Ok(Asked::TooLate) => {
+                if !self.says.is_held() {
+                    self.says = StoreSays::Nothing;
+                }
+            }
+            Ok(Asked::Held(left)) => {
+                if let Some(notified) = self.notified.take() {
+                    notified.consume_spurious();
+                    entry.counters.wakes_spurious.add_one();
+                }
+                self.says = StoreSays::Held(left);
+                self.sleep(left).await;
+                event!(TRACE, lock = entry.name.as_str(), notified = self.notified.is_some(), "woken");
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sleeps for `left` at most, until there is reason to ask: a message, another task of this process that knows of one, or a subscription
+    /// that was not confirmed when the store was asked and is now.
+    async fn sleep(&mut self, left: Duration) {
+        let (entry, listening, unconfirmed) = (self.head.entry, self.listening, self.unconfirmed);
+        let confirmed = async {
+            match unconfirmed {
+                // Its failure is found by `ended`.
+                true => _ = listening.subscribed().await,
+                false => pending().await,
+            }
+        };
+        let told_here = async {
+            if let Some(called) = unless(entry.state.latch().wait(), confirmed).await {
+                called.consume();
+            }
+        };
+        let limit = self.head.look_again(left, self.give_up);
+        let told = unless(listening.told(), told_here);
+        self.notified = until(&entry.context, limit, told).await.flatten();
+    }
+}
