@@ -22,8 +22,8 @@ pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
 use self::turns::Turns;
 use crate::lock::{
-    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockName,
-    Mode, NextWaiter, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey,
+    LockName, Mode, NextWaiter, ReleaseOutcome,
 };
 use crate::lock_entry::Moment;
 use crate::registry::Registry;
@@ -246,11 +246,19 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         ready(Ok(self.store.lock().renew(mode, leases, lease, self.now())))
     }
 
-    fn force_release(&self, mode: Mode, name: &LockName) -> impl Future<Output = Result<bool, OtherKind>> + Send {
+    fn force_release(
+        &self,
+        mode: Mode,
+        name: &LockName,
+    ) -> impl Future<Output = Result<bool, OtherKind>> + Send {
         ready(self.force_release_now(mode, name))
     }
 
-    fn holders(&self, mode: Mode, name: &LockName) -> impl Future<Output = Result<Vec<Holder>, OtherKind>> + Send {
+    fn holders(
+        &self,
+        mode: Mode,
+        name: &LockName,
+    ) -> impl Future<Output = Result<Vec<Holder>, OtherKind>> + Send {
         ready(self.store.lock().holders(mode, name, self.now()))
     }
 

@@ -109,8 +109,8 @@ mod until;
 mod waiter;
 
 pub use self::backend::{
-    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseKey, Mode, NextWaiter,
-    QueuePosition, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseKey, Mode,
+    NextWaiter, QueuePosition, ReleaseOutcome,
 };
 pub use self::client::{LockClient, ShutdownError};
 pub use self::error::LockError;

@@ -30,10 +30,7 @@ async fn client(url: &str) -> LockClient {
 }
 
 /// A task that waits for the lock, subscribed on `server`.
-async fn waiter(
-    client: &LockClient,
-    server: &RedisServer,
-) -> JoinHandle<Result<Guard, LockError>> {
+async fn waiter(client: &LockClient, server: &RedisServer) -> JoinHandle<Result<Guard, LockError>> {
     let lock = client.get_lock(NAME).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
     until_subscribed(server).await;

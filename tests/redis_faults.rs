@@ -24,9 +24,7 @@ async fn client(server: &RedisServer) -> LockClient {
 }
 
 /// A lock that somebody else has, and a task that waits for it, subscribed.
-async fn waiter(
-    server: &RedisServer,
-) -> (LockClient, Lock, tokio::task::JoinHandle<Result<(), LockError>>) {
+async fn waiter(server: &RedisServer) -> (LockClient, Lock, tokio::task::JoinHandle<Result<(), LockError>>) {
     let client = client(server).await;
     let lock = client.get_lock("faults").unwrap();
     run(server, &["HSET", "faults", "somebody:1", "1"]).await;

@@ -41,10 +41,7 @@ async fn calls(server: &RedisServer, command: &str) -> usize {
     calls.split(',').next().unwrap().parse().unwrap()
 }
 
-async fn attempt_that_comes_late_takes_the_lock_for_nobody(
-    rules: &str,
-    lock: impl Fn(&LockClient) -> Lock,
-) {
+async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str, lock: impl Fn(&LockClient) -> Lock) {
     let (server, proxy, client) = start(rules).await;
     let lock = lock(&client);
     let taken = calls(&server, "hset").await;
@@ -161,9 +158,7 @@ async fn release_that_comes_late_grants_the_lock_to_nobody(queue: Queue) {
     assert_eq!(queue.release(redis, &name, &id(1), None).await, FairReleaseOutcome::NotHeld);
 }
 
-async fn attempt_that_was_sent_again_and_comes_late_is_undone(
-    lock: impl Fn(&LockClient) -> Lock,
-) {
+async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: impl Fn(&LockClient) -> Lock) {
     let (server, proxy, client) = start("-client +client|info").await;
     let lock = lock(&client);
     let link = proxy.wait_for_link_of("EVAL");

@@ -46,11 +46,7 @@ impl Scene {
     }
 
     /// A task that waits for the lock, subscribed.
-    async fn waiter(
-        &mut self,
-        client: &LockClient,
-        name: &str,
-    ) -> JoinHandle<Result<Guard, LockError>> {
+    async fn waiter(&mut self, client: &LockClient, name: &str) -> JoinHandle<Result<Guard, LockError>> {
         let lock = client.get_lock(name).unwrap();
         let waiter = tokio::spawn(async move { lock.lock().await });
         let subscribers = format!("PUBSUB NUMSUB redisson_lock__channel:{{{name}}}");

@@ -67,10 +67,7 @@ async fn client_with(set: &SentinelSet, watchdog: Duration) -> LockClient {
 }
 
 /// A task that waits for the lock, and has subscribed to its channel on the server.
-async fn waiter(
-    client: &LockClient,
-    master: &RedisServer,
-) -> JoinHandle<Result<Guard, LockError>> {
+async fn waiter(client: &LockClient, master: &RedisServer) -> JoinHandle<Result<Guard, LockError>> {
     let lock = client.get_lock(NAME).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
     until_subscribed(master).await;

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::lock::{
-    Backend, LeaseError, LockError, LockOptions, Metrics, Owner, ShutdownError,
-};
+use crate::lock::{Backend, LeaseError, LockError, LockOptions, Metrics, Owner, ShutdownError};
 use crate::registry::Registry;
 use crate::transport::Transport;
 

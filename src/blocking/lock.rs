@@ -95,11 +95,7 @@ impl Lock {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
-    pub fn try_lock_for(
-        &self,
-        wait: Duration,
-        lease: impl Into<Lease>,
-    ) -> Result<Option<Guard>, LockError> {
+    pub fn try_lock_for(&self, wait: Duration, lease: impl Into<Lease>) -> Result<Option<Guard>, LockError> {
         Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
     }
 

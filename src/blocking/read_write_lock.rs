@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::lock::{LockName};
+use crate::lock::LockName;
 
 use super::Lock;
 

@@ -232,10 +232,18 @@ impl Store {
     // === All of them ===
 
     /// One answer for each lease. No other is told: a lease that lasts longer lets none in.
-    pub(super) fn renew(&mut self, mode: Mode, leases: &[LeaseKey], lease: Duration, now: Moment) -> Vec<bool> {
+    pub(super) fn renew(
+        &mut self,
+        mode: Mode,
+        leases: &[LeaseKey],
+        lease: Duration,
+        now: Moment,
+    ) -> Vec<bool> {
         let until = now + lease;
         let renewed = leases.iter().map(|LeaseKey { name, id }| {
-            let Some(state) = self.alive(name, now).filter(|state| state.kind == kind(mode)) else { return false };
+            let Some(state) = self.alive(name, now).filter(|state| state.kind == kind(mode)) else {
+                return false;
+            };
             let Some(queued) = state.queued.as_deref_mut().filter(|_| mode != Mode::Plain) else {
                 let is_it = state.plain.as_ref() == Some(id);
                 state.until = if is_it { state.until.max(until) } else { state.until };
@@ -251,7 +259,12 @@ impl Store {
         renewed.collect()
     }
 
-    pub(super) fn holders(&mut self, mode: Mode, name: &LockName, now: Moment) -> Result<Vec<Holder>, OtherKind> {
+    pub(super) fn holders(
+        &mut self,
+        mode: Mode,
+        name: &LockName,
+        now: Moment,
+    ) -> Result<Vec<Holder>, OtherKind> {
         let Some(state) = self.alive(name, now) else { return Ok(Vec::new()) };
         match (&state.queued, mode) {
             _ if (state.kind == LockKind::ReadWrite) != (kind(mode) == LockKind::ReadWrite) => {

@@ -1,36 +1,29 @@
 //! [`Entry`]: one name of a client; carries out what its [`LockEntry`] says.
 
-use std::future::pending;
+mod extend;
+mod release;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::foreign::{Panics, caught};
+use crate::foreign::Panics;
 use crate::lock_entry::{
-    Actions, Answer, Attempt, Extension, GiveBack, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Next,
-    Policy, Request, Rules, Verdict,
+    Actions, Attempt, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Policy, Request, Rules,
 };
 use crate::sync::Mutex;
 
 use super::alarm::{Alarmed, Due};
-use super::backend::{
-    AcquireOutcome, AcquireRequest, Channels, Command, Failed, Failure, Holder, LeaseKey, Mode, NextWaiter,
-    QueuePosition, ReleaseOutcome,
-};
+use super::backend::{AcquireOutcome, AcquireRequest, Channels, Command, Mode, QueuePosition};
 use super::context::Context;
-use super::error::LockError;
 use super::listening::Listening;
 use super::name::LockName;
-use super::owner::{LeaseId, Owner};
-use super::span;
+use super::owner::LeaseId;
 use super::stats::Counters;
 use super::table::{Table, Tables};
-use super::until::until;
 
-/// The longest time between two releases of one lease.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
-const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
+use self::release::Awaited;
 
 /// One name of a client.
 pub(super) struct Entry {
@@ -50,13 +43,6 @@ pub(super) struct Entry {
     awaited: Mutex<Vec<Awaited>>,
     /// The subscription under which a waiter that was named with a release waits for its turn, until that waiter takes it over.
     kept: Mutex<Option<Listening>>,
-}
-
-/// A release that the keeper repeats unless it is answered before.
-#[derive(Clone, Copy)]
-struct Awaited {
-    give_back: GiveBack,
-    since: Moment,
 }
 
 impl Entry {
@@ -266,302 +252,6 @@ impl Entry {
     pub(super) fn take_kept(&self) -> Option<Listening> {
         self.kept.lock().take()
     }
-
-    // === Releasing ===
-
-    /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in the background. False if the
-    /// store did not know the lease.
-    pub(super) async fn release(
-        self: &Arc<Self>,
-        give_back: GiveBack,
-        now: Moment,
-    ) -> Result<bool, LockError> {
-        let id = self.context.lease_id(give_back.number);
-        let mut repeat = OnDrop(Some(|| self.release_in_background(give_back)));
-        let mut release;
-        let polled = {
-            // It is on its way then. Whoever waits by now is not to depend on the caller's polling, nor on a waker that does not panic.
-            let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
-            release = self.send_once(&id, give_back.rolls_back);
-            first_poll(Pin::new(&mut release))
-        };
-        let (outcome, repeated) = match polled {
-            Poll::Ready(outcome) => (outcome, false),
-            Poll::Pending => {
-                self.await_release(Awaited { give_back, since: now });
-                (release.await, !self.release_answered(give_back))
-            }
-        };
-        if outcome.is_ok() {
-            repeat.0 = None;
-        }
-        self.released(outcome, repeated)
-    }
-
-    /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
-    fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> Command<'a, ReleaseOutcome> {
-        let store = &self.context.store;
-        match rolls_back {
-            true => store.roll_back(self.mode, &self.name, id),
-            false => store.release(self.mode, &self.name, id, None),
-        }
-    }
-
-    /// Sends a release that nobody waits for.
-    pub(super) fn release_unawaited(self: &Arc<Self>, give_back: GiveBack, now: Moment) {
-        let mut panics = Panics::NONE;
-        if panics.catch(|| self.release_at_once(give_back)) != Some(true) {
-            panics.catch(|| self.release_in_background(give_back));
-        }
-        panics.catch(|| self.carry_out(self.state.returned(0, now)));
-        panics.resume();
-    }
-
-    /// Releases a lease if the store answers at once. False if that is to be repeated.
-    fn release_at_once(&self, give_back: GiveBack) -> bool {
-        if !self.context.at_once {
-            return false;
-        }
-        let id = self.context.lease_id(give_back.number);
-        let outcome = self.send_once(&id, give_back.rolls_back).at_once();
-        outcome.is_some_and(|outcome| self.released(outcome, false).is_ok())
-    }
-
-    /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was released by a repetition.
-    fn released(&self, outcome: Result<ReleaseOutcome, Failed>, repeated: bool) -> Result<bool, LockError> {
-        let context = &self.context;
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                self.release_failed(&error);
-                return Err(match context.failed(&self.name, error) {
-                    LockError::Backend { name, failure, source } => {
-                        LockError::ReleasePending { name, failure, source }
-                    }
-                    other => other,
-                });
-            }
-        };
-        context.releases.succeeded();
-        if context.is_shut_down() {
-            context.releases.tell();
-        }
-        if let ReleaseOutcome::Released { heard: heard @ 1.. } = outcome {
-            self.state.heard_by(heard, self.now());
-        }
-        let had_it = repeated || outcome != ReleaseOutcome::NotHeld;
-        if had_it {
-            event!(DEBUG, lock = self.name.as_str(), "released");
-        } else {
-            context.recorder.leases_lost.add_one();
-            event!(WARN, lock = self.name.as_str(), reason = %LossReason::Gone, "lost");
-        }
-        Ok(had_it)
-    }
-
-    /// Whether a caller waits for a release of this name.
-    pub(super) fn awaits_release(&self) -> bool {
-        !self.awaited.lock().is_empty()
-    }
-
-    /// A caller waits for this release, and may leave it unpolled.
-    fn await_release(self: &Arc<Self>, release: Awaited) {
-        self.awaited.lock().push(release);
-        self.ring(release.since + self.context.rules.unpolled_limit);
-    }
-
-    /// False if the release was repeated in the background, since it took too long.
-    fn release_answered(&self, give_back: GiveBack) -> bool {
-        let mut awaited = self.awaited.lock();
-        match awaited.iter().position(|other| other.give_back.number == give_back.number) {
-            Some(at) => {
-                awaited.swap_remove(at);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Repeats releases in the background that were begun by callers, and not answered for too long.
-    pub(super) fn repeat_releases(self: &Arc<Self>, now: Moment) {
-        let limit = self.context.rules.unpolled_limit;
-        loop {
-            let late = {
-                let mut awaited = self.awaited.lock();
-                let Some(at) =
-                    awaited.iter().position(|other| now.saturating_duration_since(other.since) >= limit)
-                else {
-                    // The others come later.
-                    let first = awaited.iter().map(|other| other.since + limit).min();
-                    drop(awaited);
-                    first.into_iter().for_each(|first| self.ring(first));
-                    return;
-                };
-                awaited.swap_remove(at)
-            };
-            self.release_in_background(late.give_back);
-        }
-    }
-
-    fn release_failed(&self, _error: &Failed) {
-        self.context.recorder.releases_failed.add_one();
-        if self.context.releases.failed() {
-            event!(
-                WARN,
-                lock = self.name.as_str(),
-                error = &*_error.source as &dyn std::error::Error,
-                "release failed"
-            );
-        }
-    }
-
-    /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in memory needs no task.
-    pub(super) fn release_in_background(self: &Arc<Self>, give_back: GiveBack) {
-        self.send_release(give_back, None);
-    }
-
-    fn send_release(self: &Arc<Self>, give_back: GiveBack, next: Option<Next>) {
-        if self.context.check_origin().is_err() {
-            return;
-        }
-        self.context.releases.begin(give_back.number, &self.name);
-        let next_head = next.map(|next| (next.head, None));
-        let mut ends =
-            ReleaseEnds { entry: Arc::clone(self), give_back, appoints: give_back.appoints, next: next_head };
-        let mut panics = Panics::NONE;
-        if let (Some(next), Some((_, named)), false) = (next, &mut ends.next, give_back.rolls_back) {
-            // Without its name it asks for itself.
-            *named = panics.catch(|| Named::new(self, next)).flatten();
-        }
-        let mut release = Box::pin(span::here(ends.send()));
-        let begun = panics.catch(|| {
-            if first_poll(release.as_mut()).is_pending() {
-                self.context.spawn(release);
-            }
-        });
-        if begun.is_none() {
-            // It may not have been sent. The entry stays until the keeper has repeated it.
-            self.table().keep(&self.name, self);
-            panics.catch(|| self.await_release(Awaited { give_back, since: self.now() }));
-        }
-        panics.resume();
-    }
-
-    // === Renewing ===
-
-    /// Sees to it that the lease in hand is enough for an owner's further hold. The hold's token, if that is new.
-    pub(super) async fn extend(
-        self: &Arc<Self>,
-        owner: Owner,
-        grant: &Grant,
-        extension: Extension,
-    ) -> Result<Option<u64>, LockError> {
-        let mut extension = extension;
-        loop {
-            let number = extension.number();
-            let reason = match self.extend_once(extension).await? {
-                Ok(token) => return Ok(token),
-                Err(reason) => reason,
-            };
-            // A shared hold may go on by another lease meanwhile.
-            match self.state.state_of(grant, self.now()) {
-                Ok(hold) if hold.number != number => extension = extension.of(hold.number),
-                _ => return Err(LockError::lost(&self.name, owner, reason)),
-            }
-        }
-    }
-
-    async fn extend_once(
-        self: &Arc<Self>,
-        extension: Extension,
-    ) -> Result<Result<Option<u64>, LossReason>, LockError> {
-        let (context, sent, number) = (&self.context, self.now(), extension.number());
-        // Said before it is sent: this future may be dropped, or never answered, and the store have the lease for as long all the same.
-        let (lease, actions) = self.state.extending(extension, sent);
-        self.carry_out(actions);
-        let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
-        let id = context.lease_id(number);
-        let answer = match extension {
-            Extension::Renew { .. } => {
-                let key = LeaseKey { name: self.name.clone(), id };
-                let renewed = context.store.renew(self.mode, std::slice::from_ref(&key), lease).await;
-                renewed.map(|renewed| (renewed.first() == Some(&true), None))
-            }
-            Extension::Token { .. } => {
-                let asked = AcquireRequest::new(id, lease, sent).tokens(1);
-                let asked = self.acquire(&asked).await;
-                asked.map(|outcome| match outcome {
-                    AcquireOutcome::Acquired { last_token } => (true, Some(last_token)),
-                    AcquireOutcome::Held { .. } => (false, None),
-                })
-            }
-        };
-        let (held, token) = match answer {
-            Ok(answer) => answer,
-            Err(error) => {
-                if error.failure != Failure::Indeterminate {
-                    self.state.not_extended(extension);
-                }
-                return Err(context.failed(&self.name, error));
-            }
-        };
-        if !held {
-            self.state.not_extended(extension);
-            self.lose(number);
-            return Ok(Err(LossReason::Gone));
-        }
-        let (in_hand, actions) = self.state.extended(number, sent, lease, token, self.now());
-        self.carry_out(actions);
-        if !in_hand {
-            // It was given back meanwhile, and the command may have begun it anew.
-            let until = sent + lease;
-            self.release_in_background(GiveBack { number, until, appoints: false, rolls_back: true });
-            return Ok(Err(LossReason::Expired));
-        }
-        Ok(Ok(token))
-    }
-
-    /// Asks the store whether the hold is there; if not, it is lost.
-    pub(super) async fn verify(self: &Arc<Self>, grant: &Grant) -> Result<Result<(), LossReason>, LockError> {
-        self.context.check_origin()?;
-        loop {
-            let number = match self.state.state_of(grant, self.now()) {
-                Ok(hold) => hold.number,
-                Err(reason) => return Ok(Err(reason)),
-            };
-            let is_there = self.lease_check().await?;
-            if !is_there(number) {
-                self.lose(number);
-            }
-            // The lease may have ended while we asked, or a shared hold have gone on by another one.
-            match self.state.state_of(grant, self.now()) {
-                Ok(hold) if hold.number != number => {}
-                state => return Ok(state.map(|_| ())),
-            }
-        }
-    }
-
-    /// Asks the store which leases there are.
-    pub(super) async fn lease_check(&self) -> Result<impl Fn(u64) -> bool, LockError> {
-        let holders = self.holders().await?;
-        Ok(move |number| {
-            let id = Some(self.context.lease_id(number));
-            holders.iter().any(|holder| holder.id == id)
-        })
-    }
-
-    /// Who has the lock, of all clients.
-    pub(super) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
-        self.context.check_origin()?;
-        let holders = self.context.store.holders(self.mode, &self.name).await;
-        holders.map_err(|error| self.context.failed(&self.name, error))
-    }
-}
-
-/// Stores count in milliseconds.
-fn whole_millis(lease: Duration) -> Duration {
-    let millis = u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    Duration::from_millis(millis).min(super::lease::Lease::MAX)
 }
 
 impl Drop for Entry {
@@ -584,142 +274,6 @@ impl Alarmed for Entry {
 impl Wake for Entry {
     fn wake(self: Arc<Self>) {
         self.carry_out(self.state.wake_head(self.now()));
-    }
-}
-
-/// What is asked for with a release, on behalf of the next queue head.
-struct Named {
-    attempt: Attempt,
-    next: NextWaiter,
-    /// For the grant that comes if it is not its turn yet.
-    listening: Listening,
-}
-
-impl Named {
-    /// `None` if it is not to be named: it has left, or the store cannot say so with the release.
-    fn new(entry: &Entry, next: Next) -> Option<Self> {
-        if !entry.believes_grants() {
-            return None;
-        }
-        let context = &entry.context;
-        let listening = entry.listen();
-        let sent = entry.now();
-        let position = entry.position_of(&next.head, sent)?;
-        let attempt = entry.attempt(&next.head, &next.request, sent)?;
-        let (id, lease) = (context.lease_id(attempt.number()), attempt.lease());
-        let next = NextWaiter { id, lease, tokens: attempt.tokens(), position };
-        Some(Self { attempt, next, listening })
-    }
-}
-
-/// A release in the background. However it ends, the next waiter is appointed, and the client is told.
-struct ReleaseEnds {
-    entry: Arc<Entry>,
-    give_back: GiveBack,
-    /// The next waiter is not appointed yet.
-    appoints: bool,
-    /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it is.
-    next: Option<(HeadTicket, Option<Named>)>,
-}
-
-impl ReleaseEnds {
-    async fn send(mut self) {
-        let entry = Arc::clone(&self.entry);
-        let (context, id) = (&entry.context, entry.context.lease_id(self.give_back.number));
-        let (mode, store) = (entry.mode, &context.store);
-        let mut back_off = FIRST_BACK_OFF;
-        loop {
-            let outcome = match &self.next {
-                Some((_, Some(named))) => {
-                    // Only what comes after the subscription was confirmed comes for sure.
-                    let hears_all = named.listening.is_ready();
-                    let release = async { store.release(mode, &entry.name, &id, Some(&named.next)).await };
-                    let outcome = caught(release).await;
-                    outcome.inspect(|outcome| {
-                        if let Ok(outcome) = outcome {
-                            self.tell_next(*outcome, hears_all);
-                        }
-                    })
-                }
-                _ => caught(async { entry.send_once(&id, self.give_back.rolls_back).await }).await,
-            };
-            match outcome {
-                Ok(Ok(outcome)) => {
-                    context.releases.succeeded();
-                    event!(DEBUG, lock = entry.name.as_str(), "released");
-                    let heard = match outcome {
-                        ReleaseOutcome::Released { heard } => heard,
-                        ReleaseOutcome::GrantedToNext { .. } | ReleaseOutcome::NotHeld => 0,
-                    };
-                    self.appoint(heard);
-                    return;
-                }
-                Ok(Err(error)) => entry.release_failed(&error),
-                // It may have run, and is repeated as one that was not answered.
-                Err(panics) => {
-                    context.recorder.releases_failed.add_one();
-                    panics.report("releasing a lock");
-                }
-            }
-            // The next waiter has a lease of its own to ask for. Whatever its waker does, the release is repeated.
-            let mut panics = Panics::NONE;
-            panics.catch(|| self.appoint(0));
-            panics.report("waking a waiter");
-            let again = context.now() + back_off;
-            if self.give_back.until <= again || context.has_ended() {
-                return;
-            }
-            until(context, again, pending::<()>()).await;
-            back_off = (back_off * 2).min(LONGEST_BACK_OFF);
-        }
-    }
-
-    /// The release was answered, and may have said what becomes of the waiter that was named with it.
-    fn tell_next(&mut self, outcome: ReleaseOutcome, hears_all: bool) {
-        let (entry, now) = (&self.entry, self.entry.now());
-        let Some((head, Some(Named { attempt, next, listening }))) = self.next.take() else { return };
-        let answer = match outcome {
-            ReleaseOutcome::GrantedToNext { last_token } => Answer::Granted { last_token },
-            ReleaseOutcome::Released { .. } if hears_all => Answer::Held { kept: Some(next.position.kept) },
-            ReleaseOutcome::Released { .. } | ReleaseOutcome::NotHeld => Answer::Unsaid,
-        };
-        let mut listening = Some(listening);
-        if let Answer::Held { .. } = answer {
-            let _before = std::mem::replace(&mut *entry.kept.lock(), listening.take());
-        }
-        let (verdict, actions) = entry.state.answered(&head, attempt, answer, now);
-        // It has left.
-        let _kept = if let Verdict::Superseded = verdict { entry.take_kept() } else { None };
-        entry.carry_out(actions);
-    }
-
-    fn appoint(&mut self, heard: usize) {
-        let (entry, now) = (&self.entry, self.entry.now());
-        let mut panics = Panics::NONE;
-        if let Some((head, named)) = self.next.take() {
-            panics.catch(|| {
-                entry.carry_out(match &named {
-                    Some(named) => entry.state.answered(&head, named.attempt, Answer::Unanswered, now).1,
-                    None => entry.state.asks_itself(&head, now),
-                });
-            });
-            panics.catch(|| drop(named));
-        }
-        if std::mem::replace(&mut self.appoints, false) {
-            panics.catch(|| entry.carry_out(entry.state.returned(heard, now)));
-        } else if heard > 0 {
-            entry.state.heard_by(heard, now);
-        }
-        panics.resume();
-    }
-}
-
-impl Drop for ReleaseEnds {
-    fn drop(&mut self) {
-        let mut panics = Panics::NONE;
-        panics.catch(|| self.appoint(0));
-        panics.catch(|| self.entry.context.releases.end(self.give_back.number));
-        panics.resume();
     }
 }
 

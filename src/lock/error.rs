@@ -115,11 +115,7 @@ pub enum LockError {
 
 impl LockError {
     /// `error` of a backend that has found the lock `name` held as another kind.
-    pub(super) fn other_kind(
-        name: &LockName,
-        found: LockKind,
-        source: Box<dyn Error + Send + Sync>,
-    ) -> Self {
+    pub(super) fn other_kind(name: &LockName, found: LockKind, source: Box<dyn Error + Send + Sync>) -> Self {
         let names_it = source.to_string().contains(&format!("{name:?}"));
         let source = if names_it { source } else { Box::new(OfLock { name: name.clone(), error: source }) };
         Self::OtherKind { found, source }

@@ -96,12 +96,7 @@ impl Drop for Head<'_> {
 }
 
 impl<'a> Head<'a> {
-    pub(super) fn new(
-        entry: &'a Arc<Entry>,
-        ticket: HeadTicket,
-        request: Request,
-        may_wait: bool,
-    ) -> Self {
+    pub(super) fn new(entry: &'a Arc<Entry>, ticket: HeadTicket, request: Request, may_wait: bool) -> Self {
         Self { entry, ticket, request, may_wait, done: false }
     }
 
@@ -273,11 +268,7 @@ fn may_pass(error: &LockError) -> bool {
 
 /// Polls `future` as the queue head's: what wakes it passes through the entry, which knows then since when it could go on. `None` if
 /// another waiter is the queue head by now.
-async fn as_head<F: Future>(
-    entry: &Arc<Entry>,
-    ticket: &HeadTicket,
-    future: F,
-) -> Option<F::Output> {
+async fn as_head<F: Future>(entry: &Arc<Entry>, ticket: &HeadTicket, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::clone(entry));
     poll_fn(|task| match entry.state.poll_head(ticket, task.waker()) {

@@ -276,7 +276,12 @@ async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
     match caught(renew).await {
         Ok(Ok(held)) => renewing.ended(Some(held), sent),
         Ok(Err(_error)) => {
-            event!(WARN, leases = keys.len(), error = &*_error.source as &dyn std::error::Error, "renewal failed");
+            event!(
+                WARN,
+                leases = keys.len(),
+                error = &*_error.source as &dyn std::error::Error,
+                "renewal failed"
+            );
             renewing.failed(sent);
         }
         Err(panics) => {

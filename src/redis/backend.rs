@@ -9,8 +9,8 @@ use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
 use futures_util::stream::{self, StreamExt};
 
 use crate::lock::{
-    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockName,
-    Mode, NameError, NextWaiter, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey,
+    LockName, Mode, NameError, NextWaiter, ReleaseOutcome,
 };
 use crate::registry::Registry;
 use crate::runtime::Runtime;

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use ::redis::Cmd;
 
-use crate::lock::{AcquireOutcome, AcquireRequest, LeaseId, LockName, NextWaiter, QueuePosition, ReleaseOutcome};
+use crate::lock::{
+    AcquireOutcome, AcquireRequest, LeaseId, LockName, NextWaiter, QueuePosition, ReleaseOutcome,
+};
 
 use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, Request};

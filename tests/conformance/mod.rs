@@ -171,20 +171,12 @@ pub(crate) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
 }
 
 /// How many want the lock through this client and have not got it: the queue, and its head if that waits for the store.
-pub(crate) fn waiting<S: Store>(
-    store: &S,
-    client: &LockClient,
-    lock: &Lock,
-) -> usize {
+pub(crate) fn waiting<S: Store>(store: &S, client: &LockClient, lock: &Lock) -> usize {
     lock.waiters() + usize::from(client.registry().join(&store.channel(client, lock.name())).is_some())
 }
 
 /// Whether this client's queue head has asked, and sleeps until it is told something.
-pub(crate) fn head_sleeps<S: Store>(
-    store: &S,
-    client: &LockClient,
-    lock: &Lock,
-) -> bool {
+pub(crate) fn head_sleeps<S: Store>(store: &S, client: &LockClient, lock: &Lock) -> bool {
     let look = client.registry().join(&store.channel(client, lock.name()));
     look.is_some_and(|look| look.latch().waiters() > 0)
 }
@@ -194,11 +186,7 @@ fn lease_ids<const N: usize>() -> [LeaseId; N] {
     std::array::from_fn(|number| format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap())
 }
 
-pub(crate) async fn assert_nothing_left<S: Store>(
-    store: &S,
-    client: &LockClient,
-    lock: &Lock,
-) {
+pub(crate) async fn assert_nothing_left<S: Store>(store: &S, client: &LockClient, lock: &Lock) {
     let channel = store.channel(client, lock.name());
     assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
     eventually("the end of the subscription", async || store.subscribers(&channel).await == 0).await;
@@ -745,10 +733,7 @@ pub(crate) async fn successor_dropped_at_any_poll_leaves_nothing<S: Store>(store
     dropped_at_any_poll(store, async |client| client.clone()).await;
 }
 
-async fn dropped_at_any_poll<S: Store>(
-    store: &S,
-    holder: impl AsyncFn(&LockClient) -> LockClient,
-) {
+async fn dropped_at_any_poll<S: Store>(store: &S, holder: impl AsyncFn(&LockClient) -> LockClient) {
     for polls in 0..1000 {
         let client = store.client().await;
         let holder = holder(&client).await;

@@ -73,10 +73,7 @@ impl Day {
     }
 
     /// A task that waits for the lock, has subscribed, and has found the lock still held: it sleeps, or is about to.
-    pub(crate) async fn waiter(
-        &self,
-        client: &LockClient,
-    ) -> JoinHandle<Result<Guard, LockError>> {
+    pub(crate) async fn waiter(&self, client: &LockClient) -> JoinHandle<Result<Guard, LockError>> {
         let tries = self.proxy.count("EVALSHA");
         let lock = client.get_lock(NAME).unwrap();
         let waiter = tokio::spawn(async move { lock.lock().await });

@@ -58,12 +58,7 @@ impl Stage {
         self.ends.load(Ordering::Relaxed)
     }
 
-    fn takes_turns(
-        self: &Arc<Self>,
-        number: usize,
-        client: &LockClient,
-        seed: u64,
-    ) -> JoinHandle<usize> {
+    fn takes_turns(self: &Arc<Self>, number: usize, client: &LockClient, seed: u64) -> JoinHandle<usize> {
         let (stage, sides, mut random) = (Arc::clone(self), sides(client, NAME), Rng::with_seed(seed));
         tokio::spawn(async move {
             let mut turns = 0;

@@ -122,7 +122,9 @@ macro_rules! command {
         {
             Command::Done(Some(answer.map_err(|error| failed($backend, error))))
         } else {
-            Command::UnderWay(Box::pin(async move { $command.await.map_err(|error| failed($backend, error)) }))
+            Command::UnderWay(Box::pin(
+                async move { $command.await.map_err(|error| failed($backend, error)) },
+            ))
         }
     };
 }

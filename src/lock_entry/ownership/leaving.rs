@@ -264,8 +264,8 @@ impl Ownership {
         if heard == 0 {
             return 0;
         }
-        let most =
-            (self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos())).min(u128::from(MAX_STEPS)) as u32;
+        let most = (self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos()))
+            .min(u128::from(MAX_STEPS)) as u32;
         u32::try_from(heard).unwrap_or(u32::MAX).min(most)
     }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use self::store::{KEPT, Kind, Reply, Store, THEIRS};
 use super::super::{
-    Actions, Answer, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, LossReason, Next, Request,
-    Ticket, Told, Verdict,
+    Actions, Answer, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, LossReason, Next,
+    Request, Ticket, Told, Verdict,
 };
 use super::{Ownership, Policy, Rules};
 use crate::fault::{Fault, seed};
@@ -163,12 +163,7 @@ impl World {
             Kind::Shared => Policy::Shared { tenure: TENURE },
             _ => Policy::Exclusive { tenure: TENURE },
         };
-        let rules = Rules {
-            policy,
-            renewed_lease: LEASE,
-            max_hold: None,
-            unpolled_limit: UNPOLLED,
-        };
+        let rules = Rules { policy, renewed_lease: LEASE, max_hold: None, unpolled_limit: UNPOLLED };
         Self {
             now: Moment::from(Instant::now()),
             engine: Ownership::new(rules),

@@ -161,14 +161,7 @@ impl Shared {
         unknown
     }
 
-    async fn take(
-        &self,
-        name: u32,
-        lock: &Lock,
-        wish: Wish,
-        place: &Place,
-        rng: &mut Rng,
-    ) -> Option<Held> {
+    async fn take(&self, name: u32, lock: &Lock, wish: Wish, place: &Place, rng: &mut Rng) -> Option<Held> {
         // Ordering: Relaxed; only that it is used once matters.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let lease = if wish.watched { Lease::Watched } else { Lease::For(Duration::from_nanos(wish.lease)) };

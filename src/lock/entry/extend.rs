@@ -1,0 +1,131 @@
+//! Extensions: what makes a lease last longer, and what asks the store about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::lock_entry::{Extension, GiveBack, Grant, LossReason};
+
+use super::super::backend::{AcquireOutcome, AcquireRequest, Failure, Holder, LeaseKey};
+use super::super::error::LockError;
+use super::super::lease::Lease;
+use super::super::owner::Owner;
+use super::Entry;
+
+impl Entry {
+    /// Sees to it that the lease in hand is enough for an owner's further hold. The hold's token, if that is new.
+    pub(in crate::lock) async fn extend(
+        self: &Arc<Self>,
+        owner: Owner,
+        grant: &Grant,
+        extension: Extension,
+    ) -> Result<Option<u64>, LockError> {
+        let mut extension = extension;
+        loop {
+            let number = extension.number();
+            let reason = match self.extend_once(extension).await? {
+                Ok(token) => return Ok(token),
+                Err(reason) => reason,
+            };
+            // A shared hold may go on by another lease meanwhile.
+            match self.state.state_of(grant, self.now()) {
+                Ok(hold) if hold.number != number => extension = extension.of(hold.number),
+                _ => return Err(LockError::lost(&self.name, owner, reason)),
+            }
+        }
+    }
+
+    async fn extend_once(
+        self: &Arc<Self>,
+        extension: Extension,
+    ) -> Result<Result<Option<u64>, LossReason>, LockError> {
+        let (context, sent, number) = (&self.context, self.now(), extension.number());
+        // Said before it is sent: this future may be dropped, or never answered, and the store have the lease for as long all the same.
+        let (lease, actions) = self.state.extending(extension, sent);
+        self.carry_out(actions);
+        let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
+        let id = context.lease_id(number);
+        let answer = match extension {
+            Extension::Renew { .. } => {
+                let key = LeaseKey { name: self.name.clone(), id };
+                let renewed = context.store.renew(self.mode, std::slice::from_ref(&key), lease).await;
+                renewed.map(|renewed| (renewed.first() == Some(&true), None))
+            }
+            Extension::Token { .. } => {
+                let asked = AcquireRequest::new(id, lease, sent).tokens(1);
+                let asked = self.acquire(&asked).await;
+                asked.map(|outcome| match outcome {
+                    AcquireOutcome::Acquired { last_token } => (true, Some(last_token)),
+                    AcquireOutcome::Held { .. } => (false, None),
+                })
+            }
+        };
+        let (held, token) = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                if error.failure != Failure::Indeterminate {
+                    self.state.not_extended(extension);
+                }
+                return Err(context.failed(&self.name, error));
+            }
+        };
+        if !held {
+            self.state.not_extended(extension);
+            self.lose(number);
+            return Ok(Err(LossReason::Gone));
+        }
+        let (in_hand, actions) = self.state.extended(number, sent, lease, token, self.now());
+        self.carry_out(actions);
+        if !in_hand {
+            // It was given back meanwhile, and the command may have begun it anew.
+            let until = sent + lease;
+            self.release_in_background(GiveBack { number, until, appoints: false, rolls_back: true });
+            return Ok(Err(LossReason::Expired));
+        }
+        Ok(Ok(token))
+    }
+
+    /// Asks the store whether the hold is there; if not, it is lost.
+    pub(in crate::lock) async fn verify(
+        self: &Arc<Self>,
+        grant: &Grant,
+    ) -> Result<Result<(), LossReason>, LockError> {
+        self.context.check_origin()?;
+        loop {
+            let number = match self.state.state_of(grant, self.now()) {
+                Ok(hold) => hold.number,
+                Err(reason) => return Ok(Err(reason)),
+            };
+            let is_there = self.lease_check().await?;
+            if !is_there(number) {
+                self.lose(number);
+            }
+            // The lease may have ended while we asked, or a shared hold have gone on by another one.
+            match self.state.state_of(grant, self.now()) {
+                Ok(hold) if hold.number != number => {}
+                state => return Ok(state.map(|_| ())),
+            }
+        }
+    }
+
+    /// Asks the store which leases there are.
+    pub(in crate::lock) async fn lease_check(&self) -> Result<impl Fn(u64) -> bool, LockError> {
+        let holders = self.holders().await?;
+        Ok(move |number| {
+            let id = Some(self.context.lease_id(number));
+            holders.iter().any(|holder| holder.id == id)
+        })
+    }
+
+    /// Who has the lock, of all clients.
+    pub(in crate::lock) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
+        self.context.check_origin()?;
+        let holders = self.context.store.holders(self.mode, &self.name).await;
+        holders.map_err(|error| self.context.failed(&self.name, error))
+    }
+}
+
+/// Stores count in milliseconds.
+fn whole_millis(lease: Duration) -> Duration {
+    let millis = u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    Duration::from_millis(millis).min(Lease::MAX)
+}
