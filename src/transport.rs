@@ -15,7 +15,7 @@ pub enum Message {
     /// Somebody let go of the lock, and many can have it: every waiter is called. `1` on Redisson's wire.
     ReadUnlock,
     /// The lock was leased to a waiter of this process, under this number: `granted:` and the number on the wire. Comes on a channel that only
-    /// one client listens to. See `FairBackend`.
+    /// one client listens to. See `Backend`.
     Granted(u64),
 }
 
