@@ -17,7 +17,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::foreign::{Panics, caught};
-use crate::lock_entry::{Answer, Attempt, GiveBack, HeadTicket, LossReason, Moment, Next, Verdict};
+use crate::lock_entry::{Answer, Attempt, GiveBack, HeadTicket, Moment, Next, Verdict};
 
 use super::super::backend::{Command, Failed, NextWaiter, ReleaseOutcome};
 use super::super::error::LockError;
@@ -124,7 +124,7 @@ impl Entry {
             event!(DEBUG, lock = self.name.as_str(), "released");
         } else {
             context.recorder.leases_lost.add_one();
-            event!(WARN, lock = self.name.as_str(), reason = %LossReason::Gone, "lost");
+            event!(WARN, lock = self.name.as_str(), reason = %crate::lock_entry::LossReason::Gone, "lost");
         }
         Ok(had_it)
     }
