@@ -1,0 +1,3 @@
+//! The locks' store is Redis: the real scripts, over a small server in memory.
+
+pub(crate) mod server;
