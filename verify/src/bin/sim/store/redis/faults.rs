@@ -10,6 +10,11 @@ const LONGEST_SILENCE: Nanos = 180 * SECOND;
 /// A server that is not told of the end of a connection finds out within this time.
 const KEEPALIVE: Nanos = 300 * SECOND;
 
+/// How often the data is copied, for a replica that takes over.
+const COPY_EACH: Nanos = SECOND / 4;
+/// How far a replica may be behind.
+const OLDEST_COPY: Nanos = 60 * SECOND;
+
 impl Inner {
     /// Draws whether something goes wrong that does so as often, in thousandths.
     pub(super) fn happens(&self, thousandths: u32) -> bool {
@@ -98,8 +103,9 @@ impl Inner {
         }
     }
 
-    /// Harm to links and clock. What concerns data is done by the store.
+    /// Does harm.
     pub(super) fn harm(&mut self, harm: &Harm) -> bool {
+        self.harms += 1;
         self.world.note(|| format!("harm: {harm:?}"));
         match harm {
             Harm::SetClock(by) => self.clock += by / 1000,
@@ -119,9 +125,46 @@ impl Inner {
                     self.cut_all();
                 }
             }
-            Harm::FallBack(_) => self.cut_all(),
-            Harm::Evict { .. } => {}
+            Harm::FallBack(ago) => {
+                self.fall_back(*ago);
+                self.cut_all();
+            }
+            Harm::Evict { name, .. } => return self.evict(name),
         }
         true
+    }
+
+    /// Keeps the data for [`Harm::FallBack`], from time to time. Called before it changes.
+    pub(super) fn copy(&mut self) {
+        let now = self.world.now();
+        if self.copies.back().is_none_or(|(at, _)| *at + COPY_EACH <= now) {
+            self.copies.push_back((now, self.server.snapshot()));
+            while self.copies.front().is_some_and(|(at, _)| *at + OLDEST_COPY < now) {
+                self.copies.pop_front();
+            }
+        }
+    }
+
+    fn fall_back(&mut self, ago: Nanos) {
+        let then = self.world.now().saturating_sub(ago);
+        let copy = self.copies.iter().rev().find(|(at, _)| *at <= then).map(|(_, data)| data.clone());
+        self.server.restore(copy.unwrap_or_default());
+        self.copies.clear();
+    }
+
+    /// Half of the time it is the lock itself that goes.
+    fn evict(&mut self, name: &str) -> bool {
+        let (tag, own) = (format!("{{{name}}}"), format!("{name}:latchwork:"));
+        let keys = self.server.keys(self.server_time()).into_iter().map(|key| key.name);
+        let beside: Vec<_> = keys
+            .filter(|key| {
+                let key = String::from_utf8_lossy(key);
+                key.contains(&tag) || key.starts_with(&own)
+            })
+            .collect();
+        match self.world.chance(|draw| draw.choice(&beside).filter(|_| draw.bool()).cloned()) {
+            Some(key) => self.server.evict(&key),
+            None => self.server.evict(name.as_bytes()),
+        }
     }
 }

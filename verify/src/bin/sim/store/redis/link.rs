@@ -13,7 +13,7 @@ use tokio::io::ReadBuf;
 use crate::store::Network;
 use crate::world::{Nanos, Process, Sleep, World};
 
-use super::server::Server;
+use super::server::{Data, Server};
 use super::stream::Stream;
 use super::way::{Parcel, Way};
 
@@ -33,6 +33,10 @@ pub(super) struct Inner {
     pub(super) server: Server,
     /// By how much the server's clock is before the world's, in microseconds.
     pub(super) clock: i64,
+    /// The data as it was, oldest first, for a replica that takes over.
+    pub(super) copies: VecDeque<(Nanos, Data)>,
+    /// How much harm was done.
+    pub(super) harms: u64,
     pub(super) links: BTreeMap<u64, Link>,
     links_made: u64,
     /// By the server's number of the connection.
@@ -91,6 +95,8 @@ impl Links {
             faults: faults.clone(),
             server: Server::new(),
             clock: 0,
+            copies: VecDeque::new(),
+            harms: 0,
             links: BTreeMap::new(),
             links_made: 0,
             by_session: BTreeMap::new(),
@@ -111,7 +117,10 @@ impl Links {
     // === The client's end ===
 
     /// A new link for a process. Takes a way there and one back; ends in an error if the server refuses.
-    pub(super) fn connect(&self, process: &Process) -> impl Future<Output = io::Result<Stream>> + Send + use<> {
+    pub(super) fn connect(
+        &self,
+        process: &Process,
+    ) -> impl Future<Output = io::Result<Stream>> + Send + use<> {
         let (links, process) = (self.clone(), process.clone());
         async move {
             let world = &links.0.world;
@@ -142,7 +151,9 @@ impl Links {
         inner.links_made += 1;
         let (link, session) = (inner.links_made, inner.server.connect());
         inner.by_session.insert(session, link);
-        inner.links.insert(link, Link { process: process.index(), session: Some(session), ..Link::default() });
+        inner
+            .links
+            .insert(link, Link { process: process.index(), session: Some(session), ..Link::default() });
         self.0.world.note(|| format!("process {} has link {link}", process.index()));
         link
     }
@@ -294,6 +305,27 @@ impl Inner {
 
     pub(super) fn links_of(&self, process: usize) -> Vec<u64> {
         self.links.iter().filter(|(_, link)| link.process == process).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Inner {
+    /// How many parcels of the process may still come to something at the server.
+    pub(super) fn under_way(&self, process: usize) -> usize {
+        let theirs = self.links.values().filter(|link| link.process == process && link.session.is_some());
+        theirs.map(|link| link.up.under_way()).sum()
+    }
+
+    /// What is left, in words, but for the counters of tokens.
+    pub(super) fn left_over(&mut self) -> Vec<String> {
+        self.close_dead();
+        let keys = self.server.keys(self.server_time()).into_iter();
+        let keys = keys.map(|key| String::from_utf8_lossy(&key.name).into_owned());
+        let keys =
+            keys.filter(|key| !key.starts_with("redisson_lock_token:")).map(|key| format!("key {key:?}"));
+        let links = self.links.iter().map(|(id, link)| format!("link {id} of process {}", link.process));
+        let subscriptions = self.server.subscriptions();
+        let subscriptions = (subscriptions > 0).then(|| format!("{subscriptions} subscriptions"));
+        keys.chain(links).chain(subscriptions).collect()
     }
 }
 

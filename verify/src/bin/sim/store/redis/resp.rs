@@ -55,7 +55,6 @@ pub(super) fn write(reply: &Reply, to: &mut Vec<u8>) {
                 write(value, to);
             }
         }
-        Reply::Pushed => {}
     }
 }
 

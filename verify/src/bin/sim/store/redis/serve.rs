@@ -36,6 +36,7 @@ impl Inner {
                     Effects { reply, ..Effects::default() }
                 }
                 None => {
+                    self.copy();
                     let now = self.server_time();
                     self.server.call(session, now, &command)
                 }
