@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use latchwork::{Lock, LockClient, LockOptions, LossReason};
+use latchwork::{Lease, Lock, LockClient, LockOptions, LossReason};
 
 use crate::store::client;
 use crate::world::{Clock, Executor, MS, SECOND, Step};
@@ -93,7 +93,7 @@ async fn task(
         let guard = match draw.u8(..4) {
             0 => lock.lock().await.ok(),
             1 => lock.lock_with_lease(Duration::from_millis(draw.u64(500..20_000))).await.ok(),
-            2 => lock.try_lock_for(wait, None).await.ok().flatten(),
+            2 => lock.try_lock_for(wait, Lease::Watched).await.ok().flatten(),
             _ => lock.try_lock().await.ok().flatten(),
         };
         let Some(guard) = guard else { continue };
