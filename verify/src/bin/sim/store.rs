@@ -1,5 +1,7 @@
 //! [`Store`]: where the locks of a simulation are kept, as its judges and its faults see it.
 
+pub(crate) mod redis;
+
 use std::time::Duration;
 
 use latchwork::{FairBackend, LockClient, LockKind, ReadWriteBackend};
