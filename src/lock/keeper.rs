@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::foreign::{Panics, caught};
 use crate::lock_entry::{Actions, Moment, Renewal};
 use crate::runtime::Runtime;
@@ -160,6 +161,7 @@ fn look<B: Backend>(context: &Arc<Context<B>>, alarm: &Alarm<Entry<B>>, now: Mom
             }
             match renewal {
                 Some(renewal) => add(entry, renewal, &mut panics),
+                None if fault!(EarlyLookNotPutBack) => {}
                 None => alarm.put_back(&entry, at),
             }
         }
@@ -192,6 +194,9 @@ impl<B: Backend> Drop for CarriedOut<B> {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
         for (entry, mut actions) in self.0.drain(..) {
+            if fault!(PanicEndsEffects) && panics.is_some() {
+                break;
+            }
             panics.catch(|| {
                 entry.state.call(&mut actions);
                 entry.carry_out(actions);
@@ -225,6 +230,7 @@ impl<B: Backend> Renewing<B> {
         let mut effects = Effects::new();
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
             // A store that says nothing of a lease has not confirmed it.
+            let at = if fault!(FirstAnswerForAll) { 0 } else { at };
             let held = held.as_ref().and_then(|held| held.get(at).copied());
             let (counts, actions) = entry.state.renewal_ended(renewal, held, sent, now);
             if counts && held == Some(true) {

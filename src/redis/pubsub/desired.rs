@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::fault::fault;
 use crate::sync::Mutex;
 use crate::transport::Inbox;
 
@@ -78,7 +79,11 @@ impl Desired {
     pub(super) fn leave(&self, channel: &str, which: usize) -> Left {
         let mut channels = self.0.lock();
         match channels.by_name.get_mut(channel) {
-            Some(want) if want.left.is_none() && want.inboxes[1 - which].is_some() => {
+            Some(want)
+                if want.left.is_none()
+                    && want.inboxes[1 - which].is_some()
+                    && !fault!(LeavesForBothNames) =>
+            {
                 want.inboxes[which] = None;
                 return Left::Kept;
             }
