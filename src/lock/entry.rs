@@ -22,6 +22,7 @@ use super::commands::{Ask, Commands, Kind};
 use super::context::Context;
 use super::error::LockError;
 use super::fair::{self, FairReleaseOutcome, Position};
+use super::keeper::drop_apart;
 use super::listening::Listening;
 use super::name::LockName;
 use super::owner::{LeaseId, Owner};
@@ -203,7 +204,11 @@ impl<B: Backend> Entry<B> {
             }
         }
         self.context.recorder.superseded.add(actions.superseded() as usize);
-        panics.catch(|| drop(actions));
+        match actions.lost() {
+            // By no call: a waker that panics or blocks is not to cost the one that has found it.
+            Some(reason) if reason.is_by_time() => panics.catch(|| drop_apart(&self.context, actions)),
+            _ => panics.catch(|| drop(actions)),
+        };
         panics.resume();
     }
 

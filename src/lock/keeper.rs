@@ -179,12 +179,28 @@ fn carry_out_apart<B: Backend>(context: &Context<B>, effects: Effects<B>) {
     if effects.is_empty() {
         return;
     }
-    let effects = CarriedOut(effects);
+    drop_apart(context, CarriedOut(effects));
+}
+
+/// Drops what wakes others in a task of its own.
+pub(super) fn drop_apart<B: Backend>(context: &Context<B>, wakes: impl Send + 'static) {
+    let wakes = Apart(Some(wakes));
     context.backend.runtime().spawn(async move {
         // Not in the task that spawns this one, which a runtime may poll in place.
         yield_now().await;
-        drop(effects);
+        drop(wakes);
     });
+}
+
+/// What wakes others when it is dropped, by no call that its panics could go on in.
+struct Apart<T>(Option<T>);
+
+impl<T> Drop for Apart<T> {
+    fn drop(&mut self) {
+        let mut panics = Panics::NONE;
+        panics.catch(|| drop(self.0.take()));
+        panics.report("waking waiters");
+    }
 }
 
 /// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot run the task as well.
