@@ -1,5 +1,9 @@
 //! [`Store`]: where the locks of a simulation are kept, as its judges and its faults see it.
 
+mod model;
+
+pub(crate) use self::model::Model;
+
 use std::time::Duration;
 
 use latchwork::{FairBackend, LockClient, LockKind, ReadWriteBackend};
