@@ -1,100 +1,67 @@
 //! The whole lock in virtual time: programs that are drawn, over stores that do what a store may do.
+//!
+//! `sim run` plays programs of fresh seeds, `sim replay` and `sim shrink` one of them, `sim same` shows that the same seed gives the same
+//! history, and `sim fixed` plays programs that have found something once. `sim faults` shows what it finds.
 
 mod care;
+mod commands;
 mod excuses;
 mod faults;
 mod judge;
 mod leases;
+mod player;
 mod program;
 mod run;
+mod shrink;
 mod stage;
 mod store;
 mod task;
 mod world;
 
+use std::panic;
 use std::process::ExitCode;
-use std::time::Instant;
 
-use clap::Parser;
-use latchwork::fault::{self, Fault};
+use clap::{Parser, Subcommand};
 
-/// Plays random programs of the whole lock in virtual time.
-#[derive(Debug, Parser)]
-enum Simulation {
+use crate::world::WakerPanic;
+
+#[derive(Parser)]
+#[command(about = "The whole lock in virtual time")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Plays programs that are drawn, and shrinks the first in which something is found
+    Run(commands::Run),
+    /// Prints the history of a seed
+    Replay(commands::One),
+    /// Prints the smallest program that is found from that of a seed, and its history
+    Shrink(commands::One),
+    /// Prints a number for the history of each seed
+    Same(commands::Same),
+    /// Plays the programs that are kept
+    Fixed(commands::Fixed),
+    /// Seeds one fault after the other, each of which is to be found
     Faults(faults::Faults),
-    Run(Scratch),
-}
-
-#[derive(Debug, clap::Args)]
-struct Scratch {
-    #[arg(long, default_value = "model")]
-    store: String,
-    #[arg(long)]
-    fault: Option<String>,
-    #[arg(long, default_value_t = 60)]
-    seconds: u64,
-    #[arg(long)]
-    seed: Option<u64>,
-    #[arg(long)]
-    programs: Option<u64>,
-    #[arg(long)]
-    stop_at_first: bool,
-    #[arg(long)]
-    json: bool,
-    #[arg(long)]
-    history: bool,
-}
-
-impl Scratch {
-    fn run(&self) -> ExitCode {
-        if let Some(name) = &self.fault {
-            let fault = Fault::ALL.iter().find(|fault| format!("{fault:?}") == *name);
-            fault::seed(*fault.unwrap_or_else(|| panic!("no fault {name}")));
-        }
-        let begun = Instant::now();
-        let first = self.seed.unwrap_or(1);
-        let mut finds = std::collections::BTreeMap::<String, u64>::new();
-        let mut programs = 0;
-        let mut said = None;
-        for seed in first.. {
-            if begun.elapsed().as_secs() >= self.seconds || self.programs.is_some_and(|most| programs >= most) {
-                break;
-            }
-            programs += 1;
-            let program = program::draw(seed);
-            let play = |program: &program::Program| match &*self.store {
-                "local" => run::run::<store::local::LocalStore>(program, self.history),
-                _ => run::run::<store::Model>(program, self.history),
-            };
-            let report = play(&program);
-            if let Some(finding) = report.finding {
-                if self.history {
-                    println!("{}", program.text());
-                    report.history.iter().for_each(|line| println!("{line}"));
-                }
-                println!("{seed}: {}: {}", finding.judge, finding.text);
-                *finds.entry(finding.judge.to_owned()).or_default() += 1;
-                said = Some((finding.judge, seed));
-                if self.stop_at_first {
-                    break;
-                }
-            }
-        }
-        eprintln!("{programs} programs, {:.1} s, {finds:?}", begun.elapsed().as_secs_f64());
-        let (found, seed) = said.map_or((None, None), |(judge, seed)| (Some(judge), Some(seed)));
-        if self.json {
-            println!(
-                "{}",
-                serde_json::json!({"found": found, "programs": programs, "seconds": begun.elapsed().as_secs_f64(), "operations": null, "seed": seed})
-            );
-        }
-        if found.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-    }
 }
 
 fn main() -> ExitCode {
-    match Simulation::parse() {
-        Simulation::Faults(faults) => faults.run(),
-        Simulation::Run(run) => run.run(),
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        // Those of wakers are part of the programs.
+        if !panic.payload().is::<WakerPanic>() {
+            tell(panic);
+        }
+    }));
+    match Arguments::parse().what {
+        What::Run(run) => run.run(),
+        What::Replay(one) => one.replay(),
+        What::Shrink(one) => one.shrink(),
+        What::Same(same) => same.run(),
+        What::Fixed(fixed) => fixed.run(),
+        What::Faults(faults) => faults.run(),
     }
 }
