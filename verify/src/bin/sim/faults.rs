@@ -1,7 +1,8 @@
 //! `sim faults`: seeds one fault after the other into the real code, and has the simulator find it.
 //!
 //! A judge that has never found anything says nothing, and neither does a generator whose programs no fault can hurt. So each fault of the
-//! crate that lies above the semaphore has to be found, by a run of its own: a survivor is a hole in the generator or in a judge.
+//! crate that lies above the semaphore has to be found, by a run of its own: a survivor is a hole in the generator or in a judge. Before that
+//! nothing may be found without a fault.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
@@ -44,6 +45,9 @@ pub(crate) struct Faults {
     /// For how long each is looked for over each store.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// For how long each store is played over without a fault before.
+    #[arg(long, default_value_t = 10)]
+    control: u64,
     /// So many at a time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -88,6 +92,9 @@ impl Faults {
                 return ExitCode::FAILURE;
             }
         };
+        if !self.nothing_is_found_without(&faults) {
+            return ExitCode::FAILURE;
+        }
         let verdicts = self.judge_all(&faults);
         println!("{}", table(&verdicts));
         let survivors: Vec<_> = verdicts.iter().filter(|verdict| verdict.found.is_none()).collect();
@@ -114,6 +121,28 @@ impl Faults {
             .filter(|(fault, _)| wanted(fault))
             .map(|(fault, stores)| (*fault, stores.iter().filter(over).copied().collect::<Vec<_>>()));
         Ok(chosen.filter(|(_, stores)| !stores.is_empty()).collect())
+    }
+
+    /// The control: a judge that finds something in any case says nothing of a fault.
+    fn nothing_is_found_without(&self, faults: &[(Fault, Vec<Over>)]) -> bool {
+        let is_used = |store: &Over| faults.iter().any(|(_, stores)| stores.contains(store));
+        let mut is_clean = true;
+        for store in Over::ALL.into_iter().filter(is_used) {
+            match ask(None, store, self.control) {
+                Ok(Answer { found: None, programs, .. }) => {
+                    eprintln!("without a fault: nothing in {programs} programs over {}", store.name());
+                }
+                Ok(Answer { found: Some(judge), seed, .. }) => {
+                    eprintln!("without a fault: {judge} over {}, seed {seed:?}", store.name());
+                    is_clean = false;
+                }
+                Err(error) => {
+                    eprintln!("without a fault: {error}, over {}", store.name());
+                    is_clean = false;
+                }
+            }
+        }
+        is_clean
     }
 
     fn judge_all(&self, faults: &[(Fault, Vec<Over>)]) -> Vec<Verdict> {
@@ -143,7 +172,7 @@ impl Faults {
     fn judge(&self, fault: Fault, stores: &[Over]) -> Verdict {
         let mut verdict = Verdict { fault, found: None, in_vain: (0, 0.0), broken: Vec::new() };
         for store in stores {
-            match self.ask(fault, *store) {
+            match ask(Some(fault), *store, self.seconds) {
                 Ok(answer) if answer.found.is_some() => {
                     verdict.found = Some((*store, answer));
                     break;
@@ -157,25 +186,24 @@ impl Faults {
         }
         verdict
     }
+}
 
-    /// One run in a process of its own, since a fault is seeded once and for all.
-    fn ask(&self, fault: Fault, store: Over) -> Result<Answer, String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let output = Command::new(program)
-            .args(["run", "--stop-at-first", "--json"])
-            .args(["--store", &store.name()])
-            .args(["--fault", &format!("{fault:?}")])
-            .args(["--seconds", &self.seconds.to_string()])
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| error.to_string())?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        let last = said.lines().last().unwrap_or_default();
-        serde_json::from_str(last).map_err(|_| {
-            let complaint = String::from_utf8_lossy(&output.stderr);
-            format!("{}, {}", output.status, complaint.lines().last().unwrap_or("and nothing said"))
-        })
+/// One run in a process of its own, since a fault is seeded once and for all.
+fn ask(fault: Option<Fault>, store: Over, seconds: u64) -> Result<Answer, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut run = Command::new(program);
+    run.args(["run", "--stop-at-first", "--json", "--store", &store.name()]);
+    run.args(["--seconds", &seconds.to_string()]);
+    if let Some(fault) = fault {
+        run.args(["--fault", &format!("{fault:?}")]);
     }
+    let output = run.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let last = said.lines().last().unwrap_or_default();
+    serde_json::from_str(last).map_err(|_| {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        format!("{}, {}", output.status, complaint.lines().last().unwrap_or("and nothing said"))
+    })
 }
 
 /// What is said of a fault as soon as it is known.
