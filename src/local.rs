@@ -21,6 +21,7 @@ use self::store::{Store, Tokens, kind};
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
 use self::turns::Turns;
+use crate::fault::fault;
 use crate::lock::{
     AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey,
     LockName, Mode, NextWaiter, ReleaseOutcome,
@@ -79,7 +80,9 @@ impl<R: Runtime + Clone> Local<R> {
         if transport.is_unheard() {
             return Ok(outcome);
         }
-        if let Some(id) = news.granted {
+        if let Some(id) = news.granted
+            && !fault!(LocalGrantsInSilence)
+        {
             self.publish(&grant_channel(mode, name, &id.client_id()), Message::Granted(id.number()));
         }
         // A fair lock that is free has no waiters to be told so.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use crate::fault::fault;
 use crate::lock::{AcquireOutcome, AcquireRequest, Holder, LeaseId, LeaseKey, LockKind, LockName, Mode};
 use crate::lock_entry::Moment;
 
@@ -164,7 +165,8 @@ impl Store {
                     (state.plain, state.kind) = (Some(id.clone()), LockKind::Plain);
                 }
                 // Never shorter, as long as it lasts.
-                state.until = if was_alive { state.until.max(until) } else { until };
+                let lasts = was_alive && !fault!(LocalLeaseShortened);
+                state.until = if lasts { state.until.max(until) } else { until };
                 if was_dead {
                     self.sweep.revives();
                 }
@@ -177,7 +179,8 @@ impl Store {
     /// names is given back as they are released.
     #[inline]
     pub(super) fn release(&mut self, name: &LockName, id: &LeaseId, now: impl FnOnce() -> Moment) -> bool {
-        let state = self.find(name).filter(|state| state.plain.as_ref() == Some(id));
+        let is_its = |state: &&mut State| state.plain.as_ref() == Some(id) || fault!(LocalReleasesForAnother);
+        let state = self.find(name).filter(is_its);
         let released = state.and_then(|state| state.plain.take()).is_some();
         if released && self.sweep.adds_dead(self.by_name.len()) {
             self.clear(now());

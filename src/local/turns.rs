@@ -3,6 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::lock::{AcquireRequest, Holder, LeaseId, LockName, NextWaiter, QueuePosition};
 use crate::lock_entry::Moment;
 use crate::transport::Message;
@@ -76,7 +77,7 @@ impl Leases {
 
     fn write(&mut self, id: LeaseId, until: Moment) {
         self.writer = Some(Term { id, until });
-        self.shared_token = None;
+        self.shared_token.take_if(|_| !fault!(LocalReadersKeepTheirToken));
     }
 
     fn is_free(&self) -> bool {
@@ -109,7 +110,7 @@ impl Turns<'_> {
     /// Ends what is over.
     pub(super) fn settle(&mut self) {
         let now = self.now;
-        if self.lock.let_in.is_none_or(|at| at + READERS_TURN <= now) {
+        if self.lock.let_in.is_none_or(|at| at + READERS_TURN <= now && !fault!(LocalReadersTurnNeverEnds)) {
             self.lock.to_come.clear();
         }
         self.lock.readers.retain(|reader| now < reader.until);
@@ -155,7 +156,8 @@ impl Turns<'_> {
         if let Some(next) = next {
             self.writers.push(self.name, Waiter::new(&next.id, next.position, self.now), self.now);
         }
-        if self.let_in() || self.grant_first(next.map(|next| &next.id)) {
+        let overtakes = next.is_some() && fault!(LocalNamedOvertakes);
+        if self.let_in() || !overtakes && self.grant_first(next.map(|next| &next.id)) {
             return (true, false);
         }
         match next {
@@ -217,7 +219,9 @@ impl Turns<'_> {
     /// A writer has left: lets in who waits to read. False if nobody does, and the writer did not read itself.
     fn let_in(&mut self) -> bool {
         let waiting = self.readers.remove_all(self.name, self.now);
-        self.lock.to_come.extend(waiting.map(|reader| reader.id));
+        if !fault!(LocalReadersHaveNoTurn) {
+            self.lock.to_come.extend(waiting.map(|reader| reader.id));
+        }
         if self.lock.is_free() {
             return false;
         }
@@ -228,7 +232,7 @@ impl Turns<'_> {
 
     /// Whether who began to wait then may read now, as nobody writes.
     fn may_read(&mut self, since: Moment) -> Result<(), Duration> {
-        if self.lock.let_in.is_some_and(|at| since <= at) {
+        if self.lock.let_in.is_some_and(|at| since <= at) || fault!(LocalReadersOvertakeWriters) {
             return Ok(());
         }
         let Some(first) = self.first_writer().filter(|writer| writer.since <= since) else { return Ok(()) };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::lock_entry::{Attempt, Entered, Extension, GiveBack, Grant, Moment, Request, Told};
 
 use super::backend::{AcquireOutcome, AcquireRequest, Failure, Mode};
@@ -184,6 +185,7 @@ impl<'a> Wanted<'a> {
 
     /// When to give up.
     fn limit(&self, begun: Moment) -> Moment {
+        let begun = if fault!(LimitBeginsAnew) { self.entry.now() } else { begun };
         self.wait.map_or(Moment::NEVER, |wait| begun + wait)
     }
 
@@ -313,9 +315,12 @@ impl<'a> Wanted<'a> {
         let attempt = Attempt::outside_of_queue(number, &request, sent, lease);
         let (id, tokens) = (context.lease_id(number), attempt.tokens());
         let (writes, under) = (under.number(), Some(under));
-        let asked = AcquireRequest::new(id, lease, sent).tokens(tokens).under(under);
+        let asked = AcquireRequest::new(id, lease, sent)
+            .tokens(tokens)
+            .under(under.filter(|_| !fault!(ReadsAsAStranger)));
         let give_back = GiveBack { number, until: sent + lease, appoints: false, rolls_back: true };
-        let mut unfinished = OnDrop(Some(|| entry.release_in_background(give_back)));
+        let mut unfinished =
+            OnDrop((!fault!(ReadBesideLeaks)).then_some(|| entry.release_in_background(give_back)));
         let answer = entry.acquire(&asked);
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
         let Some(outcome) = until(context, give_up, answer).await else {

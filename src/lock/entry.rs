@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::{
     Actions, Attempt, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Policy, Request, Rules,
@@ -17,6 +18,7 @@ use crate::sync::Mutex;
 use super::alarm::{Alarmed, Due};
 use super::backend::{AcquireOutcome, AcquireRequest, Channels, Command, Mode, QueuePosition};
 use super::context::Context;
+use super::keeper::drop_apart;
 use super::listening::Listening;
 use super::name::LockName;
 use super::owner::LeaseId;
@@ -95,7 +97,9 @@ impl Entry {
         self.ring(actions.look_at);
         if actions.handed_off > 0 {
             event!(DEBUG, lock = self.name.as_str(), "handed off");
-            self.context.recorder.hand_offs_local.add_one();
+            if !fault!(HandOffsNotCounted) {
+                self.context.recorder.hand_offs_local.add_one();
+            }
         }
         if !actions.is_usual() {
             self.carry_out_more(actions);
@@ -108,7 +112,7 @@ impl Entry {
     #[must_use = "the panic goes on when the outcome has an owner"]
     pub(super) fn carry_out_caught(self: &Arc<Self>, actions: Actions) -> Panics {
         let mut panics = Panics::NONE;
-        if actions.is_quiet() {
+        if actions.is_quiet() || fault!(OutcomeDiesWithPanic) {
             self.carry_out(actions);
         } else {
             panics.catch(|| self.carry_out(actions));
@@ -123,7 +127,9 @@ impl Entry {
         if !panics.is_some() {
             return left;
         }
-        if let Left::Return(give_back) = left {
+        if let Left::Return(give_back) = left
+            && !fault!(ReleaseDiesWithPanic)
+        {
             self.release_unawaited(give_back, now);
         }
         panics.resume();
@@ -134,6 +140,7 @@ impl Entry {
     /// hold, and it is given back.
     #[inline]
     pub(super) fn carry_out_granted(self: &Arc<Self>, grant: Option<Grant>, actions: Actions) {
+        let grant = grant.filter(|_| !fault!(GrantDiesWithPanic));
         let mut unheard = OnDrop(grant.map(|grant| move || self.give_back(&grant)));
         self.carry_out(actions);
         unheard.0 = None;
@@ -166,7 +173,9 @@ impl Entry {
             panics.catch(|| drop(kept));
         }
         if let Some(_reason) = actions.lost() {
-            self.context.recorder.leases_lost.add_one();
+            if !fault!(LossesNotCounted) {
+                self.context.recorder.leases_lost.add_one();
+            }
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
             panics.catch(|| self.context.releases.tell());
         }
@@ -180,7 +189,11 @@ impl Entry {
             }
         }
         self.context.recorder.superseded.add(actions.superseded() as usize);
-        panics.catch(|| drop(actions));
+        match actions.lost() {
+            // By no call: a waker that panics or blocks is not to cost the one that has found it.
+            Some(reason) if reason.is_by_time() => panics.catch(|| drop_apart(&self.context, actions)),
+            _ => panics.catch(|| drop(actions)),
+        };
         panics.resume();
     }
 
@@ -244,7 +257,8 @@ impl Entry {
 
     /// Its position in the store's queue, if that has one.
     pub(super) fn position_of(&self, head: &HeadTicket, sent: Moment) -> Option<QueuePosition> {
-        let waited = sent.saturating_duration_since(head.since());
+        let since = if fault!(WaitNotCounted) { sent } else { head.since() };
+        let waited = sent.saturating_duration_since(since);
         self.position.map(|kept| QueuePosition { waited, kept })
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::lock_entry::{Extension, Grant, Left, LossReason, Moment};
 
 use super::entry::Entry;
@@ -88,6 +89,14 @@ impl Guard {
         }
     }
 
+    /// The number of the lease that the hold stands on, while it is held: what the simulator's judges compare with the store.
+    #[cfg(latchwork_simulation)]
+    #[doc(hidden)]
+    pub fn lease_number(&self) -> Option<u64> {
+        let hold = self.entry.state.state_of(&self.grant, self.entry.now()).ok()?;
+        Some(hold.number)
+    }
+
     /// Waits until the hold is lost, and says why. If the backend's runtime has ended, it is as good as lost: nobody renews it. In a child
     /// that was forked off it returns [`LossReason::Forked`] at once.
     ///
@@ -106,7 +115,10 @@ impl Guard {
                 // Nobody renews it any more, and no timer tells its end.
                 Ok(_) if self.entry.context.has_ended() => return LossReason::Unreachable,
                 // A renewal moves the end while we sleep: then this wakes too early, and looks again.
-                Ok(hold) => _ = until(&self.entry.context, hold.ends, some_loss).await,
+                Ok(hold) => {
+                    let ends = if fault!(LossHasNoTimer) { Moment::NEVER } else { hold.ends };
+                    until(&self.entry.context, ends, some_loss).await;
+                }
             }
         }
     }
@@ -225,6 +237,7 @@ impl Guard {
                 true => Err(self.lost_for(LossReason::Expired)),
                 false => Ok(()),
             },
+            Left::Lost(_) if fault!(LostUnlockedAllTheSame) => Ok(()),
             Left::Lost(reason) => Err(self.lost_for(reason)),
             Left::NotHeld => Err(self.lost_for(LossReason::GivenBack)),
             Left::Return(give_back) => match self.entry.release(give_back, now).await? {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::lock_entry::{Answer, Attempt, Grant, HeadTicket, Moment, Request, Verdict};
 
 use super::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
@@ -162,7 +163,7 @@ impl<'a> Head<'a> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
             let kept = if ticket.has_position() { entry.take_kept() } else { None };
-            let hears_all = kept.is_some();
+            let hears_all = kept.is_some() || fault!(NoQuestionOnceItListens);
             let listening = kept.unwrap_or_else(|| entry.listen());
             Wait::new(&mut self, &listening, says, patient, give_up).run(hears_all).await
         })
@@ -173,8 +174,12 @@ impl<'a> Head<'a> {
     /// When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its release go
     /// unheard, that is what it costs. And early enough to keep a position in the store's queue, should a look or two be lost.
     fn look_again(&self, left: Duration, give_up: Moment) -> Moment {
+        if fault!(LeaseEndNotAwaited) {
+            return give_up;
+        }
         let context = &self.entry.context;
-        let at_most = self.entry.position.map_or(context.rules.renewed_lease, |kept| kept / 3);
+        let position = self.entry.position.filter(|_| !fault!(PositionNotKept));
+        let at_most = position.map_or(context.rules.renewed_lease, |kept| kept / 3);
         let left = left.min(at_most) + ROUNDING;
         give_up.min(context.now() + left)
     }
@@ -216,7 +221,7 @@ impl<'a> Head<'a> {
                 (Answer::Held { kept }, left)
             }
             Err(error) => {
-                if error.failure != Failure::Indeterminate {
+                if error.failure != Failure::Indeterminate || fault!(UnansweredNeverRan) {
                     let (_, actions) = entry.state.answered(&self.ticket, attempt, Answer::DidNotRun, now);
                     entry.carry_out(actions);
                 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::foreign::{Panics, caught};
 use crate::lock_entry::{Actions, Moment, Renewal};
 use crate::unless::unless;
@@ -158,6 +159,7 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
             }
             match renewal {
                 Some(renewal) => add(entry, renewal, &mut panics),
+                None if fault!(EarlyLookNotPutBack) => {}
                 None => alarm.put_back(&entry, at),
             }
         }
@@ -175,12 +177,28 @@ fn carry_out_apart(context: &Context, effects: Effects) {
     if effects.is_empty() {
         return;
     }
-    let effects = CarriedOut(effects);
+    drop_apart(context, CarriedOut(effects));
+}
+
+/// Drops what wakes others in a task of its own.
+pub(super) fn drop_apart(context: &Context, wakes: impl Send + 'static) {
+    let wakes = Apart(Some(wakes));
     context.spawn(Box::pin(async move {
         // Not in the task that spawns this one, which a runtime may poll in place.
         yield_now().await;
-        drop(effects);
+        drop(wakes);
     }));
+}
+
+/// What wakes others when it is dropped, by no call that its panics could go on in.
+struct Apart<T>(Option<T>);
+
+impl<T> Drop for Apart<T> {
+    fn drop(&mut self) {
+        let mut panics = Panics::NONE;
+        panics.catch(|| drop(self.0.take()));
+        panics.report("waking waiters");
+    }
 }
 
 /// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot run the task as well.
@@ -190,6 +208,9 @@ impl Drop for CarriedOut {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
         for (entry, mut actions) in self.0.drain(..) {
+            if fault!(PanicEndsEffects) && panics.is_some() {
+                break;
+            }
             panics.catch(|| {
                 entry.state.call(&mut actions);
                 entry.carry_out(actions);
@@ -223,6 +244,7 @@ impl Renewing {
         let mut effects = Effects::new();
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
             // A store that says nothing of a lease has not confirmed it.
+            let at = if fault!(FirstAnswerForAll) { 0 } else { at };
             let held = held.as_ref().and_then(|held| held.get(at).copied());
             let (counts, actions) = entry.state.renewal_ended(renewal, held, sent, now);
             if counts && held == Some(true) {
@@ -271,7 +293,10 @@ async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
     };
     let keys: Vec<LeaseKey> = renewing.batch.iter().map(key).collect();
     context.recorder.renewals_sent.add(keys.len());
-    let mode = renewing.batch.first().map_or(Mode::Plain, |(entry, _)| entry.mode);
+    let mode = match renewing.batch.first().map_or(Mode::Plain, |(entry, _)| entry.mode) {
+        Mode::Read if fault!(ReadsRenewedAsWrites) => Mode::Write,
+        mode => mode,
+    };
     let renew = async { context.store.renew(mode, &keys, lease.unwrap_or(Lease::MIN)).await };
     match caught(renew).await {
         Ok(Ok(held)) => renewing.ended(Some(held), sent),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::lock_entry::{Extension, GiveBack, Grant, LossReason};
 
 use super::super::backend::{AcquireOutcome, AcquireRequest, Failure, Holder, LeaseKey};
@@ -68,7 +69,7 @@ impl Entry {
                 return Err(context.failed(&self.name, error));
             }
         };
-        if !held {
+        if !held && !fault!(GoneCountsAsExtended) {
             self.state.not_extended(extension);
             self.lose(number);
             return Ok(Err(LossReason::Gone));
@@ -78,7 +79,9 @@ impl Entry {
         if !in_hand {
             // It was given back meanwhile, and the command may have begun it anew.
             let until = sent + lease;
-            self.release_in_background(GiveBack { number, until, appoints: false, rolls_back: true });
+            if !fault!(LateTokenNotUndone) {
+                self.release_in_background(GiveBack { number, until, appoints: false, rolls_back: true });
+            }
             return Ok(Err(LossReason::Expired));
         }
         Ok(Ok(token))
@@ -96,7 +99,7 @@ impl Entry {
                 Err(reason) => return Ok(Err(reason)),
             };
             let is_there = self.lease_check().await?;
-            if !is_there(number) {
+            if !is_there(number) && !fault!(EnsuredInMemory) {
                 self.lose(number);
             }
             // The lease may have ended while we asked, or a shared hold have gone on by another one.

@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::foreign::{Panics, caught};
 use crate::lock_entry::{Answer, Attempt, GiveBack, HeadTicket, Moment, Next, Verdict};
 
-use super::super::backend::{Command, Failed, NextWaiter, ReleaseOutcome};
+use super::super::backend::{Command, Failed, Mode, NextWaiter, ReleaseOutcome};
 use super::super::error::LockError;
 use super::super::listening::Listening;
 use super::super::owner::LeaseId;
@@ -62,7 +63,7 @@ impl Entry {
                 (release.await, !self.release_answered(give_back))
             }
         };
-        if outcome.is_ok() {
+        if outcome.is_ok() || fault!(AwaitedReleaseNotRepeated) {
             repeat.0 = None;
         }
         self.released(outcome, repeated)
@@ -71,8 +72,11 @@ impl Entry {
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
     fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> Command<'a, ReleaseOutcome> {
         let store = &self.context.store;
-        match rolls_back {
-            true => store.roll_back(self.mode, &self.name, id),
+        match rolls_back && !fault!(RollsBackByRelease) {
+            true => {
+                let is_mixed_up = self.mode == Mode::Read && fault!(ReadsRolledBackAsWrites);
+                store.roll_back(if is_mixed_up { Mode::Write } else { self.mode }, &self.name, id)
+            }
             false => store.release(self.mode, &self.name, id, None),
         }
     }
@@ -169,7 +173,9 @@ impl Entry {
                 };
                 awaited.swap_remove(at)
             };
-            self.release_in_background(late.give_back);
+            if !fault!(UnpolledReleaseForgotten) {
+                self.release_in_background(late.give_back);
+            }
         }
     }
 
@@ -263,7 +269,7 @@ impl Release {
             let outcome = match &self.next {
                 Some((_, Some(named))) => {
                     // Only what comes after the subscription was confirmed comes for sure.
-                    let hears_all = named.listening.is_ready();
+                    let hears_all = named.listening.is_ready() || fault!(NamedBeforeItListens);
                     let release = async { store.release(mode, &entry.name, &id, Some(&named.next)).await };
                     let outcome = caught(release).await;
                     outcome.inspect(|outcome| {
@@ -297,7 +303,7 @@ impl Release {
             panics.catch(|| self.appoint(0));
             panics.report("waking a waiter");
             let again = context.now() + back_off;
-            if self.give_back.until <= again || context.has_ended() {
+            if self.give_back.until <= again || context.has_ended() || fault!(ReleaseNotRepeated) {
                 return;
             }
             until(context, again, pending::<()>()).await;
@@ -336,7 +342,7 @@ impl Release {
             });
             panics.catch(|| drop(named));
         }
-        if std::mem::replace(&mut self.appoints, false) {
+        if std::mem::replace(&mut self.appoints, false) && !fault!(ReturnedToNobody) {
             panics.catch(|| entry.carry_out(entry.state.returned(heard, now)));
         } else if heard > 0 {
             entry.state.heard_by(heard, now);

@@ -87,7 +87,7 @@ impl Head {
 
     /// Since when it could go on and was not polled.
     pub(super) fn woken(&self) -> Option<Moment> {
-        self.woken
+        self.woken.filter(|_| !fault!(UnpolledHeadKept))
     }
 
     #[cfg(test)]
@@ -311,7 +311,8 @@ impl Ownership {
             Some(before) => before.tenure_ends,
             None => attempt.sent + self.tenure,
         };
-        self.hold_by(attempt, tokens, tenure_ends, before);
+        let sent = if fault!(AcquiredFromTheAnswer) { now } else { attempt.sent };
+        self.hold_by(Attempt { sent, ..attempt }, tokens, tenure_ends, before);
         if let Some(slot) = named {
             self.grant_to(slot, now, actions);
             return Verdict::Waits;
@@ -464,7 +465,7 @@ impl Ownership {
             actions.more().roll_back = Some(attempt.to_roll_back());
             return Verdict::TooLate;
         }
-        head.queued_at = Some(attempt.sent);
+        head.queued_at = Some(if fault!(PositionCountedFromAnswer) { now } else { attempt.sent });
         Verdict::Waits
     }
 
@@ -481,7 +482,8 @@ impl Ownership {
         let (since, until) = (head.queued_at?, head.at_store?);
         // A lease of its own length, or a token, takes a question.
         let suffices = head.request.is_watched() && !head.request.fenced;
-        if head.number != Some(number) || !suffices || since + kept <= now {
+        let is_other = head.number != Some(number) && !fault!(OtherGrantBelieved);
+        if is_other || !suffices || since + kept <= now {
             return None;
         }
         // No attempt is answered by this; and what was asked for last may last as long.
@@ -533,7 +535,7 @@ impl Ownership {
             actions.more().roll_back = Some(roll_back);
         }
         // It may be asleep where a notification would stay with it.
-        actions.more().call = true;
+        actions.more().call = !fault!(SupersededStaysInLine);
         let (slot, waker, known_held) = (head.slot, head.take_waker(), head.is_known_held());
         actions.wake(waker);
         if let Some(slot) = slot {
