@@ -168,7 +168,12 @@ async fn run(seed: u64, forces: bool) {
     for client in &clients {
         assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
         assert_eq!(client.fair_lock("tickets").unwrap().waiters(), 0);
-        assert!(client.registry().join(&client.backend().grant_channel(lock.name(), client.id())).is_none());
+        assert!(
+            client
+                .registry()
+                .join(&client.backend().channels(Mode::Fair, lock.name(), client.id()).own)
+                .is_none()
+        );
     }
     // Ordering: Relaxed, the tasks have ended.
     assert!(judge.served.load(Ordering::Relaxed) > (TASKS * ROUNDS / 2) as u64);

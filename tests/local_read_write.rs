@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use latchwork::local::{Local, LocalTransport, ThreadRuntime};
 use latchwork::{
-    AcquireOutcome, Backend, FairReleaseOutcome, LeaseId, LeaseKey, LockName, Position, ReadRequest,
-    ReadWriteBackend, ReleaseOutcome, Runtime, Subscription,
+    AcquireOutcome, Backend, LeaseId, LeaseKey, LockName, QueuePosition, ReadRequest, ReadWriteBackend,
+    ReleaseOutcome, Runtime, Subscription,
 };
 
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(100);
 const TURN: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_millis(1);
-const WAITS: Option<Position> = Some(Position { waited: Duration::ZERO, kept: Duration::from_secs(20) });
+const WAITS: Option<QueuePosition> =
+    Some(QueuePosition { waited: Duration::ZERO, kept: Duration::from_secs(20) });
 
 fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -42,7 +43,7 @@ impl Stage {
     fn new() -> Self {
         let runtime = ThreadRuntime::paused();
         let (local, name) = (Local::with_runtime(runtime.clone()), LockName::new("prices").unwrap());
-        let listens = local.registry().subscribe(&local.read_write_channel(&name));
+        let listens = local.registry().subscribe(&local.channels(Mode::Read, &name, "").own);
         Self { runtime, local, name, _listens: listens }
     }
 
@@ -51,14 +52,21 @@ impl Stage {
         // Ordering: Relaxed, only the number's being used once matters.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let id: LeaseId = format!("8743c9c0-0795-4907-87fd-6c719a6b45{number:02}:1").parse().unwrap();
-        let channel = self.local.write_grant_channel(&self.name, &id.client_id());
+        let channel = self.local.channels(Mode::Write, &self.name, &id.client_id()).own;
         One { id, _listens: self.local.registry().subscribe(&channel) }
     }
 
     /// Whether it writes; otherwise when to ask again.
     fn write(&self, one: &One, lease: Duration) -> Result<(), Duration> {
         let now = self.local.runtime().now().into();
-        left(ready(self.local.try_write(&self.name, &one.id, lease, 0, WAITS, now)).unwrap())
+        left(
+            ready(self.local.acquire(
+                Mode::Write,
+                &self.name,
+                &self.local.request(&one.id, lease).position(WAITS),
+            ))
+            .unwrap(),
+        )
     }
 
     fn read(&self, one: &One, lease: Duration) -> Result<(), Duration> {
@@ -67,12 +75,12 @@ impl Stage {
         left(ready(self.local.try_read(&self.name, &one.id, &read, now)).unwrap())
     }
 
-    fn release_write(&self, one: &One) -> FairReleaseOutcome {
-        ready(self.local.release_write(&self.name, &one.id, None)).unwrap()
+    fn release_write(&self, one: &One) -> ReleaseOutcome {
+        ready(self.local.release(Mode::Write, &self.name, &one.id, None)).unwrap()
     }
 
     fn release_read(&self, one: &One) -> bool {
-        ready(self.local.release_read(&self.name, &one.id)).unwrap()
+        ready(self.local.release(Mode::Read, &self.name, &one.id, None)).unwrap()
     }
 
     fn writer(&self) -> Option<LeaseId> {
@@ -116,7 +124,7 @@ fn release_that_comes_late_passes_the_lock_on() {
     stage.write(&writer, SHORT).unwrap();
     assert_eq!(stage.write(&next, LEASE), Err(SHORT));
     stage.runtime.advance(SHORT);
-    assert_eq!(stage.release_write(&writer), FairReleaseOutcome::NotHeld);
+    assert_eq!(stage.release_write(&writer), ReleaseOutcome::NotHeld);
     assert_eq!(stage.writer().as_ref(), Some(&next.id));
 }
 
@@ -255,7 +263,7 @@ fn writer_that_is_forced_out_leaves_to_the_readers_that_wait() {
     stage.write(&writer, LEASE).unwrap();
     assert_eq!(stage.write(&next, LEASE), Err(LEASE));
     assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
-    assert!(ready(stage.local.force_release_read_write(&stage.name)).unwrap());
+    assert!(ready(stage.local.force_release(Mode::Write, &stage.name)).unwrap());
     assert_eq!((stage.writer(), stage.said()), (None, (0, 1)));
     stage.read(&reader, LEASE).unwrap();
 }
@@ -274,11 +282,11 @@ fn turn_is_kept_for_as_long_as_writers_wait() {
     for number in 0..1000 {
         let (name, now) =
             (LockName::new(&format!("name:{number}")).unwrap(), stage.local.runtime().now().into());
-        ready(stage.local.try_acquire(&name, &reader.id, SHORT, 0, now)).unwrap();
+        ready(stage.local.acquire(Mode::Plain, &name, &stage.local.request(&reader.id, SHORT))).unwrap();
         stage.runtime.advance(SHORT / 100);
     }
     // By its own account it began to wait when readers were let in, which was after the writer did.
-    let position = Position { waited: TURN + SHORT * 10, ..WAITS.unwrap() };
+    let position = QueuePosition { waited: TURN + SHORT * 10, ..WAITS.unwrap() };
     let read = ReadRequest { lease: LEASE, fenced: false, position: Some(position), under: None };
     let now = stage.local.runtime().now().into();
     let reads = ready(stage.local.try_read(&stage.name, &reader.id, &read, now)).unwrap();
@@ -294,18 +302,19 @@ fn renewed_leases_keep_other_kinds_out_for_longer() {
         let renewed = match writes {
             true => {
                 stage.write(&holder, SHORT).unwrap();
-                ready(stage.local.renew_writes(&keys, LEASE))
+                ready(stage.local.renew(Mode::Write, &keys, LEASE))
             }
             false => {
                 stage.read(&holder, SHORT).unwrap();
-                ready(stage.local.renew_reads(&keys, LEASE))
+                ready(stage.local.renew(Mode::Read, &keys, LEASE))
             }
         };
         assert_eq!(renewed, Ok(vec![true]));
         for (passes, is_free) in [(SHORT, false), (LEASE - SHORT, true)] {
             stage.runtime.advance(passes);
             let now = stage.local.runtime().now().into();
-            let taken = ready(stage.local.try_acquire(&stage.name, &other.id, LEASE, 0, now));
+            let taken =
+                ready(stage.local.acquire(Mode::Plain, &stage.name, &stage.local.request(&other.id, LEASE)));
             assert_eq!(taken.is_ok(), is_free);
         }
     }
@@ -318,21 +327,28 @@ fn release_that_comes_late_frees_no_lock_of_another_kind() {
     let [plain, reader, writer] = [(); 3].map(|()| stage.one());
     let acquire = || {
         let now = stage.local.runtime().now().into();
-        left(ready(stage.local.try_acquire(&stage.name, &plain.id, SHORT, 0, now)).unwrap()).unwrap();
+        left(
+            ready(stage.local.acquire(Mode::Plain, &stage.name, &stage.local.request(&plain.id, SHORT)))
+                .unwrap(),
+        )
+        .unwrap();
     };
     acquire();
     stage.runtime.advance(SHORT);
     stage.read(&reader, SHORT).unwrap();
     assert!(stage.write(&writer, LEASE).is_err());
     let keys = [LeaseKey { name: stage.name.clone(), id: plain.id.clone() }];
-    assert_eq!(ready(stage.local.renew(&keys, LEASE)), Ok(vec![false]));
-    assert_eq!(ready(stage.local.release(&stage.name, &plain.id)), Ok(ReleaseOutcome::NotHeld));
+    assert_eq!(ready(stage.local.renew(Mode::Plain, &keys, LEASE)), Ok(vec![false]));
+    assert_eq!(
+        ready(stage.local.release(Mode::Plain, &stage.name, &plain.id, None)),
+        Ok(ReleaseOutcome::NotHeld)
+    );
     stage.runtime.advance(SHORT);
     acquire();
     // It gives up, and waits no more.
-    assert_eq!(stage.release_write(&writer), FairReleaseOutcome::NotHeld);
+    assert_eq!(stage.release_write(&writer), ReleaseOutcome::NotHeld);
     assert!(!stage.release_read(&reader));
-    assert!(ready(stage.local.holder(&stage.name)).unwrap().is_some());
+    assert!(ready(stage.local.holder(Mode::Plain, &stage.name)).unwrap().is_some());
     stage.runtime.advance(SHORT);
     stage.read(&reader, SHORT).unwrap();
 }

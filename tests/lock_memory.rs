@@ -9,7 +9,7 @@ use std::time::Duration;
 use heap::{allocations, in_use};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{
-    Backend, LeaseId, Lock, LockClient, LockName, LockOptions, Position, ReadRequest, ReadWriteBackend,
+    Backend, LeaseId, Lock, LockClient, LockName, LockOptions, QueuePosition, ReadRequest, ReadWriteBackend,
     Runtime,
 };
 
@@ -130,9 +130,9 @@ fn read_write_pairs_allocate_nothing() {
     let pairs = || {
         let now = local.runtime().now().into();
         ready(local.try_read(&name, &id, &read, now)).unwrap();
-        assert!(ready(local.release_read(&name, &id)).unwrap());
-        ready(local.try_write(&name, &id, LEASE, 1, None, now)).unwrap();
-        ready(local.release_write(&name, &id, None)).unwrap();
+        assert!(ready(local.release(Mode::Read, &name, &id, None)).unwrap());
+        ready(local.acquire(Mode::Write, &name, &local.request(&id, LEASE).tokens(1))).unwrap();
+        ready(local.release(Mode::Write, &name, &id, None)).unwrap();
     };
     pairs();
     assert_allocates_nothing(pairs);
@@ -144,7 +144,7 @@ fn read_write_names_that_nobody_uses_keep_nothing() {
     let runtime = ThreadRuntime::paused();
     let local = Local::with_runtime(runtime.clone());
     let [id, waits] = [ID, "7743c9c0-0795-4907-87fd-6c719a6b4586:1"].map(|id| id.parse::<LeaseId>().unwrap());
-    let position = Some(Position { waited: Duration::ZERO, kept: LEASE });
+    let position = Some(QueuePosition { waited: Duration::ZERO, kept: LEASE });
     let read = ReadRequest { lease: LEASE, fenced: false, position, under: None };
     let round = || {
         for number in 0..NAMES {
@@ -153,15 +153,20 @@ fn read_write_names_that_nobody_uses_keep_nothing() {
             match number % 3 {
                 0 => {
                     ready(local.try_read(&name, &id, &read, now)).unwrap();
-                    assert!(ready(local.release_read(&name, &id)).unwrap());
+                    assert!(ready(local.release(Mode::Read, &name, &id, None)).unwrap());
                 }
                 1 => {
-                    ready(local.try_write(&name, &id, LEASE, 0, None, now)).unwrap();
+                    ready(local.acquire(Mode::Write, &name, &local.request(&id, LEASE))).unwrap();
                     ready(local.try_read(&name, &waits, &read, now)).unwrap();
                 }
                 _ => {
                     ready(local.try_read(&name, &id, &read, now)).unwrap();
-                    ready(local.try_write(&name, &waits, LEASE, 0, position, now)).unwrap();
+                    ready(local.acquire(
+                        Mode::Write,
+                        &name,
+                        &local.request(&waits, LEASE).position(position),
+                    ))
+                    .unwrap();
                 }
             }
             runtime.advance(LEASE / 50);

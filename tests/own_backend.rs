@@ -1,6 +1,7 @@
 //! The example of a backend of one's own, by the suite for every backend: all of it, each client with a backend to itself, as in
 //! processes that share nothing but the directory.
 
+mod commands;
 mod conformance;
 #[path = "../examples/own_backend/src/file_locks.rs"]
 mod file_locks;
@@ -8,11 +9,12 @@ mod file_locks;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use commands::Commands;
 use conformance::{Store, conformance};
 use file_locks::FileLocks;
-use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockName, LockOptions};
+use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockName, LockOptions, Mode};
 use tempfile::TempDir;
 
 struct InDirectory {
@@ -78,13 +80,13 @@ async fn steps_made_at_once_are_atomic() {
                     // The backend's own step, as what a lock does around it would bring the two out of step. An error is not a
                     // panic, as the other thread would wait for this one; it is seen by the count.
                     let tried =
-                        runtime.block_on(files.try_acquire(&name, &id, LEASE, 0, Instant::now().into()));
+                        runtime.block_on(files.acquire(Mode::Plain, &name, &files.request(&id, LEASE)));
                     if matches!(tried, Ok(AcquireOutcome::Acquired { .. })) {
                         // Ordering: Relaxed, read when the threads have ended.
                         won.fetch_add(1, Ordering::Relaxed);
                     }
                     meet();
-                    let _ = runtime.block_on(files.release(&name, &id));
+                    let _ = runtime.block_on(files.release(Mode::Plain, &name, &id, None));
                 }
             });
         }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use by_hand::run;
 use latchwork::redis::Redis;
 use latchwork::{
-    FairBackend, FairReleaseOutcome, Lease, LeaseId, Lock, LockClient, LockName, Next, Position,
-    ReadWriteBackend,
+    FairBackend, Lease, LeaseId, Lock, LockClient, LockName, NextWaiter, QueuePosition, ReadWriteBackend,
+    ReleaseOutcome,
 };
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::{sleep, timeout};
@@ -41,10 +41,7 @@ async fn calls(server: &RedisServer, command: &str) -> usize {
     calls.split(',').next().unwrap().parse().unwrap()
 }
 
-async fn attempt_that_comes_late_takes_the_lock_for_nobody(
-    rules: &str,
-    lock: impl Fn(&LockClient) -> Lock,
-) {
+async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str, lock: impl Fn(&LockClient) -> Lock) {
     let (server, proxy, client) = start(rules).await;
     let lock = lock(&client);
     let taken = calls(&server, "hset").await;
@@ -103,8 +100,8 @@ impl Queue {
     async fn take(self, redis: &Redis, name: &LockName, id: &LeaseId, lease: Duration) {
         let now = Instant::now().into();
         match self {
-            Queue::OfFairLock => redis.try_acquire_fair(name, id, lease, 0, None, now).await.unwrap(),
-            Queue::OfWriters => redis.try_write(name, id, lease, 0, None, now).await.unwrap(),
+            Queue::OfFairLock => redis.acquire(Mode::Fair, name, &redis.request(id, lease)).await.unwrap(),
+            Queue::OfWriters => redis.acquire(Mode::Write, name, &redis.request(id, lease)).await.unwrap(),
         };
     }
 
@@ -113,18 +110,18 @@ impl Queue {
         redis: &Redis,
         name: &LockName,
         id: &LeaseId,
-        next: Option<&Next>,
-    ) -> FairReleaseOutcome {
+        next: Option<&NextWaiter>,
+    ) -> ReleaseOutcome {
         match self {
-            Queue::OfFairLock => redis.release_fair(name, id, next).await.unwrap(),
-            Queue::OfWriters => redis.release_write(name, id, next).await.unwrap(),
+            Queue::OfFairLock => redis.release(Mode::Fair, name, id, next).await.unwrap(),
+            Queue::OfWriters => redis.release(Mode::Write, name, id, next).await.unwrap(),
         }
     }
 
     async fn roll_back(self, redis: &Redis, name: &LockName, id: &LeaseId) {
         match self {
-            Queue::OfFairLock => redis.roll_back_fair(name, id).await.unwrap(),
-            Queue::OfWriters => redis.roll_back_write(name, id).await.unwrap(),
+            Queue::OfFairLock => redis.roll_back(Mode::Fair, name, id).await.unwrap(),
+            Queue::OfWriters => redis.roll_back(Mode::Write, name, id).await.unwrap(),
         };
     }
 }
@@ -143,8 +140,8 @@ async fn release_that_comes_late_grants_the_lock_to_nobody(queue: Queue) {
         format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
     };
     let lease = Duration::from_secs(60);
-    let position = Position { waited: Duration::ZERO, kept: lease };
-    let next = Next { id: id(2), lease, tokens: 0, position };
+    let position = QueuePosition { waited: Duration::ZERO, kept: lease };
+    let next = NextWaiter { id: id(2), lease, tokens: 0, position };
     queue.take(redis, &name, &id(1), lease).await;
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
@@ -158,12 +155,10 @@ async fn release_that_comes_late_grants_the_lock_to_nobody(queue: Queue) {
     eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
     eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
         .await;
-    assert_eq!(queue.release(redis, &name, &id(1), None).await, FairReleaseOutcome::NotHeld);
+    assert_eq!(queue.release(redis, &name, &id(1), None).await, ReleaseOutcome::NotHeld);
 }
 
-async fn attempt_that_was_sent_again_and_comes_late_is_undone(
-    lock: impl Fn(&LockClient) -> Lock,
-) {
+async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: impl Fn(&LockClient) -> Lock) {
     let (server, proxy, client) = start("-client +client|info").await;
     let lock = lock(&client);
     let link = proxy.wait_for_link_of("EVAL");

@@ -104,7 +104,7 @@ async fn granted_lock_counts_only_when_the_replica_has_it() {
             let lock = FAIR(&waits);
             async move { lock.lock().await }
         });
-        let channel = waits.backend().grant_channel(FAIR(&waits).name(), waits.id());
+        let channel = waits.backend().channels(Mode::Fair, FAIR(&waits).name(), waits.id()).own;
         eventually("the subscription", async || {
             let queued: usize = run(&master, &format!("ZCARD {NAME}:latchwork:{{{NAME}}}:fair_queue")).await;
             queued == 1 && run::<(String, usize)>(&master, &format!("PUBSUB NUMSUB {channel}")).await.1 == 1

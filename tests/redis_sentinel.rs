@@ -3,6 +3,7 @@
 //! Each test has servers and Sentinels of its own to be cruel to, and more than one thread, as it waits for them with one.
 
 mod by_hand;
+mod commands;
 mod conformance;
 mod waiting;
 
@@ -67,10 +68,7 @@ async fn client_with(set: &SentinelSet, watchdog: Duration) -> LockClient {
 }
 
 /// A task that waits for the lock, and has subscribed to its channel on the server.
-async fn waiter(
-    client: &LockClient,
-    master: &RedisServer,
-) -> JoinHandle<Result<Guard, LockError>> {
+async fn waiter(client: &LockClient, master: &RedisServer) -> JoinHandle<Result<Guard, LockError>> {
     let lock = client.get_lock(NAME).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
     until_subscribed(master).await;

@@ -107,11 +107,7 @@ impl<'s, S: Store> Clients<'s, S> {
 }
 
 /// Waits, holds the lock until it is told to go on, and says that it has it.
-async fn holds<B: Backend>(
-    lock: Lock,
-    has_it: oneshot::Sender<()>,
-    go_on: oneshot::Receiver<()>,
-) -> Guard {
+async fn holds(lock: Lock, has_it: oneshot::Sender<()>, go_on: oneshot::Receiver<()>) -> Guard {
     let guard = lock.lock().await.unwrap();
     has_it.send(()).unwrap();
     let _ = go_on.await;

@@ -70,7 +70,7 @@ async fn renewals_of_many_slots_do_not_wait_for_each_other() {
         proxy.delay(way, DELAY);
     }
     let before = Instant::now();
-    let renewed = client.backend().renew(&leases, Duration::from_secs(30)).await.unwrap();
+    let renewed = client.backend().renew(Mode::Plain, &leases, Duration::from_secs(30)).await.unwrap();
     // One after the other they would take twice that at least, and there and back twice, for the scripts.
     assert!(before.elapsed() < DELAY * LEASES, "{:?}", before.elapsed());
     assert!(renewed.iter().all(|held| *held));

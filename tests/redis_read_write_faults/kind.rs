@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use latchwork::redis::Redis;
-use latchwork::{LeaseId, Lock, LockClient, LockName, Next, Position, ReadWriteBackend};
+use latchwork::{LeaseId, Lock, LockClient, LockName, NextWaiter, QueuePosition, ReadWriteBackend};
 
 use crate::stage::{LIFE, Side};
 
@@ -34,18 +34,23 @@ pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
 /// Where this client listens if one of it waits. First where it is told of grants.
 pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
     let lock = named(client, name);
-    let granted = client.backend().write_grant_channel(lock.name(), client.id());
-    vec![granted, client.backend().read_write_channel(lock.name())]
+    let granted = client.backend().channels(Mode::Write, lock.name(), client.id()).own;
+    vec![granted, client.backend().channels(Mode::Read, lock.name(), "").own]
 }
 
 pub(crate) fn grant_channel(client: &LockClient, name: &str) -> String {
     channels(client, name).swap_remove(0)
 }
 
-pub(crate) async fn try_acquire(redis: &Redis, name: &LockName, id: &LeaseId, position: Option<Position>) {
-    let _ = redis.try_write(name, id, LIFE, 0, position, Instant::now().into()).await.unwrap();
+pub(crate) async fn try_acquire(
+    redis: &Redis,
+    name: &LockName,
+    id: &LeaseId,
+    position: Option<QueuePosition>,
+) {
+    let _ = redis.acquire(Mode::Write, name, &redis.request(id, LIFE).position(position)).await.unwrap();
 }
 
-pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&Next>) {
-    let _ = redis.release_write(name, id, next).await.unwrap();
+pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&NextWaiter>) {
+    let _ = redis.release(Mode::Write, name, id, next).await.unwrap();
 }

@@ -42,7 +42,7 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
     assert!(stage.release_read(&long).await);
     stage.assert_lasts("{}", LEASE * 4).await;
     let keys = [LeaseKey { name: stage.name.clone(), id: middle.clone() }];
-    assert_eq!(stage.redis.renew_reads(&keys, LEASE * 6).await.unwrap(), [true]);
+    assert_eq!(stage.redis.renew(Mode::Read, &keys, LEASE * 6).await.unwrap(), [true]);
     stage.assert_lasts("{}", LEASE * 6).await;
     stage.assert_lasts(&lease_key(&middle.to_string(), 1), LEASE * 6).await;
     assert!(stage.release_read(&middle).await);
@@ -66,7 +66,7 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     assert_eq!(writes(&stage).await, 10);
     assert!(stage.wait_to_read(&other, 0).await <= LEASE);
     let keys = [LeaseKey { name: stage.name.clone(), id: writer.clone() }];
-    assert_eq!(stage.redis.renew_writes(&keys, LEASE * 2).await.unwrap(), [true]);
+    assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE * 2).await.unwrap(), [true]);
     assert_eq!(writes(&stage).await, 20);
     // To write anew makes it no shorter.
     stage.write(&writer).await;
@@ -75,7 +75,7 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     stage.assert_lasts("{}", LEASE * 9).await;
     // Its lease is over, and not to be renewed. Its reads go on, and others read with it.
     let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
-    assert_eq!(stage.redis.renew_writes(&keys, LEASE).await.unwrap(), [false]);
+    assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE).await.unwrap(), [false]);
     assert_eq!(writes(&stage).await, 0);
     stage.read(&other).await;
     stage.assert_fields(&[format!("{reader}=1"), format!("{other}=1"), "mode=read".to_owned()]).await;
@@ -99,7 +99,7 @@ async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
         stage.read(&dead).await;
         stage.read(&alive).await;
         let () = stage.run(&format!("DEL {}", lease_key(&dead.to_string(), 1))).await;
-        assert_eq!(stage.redis.renew_reads(&keys, LEASE).await.unwrap(), [false], "it was revived");
+        assert_eq!(stage.redis.renew(Mode::Read, &keys, LEASE).await.unwrap(), [false], "it was revived");
         let readers = stage.redis.read_write_holders(&stage.name).await.unwrap().readers;
         assert_eq!(readers.iter().map(|it| it.id.as_ref()).collect::<Vec<_>>(), [Some(&alive)]);
         match ended_by {
@@ -115,7 +115,7 @@ async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
                 stage.assert_fields(&[format!("{alive}=1"), "mode=read".to_owned()]).await;
                 assert!(stage.release_read(&alive).await);
             }
-            _ => assert!(stage.redis.force_release_read_write(&stage.name).await.unwrap()),
+            _ => assert!(stage.redis.force_release(Mode::Write, &stage.name).await.unwrap()),
         }
         assert_eq!(stage.keys().await, [""; 0], "{ended_by}");
     }
@@ -138,7 +138,11 @@ async fn token_rises_with_each_change_between_reading_and_writing_and_is_shared_
         }
         assert!(stage.release_read(&one).await && stage.release_read(&two).await);
         let now = Instant::now().into();
-        let written = stage.redis.try_write(&stage.name, &writer, LEASE, 3, None, now).await.unwrap();
+        let written = stage
+            .redis
+            .acquire(Mode::Write, &stage.name, &stage.redis.request(&writer, LEASE).tokens(3))
+            .await
+            .unwrap();
         assert_eq!(token(written), expected + 3);
         // What goes on to read sends nothing late as a writer beside those who read with it.
         let beside = ReadRequest { under: Some(&writer), ..fenced };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use latchwork::{FairReleaseOutcome, LeaseId, ReadRequest, ReadWriteBackend};
+use latchwork::{LeaseId, ReadRequest, ReadWriteBackend, ReleaseOutcome};
 use proptest::prelude::*;
 
 use crate::stage::{STEP, Stage, id, lease_key, left, next, position, read};
@@ -124,12 +124,12 @@ impl Model {
                 let id = writer(*who);
                 let then = then.filter(|(other, _)| other != who).map(|(who, age)| next(&writer(who), age));
                 let held = self.writer.as_ref() == Some(&id);
-                let done = stage.redis.release_write(&stage.name, &id, then.as_ref()).await.unwrap();
+                let done = stage.redis.release(Mode::Write, &stage.name, &id, then.as_ref()).await.unwrap();
                 if held {
-                    assert_ne!(done, FairReleaseOutcome::NotHeld);
+                    assert_ne!(done, ReleaseOutcome::NotHeld);
                     self.writer = None;
                 }
-                if let FairReleaseOutcome::GrantedToNext { .. } = done {
+                if let ReleaseOutcome::GrantedToNext { .. } = done {
                     self.wrote(&then.unwrap().id);
                 }
             }
@@ -141,7 +141,7 @@ impl Model {
                 self.waiting.remove(&id.to_string());
             }
             Command::Force => {
-                let had = stage.redis.force_release_read_write(&stage.name).await.unwrap();
+                let had = stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
                 assert_eq!(had, self.writer.is_some() || !self.readers.is_empty());
                 (self.writer, self.readers) = (None, BTreeSet::new());
             }
@@ -293,7 +293,7 @@ fn nobody_writes_beside_a_strangers_read_and_nobody_who_waits_is_forgotten() {
                     stage.release_read(&reader((client, number))).await;
                 }
             }
-            stage.redis.force_release_read_write(&stage.name).await.unwrap();
+            stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
             let left = stage.keys().await;
             let ends = |key: &String| key.ends_with(":rw_turn") || key.contains("rwlock_timeout");
             assert!(left.iter().all(ends), "{left:?}");

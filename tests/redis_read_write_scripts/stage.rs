@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use latchwork::redis::{Error, Redis};
 use latchwork::{
-    AcquireOutcome, FairReleaseOutcome, LeaseId, LockName, Next, Position, ReadRequest, ReadWriteBackend,
+    AcquireOutcome, LeaseId, LockName, NextWaiter, QueuePosition, ReadRequest, ReadWriteBackend,
+    ReleaseOutcome,
 };
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
@@ -30,15 +31,15 @@ pub(crate) fn id(client: u32, number: u64) -> LeaseId {
 }
 
 /// Of one that came before `steps` others.
-pub(crate) fn position(steps: u32) -> Position {
-    Position { waited: STEP * steps, kept: KEPT }
+pub(crate) fn position(steps: u32) -> QueuePosition {
+    QueuePosition { waited: STEP * steps, kept: KEPT }
 }
 
-pub(crate) fn next(id: &LeaseId, steps: u32) -> Next {
-    Next { id: id.clone(), lease: LEASE, tokens: 0, position: position(steps) }
+pub(crate) fn next(id: &LeaseId, steps: u32) -> NextWaiter {
+    NextWaiter { id: id.clone(), lease: LEASE, tokens: 0, position: position(steps) }
 }
 
-pub(crate) fn read(position: Option<Position>) -> ReadRequest<'static> {
+pub(crate) fn read(position: Option<QueuePosition>) -> ReadRequest<'static> {
     ReadRequest { lease: LEASE, fenced: false, position, under: None }
 }
 
@@ -75,11 +76,14 @@ impl Stage {
     }
 
     pub(crate) async fn listen(&mut self, id: &LeaseId) {
-        self.sink.subscribe(self.redis.write_grant_channel(&self.name, &id.client_id())).await.unwrap();
+        self.sink.subscribe(self.redis.channels(Mode::Write, &self.name, &id.client_id()).own).await.unwrap();
     }
 
     pub(crate) async fn listen_no_more(&mut self, id: &LeaseId) {
-        self.sink.unsubscribe(self.redis.write_grant_channel(&self.name, &id.client_id())).await.unwrap();
+        self.sink
+            .unsubscribe(self.redis.channels(Mode::Write, &self.name, &id.client_id()).own)
+            .await
+            .unwrap();
     }
 
     /// What was published since the last look: a message to all, or a grant, as the client's uuid, `:`, and the number.
@@ -108,9 +112,9 @@ impl Stage {
     pub(crate) async fn ask_to_write(
         &self,
         id: &LeaseId,
-        position: Option<Position>,
+        position: Option<QueuePosition>,
     ) -> Result<AcquireOutcome, Error> {
-        self.redis.try_write(&self.name, id, LEASE, 0, position, Instant::now().into()).await
+        self.redis.acquire(Mode::Write, &self.name, &self.redis.request(id, LEASE).position(position)).await
     }
 
     pub(crate) async fn ask_to_read(
@@ -138,12 +142,12 @@ impl Stage {
         left(self.ask_to_read(id, &read(Some(position(steps)))).await.unwrap()).expect("somebody has it")
     }
 
-    pub(crate) async fn release_write(&self, id: &LeaseId) -> FairReleaseOutcome {
-        self.redis.release_write(&self.name, id, None).await.unwrap()
+    pub(crate) async fn release_write(&self, id: &LeaseId) -> ReleaseOutcome {
+        self.redis.release(Mode::Write, &self.name, id, None).await.unwrap()
     }
 
     pub(crate) async fn release_read(&self, id: &LeaseId) -> bool {
-        self.redis.release_read(&self.name, id).await.unwrap()
+        self.redis.release(Mode::Read, &self.name, id, None).await.unwrap()
     }
 
     /// The lock's fields and values, in order.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::redis::{Error, ErrorKind};
-use latchwork::{Backend, FairReleaseOutcome, LockKind, ReadRequest, ReadWriteBackend};
+use latchwork::{Backend, LockKind, ReadRequest, ReadWriteBackend, ReleaseOutcome};
 
 use crate::stage::{KEPT, LEASE, Stage, THEM, id, lease_key, left, position, read};
 
@@ -31,10 +31,10 @@ async fn other_kind_of_lock_is_left_alone() {
                 let under = ReadRequest { under: Some(&holder), ..read(position) };
                 assert_other_kind(stage.ask_to_read(wants, &under).await, kind);
             }
-            assert_eq!(stage.release_write(wants).await, FairReleaseOutcome::NotHeld);
+            assert_eq!(stage.release_write(wants).await, ReleaseOutcome::NotHeld);
             assert!(!stage.release_read(wants).await);
         }
-        assert_other_kind(stage.redis.force_release_read_write(&stage.name).await, kind);
+        assert_other_kind(stage.redis.force_release(Mode::Write, &stage.name).await, kind);
         assert_other_kind(stage.redis.read_write_holders(&stage.name).await, kind);
         assert_eq!(stage.keys().await, [stage.name.to_string()]);
         stage.assert_lasts("{}", LEASE).await;
@@ -97,7 +97,7 @@ async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     stage.assert_lasts("{}", LEASE / 2).await;
     // By force it goes to ours.
     stage.listen(&writer).await;
-    assert!(stage.redis.force_release_read_write(&stage.name).await.unwrap());
+    assert!(stage.redis.force_release(Mode::Write, &stage.name).await.unwrap());
     stage.assert_granted(&writer).await;
     assert_eq!(stage.keys().await, ["rw:silent"]);
     stage.release_write(&writer).await;
@@ -110,8 +110,10 @@ async fn plain_lock_does_not_free_what_readers_hold() {
     let stage = Stage::set("rw:plain").await;
     let reader = id(1, 1);
     stage.read(&reader).await;
-    stage.redis.release(&stage.name, &reader).await.unwrap();
-    assert!(stage.redis.holder(&stage.name).await.unwrap().is_some_and(|holder| holder.id.is_none()));
+    stage.redis.release(Mode::Plain, &stage.name, &reader, None).await.unwrap();
+    assert!(
+        stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().is_some_and(|holder| holder.id.is_none())
+    );
     assert!(stage.release_read(&reader).await);
     stage.end().await;
 }

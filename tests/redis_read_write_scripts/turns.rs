@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use latchwork::{FairReleaseOutcome, LockName, ReadRequest, ReadWriteBackend};
+use latchwork::{LockName, ReadRequest, ReadWriteBackend, ReleaseOutcome};
 
 use crate::stage::{LEASE, Stage, id, left, next, position, read};
 
@@ -18,7 +18,7 @@ async fn whoever_waited_to_read_has_its_turn_though_writers_came_before_it() {
     stage.listen(&writer).await;
     stage.wait_to_read(&one, 1).await;
     stage.wait_to_read(&two, 0).await;
-    assert_eq!(stage.release_write(&holder).await, FairReleaseOutcome::Released);
+    assert_eq!(stage.release_write(&holder).await, RELEASED);
     stage.assert_heard(&["1"]).await;
     stage.assert_fields(&["mode=read".to_owned()]).await;
     stage.assert_lasts("{}", SECOND).await;
@@ -136,13 +136,15 @@ async fn readers_beside_a_writer_read_on_and_let_others_in_when_it_leaves() {
     stage.listen(&waits).await;
     stage.wait_to_read(&other, 0).await;
     stage.assert_heard(&[]).await;
-    let released = stage.redis.release_write(&stage.name, &writer, Some(&next(&id(1, 3), 10))).await.unwrap();
-    assert_eq!(released, FairReleaseOutcome::Released);
+    let released =
+        stage.redis.release(Mode::Write, &stage.name, &writer, Some(&next(&id(1, 3), 10))).await.unwrap();
+    assert_eq!(released, RELEASED);
     stage.assert_heard(&["1"]).await;
     stage.assert_fields(&[format!("{reader}=1"), "mode=read".to_owned()]).await;
     // Run twice.
-    let released = stage.redis.release_write(&stage.name, &writer, Some(&next(&id(1, 3), 10))).await.unwrap();
-    assert_eq!(released, FairReleaseOutcome::Released);
+    let released =
+        stage.redis.release(Mode::Write, &stage.name, &writer, Some(&next(&id(1, 3), 10))).await.unwrap();
+    assert_eq!(released, RELEASED);
     stage.read(&other).await;
     assert!(stage.release_read(&reader).await && stage.release_read(&other).await);
     stage.assert_granted(&waits).await;
@@ -163,17 +165,17 @@ async fn every_32nd_release_of_a_name_leaves_it_to_strangers_and_no_waiter_of_ou
     let mut left_to_strangers = 0;
     for number in 2..=66 {
         let alone = id(10, number);
-        let alone_at = stage.redis.try_write(&quiet, &alone, LEASE, 0, None, Instant::now().into()).await;
+        let alone_at = stage.redis.acquire(Mode::Write, &quiet, &stage.redis.request(&alone, LEASE)).await;
         assert_eq!(left(alone_at.unwrap()), None, "it is free");
-        let released = stage.redis.release_write(&quiet, &alone, None).await.unwrap();
-        assert_eq!(released, FairReleaseOutcome::Released);
+        let released = stage.redis.release(Mode::Write, &quiet, &alone, None).await.unwrap();
+        assert_eq!(released, RELEASED);
         let waits = id(2 + (number % 2) as u32, number);
         stage.wait_to_write(&waits, 5).await;
         stage.listen(&waits).await;
         let later = id(9, number);
         stage.listen(&later).await;
         stage.wait_to_write(&later, 0).await;
-        assert_eq!(stage.release_write(&holder).await, FairReleaseOutcome::Released);
+        assert_eq!(stage.release_write(&holder).await, RELEASED);
         match &stage.heard().await[..] {
             [said] if said == "1" => {
                 left_to_strangers += 1;
@@ -186,7 +188,7 @@ async fn every_32nd_release_of_a_name_leaves_it_to_strangers_and_no_waiter_of_ou
         }
         let granted = stage.ask_to_write(&waits, Some(position(5))).await.unwrap();
         assert_eq!(left(granted), None, "it was granted");
-        stage.redis.roll_back_write(&stage.name, &later).await.unwrap();
+        stage.redis.roll_back(Mode::Write, &stage.name, &later).await.unwrap();
         holder = waits;
     }
     assert_eq!(left_to_strangers, 2, "of 65 releases");
