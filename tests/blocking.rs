@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::blocking::{Guard, Lock, LockClient};
+use latchwork::local::Local;
 use latchwork::redis::Redis;
 use latchwork::{
-    Backend, FairBackend as _, Lease, LeaseError, LockError, LockOptions, LossReason, NameError, Runtime as _,
+    Backend, Lease, LeaseError, LockError, LockOptions, LossReason, Mode, NameError, Runtime as _,
 };
 use latchwork_testkit::RedisServer;
 
@@ -72,7 +73,8 @@ fn threads_of_several_clients_get_a_fair_lock_in_the_order_in_which_they_came() 
             });
             // The first of each client waits at the store, the others behind it.
             let client = &clients[number % 2];
-            let channel = client.backend().channels(Mode::Fair, lock.name(), client.id()).own;
+            let channel =
+                client.backend::<Local>().unwrap().channels(Mode::Fair, lock.name(), client.id()).own;
             eventually("waiting", || {
                 let sleeps = client.registry().join(&channel).is_some_and(|look| look.latch().waiters() == 1);
                 sleeps && lock.as_async().waiters() == number / 2
@@ -183,7 +185,10 @@ fn lease_of_its_own_ends(client: LockClient) {
 
 fn holder_learns_that_the_lock_was_forced_free(client: LockClient) {
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(600));
-    let client = LockClient::with_options(client.backend().clone(), &options).unwrap();
+    let client = match client.backend::<Local>() {
+        Some(local) => LockClient::with_options(local.clone(), &options).unwrap(),
+        None => LockClient::with_options(client.backend::<Redis>().unwrap().clone(), &options).unwrap(),
+    };
     let (lock, guard, outcome) = held_and_waited_for(&client);
     assert!(lock.force_unlock().unwrap());
     outcome.recv_timeout(SOON).expect("not woken");
@@ -359,7 +364,7 @@ fn background_thread_ends_with_the_last_clone_and_not_before_the_last_release() 
     let client = LockClient::connect(&server.url()).unwrap();
     // A task that never ends is dropped with its runtime, and what it owns with it.
     let (alive, ended) = mpsc::channel::<()>();
-    client.backend().runtime().spawn(async move {
+    client.backend::<Redis>().unwrap().runtime().spawn(async move {
         let _alive = alive;
         std::future::pending().await
     });

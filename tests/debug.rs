@@ -69,7 +69,7 @@ fn ends(act: impl FnOnce() + Send + 'static) {
 fn lock_entry_in_every_phase_can_be_formatted() {
     ends(|| {
         let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-        let used = || _ = (entry.waiters(), entry.holder(Mode::Plain, now), entry.latch().waiters());
+        let used = || _ = (entry.waiters(), entry.holder(now), entry.latch().waiters());
         format("a free entry", &entry, &used);
         let request = Request::new(1);
         let (Entered::Head(head), _) = entry.enter(&request, true, now) else { panic!("it is free") };

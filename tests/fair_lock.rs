@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use latchwork::local::{Local, LocalTransport};
 use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Inbox, LeaseId, LockClient, LockName, Mode, ReleaseOutcome,
-    Runtime, Transport,
+    AcquireOutcome, AcquireRequest, Backend as _, Inbox, LeaseId, LockClient, LockName, Mode, ReleaseOutcome,
+    Runtime as _, Transport,
 };
 use over_local::{Nothing, OverLocal};
 

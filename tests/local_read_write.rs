@@ -1,5 +1,7 @@
 //! Whose turn it is at a read-write lock in memory, to the moment: by a clock that stands still.
 
+mod commands;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -7,9 +9,10 @@ use std::time::Duration;
 
 use latchwork::local::{Local, LocalTransport, ThreadRuntime};
 use latchwork::{
-    AcquireOutcome, Backend, LeaseId, LeaseKey, LockName, QueuePosition, ReadRequest, ReadWriteBackend,
-    ReleaseOutcome, Runtime, Subscription,
+    AcquireOutcome, Backend as _, LeaseId, LockName, Mode, QueuePosition, ReleaseOutcome, Subscription,
 };
+
+use crate::commands::{Commands as _, did_read, is_acquired, keys, left};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(100);
@@ -56,23 +59,18 @@ impl Stage {
         One { id, _listens: self.local.registry().subscribe(&channel) }
     }
 
-    /// Whether it writes; otherwise when to ask again.
+    /// Whether it has the lock; otherwise when to ask again.
+    fn acquire(&self, mode: Mode, one: &One, lease: Duration) -> Result<(), Duration> {
+        let request = self.local.request(&one.id, lease).position(WAITS);
+        left(ready(self.local.acquire(mode, &self.name, &request)).unwrap()).map_or(Ok(()), Err)
+    }
+
     fn write(&self, one: &One, lease: Duration) -> Result<(), Duration> {
-        let now = self.local.runtime().now().into();
-        left(
-            ready(self.local.acquire(
-                Mode::Write,
-                &self.name,
-                &self.local.request(&one.id, lease).position(WAITS),
-            ))
-            .unwrap(),
-        )
+        self.acquire(Mode::Write, one, lease)
     }
 
     fn read(&self, one: &One, lease: Duration) -> Result<(), Duration> {
-        let read = ReadRequest { lease, fenced: false, position: WAITS, under: None };
-        let now = self.local.runtime().now().into();
-        left(ready(self.local.try_read(&self.name, &one.id, &read, now)).unwrap())
+        self.acquire(Mode::Read, one, lease)
     }
 
     fn release_write(&self, one: &One) -> ReleaseOutcome {
@@ -80,25 +78,18 @@ impl Stage {
     }
 
     fn release_read(&self, one: &One) -> bool {
-        ready(self.local.release(Mode::Read, &self.name, &one.id, None)).unwrap()
+        did_read(ready(self.local.release(Mode::Read, &self.name, &one.id, None)).unwrap())
     }
 
     fn writer(&self) -> Option<LeaseId> {
-        let holders = ready(self.local.read_write_holders(&self.name)).unwrap();
-        holders.writer.map(|writer| writer.id.unwrap())
+        let writer = ready(self.local.holder(Mode::Write, &self.name)).unwrap();
+        writer.map(|writer| writer.id.unwrap())
     }
 
     /// Messages so far: `Unlock`, `ReadUnlock`.
     fn said(&self) -> (u64, u64) {
         let stats = self.local.registry().stats();
         (stats.unlock_messages, stats.read_unlock_messages)
-    }
-}
-
-fn left(outcome: AcquireOutcome) -> Result<(), Duration> {
-    match outcome {
-        AcquireOutcome::Acquired { .. } => Ok(()),
-        AcquireOutcome::Held { left } => Err(left),
     }
 }
 
@@ -280,16 +271,14 @@ fn turn_is_kept_for_as_long_as_writers_wait() {
     stage.release_write(&writer);
     stage.runtime.advance(TURN);
     for number in 0..1000 {
-        let (name, now) =
-            (LockName::new(&format!("name:{number}")).unwrap(), stage.local.runtime().now().into());
+        let name = LockName::new(&format!("name:{number}")).unwrap();
         ready(stage.local.acquire(Mode::Plain, &name, &stage.local.request(&reader.id, SHORT))).unwrap();
         stage.runtime.advance(SHORT / 100);
     }
     // By its own account it began to wait when readers were let in, which was after the writer did.
     let position = QueuePosition { waited: TURN + SHORT * 10, ..WAITS.unwrap() };
-    let read = ReadRequest { lease: LEASE, fenced: false, position: Some(position), under: None };
-    let now = stage.local.runtime().now().into();
-    let reads = ready(stage.local.try_read(&stage.name, &reader.id, &read, now)).unwrap();
+    let request = stage.local.request(&reader.id, LEASE).position(position);
+    let reads = ready(stage.local.acquire(Mode::Read, &stage.name, &request)).unwrap();
     assert_eq!(reads, AcquireOutcome::Acquired { last_token: 0 });
 }
 
@@ -298,21 +287,20 @@ fn renewed_leases_keep_other_kinds_out_for_longer() {
     for writes in [true, false] {
         let stage = Stage::new();
         let [holder, other] = [(); 2].map(|()| stage.one());
-        let keys = [LeaseKey { name: stage.name.clone(), id: holder.id.clone() }];
+        let leases = keys(&stage.name, &[&holder.id]);
         let renewed = match writes {
             true => {
                 stage.write(&holder, SHORT).unwrap();
-                ready(stage.local.renew(Mode::Write, &keys, LEASE))
+                ready(stage.local.renew(Mode::Write, &leases, LEASE))
             }
             false => {
                 stage.read(&holder, SHORT).unwrap();
-                ready(stage.local.renew(Mode::Read, &keys, LEASE))
+                ready(stage.local.renew(Mode::Read, &leases, LEASE))
             }
         };
         assert_eq!(renewed, Ok(vec![true]));
         for (passes, is_free) in [(SHORT, false), (LEASE - SHORT, true)] {
             stage.runtime.advance(passes);
-            let now = stage.local.runtime().now().into();
             let taken =
                 ready(stage.local.acquire(Mode::Plain, &stage.name, &stage.local.request(&other.id, LEASE)));
             assert_eq!(taken.is_ok(), is_free);
@@ -326,19 +314,15 @@ fn release_that_comes_late_frees_no_lock_of_another_kind() {
     let stage = Stage::new();
     let [plain, reader, writer] = [(); 3].map(|()| stage.one());
     let acquire = || {
-        let now = stage.local.runtime().now().into();
-        left(
-            ready(stage.local.acquire(Mode::Plain, &stage.name, &stage.local.request(&plain.id, SHORT)))
-                .unwrap(),
-        )
-        .unwrap();
+        let request = stage.local.request(&plain.id, SHORT);
+        assert!(is_acquired(ready(stage.local.acquire(Mode::Plain, &stage.name, &request)).unwrap()));
     };
     acquire();
     stage.runtime.advance(SHORT);
     stage.read(&reader, SHORT).unwrap();
     assert!(stage.write(&writer, LEASE).is_err());
-    let keys = [LeaseKey { name: stage.name.clone(), id: plain.id.clone() }];
-    assert_eq!(ready(stage.local.renew(Mode::Plain, &keys, LEASE)), Ok(vec![false]));
+    let leases = keys(&stage.name, &[&plain.id]);
+    assert_eq!(ready(stage.local.renew(Mode::Plain, &leases, LEASE)), Ok(vec![false]));
     assert_eq!(
         ready(stage.local.release(Mode::Plain, &stage.name, &plain.id, None)),
         Ok(ReleaseOutcome::NotHeld)

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use commands::Commands;
 use conformance::{Store, conformance};
 use file_locks::FileLocks;
 use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockName, LockOptions, Mode};
 use tempfile::TempDir;
+
+use crate::commands::Commands as _;
 
 struct InDirectory {
     directory: TempDir,

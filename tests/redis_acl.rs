@@ -11,11 +11,13 @@ use std::time::Duration;
 use conformance::{Store, conformance, conformance_of_every_kind, eventually};
 use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
 use latchwork::{
-    Backend, FairBackend, Lease, LeaseId, LeaseKey, LockClient, LockError, LockName, LockOptions, NextWaiter,
-    QueuePosition, ReadRequest, ReadWriteBackend, ReleaseOutcome,
+    Backend, Lease, LeaseId, LockClient, LockError, LockName, LockOptions, Mode, NextWaiter, QueuePosition,
+    ReleaseOutcome,
 };
 use latchwork_testkit::{RedisCluster, RedisServer, SentinelSet, is_older_than_7};
 use redis::FromRedisValue;
+
+use crate::commands::{Commands as _, RELEASED, keys};
 
 fn page() -> &'static str {
     include_str!("../src/redis.rs").split_once("# Rights").unwrap().1
@@ -149,13 +151,10 @@ async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> 
     let (holder, waiter, next) = (id(1, 1), id(2, 1), id(1, 2));
     let lease = Duration::from_secs(60);
     let position = QueuePosition { waited: Duration::ZERO, kept: lease };
-    let now = std::time::Instant::now().into();
-    redis
-        .acquire(Mode::Fair, name, &redis.request(&holder, lease).tokens(1).position(Some(position)))
-        .await?;
-    redis
-        .acquire(Mode::Fair, name, &redis.request(&waiter, lease).tokens(1).position(Some(position)))
-        .await?;
+    for id in [&holder, &waiter] {
+        let request = redis.request(id, lease).tokens(1).position(position);
+        redis.acquire(Mode::Fair, name, &request).await?;
+    }
     let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
     listener.subscribe(redis.channels(Mode::Fair, name, &waiter.client_id()).own).await.unwrap();
     let next = NextWaiter { id: next, lease, tokens: 1, position };
@@ -182,18 +181,13 @@ async fn use_read_write_lock(redis: &Redis, name: &LockName, server: &RedisServe
     let (holder, waiter, next, reader, beside) = (id(1, 1), id(2, 1), id(1, 2), id(3, 1), id(1, 3));
     let lease = Duration::from_secs(60);
     let position = QueuePosition { waited: Duration::ZERO, kept: lease };
-    let now = std::time::Instant::now().into();
-    let read = |under| ReadRequest { lease, fenced: true, position: Some(position), under };
-    redis
-        .acquire(Mode::Write, name, &redis.request(&holder, lease).tokens(1).position(Some(position)))
-        .await?;
-    redis.try_read(name, &beside, &read(Some(&holder)), now).await?;
-    redis.renew(Mode::Write, &[LeaseKey { name: name.clone(), id: holder.clone() }], lease * 2).await?;
-    redis.renew(Mode::Read, &[LeaseKey { name: name.clone(), id: beside.clone() }], lease * 2).await?;
-    redis
-        .acquire(Mode::Write, name, &redis.request(&waiter, lease).tokens(1).position(Some(position)))
-        .await?;
-    redis.try_read(name, &reader, &read(None), now).await?;
+    let asks = |id: &LeaseId| redis.request(id, lease).tokens(1).position(position);
+    redis.acquire(Mode::Write, name, &asks(&holder)).await?;
+    redis.acquire(Mode::Read, name, &asks(&beside).under(holder.clone())).await?;
+    redis.renew(Mode::Write, &keys(name, &[&holder]), lease * 2).await?;
+    redis.renew(Mode::Read, &keys(name, &[&beside]), lease * 2).await?;
+    redis.acquire(Mode::Write, name, &asks(&waiter)).await?;
+    redis.acquire(Mode::Read, name, &asks(&reader)).await?;
     let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
     listener.subscribe(redis.channels(Mode::Write, name, &waiter.client_id()).own).await.unwrap();
     let channel = redis.channels(Mode::Read, name, "").own;
@@ -202,18 +196,15 @@ async fn use_read_write_lock(redis: &Redis, name: &LockName, server: &RedisServe
     })?;
     let next = NextWaiter { id: next, lease, tokens: 1, position };
     assert_eq!(redis.release(Mode::Write, name, &holder, Some(&next)).await?, RELEASED);
-    redis.try_read(name, &reader, &read(None), now).await?;
-    assert!(
-        redis.release(Mode::Read, name, &beside, None).await?
-            && redis.release(Mode::Read, name, &reader, None).await?
-    );
-    assert_eq!(
-        redis.read_write_holders(name).await?.writer.and_then(|writer| writer.id),
-        Some(waiter.clone())
-    );
+    redis.acquire(Mode::Read, name, &asks(&reader)).await?;
+    for id in [&beside, &reader] {
+        assert_eq!(redis.release(Mode::Read, name, id, None).await?, RELEASED);
+    }
+    let writer = redis.holder(Mode::Write, name).await?.and_then(|writer| writer.id);
+    assert_eq!(writer, Some(waiter.clone()));
     assert_eq!(redis.release(Mode::Write, name, &waiter, None).await?, RELEASED);
     assert_eq!(redis.release(Mode::Write, name, &next.id, None).await?, ReleaseOutcome::NotHeld);
-    redis.try_read(name, &reader, &read(None), now).await?;
+    redis.acquire(Mode::Read, name, &asks(&reader)).await?;
     assert!(redis.force_release(Mode::Write, name).await?);
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use by_hand::run;
 use latchwork::redis::Redis;
-use latchwork::{Backend, Guard, Lock, LockClient, LockError, LockName, Mode, NameError};
+use latchwork::{Backend as _, Guard, Lock, LockClient, LockError, LockName, Mode, NameError};
 use latchwork_testkit::RedisServer;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -192,7 +192,7 @@ async fn name_of_what_is_kept_for_another_lock_is_refused_before_anything_is_sen
             client.get_lock(name).map(drop),
             client.fair_lock(name).map(drop),
             client.read_write(name).map(drop),
-            LockName::new(name).map(drop),
+            LockName::new(name).map(drop).map_err(LockError::from),
         ];
         for refusal in refusals {
             let error = refusal.unwrap_err();

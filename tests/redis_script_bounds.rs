@@ -2,6 +2,7 @@
 //! have died: what is left is for the next call, and a waiter that lives has the lock after these.
 
 mod by_hand;
+mod commands;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -12,12 +13,13 @@ use by_hand::{command, connection};
 use futures_util::stream::{self, StreamExt};
 use latchwork::redis::Redis;
 use latchwork::{
-    AcquireOutcome, Backend, FairBackend, LeaseId, LeaseKey, LockName, QueuePosition, ReadRequest,
-    ReadWriteBackend, ReleaseOutcome,
+    AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, Mode, QueuePosition, ReleaseOutcome,
 };
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, FromRedisValue, Value};
+
+use crate::commands::{Commands as _, RELEASED, did_read};
 
 const MANY: u32 = 5000;
 /// So many commands a script may send: a renewal takes four for each of a hundred leases.
@@ -156,24 +158,24 @@ impl Stage {
     }
 
     async fn ask_fair(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
-        let now = Instant::now().into();
-        self.redis
-            .acquire(Mode::Fair, &self.name, &self.redis.request(id, LEASE).position(position))
-            .await
-            .unwrap()
+        self.ask(Mode::Fair, id, position).await
     }
 
     async fn ask_to_write(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
-        let now = Instant::now().into();
-        self.redis
-            .acquire(Mode::Write, &self.name, &self.redis.request(id, LEASE).position(position))
-            .await
-            .unwrap()
+        self.ask(Mode::Write, id, position).await
     }
 
     async fn ask_to_read(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
-        let read = ReadRequest { lease: LEASE, fenced: false, position, under: None };
-        self.redis.try_read(&self.name, id, &read, Instant::now().into()).await.unwrap()
+        self.ask(Mode::Read, id, position).await
+    }
+
+    async fn ask(&self, mode: Mode, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
+        let request = self.redis.request(id, LEASE).position(position);
+        self.redis.acquire(mode, &self.name, &request).await.unwrap()
+    }
+
+    async fn end_read(&self, id: &LeaseId) -> bool {
+        did_read(self.redis.release(Mode::Read, &self.name, id, None).await.unwrap())
     }
 
     /// All of the dead ask, a good many at a time.
@@ -309,10 +311,7 @@ async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         assert!(!is_held(&stage.ask_to_read(&holder, None).await));
         assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
         stage.dead_want_to_write(kept).await;
-        let read = stage.bounded("release to read", async |stage| {
-            stage.redis.release(Mode::Read, &stage.name, &holder, None).await
-        });
-        assert!(read.await.unwrap());
+        assert!(stage.bounded("release to read", async |stage| stage.end_read(&holder).await).await);
         assert_eq!(stage.granted().await, grants);
         // From a writer, with dead readers that wait as well.
         stage.dead_want_to_write(kept).await;
@@ -366,8 +365,8 @@ async fn dead_beside_one_that_stays(watch: Watch) {
             }
         })
         .await;
-    let holders = stage.bounded("holders", async |stage| stage.redis.read_write_holders(&stage.name).await);
-    assert_eq!(holders.await.unwrap().readers.len(), 1);
+    let readers = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
+    assert_eq!(readers.await.unwrap().len(), 1);
     let mut asked = 0;
     // A batch is not too much to be looked at by each that asks.
     while stage.fields().await > 100 {
@@ -383,7 +382,7 @@ async fn dead_beside_one_that_stays(watch: Watch) {
     while stage.fields().await > 200 {
         number += 1;
         assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
-        assert!(stage.redis.release(Mode::Read, &stage.name, &alive(number), None).await.unwrap());
+        assert!(stage.end_read(&alive(number)).await);
         assert!(number < 5000, "the dead stay");
     }
     // By readers that come and stay.
@@ -418,7 +417,7 @@ async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
         }
         let wrote = stage
             .bounded(by, async |stage| match by {
-                "the last reader" => stage.redis.release(Mode::Read, &stage.name, &last, None).await.unwrap(),
+                "the last reader" => stage.end_read(&last).await,
                 "force" => stage.redis.force_release(Mode::Write, &stage.name).await.unwrap(),
                 _ => !is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await),
             })
@@ -430,9 +429,9 @@ async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
             "force" => assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await)),
             _ => {}
         }
-        let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
-        assert_eq!(holders.writer.and_then(|writer| writer.id), Some(writer), "{by}");
-        assert!(holders.readers.is_empty(), "{by}");
+        let holds = stage.redis.holder(Mode::Write, &stage.name).await.unwrap();
+        assert_eq!(holds.and_then(|writer| writer.id), Some(writer), "{by}");
+        assert!(stage.redis.holders(Mode::Read, &stage.name).await.unwrap().is_empty(), "{by}");
         assert_eq!(stage.fields().await, 2, "{by}");
     }
 }
@@ -454,10 +453,10 @@ async fn many_readers(watch: Watch) {
         }
     });
     held.await;
-    let holders = stage.bounded("holders", async |stage| stage.redis.read_write_holders(&stage.name).await);
-    let holders = holders.await.unwrap();
-    assert_eq!(holders.readers.len(), MANY as usize);
-    assert!(holders.readers.iter().all(|reader| reader.id.is_some() && reader.left > KEPT));
+    let readers = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
+    let readers = readers.await.unwrap();
+    assert_eq!(readers.len(), MANY as usize);
+    assert!(readers.iter().all(|reader| reader.id.is_some() && reader.left > KEPT));
     let leases: Vec<_> = dead().take(100).map(|id| LeaseKey { name: stage.name.clone(), id }).collect();
     let renewed = stage.bounded("renew", async |stage| stage.redis.renew(Mode::Read, &leases, LEASE).await);
     assert_eq!(renewed.await.unwrap(), [true; 100]);
@@ -468,12 +467,12 @@ async fn many_readers(watch: Watch) {
     stage
         .bounded("release to read", async |stage| {
             for id in &all {
-                assert!(stage.redis.release(Mode::Read, &stage.name, id, None).await.unwrap());
+                assert!(stage.end_read(id).await);
             }
         })
         .await;
     assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    assert!(stage.redis.release(Mode::Read, &stage.name, &last, None).await.unwrap());
+    assert!(stage.end_read(&last).await);
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
     // By force, of all of them.
@@ -515,8 +514,8 @@ async fn number_of_holds(watch: Watch) {
                 assert_eq!(is_held(&asked), reads, "{holds}");
                 let asked = stage.ask_to_read(&reader, position(90, KEPT)).await;
                 assert_eq!(is_held(&asked), !reads, "{holds}");
-                stage.redis.read_write_holders(&stage.name).await.unwrap();
-                stage.redis.release(Mode::Read, &stage.name, &reader, None).await.unwrap();
+                stage.redis.holders(Mode::Read, &stage.name).await.unwrap();
+                stage.end_read(&reader).await;
                 stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
                 stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
             })
@@ -536,7 +535,6 @@ async fn number_of_holds(watch: Watch) {
         .bounded("crowd", async |stage| {
             for _ in 0..20 {
                 stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("it is held");
-                let now = Instant::now().into();
                 let asked =
                     stage.redis.acquire(Mode::Fair, &stage.name, &stage.redis.request(&reader, LEASE)).await;
                 asked.expect_err("no lock");

@@ -184,6 +184,10 @@ impl<'s, S: Store> Stage<'s, S> {
         did_read(self.store().release(Mode::Read, &self.name, id, None).await.unwrap())
     }
 
+    async fn roll_back(&self, mode: Mode, id: &LeaseId) -> ReleaseOutcome {
+        self.store().roll_back(mode, &self.name, id).await.unwrap()
+    }
+
     async fn holders(&self) -> Holders {
         let holders = async |mode| self.store().holders(mode, &self.name).await.unwrap();
         (holders(Mode::Write).await, holders(Mode::Read).await)
@@ -230,13 +234,10 @@ pub(crate) async fn free_lock_is_nobodys<S: Store>(store: &S) {
     for _ in 0..2 {
         assert_eq!(stage.holders().await, FREE);
         assert_eq!(stage.release_write(&one).await, ReleaseOutcome::NotHeld);
-        let rolled_back = stage.store().roll_back(Mode::Write, &stage.name, &one).await.unwrap();
+        let rolled_back = stage.roll_back(Mode::Write, &one).await;
         assert_eq!(rolled_back, ReleaseOutcome::NotHeld);
         assert!(!stage.release_read(&one).await);
-        assert_eq!(
-            stage.store().roll_back(Mode::Read, &stage.name, &one).await.unwrap(),
-            ReleaseOutcome::NotHeld
-        );
+        assert_eq!(stage.roll_back(Mode::Read, &one).await, ReleaseOutcome::NotHeld);
         assert_eq!(stage.renew_writes(LEASE, &[&one, &other]).await, [false; 2]);
         assert_eq!(stage.renew_reads(LEASE, &[&one, &other]).await, [false; 2]);
         assert!(!stage.store().force_release(Mode::Write, &stage.name).await.unwrap());
@@ -274,7 +275,7 @@ pub(crate) async fn writers_commands_that_run_twice_mean_the_same<S: Store>(stor
         assert_eq!(stage.renew_writes(LEASE, &[&one]).await, [false]);
     }
     assert!(stage.writes(&other, NO_WAIT).await);
-    let rolled_back = stage.store().roll_back(Mode::Write, &stage.name, &other).await.unwrap();
+    let rolled_back = stage.roll_back(Mode::Write, &other).await;
     assert_eq!(rolled_back, RELEASED);
     stage.is_free_for(&reader).await;
 }
@@ -307,7 +308,7 @@ pub(crate) async fn readers_commands_that_run_twice_mean_the_same<S: Store>(stor
         assert_eq!(stage.renew_reads(LEASE, &[&one]).await, [false]);
     }
     assert!(stage.reads(&other, None).await);
-    assert_eq!(stage.store().roll_back(Mode::Read, &stage.name, &other).await.unwrap(), RELEASED);
+    assert_eq!(stage.roll_back(Mode::Read, &other).await, RELEASED);
     stage.is_free_for(&writer).await;
 }
 
@@ -565,7 +566,7 @@ pub(crate) async fn turn_of_readers_ends_with_the_last_that_gives_up<S: Store>(s
     let [writer, next, one, other] = ids();
     let told = let_in(&stage, &writer, &next, &[&one, &other]).await;
     assert!(!stage.release_read(&one).await);
-    stage.says(Said::Granted, stage.store().roll_back(Mode::Read, &stage.name, &other)).await.unwrap();
+    stage.says(Said::Granted, stage.roll_back(Mode::Read, &other)).await;
     assert_eq!(stage.writer().await, Some(next.clone()));
     soon("the message", told.latch().wait()).await.consume();
     stage.release_write(&next).await;
@@ -752,7 +753,7 @@ pub(crate) async fn writer_that_leaves_the_queue_tells_readers<S: Store>(store: 
     assert!(!stage.reads(&reader, waited(0)).await);
     assert_eq!(stage.release_write(&first).await, ReleaseOutcome::NotHeld);
     assert!(!stage.reads(&reader, waited(0)).await);
-    stage.says(Said::ReadUnlock, stage.store().roll_back(Mode::Write, &stage.name, &last)).await.unwrap();
+    stage.says(Said::ReadUnlock, stage.roll_back(Mode::Write, &last)).await;
     assert!(stage.reads(&reader, waited(0)).await);
     assert!(stage.release_read(&reader).await && stage.release_read(&holder).await);
     stage.is_free_for(&reader).await;

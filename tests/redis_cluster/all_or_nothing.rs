@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork::redis::ShardedMessages;
-use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, ReleaseOutcome};
+use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, Mode, ReleaseOutcome};
 use latchwork_testkit::RedisCluster;
 
+use crate::commands::Commands as _;
 use crate::nodes::{client, name_at, slot};
 
 const LEASE: Duration = Duration::from_secs(600);
@@ -82,7 +83,7 @@ fn id(number: u64) -> LeaseId {
 async fn script_in_a_moving_slot_does_all_or_nothing() {
     let cluster = RedisCluster::start_with(&[]);
     let client = client(&cluster, ShardedMessages::Off).await;
-    let backend = client.backend();
+    let backend = client.backend::<latchwork::redis::Redis>().unwrap();
     let (ours, other) = (id(1), id(2));
     let only = |id: &LeaseId| vec![id.to_string()];
     for keys in ALL {

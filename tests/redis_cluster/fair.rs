@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use latchwork::redis::{Redis, ShardedMessages};
-use latchwork::{AcquireOutcome, Backend, FairBackend, LeaseId, LockName, QueuePosition, ReleaseOutcome};
+use latchwork::{AcquireOutcome, Backend as _, LeaseId, LockName, Mode, QueuePosition};
 use latchwork_testkit::RedisCluster;
 
+use crate::commands::{Commands as _, RELEASED};
 use crate::nodes::{eventually, keys, name_at, redis, soon, subscribers};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -16,11 +17,10 @@ fn id(client: u32) -> LeaseId {
 
 /// One has the lock, and two wait for it, of which only the second listens.
 async fn two_wait(redis: &Redis, name: &LockName) {
-    let now = Instant::now().into();
     for (number, waited) in [(1, 0), (2, 2000), (3, 1000)] {
         let position = QueuePosition { waited: Duration::from_secs(waited), kept: LEASE };
         let asked = redis
-            .acquire(Mode::Fair, name, &redis.request(&id(number), LEASE).position(Some(position)))
+            .acquire(Mode::Fair, name, &redis.request(&id(number), LEASE).position(position))
             .await
             .unwrap();
         assert_eq!(matches!(asked, AcquireOutcome::Acquired { .. }), number == 1, "{asked:?}");

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use latchwork::redis::ShardedMessages;
-use latchwork::{Backend, LeaseKey, LockName, LockOptions, LossReason};
+use latchwork::{Backend as _, LeaseKey, LockName, LockOptions, LossReason, Mode};
 use latchwork_testkit::RedisCluster;
 
+use crate::commands::Commands as _;
 use crate::nodes::{calls, client_with, eventually, keys, name_at, slot, soon};
 
 const WATCHDOG: Duration = Duration::from_secs(2);
@@ -57,7 +58,7 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
     const APART: usize = 20;
     let cluster = RedisCluster::start_with(&[]);
     let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
-    let (backend, lease) = (client.backend(), Duration::from_secs(30));
+    let (backend, lease) = (client.backend::<latchwork::redis::Redis>().unwrap(), Duration::from_secs(30));
     let mut leases: Vec<LeaseKey> = Vec::new();
     let shared = (0..SHARED).map(|number| format!("{{shared}}{number}"));
     for name in shared.chain((0..APART).map(|number| format!("apart:{number}"))) {
@@ -96,7 +97,7 @@ async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
     const LOCKS: usize = 150;
     let cluster = RedisCluster::start_with(&[]);
     let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
-    let (backend, lease) = (client.backend(), Duration::from_secs(30));
+    let (backend, lease) = (client.backend::<latchwork::redis::Redis>().unwrap(), Duration::from_secs(30));
     let tag = name_at(&cluster, FROM, "moves");
     let slot = slot(&cluster, &tag);
     let leases: Vec<LeaseKey> = (0..LOCKS)

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use latchwork::redis::Redis;
-use latchwork::{FairBackend, LeaseId, Lock, LockClient, LockName, NextWaiter, QueuePosition};
+use latchwork::{
+    AcquireRequest, Backend as _, LeaseId, Lock, LockClient, LockName, Mode, NextWaiter, QueuePosition,
+};
 
 use crate::stage::{LIFE, Side};
 
@@ -30,7 +32,7 @@ pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
 
 /// Where this client listens if one of it waits. First where it is told of grants.
 pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
-    vec![client.backend().channels(Mode::Fair, named(client, name).name(), client.id()).own]
+    vec![client.backend::<Redis>().unwrap().channels(Mode::Fair, named(client, name).name(), client.id()).own]
 }
 
 pub(crate) fn grant_channel(client: &LockClient, name: &str) -> String {
@@ -43,7 +45,8 @@ pub(crate) async fn try_acquire(
     id: &LeaseId,
     position: Option<QueuePosition>,
 ) {
-    let _ = redis.acquire(Mode::Fair, name, &redis.request(id, LIFE).position(position)).await.unwrap();
+    let request = AcquireRequest::new(id.clone(), LIFE, Instant::now().into()).position(position);
+    let _ = redis.acquire(Mode::Fair, name, &request).await.unwrap();
 }
 
 pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&NextWaiter>) {

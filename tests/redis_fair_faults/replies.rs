@@ -201,7 +201,7 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
         for by_a_release in [false, true] {
             let day = Day::begin();
             let (client, holder) = (day.client().await, day.bystander().await);
-            let (redis, name) = (client.backend(), LockName::new(NAME).unwrap());
+            let (redis, name) = (client.backend::<Redis>().unwrap(), LockName::new(NAME).unwrap());
             // What a release that names the next one finds is somebody who has waited for longer.
             let position = QueuePosition { waited: Duration::ZERO, kept: LIFE };
             let (first, next) =

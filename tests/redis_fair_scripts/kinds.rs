@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use latchwork::redis::{Error, ErrorKind};
-use latchwork::{AcquireOutcome, Backend, Failure, FairBackend, LockKind, ReleaseOutcome};
+use latchwork::{AcquireOutcome, Backend as _, Failure, LockKind, Mode, ReleaseOutcome};
 
+use crate::commands::Commands as _;
 use crate::stage::{KEPT, LEASE, Stage, id, position};
 
 #[track_caller]
@@ -19,7 +20,6 @@ async fn fair_lock_is_another_kind_for_who_wants_a_plain_one() {
     let mut stage = Stage::set("fair:forplain").await;
     let (holder, plain) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;
-    let now = Instant::now().into();
     // Its own holder as well.
     for wants in [&plain, &holder] {
         let taken =
@@ -68,7 +68,6 @@ async fn waiter_leaves_the_queue_of_a_lock_that_became_another_kind() {
     stage.take(&holder).await;
     stage.wait(&waits, 0).await;
     stage.release(&holder, None).await;
-    let now = Instant::now().into();
     stage.redis.acquire(Mode::Plain, &stage.name, &stage.redis.request(&holder, LEASE)).await.unwrap();
     assert_other_kind(&stage, stage.ask(&waits, Some(position(0))).await, LockKind::Plain);
     assert_eq!(stage.release(&waits, None).await, ReleaseOutcome::NotHeld);

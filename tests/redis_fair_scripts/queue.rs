@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use latchwork::{AcquireOutcome, LeaseId, QueuePosition, ReleaseOutcome};
 
+use crate::commands::RELEASED;
 use crate::stage::{KEPT, LEASE, Stage, id, position};
 
 #[tokio::test]

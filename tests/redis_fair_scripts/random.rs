@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use latchwork::{AcquireOutcome, FairBackend, LeaseId, Next, ReleaseOutcome};
+use latchwork::{AcquireOutcome, Backend as _, LeaseId, Mode, NextWaiter, ReleaseOutcome};
 use proptest::prelude::*;
 
+use crate::commands::RELEASED;
 use crate::stage::{LEASE, Stage, id, next, position};
 
 const CLIENTS: u32 = 3;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use latchwork::{AcquireOutcome, Backend, FairBackend, LeaseId, LeaseKey, Next, ReleaseOutcome};
+use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, Mode, NextWaiter, ReleaseOutcome};
 
+use crate::commands::{Commands as _, RELEASED};
 use crate::stage::{KEPT, LEASE, Stage, id, next, position};
 
 const PASSED: ReleaseOutcome = ReleaseOutcome::GrantedToNext { last_token: 0 };
@@ -125,7 +126,6 @@ async fn waiter_that_leaves_harms_nobody() {
 }
 
 async fn tokens(stage: &Stage, id: &LeaseId, tokens: u64) -> u64 {
-    let now = Instant::now().into();
     let taken = stage
         .redis
         .acquire(
@@ -159,7 +159,6 @@ async fn tokens_rise_and_are_reserved_as_many_as_are_asked_for() {
     stage.release(&ours, None).await;
     // Nor does who waits get any.
     stage.take(&holder).await;
-    let now = Instant::now().into();
     let waits = stage
         .redis
         .acquire(
@@ -192,7 +191,6 @@ async fn holder_that_asks_again_has_the_longer_lease() {
     stage.listen(&waits).await;
     // It may be an attempt that comes late, when its client counts on a longer lease.
     for (lease, has) in [(LEASE * 2, LEASE * 2), (LEASE / 2, LEASE * 2), (LEASE * 3, LEASE * 3)] {
-        let now = Instant::now().into();
         let again =
             stage.redis.acquire(Mode::Fair, &stage.name, &stage.redis.request(&holder, lease)).await.unwrap();
         assert_eq!(again, AcquireOutcome::Acquired { last_token: 0 });

@@ -5,12 +5,15 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use latchwork::redis::{Error, Redis};
-use latchwork::{AcquireOutcome, FairBackend, LeaseId, LockName, NextWaiter, QueuePosition, ReleaseOutcome};
+use latchwork::{
+    AcquireOutcome, Backend as _, LeaseId, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+};
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{Client, FromRedisValue};
 
 use crate::by_hand::{command, connection};
+use crate::commands::Commands as _;
 
 pub(crate) static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use latchwork::redis::Redis;
-use latchwork::{LeaseId, Lock, LockClient, LockName, NextWaiter, QueuePosition, ReadWriteBackend};
+use latchwork::{
+    AcquireRequest, Backend as _, LeaseId, Lock, LockClient, LockName, Mode, NextWaiter, QueuePosition,
+};
 
 use crate::stage::{LIFE, Side};
 
@@ -34,8 +36,8 @@ pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
 /// Where this client listens if one of it waits. First where it is told of grants.
 pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
     let lock = named(client, name);
-    let granted = client.backend().channels(Mode::Write, lock.name(), client.id()).own;
-    vec![granted, client.backend().channels(Mode::Read, lock.name(), "").own]
+    let redis: &Redis = client.backend().unwrap();
+    [Mode::Write, Mode::Read].map(|mode| redis.channels(mode, lock.name(), client.id()).own).into()
 }
 
 pub(crate) fn grant_channel(client: &LockClient, name: &str) -> String {
@@ -48,7 +50,8 @@ pub(crate) async fn try_acquire(
     id: &LeaseId,
     position: Option<QueuePosition>,
 ) {
-    let _ = redis.acquire(Mode::Write, name, &redis.request(id, LIFE).position(position)).await.unwrap();
+    let request = AcquireRequest::new(id.clone(), LIFE, Instant::now().into()).position(position);
+    let _ = redis.acquire(Mode::Write, name, &request).await.unwrap();
 }
 
 pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&NextWaiter>) {

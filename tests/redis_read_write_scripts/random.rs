@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use latchwork::{LeaseId, ReadRequest, ReadWriteBackend, ReleaseOutcome};
+use latchwork::{Backend as _, LeaseId, Mode, ReleaseOutcome};
 use proptest::prelude::*;
 
-use crate::stage::{STEP, Stage, id, lease_key, left, next, position, read};
+use crate::commands::{Commands as _, left};
+use crate::stage::{LEASE, STEP, Stage, id, lease_key, next, position};
 
 const CLIENTS: u32 = 3;
 /// So many writers of each client, and as many readers.
@@ -84,7 +85,7 @@ impl Model {
     }
 
     async fn see(&self, stage: &mut Stage) -> Seen {
-        let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
+        let (writer, readers) = (stage.writer().await, stage.readers().await);
         let kept: BTreeMap<String, f64> = stage.run("ZRANGE {}:latchwork:{{}}:rw_kept 0 -1 WITHSCORES").await;
         let (seconds, micros): (f64, f64) = stage.run("TIME").await;
         let now = seconds * 1e6 + micros;
@@ -95,18 +96,10 @@ impl Model {
         let mut turn: BTreeMap<String, f64> =
             stage.run("ZRANGE {}:latchwork:{{}}:rw_turn 0 -1 WITHSCORES").await;
         let phase = turn.remove("phase").unwrap_or_default();
-        let readers = holders.readers.into_iter().map(|reader| reader.id.unwrap().to_string()).collect();
+        let readers = readers.into_iter().map(|reader| reader.id.unwrap().to_string()).collect();
         let exists = stage.run::<usize>("EXISTS {}").await == 1;
         let invited = turn.into_keys().collect();
-        Seen {
-            writer: holders.writer.map(|it| it.id.unwrap()),
-            readers,
-            exists,
-            writers,
-            invited,
-            phase,
-            now,
-        }
+        Seen { writer: writer.map(|it| it.id.unwrap()), readers, exists, writers, invited, phase, now }
     }
 
     /// Since when one waits that has waited for so many steps.
@@ -209,8 +202,9 @@ impl Model {
             || before.invited.contains(&text)
             || began <= before.phase;
         let may = self.readers.contains(&text) || beside || self.writer.is_none() && is_first;
-        let request = ReadRequest { under: under.then_some(&named), ..read(age.map(position)) };
-        let gets_it = left(stage.ask_to_read(&id, &request).await.unwrap()).is_none();
+        let request = stage.redis.request(&id, LEASE).position(age.map(position));
+        let request = request.under(under.then(|| named.clone()));
+        let gets_it = left(stage.ask(&request).await.unwrap()).is_none();
         assert_eq!(gets_it, may, "{before:?}");
         if gets_it {
             self.readers.insert(text.clone());

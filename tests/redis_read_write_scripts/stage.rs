@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use latchwork::redis::{Error, Redis};
 use latchwork::{
-    AcquireOutcome, LeaseId, LockName, NextWaiter, QueuePosition, ReadRequest, ReadWriteBackend,
+    AcquireOutcome, AcquireRequest, Backend as _, Holder, LeaseId, LockName, Mode, NextWaiter, QueuePosition,
     ReleaseOutcome,
 };
 use latchwork_testkit::RedisServer;
@@ -14,6 +14,7 @@ use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{Client, FromRedisValue};
 
 use crate::by_hand::{command, connection};
+use crate::commands::{Commands as _, did_read, left};
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
@@ -37,10 +38,6 @@ pub(crate) fn position(steps: u32) -> QueuePosition {
 
 pub(crate) fn next(id: &LeaseId, steps: u32) -> NextWaiter {
     NextWaiter { id: id.clone(), lease: LEASE, tokens: 0, position: position(steps) }
-}
-
-pub(crate) fn read(position: Option<QueuePosition>) -> ReadRequest<'static> {
-    ReadRequest { lease: LEASE, fenced: false, position, under: None }
 }
 
 pub(crate) struct Stage {
@@ -114,15 +111,39 @@ impl Stage {
         id: &LeaseId,
         position: Option<QueuePosition>,
     ) -> Result<AcquireOutcome, Error> {
-        self.redis.acquire(Mode::Write, &self.name, &self.redis.request(id, LEASE).position(position)).await
+        let request = self.redis.request(id, LEASE).position(position);
+        self.redis.acquire(Mode::Write, &self.name, &request).await
     }
 
     pub(crate) async fn ask_to_read(
         &self,
         id: &LeaseId,
-        read: &ReadRequest<'_>,
+        position: Option<QueuePosition>,
     ) -> Result<AcquireOutcome, Error> {
-        self.redis.try_read(&self.name, id, read, Instant::now().into()).await
+        self.ask(&self.redis.request(id, LEASE).position(position)).await
+    }
+
+    /// As one that writes already, under the lease of that.
+    pub(crate) async fn ask_beside(
+        &self,
+        id: &LeaseId,
+        writer: &LeaseId,
+        position: Option<QueuePosition>,
+    ) -> Result<AcquireOutcome, Error> {
+        self.ask(&self.redis.request(id, LEASE).position(position).under(writer.clone())).await
+    }
+
+    /// To read, as the request says.
+    pub(crate) async fn ask(&self, request: &AcquireRequest) -> Result<AcquireOutcome, Error> {
+        self.redis.acquire(Mode::Read, &self.name, request).await
+    }
+
+    pub(crate) async fn writer(&self) -> Option<Holder> {
+        self.redis.holder(Mode::Write, &self.name).await.unwrap()
+    }
+
+    pub(crate) async fn readers(&self) -> Vec<Holder> {
+        self.redis.holders(Mode::Read, &self.name).await.unwrap()
     }
 
     pub(crate) async fn write(&self, id: &LeaseId) {
@@ -130,7 +151,7 @@ impl Stage {
     }
 
     pub(crate) async fn read(&self, id: &LeaseId) {
-        assert_eq!(left(self.ask_to_read(id, &read(Some(position(0)))).await.unwrap()), None, "{id}");
+        assert_eq!(left(self.ask_to_read(id, Some(position(0))).await.unwrap()), None, "{id}");
     }
 
     /// Asks to write, and does not get it.
@@ -139,7 +160,7 @@ impl Stage {
     }
 
     pub(crate) async fn wait_to_read(&self, id: &LeaseId, steps: u32) -> Duration {
-        left(self.ask_to_read(id, &read(Some(position(steps)))).await.unwrap()).expect("somebody has it")
+        left(self.ask_to_read(id, Some(position(steps))).await.unwrap()).expect("somebody has it")
     }
 
     pub(crate) async fn release_write(&self, id: &LeaseId) -> ReleaseOutcome {
@@ -147,7 +168,7 @@ impl Stage {
     }
 
     pub(crate) async fn release_read(&self, id: &LeaseId) -> bool {
-        self.redis.release(Mode::Read, &self.name, id, None).await.unwrap()
+        did_read(self.redis.release(Mode::Read, &self.name, id, None).await.unwrap())
     }
 
     /// The lock's fields and values, in order.
@@ -185,14 +206,6 @@ impl Stage {
     /// Nothing is left.
     pub(crate) async fn end(mut self) {
         assert_eq!(self.keys().await, [""; 0]);
-    }
-}
-
-/// `None` if the lease was granted.
-pub(crate) fn left(outcome: AcquireOutcome) -> Option<Duration> {
-    match outcome {
-        AcquireOutcome::Held { left } => Some(left),
-        AcquireOutcome::Acquired { .. } => None,
     }
 }
 

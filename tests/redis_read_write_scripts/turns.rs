@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use latchwork::{LockName, ReadRequest, ReadWriteBackend, ReleaseOutcome};
+use latchwork::{Backend as _, LockName, Mode};
 
-use crate::stage::{LEASE, Stage, id, left, next, position, read};
+use crate::commands::{Commands as _, RELEASED, left};
+use crate::stage::{LEASE, Stage, id, next, position};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,7 +26,7 @@ async fn whoever_waited_to_read_has_its_turn_though_writers_came_before_it() {
     assert!(stage.wait_to_write(&writer, 9).await <= SECOND);
     // One that began to wait after that waits for the writer, and so does one that does not wait at all.
     stage.wait_to_read(&late, 0).await;
-    assert!(left(stage.ask_to_read(&late, &read(None)).await.unwrap()).is_some());
+    assert!(left(stage.ask_to_read(&late, None).await.unwrap()).is_some());
     // The first is quick. The other comes still, though by its own account it began to wait a little later than it did.
     stage.read(&one).await;
     assert!(stage.release_read(&one).await);
@@ -113,7 +114,7 @@ async fn writer_that_gives_up_tells_the_readers_that_it_has_kept_waiting() {
     stage.wait_to_read(&second, 0).await;
     stage.release_write(&first_writer).await;
     stage.assert_heard(&["1"]).await;
-    assert_eq!(left(stage.ask_to_read(&waits, &read(Some(position(5)))).await.unwrap()), None);
+    assert_eq!(left(stage.ask_to_read(&waits, Some(position(5))).await.unwrap()), None);
     stage.wait_to_read(&second, 0).await;
     stage.release_write(&second_writer).await;
     stage.assert_heard(&["1"]).await;
@@ -130,8 +131,7 @@ async fn readers_beside_a_writer_read_on_and_let_others_in_when_it_leaves() {
     let mut stage = Stage::set("rw:downgrade").await;
     let (writer, reader, waits, other) = (id(1, 1), id(1, 2), id(2, 1), id(3, 1));
     stage.write(&writer).await;
-    let beside = ReadRequest { under: Some(&writer), ..read(None) };
-    assert_eq!(left(stage.ask_to_read(&reader, &beside).await.unwrap()), None);
+    assert_eq!(left(stage.ask_beside(&reader, &writer, None).await.unwrap()), None);
     stage.wait_to_write(&waits, 9).await;
     stage.listen(&waits).await;
     stage.wait_to_read(&other, 0).await;

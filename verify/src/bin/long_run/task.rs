@@ -15,7 +15,6 @@ use tokio::time::{sleep, timeout};
 use crate::clock::{nanos, now, seconds};
 use crate::history::{By, Event, Journal, Outcome, Why, Wish, Without};
 use crate::names::{LockKind, NAMES, is_fenced, lock_name};
-use crate::twin::Twinned;
 use crate::worker::{LEASE, LONG_LEASE};
 
 type Guard = latchwork::Guard;
@@ -161,14 +160,7 @@ impl Shared {
         unknown
     }
 
-    async fn take(
-        &self,
-        name: u32,
-        lock: &Lock,
-        wish: Wish,
-        place: &Place,
-        rng: &mut Rng,
-    ) -> Option<Held> {
+    async fn take(&self, name: u32, lock: &Lock, wish: Wish, place: &Place, rng: &mut Rng) -> Option<Held> {
         // Ordering: Relaxed; only that it is used once matters.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let lease = if wish.watched { Lease::Watched } else { Lease::For(Duration::from_nanos(wish.lease)) };
