@@ -5,10 +5,10 @@
 //!
 //! ```
 //! # #[cfg(feature = "local")] mod example {
-//! use latchwork::{LockClient, local::Local};
+//! use latchwork::LockClient;
 //!
 //! // The client is made once, by LockClient::local() or LockClient::new(Redis::connect("redis://…").await?).
-//! async fn ship(client: &LockClient<Local>, order: u64) -> Result<(), Box<dyn std::error::Error>> {
+//! async fn ship(client: &LockClient, order: u64) -> Result<(), Box<dyn std::error::Error>> {
 //!     let guard = client.get_lock(&format!("orders:{order}"))?.lock().await?;
 //!     tokio::select! {
 //!         () = async { /* the work that one task at a time may do */ } => {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use latchwork::local::Local;
 use latchwork::redis::Redis;
-use latchwork::{Backend as _, Guard, Lease, Lock, LockClient, LockOptions, LossReason};
+use latchwork::{Guard, Lease, Lock, LockClient, LockOptions, LossReason};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::timeout;
 

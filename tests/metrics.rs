@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use latchwork::local::Local;
 use latchwork::redis::Redis;
-use latchwork::{Backend, Lease, LockClient, LockOptions, Metrics};
+use latchwork::{Lease, LockClient, LockOptions, Metrics};
 use latchwork_testkit::RedisServer;
 
 const SOON: Duration = Duration::from_secs(10);

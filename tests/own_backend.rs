@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use conformance::{Store, conformance};
 use file_locks::FileLocks;
-use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockName, LockOptions, Mode};
+use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockError, LockName, LockOptions, Mode};
 use tempfile::TempDir;
 
 use crate::commands::Commands as _;
@@ -97,3 +97,24 @@ async fn steps_made_at_once_are_atomic() {
 
 /// Longer than the test takes.
 const LEASE: Duration = Duration::from_secs(60);
+
+/// They keep plain locks alone, and say so when a client asks for others.
+#[tokio::test]
+async fn other_locks_than_plain_ones_are_unsupported() {
+    let client = InDirectory::new().client().await;
+    let refused = [
+        (Mode::Fair, client.fair_lock("orders").unwrap_err()),
+        // Both sides or none: the one that is asked for first is named.
+        (Mode::Read, client.read_write("orders").unwrap_err()),
+    ];
+    for (mode, error) in refused {
+        assert!(matches!(error, LockError::Unsupported { mode: named, .. } if named == mode), "{error:?}");
+        assert!(error.is_refused() && !error.is_retryable());
+        let said = error.to_string();
+        assert!(said.contains("FileLocks keeps no"), "{said}");
+        assert!(said.contains(&format!("{mode} locks")), "{said}");
+    }
+    let named = client.fair_lock("").unwrap_err();
+    assert!(matches!(named, LockError::Name(_)), "a name is looked at first: {named:?}");
+    client.get_lock("orders").unwrap().lock().await.unwrap().unlock().await.unwrap();
+}

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use latchwork::redis::{Error, ErrorKind, Redis};

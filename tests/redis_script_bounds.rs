@@ -7,7 +7,7 @@ mod commands;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use by_hand::{command, connection};
 use futures_util::stream::{self, StreamExt};

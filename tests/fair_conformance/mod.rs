@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use latchwork::{Backend, Guard, Lease, Lock, LockClient, LockOptions, LossReason};
+use latchwork::{Guard, Lease, Lock, LockClient, LockOptions, LossReason};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::redis::ShardedMessages;
 use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, Mode, ReleaseOutcome};

@@ -1,6 +1,6 @@
 //! Fair locks: who is told, by which kind of messages, and who cannot be.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::redis::{Redis, ShardedMessages};
 use latchwork::{AcquireOutcome, Backend as _, LeaseId, LockName, Mode, QueuePosition};

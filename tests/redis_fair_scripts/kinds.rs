@@ -1,6 +1,6 @@
 //! Other kinds of locks on the same name, and Redisson's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::redis::{Error, ErrorKind};
 use latchwork::{AcquireOutcome, Backend as _, Failure, LockKind, Mode, ReleaseOutcome};

@@ -1,6 +1,6 @@
 //! Leases, tokens and releases.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, Mode, NextWaiter, ReleaseOutcome};
 

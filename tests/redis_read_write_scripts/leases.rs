@@ -1,10 +1,10 @@
 //! What is on the wire, and how long it lasts.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::{AcquireOutcome, Backend as _, LeaseKey, Mode};
 
-use crate::commands::{Commands as _, left, token};
+use crate::commands::{Commands as _, left};
 use crate::stage::{KEPT, LEASE, Stage, id, lease_key, position};
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! A read-write lock on a real server, its backend, and a bystander who sees each key and message.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use latchwork::redis::{Error, Redis};

@@ -1,6 +1,6 @@
 //! Who comes next.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::{Backend as _, LockName, Mode};
 
