@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::lock_entry::{Entered, LockEntry, Moment, Request, Rules};
+use latchwork::lock_entry::{Answer, Entered, LockEntry, Moment, Request, Rules};
 use latchwork::{
     AsyncSemaphore, Backend, Latch, LockClient, LockOptions, Message, Registry, Runtime, StripedSemaphores,
 };
@@ -75,8 +75,8 @@ fn lock_entry_in_every_phase_can_be_formatted() {
         let (Entered::Head(head), _) = entry.enter(&request, true, now) else { panic!("it is free") };
         format("an entry with a queue head", &entry, &used);
         let lease = Duration::from_secs(30);
-        let attempt = entry.attempt(&head, 1, &request, now, lease).unwrap();
-        let (verdict, actions) = entry.acquired(&head, &request, attempt, 0, now, lease, now);
+        let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+        let (verdict, actions) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
         let (entered, more) = entry.enter(&Request::new(2), true, now);
         for value in [&verdict as &dyn Debug, &actions, &entered, &more, &head, &attempt, &request] {
             format("what an event returns", value, &used);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use latchwork::local::Local;
-use latchwork::{FairBackend as _, Guard, Lease, Lock, LockClient, LockError, LockOptions};
+use latchwork::{Backend as _, Guard, Lease, Lock, LockClient, LockError, LockOptions, Mode};
 use tokio::time::{sleep, timeout};
 
 const CLIENTS: usize = 4;
@@ -168,7 +168,8 @@ async fn run(seed: u64, forces: bool) {
     for client in &clients {
         assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
         assert_eq!(client.fair_lock("tickets").unwrap().waiters(), 0);
-        assert!(client.registry().join(&client.backend().grant_channel(lock.name(), client.id())).is_none());
+        let channel = backend.channels(Mode::Fair, lock.name(), client.id()).own;
+        assert!(client.registry().join(&channel).is_none());
     }
     // Ordering: Relaxed, the tasks have ended.
     assert!(judge.served.load(Ordering::Relaxed) > (TASKS * ROUNDS / 2) as u64);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use latchwork::local::{Local, LocalTransport};
 use latchwork::{
-    AcquireOutcome, Backend, FairBackend, FairReleaseOutcome, Inbox, LeaseId, LockClient, LockName, Runtime,
-    Transport,
+    AcquireOutcome, AcquireRequest, Backend as _, Inbox, LeaseId, LockClient, LockName, Mode, ReleaseOutcome,
+    Runtime as _, Transport,
 };
-use over_local::OverLocal;
+use over_local::{Nothing, OverLocal};
 
 /// Shorter than a third of the time for which a position is kept, after which a waiter looks by itself.
 const SOON: Duration = Duration::from_secs(2);
@@ -45,19 +45,20 @@ impl Transport for Interrupted {
 async fn release_between_a_waiters_question_and_its_subscription_is_found() {
     let (local, name) = (Local::new(), LockName::new("orders").unwrap());
     let them: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
-    let now = local.runtime().now().into();
-    let taken = local.try_acquire_fair(&name, &them, LEASE, 0, None, now).await.unwrap();
+    let request = AcquireRequest::new(them.clone(), LEASE, local.runtime().now().into());
+    let taken = local.acquire(Mode::Fair, &name, &request).await.unwrap();
     assert_eq!(taken, AcquireOutcome::Acquired { last_token: 0 });
     let hook: Hook = Arc::default();
     *hook.lock().unwrap() = Some(Box::new({
         let (local, name) = (local.clone(), name.clone());
         move || {
-            let released = futures_util::FutureExt::now_or_never(local.release_fair(&name, &them, None));
-            assert_eq!(released, Some(Ok(FairReleaseOutcome::Released)));
+            let release = local.release(Mode::Fair, &name, &them, None);
+            let released = futures_util::FutureExt::now_or_never(release);
+            assert_eq!(released, Some(Ok(ReleaseOutcome::Released { heard: 0 })));
         }
     }));
     let transport = Interrupted(local.clone(), Arc::clone(&hook));
-    let client = LockClient::new(OverLocal::new(local, transport));
+    let client = LockClient::new(OverLocal::with_transport(local, Nothing, transport));
     let lock = client.fair_lock("orders").unwrap();
     let waits = tokio::time::timeout(SOON, lock.lock()).await.expect("it sleeps beside a free lock");
     assert!(hook.lock().unwrap().is_none(), "it has not subscribed, and this test says nothing");

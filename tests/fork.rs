@@ -42,7 +42,7 @@ fn child(client: &LockClient, guard: Guard) -> i32 {
         return 5;
     }
     // The timers of its store are the parent's.
-    let over_the_same = LockClient::new(client.backend().clone());
+    let over_the_same = LockClient::new(client.backend::<Local>().unwrap().clone());
     let refused = now(over_the_same.get_lock("held").unwrap().lock());
     if !matches!(refused, Err(LockError::RuntimeEnded)) {
         return 6;

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use latchwork::local::Local;
 use latchwork::redis::Redis;
-use latchwork::{
-    Backend, FairBackend, Guard, Lease, Lock, LockClient, LockOptions, LossReason, ReadWriteBackend,
-};
+use latchwork::{Guard, Lease, Lock, LockClient, LockOptions, LossReason};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::timeout;
 
@@ -25,7 +23,7 @@ async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 }
 
 /// A lock of each kind that one owner has alone.
-fn kinds<B: FairBackend + ReadWriteBackend>(client: &LockClient, name: &str) -> [Lock; 3] {
+fn kinds(client: &LockClient, name: &str) -> [Lock; 3] {
     [
         client.get_lock(&format!("{name}:plain")).unwrap(),
         client.fair_lock(&format!("{name}:fair")).unwrap(),
@@ -74,16 +72,14 @@ for_each_store!(
 );
 
 /// The store keeps the lock at least as long as the guard says.
-async fn assert_kept<B: Backend>(lock: &Lock, guard: &Guard) {
+async fn assert_kept(lock: &Lock, guard: &Guard) {
     let believed = guard.remaining();
     let kept = lock.remaining().await.unwrap().expect("it is held");
     assert!(kept + LITTLE >= believed, "believed in for {believed:?}, kept for {kept:?}");
     assert!(guard.is_held());
 }
 
-async fn store_keeps_what_is_believed_beside_a_fenced_re_entry<B: FairBackend + ReadWriteBackend>(
-    [client, other]: [LockClient; 2],
-) {
+async fn store_keeps_what_is_believed_beside_a_fenced_re_entry([client, other]: [LockClient; 2]) {
     for round in 0..8 {
         let name = format!("fenced:{round}");
         for (lock, theirs) in kinds(&client, &name).into_iter().zip(kinds(&other, &name)) {
@@ -114,9 +110,7 @@ async fn store_keeps_what_is_believed_beside_a_fenced_re_entry<B: FairBackend + 
     }
 }
 
-async fn store_keeps_what_is_believed_beside_an_inner_lease<B: FairBackend + ReadWriteBackend>(
-    [client, _]: [LockClient; 2],
-) {
+async fn store_keeps_what_is_believed_beside_an_inner_lease([client, _]: [LockClient; 2]) {
     for lock in kinds(&client, "inner") {
         let lock = lock.owned_by(&client.owner());
         let outer = lock.lock().await.unwrap();
@@ -133,9 +127,7 @@ async fn store_keeps_what_is_believed_beside_an_inner_lease<B: FairBackend + Rea
     }
 }
 
-async fn inner_lease_ends_at_the_store_when_the_outer_hold_is_left<B: FairBackend + ReadWriteBackend>(
-    [client, other]: [LockClient; 2],
-) {
+async fn inner_lease_ends_at_the_store_when_the_outer_hold_is_left([client, other]: [LockClient; 2]) {
     for (lock, theirs) in kinds(&client, "left").into_iter().zip(kinds(&other, "left")) {
         let lock = lock.owned_by(&client.owner());
         let outer = lock.lock().await.unwrap();
@@ -178,7 +170,7 @@ async fn extension_that_is_given_up_keeps_the_lock_from_no_other_client() {
     }
 }
 
-async fn shutdown_sees_leases_end<B: FairBackend + ReadWriteBackend>([client, _]: [LockClient; 2]) {
+async fn shutdown_sees_leases_end([client, _]: [LockClient; 2]) {
     let mut kept = Vec::new();
     for lock in kinds(&client, "shut down") {
         let lock = lock.owned_by(&client.owner());
@@ -191,7 +183,7 @@ async fn shutdown_sees_leases_end<B: FairBackend + ReadWriteBackend>([client, _]
 }
 
 /// A waiter that another hold of its owner lets in, and that is polled when its own lease is over, has not got that.
-async fn guard_that_is_granted_lasts<B: FairBackend + ReadWriteBackend>([client, _]: [LockClient; 2]) {
+async fn guard_that_is_granted_lasts([client, _]: [LockClient; 2]) {
     for lock in kinds(&client, "granted") {
         let owned = lock.owned_by(&client.owner());
         let first = lock.lock().await.unwrap();
@@ -239,9 +231,7 @@ impl Wake for Panics {
 }
 
 /// What the event that tells the loss comes to has an owner by then: a release, or the right to compete.
-async fn panicking_waker_of_a_loss_leaves_the_name_alive<B: FairBackend + ReadWriteBackend>(
-    [client, other]: [LockClient; 2],
-) {
+async fn panicking_waker_of_a_loss_leaves_the_name_alive([client, other]: [LockClient; 2]) {
     for (lock, theirs) in kinds(&client, "panics").into_iter().zip(kinds(&other, "panics")) {
         let me = client.owner();
         let owned = lock.owned_by(&me);

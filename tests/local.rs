@@ -1,5 +1,6 @@
 //! The local backend, by the suite for every backend.
 
+mod commands;
 mod conformance;
 mod fair_conformance;
 mod read_write_backend;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use conformance::{Store, conformance};
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Backend, LeaseError, Lock, LockClient, LockOptions, Message};
+use latchwork::{Backend, LeaseError, Lock, LockClient, LockOptions, Message, Mode};
 
 struct InProcess(Local);
 
@@ -61,7 +62,7 @@ fn watchdog_timeout_must_be_a_lease() {
 async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
     // As two processes: by messages only.
     let backend = Local::new();
-    let (client, other) = (LockClient::new(backend.clone()), LockClient::new(backend));
+    let (client, other) = (LockClient::new(backend.clone()), LockClient::new(backend.clone()));
     let lock = client.get_lock("orders").unwrap();
     let guard = other.get_lock("orders").unwrap().lock().await.unwrap();
     let waits = tokio::spawn({
@@ -79,7 +80,8 @@ async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
     };
     until(&|| registry.stats().interest == 1).await;
     // Nobody let go of it.
-    registry.transport().publish(&client.backend().channel(lock.name()), Message::Unlock);
+    let channel = backend.channels(Mode::Plain, lock.name(), client.id()).own;
+    backend.registry().transport().publish(&channel, Message::Unlock);
     until(&|| registry.stats().wakes_spurious == 1).await;
     assert_eq!(registry.stats().wakes_useful, 0);
     guard.unlock().await.unwrap();

@@ -1,15 +1,15 @@
 //! Thousands of locks of one client that are held at a time.
 
+mod over_local;
+
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
-use latchwork::{
-    AcquireOutcome, Backend, Guard, Holder, LeaseId, LeaseKey, LockClient, LockName, Moment, Registry,
-    ReleaseOutcome,
-};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{Guard, LockClient};
+use over_local::{Between, Command, OverLocal};
 
 fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -18,56 +18,22 @@ fn ready<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The store in memory, with the number of leases of each renewal.
-#[derive(Clone)]
-struct Counts {
-    local: Local,
-    renewals: Arc<Mutex<Vec<usize>>>,
-}
+/// How many leases each renewal was for.
+#[derive(Clone, Default)]
+struct Renewals(Arc<Mutex<Vec<usize>>>);
 
-impl Backend for Counts {
+impl Between for Renewals {
     type Error = OtherKind;
-    type Transport = LocalTransport;
-    type Runtime = ThreadRuntime;
 
-    fn registry(&self) -> &Registry<LocalTransport> {
-        self.local.registry()
-    }
-
-    fn runtime(&self) -> &ThreadRuntime {
-        self.local.runtime()
-    }
-
-    fn channel(&self, name: &LockName) -> String {
-        self.local.channel(name)
-    }
-
-    async fn try_acquire(
+    async fn carry<T: Send>(
         &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        now: Moment,
-    ) -> Result<AcquireOutcome, OtherKind> {
-        self.local.try_acquire(name, id, lease, tokens, now).await
-    }
-
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        self.local.release(name, id).await
-    }
-
-    async fn force_release(&self, name: &LockName) -> Result<bool, OtherKind> {
-        self.local.force_release(name).await
-    }
-
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, OtherKind> {
-        self.renewals.lock().unwrap().push(leases.len());
-        self.local.renew(leases, lease).await
-    }
-
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, OtherKind> {
-        self.local.holder(name).await
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Renew(leases) = command {
+            self.0.lock().unwrap().push(leases.len());
+        }
+        run.await
     }
 }
 
@@ -75,8 +41,8 @@ impl Backend for Counts {
 fn locks_that_were_taken_one_after_another_are_renewed_together() {
     const LOCKS: usize = 8000;
     let clock = ThreadRuntime::paused();
-    let backend = Counts { local: Local::with_runtime(clock.clone()), renewals: Arc::default() };
-    let client = LockClient::new(backend.clone());
+    let renewals = Renewals::default();
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), renewals.clone()));
     let guards: Vec<Guard> = (0..LOCKS)
         .map(|number| {
             clock.advance(Duration::from_millis(1));
@@ -85,7 +51,7 @@ fn locks_that_were_taken_one_after_another_are_renewed_together() {
         .collect();
     clock.advance(Duration::from_secs(60));
     assert!(guards.iter().all(Guard::is_held), "some lease was not renewed");
-    let renewals = backend.renewals.lock().unwrap();
+    let renewals = renewals.0.lock().unwrap();
     // Each third of a lease of 30 s, a thirtieth early at most: eight times in 68 s.
     let (calls, leases): (usize, usize) = (renewals.len(), renewals.iter().sum());
     assert!(calls <= 100, "{calls} calls");

@@ -1,5 +1,7 @@
 //! Whose turn it is at a read-write lock in memory, to the moment: by a clock that stands still.
 
+mod commands;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -7,15 +9,17 @@ use std::time::Duration;
 
 use latchwork::local::{Local, LocalTransport, ThreadRuntime};
 use latchwork::{
-    AcquireOutcome, Backend, FairReleaseOutcome, LeaseId, LeaseKey, LockName, Position, ReadRequest,
-    ReadWriteBackend, ReleaseOutcome, Runtime, Subscription,
+    AcquireOutcome, Backend as _, LeaseId, LockName, Mode, QueuePosition, ReleaseOutcome, Subscription,
 };
+
+use crate::commands::{Commands as _, did_read, is_acquired, keys, left};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(100);
 const TURN: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_millis(1);
-const WAITS: Option<Position> = Some(Position { waited: Duration::ZERO, kept: Duration::from_secs(20) });
+const WAITS: Option<QueuePosition> =
+    Some(QueuePosition { waited: Duration::ZERO, kept: Duration::from_secs(20) });
 
 fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -42,7 +46,7 @@ impl Stage {
     fn new() -> Self {
         let runtime = ThreadRuntime::paused();
         let (local, name) = (Local::with_runtime(runtime.clone()), LockName::new("prices").unwrap());
-        let listens = local.registry().subscribe(&local.read_write_channel(&name));
+        let listens = local.registry().subscribe(&local.channels(Mode::Read, &name, "").own);
         Self { runtime, local, name, _listens: listens }
     }
 
@@ -51,46 +55,41 @@ impl Stage {
         // Ordering: Relaxed, only the number's being used once matters.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let id: LeaseId = format!("8743c9c0-0795-4907-87fd-6c719a6b45{number:02}:1").parse().unwrap();
-        let channel = self.local.write_grant_channel(&self.name, &id.client_id());
+        let channel = self.local.channels(Mode::Write, &self.name, &id.client_id()).own;
         One { id, _listens: self.local.registry().subscribe(&channel) }
     }
 
-    /// Whether it writes; otherwise when to ask again.
+    /// Whether it has the lock; otherwise when to ask again.
+    fn acquire(&self, mode: Mode, one: &One, lease: Duration) -> Result<(), Duration> {
+        let request = self.local.request(&one.id, lease).position(WAITS);
+        left(ready(self.local.acquire(mode, &self.name, &request)).unwrap()).map_or(Ok(()), Err)
+    }
+
     fn write(&self, one: &One, lease: Duration) -> Result<(), Duration> {
-        let now = self.local.runtime().now().into();
-        left(ready(self.local.try_write(&self.name, &one.id, lease, 0, WAITS, now)).unwrap())
+        self.acquire(Mode::Write, one, lease)
     }
 
     fn read(&self, one: &One, lease: Duration) -> Result<(), Duration> {
-        let read = ReadRequest { lease, fenced: false, position: WAITS, under: None };
-        let now = self.local.runtime().now().into();
-        left(ready(self.local.try_read(&self.name, &one.id, &read, now)).unwrap())
+        self.acquire(Mode::Read, one, lease)
     }
 
-    fn release_write(&self, one: &One) -> FairReleaseOutcome {
-        ready(self.local.release_write(&self.name, &one.id, None)).unwrap()
+    fn release_write(&self, one: &One) -> ReleaseOutcome {
+        ready(self.local.release(Mode::Write, &self.name, &one.id, None)).unwrap()
     }
 
     fn release_read(&self, one: &One) -> bool {
-        ready(self.local.release_read(&self.name, &one.id)).unwrap()
+        did_read(ready(self.local.release(Mode::Read, &self.name, &one.id, None)).unwrap())
     }
 
     fn writer(&self) -> Option<LeaseId> {
-        let holders = ready(self.local.read_write_holders(&self.name)).unwrap();
-        holders.writer.map(|writer| writer.id.unwrap())
+        let writer = ready(self.local.holder(Mode::Write, &self.name)).unwrap();
+        writer.map(|writer| writer.id.unwrap())
     }
 
     /// Messages so far: `Unlock`, `ReadUnlock`.
     fn said(&self) -> (u64, u64) {
         let stats = self.local.registry().stats();
         (stats.unlock_messages, stats.read_unlock_messages)
-    }
-}
-
-fn left(outcome: AcquireOutcome) -> Result<(), Duration> {
-    match outcome {
-        AcquireOutcome::Acquired { .. } => Ok(()),
-        AcquireOutcome::Held { left } => Err(left),
     }
 }
 
@@ -116,7 +115,7 @@ fn release_that_comes_late_passes_the_lock_on() {
     stage.write(&writer, SHORT).unwrap();
     assert_eq!(stage.write(&next, LEASE), Err(SHORT));
     stage.runtime.advance(SHORT);
-    assert_eq!(stage.release_write(&writer), FairReleaseOutcome::NotHeld);
+    assert_eq!(stage.release_write(&writer), ReleaseOutcome::NotHeld);
     assert_eq!(stage.writer().as_ref(), Some(&next.id));
 }
 
@@ -255,7 +254,7 @@ fn writer_that_is_forced_out_leaves_to_the_readers_that_wait() {
     stage.write(&writer, LEASE).unwrap();
     assert_eq!(stage.write(&next, LEASE), Err(LEASE));
     assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
-    assert!(ready(stage.local.force_release_read_write(&stage.name)).unwrap());
+    assert!(ready(stage.local.force_release(Mode::Write, &stage.name)).unwrap());
     assert_eq!((stage.writer(), stage.said()), (None, (0, 1)));
     stage.read(&reader, LEASE).unwrap();
 }
@@ -272,16 +271,14 @@ fn turn_is_kept_for_as_long_as_writers_wait() {
     stage.release_write(&writer);
     stage.runtime.advance(TURN);
     for number in 0..1000 {
-        let (name, now) =
-            (LockName::new(&format!("name:{number}")).unwrap(), stage.local.runtime().now().into());
-        ready(stage.local.try_acquire(&name, &reader.id, SHORT, 0, now)).unwrap();
+        let name = LockName::new(&format!("name:{number}")).unwrap();
+        ready(stage.local.acquire(Mode::Plain, &name, &stage.local.request(&reader.id, SHORT))).unwrap();
         stage.runtime.advance(SHORT / 100);
     }
     // By its own account it began to wait when readers were let in, which was after the writer did.
-    let position = Position { waited: TURN + SHORT * 10, ..WAITS.unwrap() };
-    let read = ReadRequest { lease: LEASE, fenced: false, position: Some(position), under: None };
-    let now = stage.local.runtime().now().into();
-    let reads = ready(stage.local.try_read(&stage.name, &reader.id, &read, now)).unwrap();
+    let position = QueuePosition { waited: TURN + SHORT * 10, ..WAITS.unwrap() };
+    let request = stage.local.request(&reader.id, LEASE).position(position);
+    let reads = ready(stage.local.acquire(Mode::Read, &stage.name, &request)).unwrap();
     assert_eq!(reads, AcquireOutcome::Acquired { last_token: 0 });
 }
 
@@ -290,22 +287,22 @@ fn renewed_leases_keep_other_kinds_out_for_longer() {
     for writes in [true, false] {
         let stage = Stage::new();
         let [holder, other] = [(); 2].map(|()| stage.one());
-        let keys = [LeaseKey { name: stage.name.clone(), id: holder.id.clone() }];
+        let leases = keys(&stage.name, &[&holder.id]);
         let renewed = match writes {
             true => {
                 stage.write(&holder, SHORT).unwrap();
-                ready(stage.local.renew_writes(&keys, LEASE))
+                ready(stage.local.renew(Mode::Write, &leases, LEASE))
             }
             false => {
                 stage.read(&holder, SHORT).unwrap();
-                ready(stage.local.renew_reads(&keys, LEASE))
+                ready(stage.local.renew(Mode::Read, &leases, LEASE))
             }
         };
         assert_eq!(renewed, Ok(vec![true]));
         for (passes, is_free) in [(SHORT, false), (LEASE - SHORT, true)] {
             stage.runtime.advance(passes);
-            let now = stage.local.runtime().now().into();
-            let taken = ready(stage.local.try_acquire(&stage.name, &other.id, LEASE, 0, now));
+            let taken =
+                ready(stage.local.acquire(Mode::Plain, &stage.name, &stage.local.request(&other.id, LEASE)));
             assert_eq!(taken.is_ok(), is_free);
         }
     }
@@ -317,22 +314,25 @@ fn release_that_comes_late_frees_no_lock_of_another_kind() {
     let stage = Stage::new();
     let [plain, reader, writer] = [(); 3].map(|()| stage.one());
     let acquire = || {
-        let now = stage.local.runtime().now().into();
-        left(ready(stage.local.try_acquire(&stage.name, &plain.id, SHORT, 0, now)).unwrap()).unwrap();
+        let request = stage.local.request(&plain.id, SHORT);
+        assert!(is_acquired(ready(stage.local.acquire(Mode::Plain, &stage.name, &request)).unwrap()));
     };
     acquire();
     stage.runtime.advance(SHORT);
     stage.read(&reader, SHORT).unwrap();
     assert!(stage.write(&writer, LEASE).is_err());
-    let keys = [LeaseKey { name: stage.name.clone(), id: plain.id.clone() }];
-    assert_eq!(ready(stage.local.renew(&keys, LEASE)), Ok(vec![false]));
-    assert_eq!(ready(stage.local.release(&stage.name, &plain.id)), Ok(ReleaseOutcome::NotHeld));
+    let leases = keys(&stage.name, &[&plain.id]);
+    assert_eq!(ready(stage.local.renew(Mode::Plain, &leases, LEASE)), Ok(vec![false]));
+    assert_eq!(
+        ready(stage.local.release(Mode::Plain, &stage.name, &plain.id, None)),
+        Ok(ReleaseOutcome::NotHeld)
+    );
     stage.runtime.advance(SHORT);
     acquire();
     // It gives up, and waits no more.
-    assert_eq!(stage.release_write(&writer), FairReleaseOutcome::NotHeld);
+    assert_eq!(stage.release_write(&writer), ReleaseOutcome::NotHeld);
     assert!(!stage.release_read(&reader));
-    assert!(ready(stage.local.holder(&stage.name)).unwrap().is_some());
+    assert!(ready(stage.local.holder(Mode::Plain, &stage.name)).unwrap().is_some());
     stage.runtime.advance(SHORT);
     stage.read(&reader, SHORT).unwrap();
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::lock_entry::{Entered, Left, LockEntry, Moment, Request, Rules, Told, Verdict};
+use latchwork::lock_entry::{Answer, Entered, Left, LockEntry, Moment, Request, Rules, Told, Verdict};
 
 /// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how many elsewhere hear of its
 /// return. Before the first one another process has the lock, if it was `refused`.
@@ -18,14 +18,14 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
     let (Entered::Head(mut head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
     let mut number = 1;
     if refused {
-        let _asked = entry.attempt(&head, number, &request, now, lease);
-        let _ = entry.refused(&head);
+        let attempt = entry.attempt(&head, number, now, lease).unwrap();
+        let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
     }
     heard.map(|heard| {
         let since = now;
         number += 1;
-        let attempt = entry.attempt(&head, number, &request, now, lease).unwrap();
-        let (verdict, _) = entry.acquired(&head, &request, attempt, 0, now, lease, now);
+        let attempt = entry.attempt(&head, number, now, lease).unwrap();
+        let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
         let Verdict::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
         loop {
             request = Request::new(request.owner() + 1);
@@ -72,8 +72,9 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
     let (lease, request) = (Duration::from_secs(30), Request::new(1));
     let (Entered::Head(head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
-    let attempt = entry.attempt(&head, 1, &request, now, lease).unwrap();
-    let (Verdict::Granted(grant), _) = entry.acquired(&head, &request, attempt, 0, now, lease, now) else {
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    let (Verdict::Granted(grant), _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now)
+    else {
         panic!("it is free")
     };
     let panics = Arc::new(Panics(AtomicUsize::new(0)));
@@ -93,7 +94,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
 
 /// How long each thousand takes of those who come to share a lock and stay, one after another, each by its `request`.
 fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> Vec<Duration> {
-    let entry = LockEntry::new(Rules { shared: true, ..Rules::default() });
+    let entry = LockEntry::new(Rules { policy: Rules::default().policy.shared(), ..Rules::default() });
     let (mut now, mut owner) = (Moment::from(Instant::now()), 0);
     let mut one_more = || {
         owner += 1;
@@ -103,8 +104,8 @@ fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) ->
             Entered::Reentered(..) => {}
             Entered::Head(head) => {
                 let lease = request.own_lease().unwrap_or(Duration::from_secs(30));
-                let attempt = entry.attempt(&head, owner, &request, now, lease).unwrap();
-                let (verdict, _) = entry.acquired(&head, &request, attempt, 0, now, lease, now);
+                let attempt = entry.attempt(&head, owner, now, lease).unwrap();
+                let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
                 assert!(matches!(verdict, Verdict::Granted(_)), "{verdict:?}");
             }
             entered => panic!("{entered:?}"),

@@ -1,5 +1,6 @@
 //! What a lock in memory allocates, by an allocator that counts. One test to a process: the count is for all threads.
 
+mod commands;
 mod heap;
 
 use std::pin::{Pin, pin};
@@ -8,10 +9,9 @@ use std::time::Duration;
 
 use heap::{allocations, in_use};
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{
-    Backend, LeaseId, Lock, LockClient, LockName, LockOptions, Position, ReadRequest, ReadWriteBackend,
-    Runtime,
-};
+use latchwork::{Backend as _, LeaseId, Lock, LockClient, LockName, LockOptions, Mode, QueuePosition};
+
+use crate::commands::{Commands as _, RELEASED};
 
 fn ready<F: Future>(future: F) -> F::Output {
     match poll(pin!(future)) {
@@ -126,13 +126,11 @@ const LEASE: Duration = Duration::from_secs(30);
 
 fn read_write_pairs_allocate_nothing() {
     let (local, id, name) = (Local::new(), ID.parse::<LeaseId>().unwrap(), LockName::new("orders").unwrap());
-    let read = ReadRequest { lease: LEASE, fenced: true, position: None, under: None };
     let pairs = || {
-        let now = local.runtime().now().into();
-        ready(local.try_read(&name, &id, &read, now)).unwrap();
-        assert!(ready(local.release_read(&name, &id)).unwrap());
-        ready(local.try_write(&name, &id, LEASE, 1, None, now)).unwrap();
-        ready(local.release_write(&name, &id, None)).unwrap();
+        for mode in [Mode::Read, Mode::Write] {
+            ready(local.acquire(mode, &name, &local.request(&id, LEASE).tokens(1))).unwrap();
+            assert_eq!(ready(local.release(mode, &name, &id, None)).unwrap(), RELEASED);
+        }
     };
     pairs();
     assert_allocates_nothing(pairs);
@@ -144,24 +142,25 @@ fn read_write_names_that_nobody_uses_keep_nothing() {
     let runtime = ThreadRuntime::paused();
     let local = Local::with_runtime(runtime.clone());
     let [id, waits] = [ID, "7743c9c0-0795-4907-87fd-6c719a6b4586:1"].map(|id| id.parse::<LeaseId>().unwrap());
-    let position = Some(Position { waited: Duration::ZERO, kept: LEASE });
-    let read = ReadRequest { lease: LEASE, fenced: false, position, under: None };
+    let position = QueuePosition { waited: Duration::ZERO, kept: LEASE };
+    let acquire = |mode, name: &LockName, id| {
+        ready(local.acquire(mode, name, &local.request(id, LEASE).position(position))).unwrap()
+    };
     let round = || {
         for number in 0..NAMES {
             let name = LockName::new(&format!("name:{number}")).unwrap();
-            let now = local.runtime().now().into();
             match number % 3 {
                 0 => {
-                    ready(local.try_read(&name, &id, &read, now)).unwrap();
-                    assert!(ready(local.release_read(&name, &id)).unwrap());
+                    acquire(Mode::Read, &name, &id);
+                    assert_eq!(ready(local.release(Mode::Read, &name, &id, None)).unwrap(), RELEASED);
                 }
                 1 => {
-                    ready(local.try_write(&name, &id, LEASE, 0, None, now)).unwrap();
-                    ready(local.try_read(&name, &waits, &read, now)).unwrap();
+                    acquire(Mode::Write, &name, &id);
+                    acquire(Mode::Read, &name, &waits);
                 }
                 _ => {
-                    ready(local.try_read(&name, &id, &read, now)).unwrap();
-                    ready(local.try_write(&name, &waits, LEASE, 0, position, now)).unwrap();
+                    acquire(Mode::Read, &name, &id);
+                    acquire(Mode::Write, &name, &waits);
                 }
             }
             runtime.advance(LEASE / 50);

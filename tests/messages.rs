@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use latchwork::local::Local;
 use latchwork::redis::{ErrorKind, Redis};
 use latchwork::{Lease, LockClient, LockError, LockOptions, Owner, blocking};
 use latchwork_testkit::RedisServer;
@@ -254,7 +255,7 @@ fn debug_of_a_client_fits_a_line() {
     }
     assert_fits_a_line(&client);
     assert_fits_a_line(client.as_async());
-    assert_fits_a_line(client.as_async().backend());
+    assert_fits_a_line(client.as_async().backend::<Local>().unwrap());
     assert_fits_a_line(client.as_async().registry());
 
     let redis = Redis::builder().blocking_connect(&server.url()).unwrap();
@@ -265,7 +266,7 @@ fn debug_of_a_client_fits_a_line() {
         })
         .collect();
     assert_fits_a_line(&client);
-    assert_fits_a_line(client.as_async().backend());
+    assert_fits_a_line(client.as_async().backend::<Redis>().unwrap());
     assert_fits_a_line(&Redis::builder());
     let owner: Owner = client.as_async().owner();
     let lock = client.get_lock(NAME).unwrap();

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use latchwork::local::Local;
 use latchwork::redis::Redis;
-use latchwork::{Backend, Lease, LockClient, LockOptions, Metrics};
+use latchwork::{Lease, LockClient, LockOptions, Metrics};
 use latchwork_testkit::RedisServer;
 
 const SOON: Duration = Duration::from_secs(10);
 /// Of the lease: between renewals.
 const THIRD: Duration = Duration::from_secs(1);
 
-async fn eventually<B: Backend>(client: &LockClient, what: &str, ask: impl Fn(&Metrics) -> bool) {
+async fn eventually(client: &LockClient, what: &str, ask: impl Fn(&Metrics) -> bool) {
     let asked = async {
         while !ask(&client.metrics()) {
             tokio::task::yield_now().await;
@@ -22,12 +22,12 @@ async fn eventually<B: Backend>(client: &LockClient, what: &str, ask: impl Fn(&M
     }
 }
 
-fn waiter<B: Backend>(client: &LockClient) -> tokio::task::JoinHandle<latchwork::Guard> {
+fn waiter(client: &LockClient) -> tokio::task::JoinHandle<latchwork::Guard> {
     let lock = client.get_lock("metrics").unwrap();
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
-async fn everything_is_counted_once<B: Backend>(clients: [LockClient; 2]) {
+async fn everything_is_counted_once(clients: [LockClient; 2]) {
     let [here, there] = &clients;
     let lock = here.get_lock("metrics").unwrap();
     let theirs = there.get_lock("metrics").unwrap();

@@ -1,6 +1,7 @@
 //! The example of a backend of one's own, by the suite for every backend: all of it, each client with a backend to itself, as in
 //! processes that share nothing but the directory.
 
+mod commands;
 mod conformance;
 #[path = "../examples/own_backend/src/file_locks.rs"]
 mod file_locks;
@@ -8,12 +9,14 @@ mod file_locks;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance::{Store, conformance};
 use file_locks::FileLocks;
-use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockName, LockOptions};
+use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockError, LockName, LockOptions, Mode};
 use tempfile::TempDir;
+
+use crate::commands::Commands as _;
 
 struct InDirectory {
     directory: TempDir,
@@ -78,13 +81,13 @@ async fn steps_made_at_once_are_atomic() {
                     // The backend's own step, as what a lock does around it would bring the two out of step. An error is not a
                     // panic, as the other thread would wait for this one; it is seen by the count.
                     let tried =
-                        runtime.block_on(files.try_acquire(&name, &id, LEASE, 0, Instant::now().into()));
+                        runtime.block_on(files.acquire(Mode::Plain, &name, &files.request(&id, LEASE)));
                     if matches!(tried, Ok(AcquireOutcome::Acquired { .. })) {
                         // Ordering: Relaxed, read when the threads have ended.
                         won.fetch_add(1, Ordering::Relaxed);
                     }
                     meet();
-                    let _ = runtime.block_on(files.release(&name, &id));
+                    let _ = runtime.block_on(files.release(Mode::Plain, &name, &id, None));
                 }
             });
         }
@@ -94,3 +97,24 @@ async fn steps_made_at_once_are_atomic() {
 
 /// Longer than the test takes.
 const LEASE: Duration = Duration::from_secs(60);
+
+/// They keep plain locks alone, and say so when a client asks for others.
+#[tokio::test]
+async fn other_locks_than_plain_ones_are_unsupported() {
+    let client = InDirectory::new().client().await;
+    let refused = [
+        (Mode::Fair, client.fair_lock("orders").unwrap_err()),
+        // Both sides or none: the one that is asked for first is named.
+        (Mode::Read, client.read_write("orders").unwrap_err()),
+    ];
+    for (mode, error) in refused {
+        assert!(matches!(error, LockError::Unsupported { mode: named, .. } if named == mode), "{error:?}");
+        assert!(error.is_refused() && !error.is_retryable());
+        let said = error.to_string();
+        assert!(said.contains("FileLocks keeps no"), "{said}");
+        assert!(said.contains(&format!("{mode} locks")), "{said}");
+    }
+    let named = client.fair_lock("").unwrap_err();
+    assert!(matches!(named, LockError::Name(_)), "a name is looked at first: {named:?}");
+    client.get_lock("orders").unwrap().lock().await.unwrap().unlock().await.unwrap();
+}

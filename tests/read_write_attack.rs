@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use latchwork::local::Local;
-use latchwork::{
-    Guard, Lease, Lock, LockClient, LockError, LockOptions, ReadWriteBackend as _, ReadWriteLock,
-};
+use latchwork::{Backend as _, Guard, Lease, Lock, LockClient, LockError, LockOptions, Mode, ReadWriteLock};
 use tokio::time::{sleep, timeout};
 
 const CLIENTS: usize = 4;
@@ -213,8 +211,10 @@ async fn under_attack(seed: u64, forces: bool, options: LockOptions) {
     // All of it is free, at once, for anybody.
     let name = clients[0].read_write("prices").unwrap().name().clone();
     timeout(LIMIT, async {
-        while backend.read_write_holders(&name).await.unwrap() != Default::default() {
-            sleep(HOLD).await;
+        for side in [Mode::Write, Mode::Read] {
+            while !backend.holders(side, &name).await.unwrap().is_empty() {
+                sleep(HOLD).await;
+            }
         }
     })
     .await

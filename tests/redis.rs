@@ -1,6 +1,7 @@
 //! The Redis backend on a real server, by the suite for every backend; connected to as by default.
 
 mod by_hand;
+mod commands;
 mod conformance;
 mod fair_conformance;
 mod read_write_backend;

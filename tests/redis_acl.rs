@@ -1,6 +1,7 @@
 //! The rights that the page of `redis` asks for: they suffice, and each is needed, and named where it is missing.
 
 mod by_hand;
+mod commands;
 mod conformance;
 
 use std::error::Error as _;
@@ -10,11 +11,13 @@ use std::time::Duration;
 use conformance::{Store, conformance, conformance_of_every_kind, eventually};
 use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
 use latchwork::{
-    Backend, FairBackend, FairReleaseOutcome, Lease, LeaseId, LeaseKey, LockClient, LockError, LockName,
-    LockOptions, Next, Position, ReadRequest, ReadWriteBackend,
+    Backend, Lease, LeaseId, LockClient, LockError, LockName, LockOptions, Mode, NextWaiter, QueuePosition,
+    ReleaseOutcome,
 };
 use latchwork_testkit::{RedisCluster, RedisServer, SentinelSet, is_older_than_7};
 use redis::FromRedisValue;
+
+use crate::commands::{Commands as _, RELEASED, keys};
 
 fn page() -> &'static str {
     include_str!("../src/redis.rs").split_once("# Rights").unwrap().1
@@ -147,17 +150,18 @@ async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> 
     };
     let (holder, waiter, next) = (id(1, 1), id(2, 1), id(1, 2));
     let lease = Duration::from_secs(60);
-    let position = Position { waited: Duration::ZERO, kept: lease };
-    let now = std::time::Instant::now().into();
-    redis.try_acquire_fair(name, &holder, lease, 1, Some(position), now).await?;
-    redis.try_acquire_fair(name, &waiter, lease, 1, Some(position), now).await?;
+    let position = QueuePosition { waited: Duration::ZERO, kept: lease };
+    for id in [&holder, &waiter] {
+        let request = redis.request(id, lease).tokens(1).position(position);
+        redis.acquire(Mode::Fair, name, &request).await?;
+    }
     let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
-    listener.subscribe(redis.grant_channel(name, &waiter.client_id())).await.unwrap();
-    let next = Next { id: next, lease, tokens: 1, position };
-    assert_eq!(redis.release_fair(name, &holder, Some(&next)).await?, FairReleaseOutcome::Released);
-    assert_eq!(redis.release_fair(name, &waiter, None).await?, FairReleaseOutcome::Released);
-    assert_eq!(redis.release_fair(name, &next.id, None).await?, FairReleaseOutcome::NotHeld);
-    assert!(!redis.force_release_fair(name).await?);
+    listener.subscribe(redis.channels(Mode::Fair, name, &waiter.client_id()).own).await.unwrap();
+    let next = NextWaiter { id: next, lease, tokens: 1, position };
+    assert_eq!(redis.release(Mode::Fair, name, &holder, Some(&next)).await?, RELEASED);
+    assert_eq!(redis.release(Mode::Fair, name, &waiter, None).await?, RELEASED);
+    assert_eq!(redis.release(Mode::Fair, name, &next.id, None).await?, ReleaseOutcome::NotHeld);
+    assert!(!redis.force_release(Mode::Fair, name).await?);
     Ok(())
 }
 
@@ -176,33 +180,32 @@ async fn use_read_write_lock(redis: &Redis, name: &LockName, server: &RedisServe
     };
     let (holder, waiter, next, reader, beside) = (id(1, 1), id(2, 1), id(1, 2), id(3, 1), id(1, 3));
     let lease = Duration::from_secs(60);
-    let position = Position { waited: Duration::ZERO, kept: lease };
-    let now = std::time::Instant::now().into();
-    let read = |under| ReadRequest { lease, fenced: true, position: Some(position), under };
-    redis.try_write(name, &holder, lease, 1, Some(position), now).await?;
-    redis.try_read(name, &beside, &read(Some(&holder)), now).await?;
-    redis.renew_writes(&[LeaseKey { name: name.clone(), id: holder.clone() }], lease * 2).await?;
-    redis.renew_reads(&[LeaseKey { name: name.clone(), id: beside.clone() }], lease * 2).await?;
-    redis.try_write(name, &waiter, lease, 1, Some(position), now).await?;
-    redis.try_read(name, &reader, &read(None), now).await?;
+    let position = QueuePosition { waited: Duration::ZERO, kept: lease };
+    let asks = |id: &LeaseId| redis.request(id, lease).tokens(1).position(position);
+    redis.acquire(Mode::Write, name, &asks(&holder)).await?;
+    redis.acquire(Mode::Read, name, &asks(&beside).under(holder.clone())).await?;
+    redis.renew(Mode::Write, &keys(name, &[&holder]), lease * 2).await?;
+    redis.renew(Mode::Read, &keys(name, &[&beside]), lease * 2).await?;
+    redis.acquire(Mode::Write, name, &asks(&waiter)).await?;
+    redis.acquire(Mode::Read, name, &asks(&reader)).await?;
     let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
-    listener.subscribe(redis.write_grant_channel(name, &waiter.client_id())).await.unwrap();
-    let channel = redis.read_write_channel(name);
+    listener.subscribe(redis.channels(Mode::Write, name, &waiter.client_id()).own).await.unwrap();
+    let channel = redis.channels(Mode::Read, name, "").own;
     redis.registry().subscribe(&channel).subscribed().await.map_err(|refused| {
         refused.source().and_then(|source| source.downcast_ref::<Error>()).expect("the backend's own").clone()
     })?;
-    let next = Next { id: next, lease, tokens: 1, position };
-    assert_eq!(redis.release_write(name, &holder, Some(&next)).await?, FairReleaseOutcome::Released);
-    redis.try_read(name, &reader, &read(None), now).await?;
-    assert!(redis.release_read(name, &beside).await? && redis.release_read(name, &reader).await?);
-    assert_eq!(
-        redis.read_write_holders(name).await?.writer.and_then(|writer| writer.id),
-        Some(waiter.clone())
-    );
-    assert_eq!(redis.release_write(name, &waiter, None).await?, FairReleaseOutcome::Released);
-    assert_eq!(redis.release_write(name, &next.id, None).await?, FairReleaseOutcome::NotHeld);
-    redis.try_read(name, &reader, &read(None), now).await?;
-    assert!(redis.force_release_read_write(name).await?);
+    let next = NextWaiter { id: next, lease, tokens: 1, position };
+    assert_eq!(redis.release(Mode::Write, name, &holder, Some(&next)).await?, RELEASED);
+    redis.acquire(Mode::Read, name, &asks(&reader)).await?;
+    for id in [&beside, &reader] {
+        assert_eq!(redis.release(Mode::Read, name, id, None).await?, RELEASED);
+    }
+    let writer = redis.holder(Mode::Write, name).await?.and_then(|writer| writer.id);
+    assert_eq!(writer, Some(waiter.clone()));
+    assert_eq!(redis.release(Mode::Write, name, &waiter, None).await?, RELEASED);
+    assert_eq!(redis.release(Mode::Write, name, &next.id, None).await?, ReleaseOutcome::NotHeld);
+    redis.acquire(Mode::Read, name, &asks(&reader)).await?;
+    assert!(redis.force_release(Mode::Write, name).await?);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //! not, nor does an ACL with `-@dangerous`.
 
 mod by_hand;
+mod commands;
 mod waiting;
 
 use std::time::{Duration, Instant};
@@ -9,12 +10,13 @@ use std::time::{Duration, Instant};
 use by_hand::run;
 use latchwork::redis::Redis;
 use latchwork::{
-    FairBackend, FairReleaseOutcome, Lease, LeaseId, Lock, LockClient, LockName, Next, Position,
-    ReadWriteBackend,
+    Backend as _, Lease, LeaseId, Lock, LockClient, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
 };
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::{sleep, timeout};
 use waiting::eventually;
+
+use crate::commands::Commands as _;
 
 const SOON: Duration = Duration::from_secs(10);
 const NAME: &str = "late";
@@ -90,72 +92,35 @@ async fn attempt_to_write_that_comes_late_is_undone_where_no_connection_can_be_e
     attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", write).await;
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Queue {
-    OfFairLock,
-    OfWriters,
-}
-
-impl Queue {
-    async fn take(self, redis: &Redis, name: &LockName, id: &LeaseId, lease: Duration) {
-        let now = Instant::now().into();
-        match self {
-            Queue::OfFairLock => redis.try_acquire_fair(name, id, lease, 0, None, now).await.unwrap(),
-            Queue::OfWriters => redis.try_write(name, id, lease, 0, None, now).await.unwrap(),
-        };
-    }
-
-    async fn release(
-        self,
-        redis: &Redis,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&Next>,
-    ) -> FairReleaseOutcome {
-        match self {
-            Queue::OfFairLock => redis.release_fair(name, id, next).await.unwrap(),
-            Queue::OfWriters => redis.release_write(name, id, next).await.unwrap(),
-        }
-    }
-
-    async fn roll_back(self, redis: &Redis, name: &LockName, id: &LeaseId) {
-        match self {
-            Queue::OfFairLock => redis.roll_back_fair(name, id).await.unwrap(),
-            Queue::OfWriters => redis.roll_back_write(name, id).await.unwrap(),
-        };
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_that_comes_late_grants_the_lock_to_nobody_where_no_connection_can_be_ended() {
-    release_that_comes_late_grants_the_lock_to_nobody(Queue::OfFairLock).await;
-    release_that_comes_late_grants_the_lock_to_nobody(Queue::OfWriters).await;
+    release_that_comes_late_grants_the_lock_to_nobody(Mode::Fair).await;
+    release_that_comes_late_grants_the_lock_to_nobody(Mode::Write).await;
 }
 
 /// A release is an attempt by the next waiter, too, which has given up by then.
-async fn release_that_comes_late_grants_the_lock_to_nobody(queue: Queue) {
+async fn release_that_comes_late_grants_the_lock_to_nobody(mode: Mode) {
     let (server, proxy, client) = start("-client +client|info").await;
-    let (redis, name) = (client.backend(), LockName::new(NAME).unwrap());
+    let (redis, name) = (client.backend::<Redis>().unwrap(), LockName::new(NAME).unwrap());
     let id = |number: u64| -> LeaseId {
         format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
     };
     let lease = Duration::from_secs(60);
-    let position = Position { waited: Duration::ZERO, kept: lease };
-    let next = Next { id: id(2), lease, tokens: 0, position };
-    queue.take(redis, &name, &id(1), lease).await;
+    let position = QueuePosition { waited: Duration::ZERO, kept: lease };
+    let next = NextWaiter { id: id(2), lease, tokens: 0, position };
+    redis.acquire(mode, &name, &redis.request(&id(1), lease)).await.unwrap();
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
     link.silence(Way::ToClient);
-    let released =
-        timeout(Duration::from_millis(300), queue.release(redis, &name, &id(1), Some(&next))).await;
+    let released = timeout(Duration::from_millis(300), redis.release(mode, &name, &id(1), Some(&next))).await;
     assert!(released.is_err(), "{released:?}");
-    queue.roll_back(redis, &name, &next.id).await;
+    redis.roll_back(mode, &name, &next.id).await.unwrap();
     let taken = calls(&server, "hset").await;
     proxy.heal();
     eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
     eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
         .await;
-    assert_eq!(queue.release(redis, &name, &id(1), None).await, FairReleaseOutcome::NotHeld);
+    assert_eq!(redis.release(mode, &name, &id(1), None).await.unwrap(), ReleaseOutcome::NotHeld);
 }
 
 async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: impl Fn(&LockClient) -> Lock) {

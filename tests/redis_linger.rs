@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use by_hand::connection;
 use latchwork::redis::Redis;
-use latchwork::{Guard, LockClient, Transport};
+use latchwork::{Guard, LockClient};
 use latchwork_testkit::{ChaosProxy, RedisServer};
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;

@@ -1,23 +1,27 @@
 //! The Redis backend when a command has run and its reply is lost with the connection.
 
 mod by_hand;
+mod commands;
 
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{
-    AcquireOutcome, Backend, LeaseId, LeaseKey, LockClient, LockError, LockName, LockOptions, ReleaseOutcome,
+    AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockClient, LockError, LockName, LockOptions, Mode,
+    ReleaseOutcome,
 };
 use latchwork_testkit::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+
+use crate::commands::Commands as _;
 
 const SOON: Duration = Duration::from_secs(10);
 const LEASE: Duration = Duration::from_secs(30);
@@ -188,7 +192,10 @@ async fn lost_reply_of_renewal_costs_a_retry() {
     let id = lock.holder().await.unwrap().unwrap().id.unwrap();
     faulty.eat(1);
     let key = LeaseKey { name: guard.name().clone(), id };
-    assert_eq!(client.backend().renew(&[key], LEASE * 2).await.unwrap(), [true]);
+    assert_eq!(
+        client.backend::<Redis>().unwrap().renew(Mode::Plain, &[key], LEASE * 2).await.unwrap(),
+        [true]
+    );
     faulty.assert_all_eaten();
     assert!(lock.remaining().await.unwrap().unwrap() > LEASE);
     assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
@@ -369,16 +376,22 @@ async fn forced_release_is_not_sent_again() {
 async fn release_of_a_lease_that_is_gone_is_told_apart_unless_its_reply_is_lost() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
-    let (backend, name) = (client.backend(), LockName::new("orders").unwrap());
+    let (backend, name) = (client.backend::<Redis>().unwrap(), LockName::new("orders").unwrap());
     let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
-    assert_eq!(backend.release(&name, &id).await.unwrap(), ReleaseOutcome::NotHeld);
+    assert_eq!(backend.release(Mode::Plain, &name, &id, None).await.unwrap(), ReleaseOutcome::NotHeld);
     faulty.eat(1);
-    assert_eq!(backend.release(&name, &id).await.unwrap(), ReleaseOutcome::Released { heard: 0 });
+    assert_eq!(
+        backend.release(Mode::Plain, &name, &id, None).await.unwrap(),
+        ReleaseOutcome::Released { heard: 0 }
+    );
     faulty.assert_all_eaten();
-    let taken = backend.try_acquire(&name, &id, LEASE, 0, Instant::now().into()).await.unwrap();
+    let taken = backend.acquire(Mode::Plain, &name, &backend.request(&id, LEASE)).await.unwrap();
     assert_eq!(taken, AcquireOutcome::Acquired { last_token: 0 });
     faulty.eat(1);
-    assert_eq!(backend.release(&name, &id).await.unwrap(), ReleaseOutcome::Released { heard: 0 });
+    assert_eq!(
+        backend.release(Mode::Plain, &name, &id, None).await.unwrap(),
+        ReleaseOutcome::Released { heard: 0 }
+    );
     faulty.assert_all_eaten();
     assert!(faulty.state("orders").await.is_empty());
 }

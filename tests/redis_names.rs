@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use by_hand::run;
 use latchwork::redis::Redis;
-use latchwork::{Backend, FairBackend, Guard, Lock, LockClient, LockName, NameError, ReadWriteBackend};
+use latchwork::{Backend as _, Guard, Lock, LockClient, LockError, LockName, Mode, NameError};
 use latchwork_testkit::RedisServer;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -23,38 +23,26 @@ async fn client() -> LockClient {
     LockClient::new(Redis::connect(&SERVER.url()).await.unwrap())
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Plain,
-    Fair,
-    Read,
-    Write,
-}
+const MODES: [Mode; 4] = [Mode::Plain, Mode::Fair, Mode::Read, Mode::Write];
 
-impl Kind {
-    fn lock(self, client: &LockClient, name: &str) -> Lock {
-        match self {
-            Self::Plain => client.get_lock(name).unwrap(),
-            Self::Fair => client.fair_lock(name).unwrap(),
-            Self::Read => client.read_write(name).unwrap().read().clone(),
-            Self::Write => client.read_write(name).unwrap().write().clone(),
-        }
-    }
-
-    /// Where a waiter of this client is told.
-    fn channel(self, client: &LockClient, name: &str) -> String {
-        let (redis, name) = (client.backend(), LockName::new(name).unwrap());
-        match self {
-            Self::Plain => redis.channel(&name),
-            Self::Fair => redis.grant_channel(&name, client.id()),
-            Self::Read => redis.read_write_channel(&name),
-            Self::Write => redis.write_grant_channel(&name, client.id()),
-        }
+fn lock_of(mode: Mode, client: &LockClient, name: &str) -> Lock {
+    match mode {
+        Mode::Plain => client.get_lock(name).unwrap(),
+        Mode::Fair => client.fair_lock(name).unwrap(),
+        Mode::Read => client.read_write(name).unwrap().read().clone(),
+        Mode::Write => client.read_write(name).unwrap().write().clone(),
+        other => panic!("{other}"),
     }
 }
 
-fn waiter(client: &LockClient, kind: Kind, name: &str) -> JoinHandle<Guard> {
-    let lock = kind.lock(client, name);
+/// Where a waiter of this client is told.
+fn channel_of(mode: Mode, client: &LockClient, name: &str) -> String {
+    let redis: &Redis = client.backend().unwrap();
+    redis.channels(mode, &LockName::new(name).unwrap(), client.id()).own
+}
+
+fn waiter(client: &LockClient, mode: Mode, name: &str) -> JoinHandle<Guard> {
+    let lock = lock_of(mode, client, name);
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
@@ -71,18 +59,18 @@ async fn until_asleep(client: &LockClient, channels: &[String]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_a_name_and_of_the_same_in_braces_are_both_woken() {
-    for kind in [Kind::Plain, Kind::Fair, Kind::Read, Kind::Write] {
-        let names = [format!("braces:{kind:?}"), format!("{{braces:{kind:?}}}")];
+    for mode in MODES {
+        let names = [format!("braces:{mode:?}"), format!("{{braces:{mode:?}}}")];
         let (holder, waits) = (client().await, client().await);
-        let channels = names.each_ref().map(|name| kind.channel(&waits, name));
+        let channels = names.each_ref().map(|name| channel_of(mode, &waits, name));
         for order in [[0, 1], [1, 0]] {
             let mut held = Vec::new();
             for name in &names {
                 // A writer keeps readers out.
-                let kind = if kind == Kind::Read { Kind::Write } else { kind };
-                held.push(Some(kind.lock(&holder, name).lock().await.unwrap()));
+                let mode = if mode == Mode::Read { Mode::Write } else { mode };
+                held.push(Some(lock_of(mode, &holder, name).lock().await.unwrap()));
             }
-            let mut waiting = names.each_ref().map(|name| Some(waiter(&waits, kind, name)));
+            let mut waiting = names.each_ref().map(|name| Some(waiter(&waits, mode, name)));
             until_asleep(&waits, &channels).await;
             for which in order {
                 held[which].take().unwrap().unlock().await.unwrap();
@@ -98,16 +86,16 @@ async fn waiters_of_a_name_and_of_the_same_in_braces_are_both_woken() {
 /// Whatever is done with the other name, the holder of this one is alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn name_in_braces_grants_nothing_of_the_name_without() {
-    for (kind, name) in [(Kind::Fair, "apart:fair"), (Kind::Write, "apart:write")] {
+    for (mode, name) in [(Mode::Fair, "apart:fair"), (Mode::Write, "apart:write")] {
         for (held, tried) in
             [(name.to_owned(), format!("{{{name}}}")), (format!("{{{name}}}"), name.to_owned())]
         {
             let (holder, waits, other) = (client().await, client().await, client().await);
-            let held_lock = kind.lock(&holder, &held).lock().await.unwrap();
-            let mut waiting = waiter(&waits, kind, &held);
-            until_asleep(&waits, &[kind.channel(&waits, &held)]).await;
+            let held_lock = lock_of(mode, &holder, &held).lock().await.unwrap();
+            let mut waiting = waiter(&waits, mode, &held);
+            until_asleep(&waits, &[channel_of(mode, &waits, &held)]).await;
             for _ in 0..3 {
-                kind.lock(&other, &tried)
+                lock_of(mode, &other, &tried)
                     .try_lock()
                     .await
                     .unwrap()
@@ -128,11 +116,11 @@ async fn name_in_braces_grants_nothing_of_the_name_without() {
 /// A message is a hint, whoever has published it, and whatever it knows of the waiter but the nonce.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
-    for (kind, name, what) in [(Kind::Fair, "forged:fair", "fair"), (Kind::Write, "forged:write", "rw")] {
+    for (mode, name, what) in [(Mode::Fair, "forged:fair", "fair"), (Mode::Write, "forged:write", "rw")] {
         let (holder, waits) = (client().await, client().await);
-        let held = kind.lock(&holder, name).lock().await.unwrap();
-        let mut waiting = waiter(&waits, kind, name);
-        let channel = kind.channel(&waits, name);
+        let held = lock_of(mode, &holder, name).lock().await.unwrap();
+        let mut waiting = waiter(&waits, mode, name);
+        let channel = channel_of(mode, &waits, name);
         until_asleep(&waits, std::slice::from_ref(&channel)).await;
         let queued: Vec<String> =
             run(&SERVER, &format!("ZRANGE {name}:latchwork:{{{name}}}:{what}_queue 0 -1")).await;
@@ -170,9 +158,9 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_whose_nonce_was_evicted_asks_when_it_is_granted_the_lock() {
     let (holder, waits, name) = (client().await, client().await, "forgotten");
-    let held = Kind::Fair.lock(&holder, name).lock().await.unwrap();
-    let waiting = waiter(&waits, Kind::Fair, name);
-    let channel = Kind::Fair.channel(&waits, name);
+    let held = lock_of(Mode::Fair, &holder, name).lock().await.unwrap();
+    let waiting = waiter(&waits, Mode::Fair, name);
+    let channel = channel_of(Mode::Fair, &waits, name);
     until_asleep(&waits, &[channel]).await;
     assert_eq!(run::<usize>(&SERVER, &format!("DEL {name}:latchwork:{{{name}}}:fair_nonces")).await, 1);
     held.unlock().await.unwrap();
@@ -204,11 +192,11 @@ async fn name_of_what_is_kept_for_another_lock_is_refused_before_anything_is_sen
             client.get_lock(name).map(drop),
             client.fair_lock(name).map(drop),
             client.read_write(name).map(drop),
-            LockName::new(name).map(drop),
+            LockName::new(name).map(drop).map_err(LockError::from),
         ];
         for refusal in refusals {
             let error = refusal.unwrap_err();
-            let NameError::Reserved { part } = error else { panic!("{name:?}: {error:?}") };
+            let LockError::Name(NameError::Reserved { part }) = error else { panic!("{name:?}: {error:?}") };
             assert!(name.contains(part) && error.to_string().contains("choose a name"), "{name:?}: {error}");
         }
         assert!(LockClient::local().get_lock(name).is_err(), "{name:?}");
@@ -246,19 +234,19 @@ async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
     let server = RedisServer::start();
     let connect = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
     let name = "flood";
-    for kind in [Kind::Read, Kind::Write] {
+    for mode in [Mode::Read, Mode::Write] {
         let holder = connect().await;
-        let held = Kind::Write.lock(&holder, name).lock().await.unwrap();
-        let shared = connect().await.backend().clone();
+        let held = lock_of(Mode::Write, &holder, name).lock().await.unwrap();
+        let shared = connect().await.backend::<Redis>().unwrap().clone();
         let mut waiting = Vec::new();
         for number in 0..WAITERS {
             // Half of them share a process, and so a channel.
             let client = if number % 2 == 0 { LockClient::new(shared.clone()) } else { connect().await };
-            let lock = kind.lock(&client, name);
+            let lock = lock_of(mode, &client, name);
             waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
         }
         let mut raw = by_hand::connection(&server).await;
-        let queue = if kind == Kind::Read { "rw_readers" } else { "rw_queue" };
+        let queue = if mode == Mode::Read { "rw_readers" } else { "rw_queue" };
         let queued =
             async || run::<usize>(&server, &format!("ZCARD {name}:latchwork:{{{name}}}:{queue}")).await;
         eventually("all wait", async || queued().await == WAITERS).await;

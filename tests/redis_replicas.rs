@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use by_hand::{connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{FairBackend, Lease, Lock, LockClient, LockError, LockOptions};
+use latchwork::{Backend as _, Lease, Lock, LockClient, LockError, LockOptions, Mode};
 use latchwork_testkit::RedisServer;
 use redis::cmd;
 use tokio::time::timeout;
@@ -104,7 +104,8 @@ async fn granted_lock_counts_only_when_the_replica_has_it() {
             let lock = FAIR(&waits);
             async move { lock.lock().await }
         });
-        let channel = waits.backend().grant_channel(FAIR(&waits).name(), waits.id());
+        let channel =
+            waits.backend::<Redis>().unwrap().channels(Mode::Fair, FAIR(&waits).name(), waits.id()).own;
         eventually("the subscription", async || {
             let queued: usize = run(&master, &format!("ZCARD {NAME}:latchwork:{{{NAME}}}:fair_queue")).await;
             queued == 1 && run::<(String, usize)>(&master, &format!("PUBSUB NUMSUB {channel}")).await.1 == 1

@@ -2,22 +2,24 @@
 //! have died: what is left is for the next call, and a waiter that lives has the lock after these.
 
 mod by_hand;
+mod commands;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use by_hand::{command, connection};
 use futures_util::stream::{self, StreamExt};
 use latchwork::redis::Redis;
 use latchwork::{
-    AcquireOutcome, Backend, FairBackend, FairReleaseOutcome, LeaseId, LeaseKey, LockName, Position,
-    ReadRequest, ReadWriteBackend,
+    AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, Mode, QueuePosition, ReleaseOutcome,
 };
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, FromRedisValue, Value};
+
+use crate::commands::{Commands as _, RELEASED, did_read};
 
 const MANY: u32 = 5000;
 /// So many commands a script may send: a renewal takes four for each of a hundred leases.
@@ -44,8 +46,8 @@ fn alive(number: u32) -> LeaseId {
     id(0xa11e_0000 + number)
 }
 
-fn position(waited: u64, kept: Duration) -> Option<Position> {
-    Some(Position { waited: Duration::from_secs(waited), kept })
+fn position(waited: u64, kept: Duration) -> Option<QueuePosition> {
+    Some(QueuePosition { waited: Duration::from_secs(waited), kept })
 }
 
 fn is_held(outcome: &AcquireOutcome) -> bool {
@@ -155,19 +157,25 @@ impl Stage {
         outcome
     }
 
-    async fn ask_fair(&self, id: &LeaseId, position: Option<Position>) -> AcquireOutcome {
-        let now = Instant::now().into();
-        self.redis.try_acquire_fair(&self.name, id, LEASE, 0, position, now).await.unwrap()
+    async fn ask_fair(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
+        self.ask(Mode::Fair, id, position).await
     }
 
-    async fn ask_to_write(&self, id: &LeaseId, position: Option<Position>) -> AcquireOutcome {
-        let now = Instant::now().into();
-        self.redis.try_write(&self.name, id, LEASE, 0, position, now).await.unwrap()
+    async fn ask_to_write(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
+        self.ask(Mode::Write, id, position).await
     }
 
-    async fn ask_to_read(&self, id: &LeaseId, position: Option<Position>) -> AcquireOutcome {
-        let read = ReadRequest { lease: LEASE, fenced: false, position, under: None };
-        self.redis.try_read(&self.name, id, &read, Instant::now().into()).await.unwrap()
+    async fn ask_to_read(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
+        self.ask(Mode::Read, id, position).await
+    }
+
+    async fn ask(&self, mode: Mode, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
+        let request = self.redis.request(id, LEASE).position(position);
+        self.redis.acquire(mode, &self.name, &request).await.unwrap()
+    }
+
+    async fn end_read(&self, id: &LeaseId) -> bool {
+        did_read(self.redis.release(Mode::Read, &self.name, id, None).await.unwrap())
     }
 
     /// All of the dead ask, a good many at a time.
@@ -229,26 +237,27 @@ async fn fair_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         // The queue lasts as long as the last position.
         assert!(is_held(&stage.ask_fair(&waiter, position(0, KEPT)).await));
         stage.dead_want_it_fair(kept).await;
-        let grants = stage.redis.grant_channel(&stage.name, &waiter.client_id());
+        let grants = stage.redis.channels(Mode::Fair, &stage.name, &waiter.client_id()).own;
         stage.listen(grants.clone()).await;
         let asked = stage.bounded("ask", async |stage| stage.ask_fair(&waiter, position(0, KEPT)).await);
         assert!(is_held(&asked.await));
         stage
             .bounded("leave the queue", async |stage| {
-                let left = stage.redis.release_fair(&stage.name, &other, None).await.unwrap();
-                assert_eq!(left, FairReleaseOutcome::NotHeld);
+                let left = stage.redis.release(Mode::Fair, &stage.name, &other, None).await.unwrap();
+                assert_eq!(left, ReleaseOutcome::NotHeld);
             })
             .await;
         stage
             .bounded("release", async |stage| {
-                let released = stage.redis.release_fair(&stage.name, &holder, None).await.unwrap();
-                assert_eq!(released, FairReleaseOutcome::Released);
+                let released = stage.redis.release(Mode::Fair, &stage.name, &holder, None).await.unwrap();
+                assert_eq!(released, RELEASED);
             })
             .await;
         assert_eq!(stage.granted().await, grants);
         // There is nobody left to be passed by.
-        let (_, cost) =
-            stage.costs(async |stage| stage.redis.release_fair(&stage.name, &waiter, None).await).await;
+        let (_, cost) = stage
+            .costs(async |stage| stage.redis.release(Mode::Fair, &stage.name, &waiter, None).await)
+            .await;
         assert_eq!(cost.scripts, 1, "{cost:?}");
         // The same for a lock that comes free by itself, and by force.
         assert!(!is_held(&stage.ask_fair(&holder, None).await));
@@ -258,10 +267,14 @@ async fn fair_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         assert!(!is_held(&taken));
         stage.dead_want_it_fair(kept).await;
         assert!(is_held(&stage.ask_fair(&waiter, position(0, KEPT)).await));
-        let force = stage.bounded("force", async |stage| stage.redis.force_release_fair(&stage.name).await);
+        let force =
+            stage.bounded("force", async |stage| stage.redis.force_release(Mode::Fair, &stage.name).await);
         assert!(force.await.unwrap());
         assert_eq!(stage.granted().await, grants);
-        stage.bounded("holder", async |stage| stage.redis.holder(&stage.name).await).await.unwrap();
+        stage
+            .bounded("holder", async |stage| stage.redis.holder(Mode::Plain, &stage.name).await)
+            .await
+            .unwrap();
     }
 }
 
@@ -274,16 +287,16 @@ async fn waiter_that_was_taken_for_dead_has_its_place_back_when_it_asks() {
     assert!(is_held(&stage.ask_fair(&early, position(90, KEPT)).await));
     stage.dead_want_it_fair(KEPT).await;
     assert!(is_held(&stage.ask_fair(&late, position(0, KEPT)).await));
-    let grants = [&early, &late].map(|id| stage.redis.grant_channel(&stage.name, &id.client_id()));
+    let grants = [&early, &late].map(|id| stage.redis.channels(Mode::Fair, &stage.name, &id.client_id()).own);
     stage.listen(grants[1].clone()).await;
-    stage.redis.release_fair(&stage.name, &holder, None).await.unwrap();
+    stage.redis.release(Mode::Fair, &stage.name, &holder, None).await.unwrap();
     assert_eq!(stage.granted().await, grants[1]);
     stage.listen(grants[0].clone()).await;
     let later = alive(4);
     assert!(is_held(&stage.ask_fair(&later, position(80, KEPT)).await));
-    stage.listen(stage.redis.grant_channel(&stage.name, &later.client_id())).await;
+    stage.listen(stage.redis.channels(Mode::Fair, &stage.name, &later.client_id()).own).await;
     assert!(is_held(&stage.ask_fair(&early, position(90, KEPT)).await));
-    stage.redis.release_fair(&stage.name, &late, None).await.unwrap();
+    stage.redis.release(Mode::Fair, &stage.name, &late, None).await.unwrap();
     assert_eq!(stage.granted().await, grants[0]);
 }
 
@@ -292,15 +305,13 @@ async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
     for (watch, kept) in SCENES {
         let mut stage = Stage::set(watch).await;
         let [holder, writer, reader] = [1, 2, 3].map(alive);
-        let grants = stage.redis.write_grant_channel(&stage.name, &writer.client_id());
+        let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
         stage.listen(grants.clone()).await;
         // From a reader, with dead writers before the next one.
         assert!(!is_held(&stage.ask_to_read(&holder, None).await));
         assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
         stage.dead_want_to_write(kept).await;
-        let read = stage
-            .bounded("release to read", async |stage| stage.redis.release_read(&stage.name, &holder).await);
-        assert!(read.await.unwrap());
+        assert!(stage.bounded("release to read", async |stage| stage.end_read(&holder).await).await);
         assert_eq!(stage.granted().await, grants);
         // From a writer, with dead readers that wait as well.
         stage.dead_want_to_write(kept).await;
@@ -310,8 +321,8 @@ async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         assert!(is_held(&asked.await));
         stage
             .bounded("release to write", async |stage| {
-                let released = stage.redis.release_write(&stage.name, &writer, None).await.unwrap();
-                assert_eq!(released, FairReleaseOutcome::Released);
+                let released = stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+                assert_eq!(released, RELEASED);
             })
             .await;
         let read =
@@ -323,11 +334,11 @@ async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         assert!(!is_held(&read.await));
         stage.dead_want_to_write(kept).await;
         let gone = stage.bounded("leave", async |stage| {
-            stage.redis.release_write(&stage.name, &id(0xdead_0001), None).await
+            stage.redis.release(Mode::Write, &stage.name, &id(0xdead_0001), None).await
         });
-        assert_eq!(gone.await.unwrap(), FairReleaseOutcome::NotHeld);
+        assert_eq!(gone.await.unwrap(), ReleaseOutcome::NotHeld);
         let force =
-            stage.bounded("force", async |stage| stage.redis.force_release_read_write(&stage.name).await);
+            stage.bounded("force", async |stage| stage.redis.force_release(Mode::Write, &stage.name).await);
         assert!(force.await.unwrap());
     }
 }
@@ -354,8 +365,8 @@ async fn dead_beside_one_that_stays(watch: Watch) {
             }
         })
         .await;
-    let holders = stage.bounded("holders", async |stage| stage.redis.read_write_holders(&stage.name).await);
-    assert_eq!(holders.await.unwrap().readers.len(), 1);
+    let readers = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
+    assert_eq!(readers.await.unwrap().len(), 1);
     let mut asked = 0;
     // A batch is not too much to be looked at by each that asks.
     while stage.fields().await > 100 {
@@ -363,7 +374,7 @@ async fn dead_beside_one_that_stays(watch: Watch) {
         asked += 1;
         assert!(asked < 2000, "the dead stay");
     }
-    stage.redis.release_write(&stage.name, &writer, None).await.unwrap();
+    stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
     // By readers that come and go.
     stage.dead_read().await;
     stage.their_leases_end().await;
@@ -371,7 +382,7 @@ async fn dead_beside_one_that_stays(watch: Watch) {
     while stage.fields().await > 200 {
         number += 1;
         assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
-        assert!(stage.redis.release_read(&stage.name, &alive(number)).await.unwrap());
+        assert!(stage.end_read(&alive(number)).await);
         assert!(number < 5000, "the dead stay");
     }
     // By readers that come and stay.
@@ -395,7 +406,7 @@ async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
     for (watch, by) in [Watch::Commands, Watch::Time].into_iter().flat_map(|watch| by.map(|by| (watch, by))) {
         let mut stage = Stage::set(watch).await;
         let [last, writer] = [1, 2].map(alive);
-        let grants = stage.redis.write_grant_channel(&stage.name, &writer.client_id());
+        let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
         stage.listen(grants.clone()).await;
         assert!(!is_held(&stage.ask_to_read(&last, None).await));
         stage.dead_read().await;
@@ -406,8 +417,8 @@ async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
         }
         let wrote = stage
             .bounded(by, async |stage| match by {
-                "the last reader" => stage.redis.release_read(&stage.name, &last).await.unwrap(),
-                "force" => stage.redis.force_release_read_write(&stage.name).await.unwrap(),
+                "the last reader" => stage.end_read(&last).await,
+                "force" => stage.redis.force_release(Mode::Write, &stage.name).await.unwrap(),
                 _ => !is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await),
             })
             .await;
@@ -418,9 +429,9 @@ async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
             "force" => assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await)),
             _ => {}
         }
-        let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
-        assert_eq!(holders.writer.and_then(|writer| writer.id), Some(writer), "{by}");
-        assert!(holders.readers.is_empty(), "{by}");
+        let holds = stage.redis.holder(Mode::Write, &stage.name).await.unwrap();
+        assert_eq!(holds.and_then(|writer| writer.id), Some(writer), "{by}");
+        assert!(stage.redis.holders(Mode::Read, &stage.name).await.unwrap().is_empty(), "{by}");
         assert_eq!(stage.fields().await, 2, "{by}");
     }
 }
@@ -442,12 +453,12 @@ async fn many_readers(watch: Watch) {
         }
     });
     held.await;
-    let holders = stage.bounded("holders", async |stage| stage.redis.read_write_holders(&stage.name).await);
-    let holders = holders.await.unwrap();
-    assert_eq!(holders.readers.len(), MANY as usize);
-    assert!(holders.readers.iter().all(|reader| reader.id.is_some() && reader.left > KEPT));
+    let readers = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
+    let readers = readers.await.unwrap();
+    assert_eq!(readers.len(), MANY as usize);
+    assert!(readers.iter().all(|reader| reader.id.is_some() && reader.left > KEPT));
     let leases: Vec<_> = dead().take(100).map(|id| LeaseKey { name: stage.name.clone(), id }).collect();
-    let renewed = stage.bounded("renew", async |stage| stage.redis.renew_reads(&leases, LEASE).await);
+    let renewed = stage.bounded("renew", async |stage| stage.redis.renew(Mode::Read, &leases, LEASE).await);
     assert_eq!(renewed.await.unwrap(), [true; 100]);
     // In the opposite order, so that each has the longest lease of those who are left.
     let mut all: Vec<_> = dead().collect();
@@ -456,20 +467,21 @@ async fn many_readers(watch: Watch) {
     stage
         .bounded("release to read", async |stage| {
             for id in &all {
-                assert!(stage.redis.release_read(&stage.name, id).await.unwrap());
+                assert!(stage.end_read(id).await);
             }
         })
         .await;
     assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    assert!(stage.redis.release_read(&stage.name, &last).await.unwrap());
+    assert!(stage.end_read(&last).await);
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    stage.redis.release_write(&stage.name, &writer, None).await.unwrap();
+    stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
     // By force, of all of them.
     stage.dead_read().await;
-    let force = stage.bounded("force", async |stage| stage.redis.force_release_read_write(&stage.name).await);
+    let force =
+        stage.bounded("force", async |stage| stage.redis.force_release(Mode::Write, &stage.name).await);
     assert!(force.await.unwrap());
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    let renewed = stage.redis.renew_reads(&leases, LEASE).await.unwrap();
+    let renewed = stage.redis.renew(Mode::Read, &leases, LEASE).await.unwrap();
     assert_eq!(renewed, [false; 100], "it has lost it");
 }
 
@@ -502,10 +514,10 @@ async fn number_of_holds(watch: Watch) {
                 assert_eq!(is_held(&asked), reads, "{holds}");
                 let asked = stage.ask_to_read(&reader, position(90, KEPT)).await;
                 assert_eq!(is_held(&asked), !reads, "{holds}");
-                stage.redis.read_write_holders(&stage.name).await.unwrap();
-                stage.redis.release_read(&stage.name, &reader).await.unwrap();
-                stage.redis.release_write(&stage.name, &writer, None).await.unwrap();
-                stage.redis.force_release_read_write(&stage.name).await.unwrap();
+                stage.redis.holders(Mode::Read, &stage.name).await.unwrap();
+                stage.end_read(&reader).await;
+                stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+                stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
             })
             .await;
         let () = stage.run("FLUSHALL").await;
@@ -522,12 +534,12 @@ async fn number_of_holds(watch: Watch) {
     stage
         .bounded("crowd", async |stage| {
             for _ in 0..20 {
-                stage.redis.holder(&stage.name).await.unwrap().expect("it is held");
-                let now = Instant::now().into();
-                let asked = stage.redis.try_acquire_fair(&stage.name, &reader, LEASE, 0, None, now).await;
+                stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("it is held");
+                let asked =
+                    stage.redis.acquire(Mode::Fair, &stage.name, &stage.redis.request(&reader, LEASE)).await;
                 asked.expect_err("no lock");
-                let released = stage.redis.release_fair(&stage.name, &reader, None).await.unwrap();
-                assert_eq!(released, FairReleaseOutcome::NotHeld);
+                let released = stage.redis.release(Mode::Fair, &stage.name, &reader, None).await.unwrap();
+                assert_eq!(released, ReleaseOutcome::NotHeld);
             }
         })
         .await;

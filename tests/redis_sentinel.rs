@@ -3,6 +3,7 @@
 //! Each test has servers and Sentinels of its own to be cruel to, and more than one thread, as it waits for them with one.
 
 mod by_hand;
+mod commands;
 mod conformance;
 mod waiting;
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use latchwork::local::{Local, LocalTransport, Sleep, ThreadRuntime};
+use latchwork::local::{LocalTransport, Sleep, ThreadRuntime};
 use latchwork::redis::{Redis, RedisBuilder, RedisTransport, TokioRuntime};
 use latchwork::*;
 

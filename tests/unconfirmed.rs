@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Inbox, LockClient, LockError, LockOptions, Message, Transport};
-use over_local::OverLocal;
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{Inbox, LockClient, LockError, LockOptions, Message, Mode, Transport};
+use over_local::{Between, Command, Nothing, OverLocal};
 
 const WATCHDOG: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(5);
@@ -26,6 +26,30 @@ impl Transport for Deaf {
     fn unsubscribe(&self, _: &Arc<str>) {}
 }
 
+/// What happens before the next attempt is answered, which takes no waiting otherwise.
+#[derive(Clone, Default)]
+struct Meanwhile(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+
+impl Between for Meanwhile {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let outcome = run.await;
+        if let Command::Acquire(Mode::Plain) = command {
+            let meanwhile = self.0.lock().unwrap().take();
+            if let Some(meanwhile) = meanwhile {
+                meanwhile();
+                tokio::task::yield_now().await;
+            }
+        }
+        outcome
+    }
+}
+
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let so = async {
         while !is_so() {
@@ -40,7 +64,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 async fn next_queue_head_looks_for_itself_without_messages() {
     let local = Local::new();
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let backend = OverLocal::new(local, Deaf::default());
+    let backend = OverLocal::with_transport(local, Nothing, Deaf::default());
     let client =
         LockClient::with_options(backend, &LockOptions::default().watchdog_timeout(WATCHDOG)).unwrap();
     let lock = client.get_lock("orders").unwrap();
@@ -67,7 +91,7 @@ async fn late_confirmation_wakes_a_waiter() {
     let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let backend = OverLocal::new(local, deaf.clone());
+    let backend = OverLocal::with_transport(local, Nothing, deaf.clone());
     let client = LockClient::new(backend);
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
@@ -94,7 +118,7 @@ async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
     let deaf = Deaf::default();
     let local = Local::new();
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let client = LockClient::new(OverLocal::new(local, deaf.clone()));
+    let client = LockClient::new(OverLocal::with_transport(local, Nothing, deaf.clone()));
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
     let mut waiters = Vec::new();
@@ -129,12 +153,12 @@ async fn try_that_is_answered_too_late_does_not_wait() {
     let (runtime, lease) = (ThreadRuntime::paused(), Duration::from_millis(10));
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let backend = OverLocal::new(local, Deaf::default());
-    let meanwhile = backend.meanwhile();
+    let meanwhile = Meanwhile::default();
+    let backend = OverLocal::with_transport(local, meanwhile.clone(), Deaf::default());
     let lock = LockClient::new(backend).get_lock("orders").unwrap();
     let held = Arc::new(Mutex::new(None));
     let holds = Arc::clone(&held);
-    *meanwhile.lock().unwrap() = Some(Box::new(move || {
+    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
         runtime.advance(lease);
         let lock = pin!(theirs.try_lock()).poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(Ok(Some(guard))) = lock else { panic!("it is not free") };

@@ -1,23 +1,23 @@
 //! The watchdog, over a backend whose renewals are the test's.
 
+mod over_local;
+
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use latchwork::local::Local;
-use latchwork::{
-    AcquireOutcome, Backend, Holder, LeaseId, LeaseKey, LockClient, LockName, LockOptions, Moment, Registry,
-    ReleaseOutcome, Runtime,
-};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{Backend as _, LeaseKey, LockClient, LockName, LockOptions, Runtime as _};
+use over_local::{Between, Command, OverLocal};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 const LEASE: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(10);
 
-/// Locks in this process. Of a call to renew the test is told, and says what becomes of it.
+/// Of a call to renew the test is told, and says what becomes of it.
 struct Watched {
-    locks: Local,
+    runtime: ThreadRuntime,
     calls: Mutex<Vec<(Instant, Vec<String>)>>,
     /// How many of the next calls fail.
     failing: Mutex<u32>,
@@ -45,19 +45,48 @@ fn slow(name: &str) -> bool {
     name.starts_with("slow")
 }
 
+/// Whether this call is one of the next so many.
+fn is_one_of(next: &Mutex<u32>) -> bool {
+    let mut next = next.lock().unwrap();
+    let is_one = *next > 0;
+    *next = next.saturating_sub(1);
+    is_one
+}
+
 impl Shared {
     fn client() -> (Self, LockClient) {
         let (calls, failing, panicking) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (locks, go) = (Local::new(), Semaphore::new(0));
-        let this = Self(Arc::new(Watched { locks, calls, failing, panicking, go }));
+        let runtime = locks.runtime().clone();
+        let backend =
+            OverLocal::new(&locks, Self(Arc::new(Watched { runtime, calls, failing, panicking, go })));
         let options = LockOptions::default().watchdog_timeout(LEASE);
-        (this.clone(), LockClient::with_options(this, &options).unwrap())
+        (backend.between.clone(), LockClient::with_options(backend, &options).unwrap())
     }
 
     /// The calls so far whose first name begins with `prefix`.
     fn calls(&self, prefix: &str) -> Vec<(Instant, Vec<String>)> {
         let calls = self.0.calls.lock().unwrap();
         calls.iter().filter(|(_, names)| names[0].starts_with(prefix)).cloned().collect()
+    }
+
+    async fn renews(&self, leases: &[LeaseKey]) -> Result<(), Refused> {
+        let names: Vec<String> = leases.iter().map(|key| key.name.to_string()).collect();
+        let is_slow = slow(&names[0]);
+        assert!(names.iter().all(|name| slow(name) == is_slow), "two groups in one call: {names:?}");
+        let runtime = &self.0.runtime;
+        self.0.calls.lock().unwrap().push((runtime.now(), names));
+        if is_slow {
+            self.0.go.acquire().await.unwrap().forget();
+        }
+        let fails = is_one_of(&self.0.failing);
+        assert!(!is_one_of(&self.0.panicking), "on purpose");
+        if fails {
+            // Some time later: the watchdog is asleep again by then.
+            runtime.sleep_until(runtime.now() + Duration::from_millis(20)).await;
+            return Err(Refused);
+        }
+        Ok(())
     }
 
     async fn until_calls(&self, prefix: &str, count: usize) {
@@ -70,77 +99,22 @@ impl Shared {
     }
 }
 
-impl Backend for Shared {
+impl Between for Shared {
     type Error = Refused;
-    type Transport = <Local as Backend>::Transport;
-    type Runtime = <Local as Backend>::Runtime;
-
-    fn registry(&self) -> &Registry<Self::Transport> {
-        self.0.locks.registry()
-    }
-
-    fn runtime(&self) -> &Self::Runtime {
-        self.0.locks.runtime()
-    }
-
-    fn channel(&self, name: &LockName) -> String {
-        self.0.locks.channel(name)
-    }
 
     fn renewal_group(&self, name: &LockName) -> u64 {
         u64::from(slow(name.as_str()))
     }
 
-    async fn try_acquire(
+    async fn carry<T: Send>(
         &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        now: Moment,
-    ) -> Result<AcquireOutcome, Refused> {
-        self.0.locks.try_acquire(name, id, lease, tokens, now).await.map_err(|_| Refused)
-    }
-
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Refused> {
-        self.0.locks.release(name, id).await.map_err(|_| Refused)
-    }
-
-    async fn force_release(&self, name: &LockName) -> Result<bool, Refused> {
-        self.0.locks.force_release(name).await.map_err(|_| Refused)
-    }
-
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Refused> {
-        let names: Vec<String> = leases.iter().map(|key| key.name.to_string()).collect();
-        let is_slow = slow(&names[0]);
-        assert!(names.iter().all(|name| slow(name) == is_slow), "two groups in one call: {names:?}");
-        self.0.calls.lock().unwrap().push((self.runtime().now(), names));
-        if is_slow {
-            self.0.go.acquire().await.unwrap().forget();
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, Refused> {
+        if let Command::Renew(leases) = command {
+            self.renews(leases).await?;
         }
-        let fails = {
-            let mut failing = self.0.failing.lock().unwrap();
-            let fails = *failing > 0;
-            *failing = failing.saturating_sub(1);
-            fails
-        };
-        let panics = {
-            let mut panicking = self.0.panicking.lock().unwrap();
-            let panics = *panicking > 0;
-            *panicking = panicking.saturating_sub(1);
-            panics
-        };
-        assert!(!panics, "on purpose");
-        if fails {
-            // Some time later: the watchdog is asleep again by then.
-            self.runtime().sleep_until(self.runtime().now() + Duration::from_millis(20)).await;
-            return Err(Refused);
-        }
-        self.0.locks.renew(leases, lease).await.map_err(|_| Refused)
-    }
-
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Refused> {
-        self.0.locks.holder(name).await.map_err(|_| Refused)
+        run.await.map_err(|_| Refused)
     }
 }
 

@@ -9,10 +9,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::{
-    AcquireOutcome, Backend, FairBackend, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient,
-    LockError, LockName, LockOptions, LossReason, NameError, ReadWriteBackend, ReleaseOutcome, Runtime,
+    AcquireOutcome, Backend, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient, LockError,
+    LockName, LockOptions, LossReason, Mode, NameError, ReleaseOutcome,
 };
 use tokio::time::timeout;
+
+use crate::commands::Commands;
 
 /// A place where locks are kept, as a backend's test file reaches it.
 pub(crate) trait Store {
@@ -30,20 +32,29 @@ pub(crate) trait Store {
         client.get_lock(name).unwrap()
     }
 
+    fn backend<'c>(&self, client: &'c LockClient) -> &'c Self::Backend {
+        client.backend().expect("its clients are over it")
+    }
+
     /// The channel on which a queue head of `client` waits for it.
     fn channel(&self, client: &LockClient, name: &LockName) -> String {
-        client.backend().channel(name)
+        channel(self.backend(client), Mode::Plain, client, name)
     }
 
     /// How many subscriptions to `channel` the store itself knows of.
     async fn subscribers(&self, channel: &str) -> usize;
 }
 
+/// The one on which a client that waits is told.
+fn channel(backend: &impl Backend, mode: Mode, client: &LockClient, name: &LockName) -> String {
+    backend.channels(mode, name, client.id()).own
+}
+
 /// The fair locks of a store.
 #[allow(dead_code, reason = "some stores have none")]
 pub(crate) struct Fair<S>(pub(crate) S);
 
-impl<S: Store<Backend: FairBackend>> Store for Fair<S> {
+impl<S: Store> Store for Fair<S> {
     type Backend = S::Backend;
 
     async fn client_with(&self, options: &LockOptions) -> LockClient {
@@ -55,7 +66,7 @@ impl<S: Store<Backend: FairBackend>> Store for Fair<S> {
     }
 
     fn channel(&self, client: &LockClient, name: &LockName) -> String {
-        client.backend().grant_channel(name, client.id())
+        channel(self.backend(client), Mode::Fair, client, name)
     }
 
     async fn subscribers(&self, channel: &str) -> usize {
@@ -67,7 +78,7 @@ impl<S: Store<Backend: FairBackend>> Store for Fair<S> {
 #[allow(dead_code, reason = "some stores have none")]
 pub(crate) struct Write<S>(pub(crate) S);
 
-impl<S: Store<Backend: ReadWriteBackend>> Store for Write<S> {
+impl<S: Store> Store for Write<S> {
     type Backend = S::Backend;
 
     async fn client_with(&self, options: &LockOptions) -> LockClient {
@@ -79,7 +90,7 @@ impl<S: Store<Backend: ReadWriteBackend>> Store for Write<S> {
     }
 
     fn channel(&self, client: &LockClient, name: &LockName) -> String {
-        client.backend().write_grant_channel(name, client.id())
+        channel(self.backend(client), Mode::Write, client, name)
     }
 
     async fn subscribers(&self, channel: &str) -> usize {
@@ -277,15 +288,14 @@ pub(crate) async fn commands_that_run_twice_mean_the_same<S: Store>(store: &S) {
     const LEASE: Duration = Duration::from_secs(30);
     const TAKEN: AcquireOutcome = AcquireOutcome::Acquired { last_token: 0 };
     let client = store.client().await;
-    let backend = client.backend();
+    let backend = store.backend(&client);
     let name = LockName::new(&fresh_name()).unwrap();
     let [one, other] = lease_ids();
     let take = async |id, lease, tokens| {
-        let now = backend.runtime().now().into();
-        backend.try_acquire(&name, id, lease, tokens, now).await.unwrap()
+        backend.acquire(Mode::Plain, &name, &backend.request(id, lease).tokens(tokens)).await.unwrap()
     };
     let key = |id: &LeaseId| LeaseKey { name: name.clone(), id: id.clone() };
-    let holder = async || backend.holder(&name).await.unwrap();
+    let holder = async || backend.holder(Mode::Plain, &name).await.unwrap();
 
     assert_eq!(holder().await, None);
     for _ in 0..2 {
@@ -295,11 +305,14 @@ pub(crate) async fn commands_that_run_twice_mean_the_same<S: Store>(store: &S) {
         assert!(matches!(refused, AcquireOutcome::Held { left } if left <= LEASE), "{refused:?}");
     }
     for _ in 0..2 {
-        assert_eq!(backend.renew(&[key(&one), key(&other)], LEASE * 2).await.unwrap(), [true, false]);
+        assert_eq!(
+            backend.renew(Mode::Plain, &[key(&one), key(&other)], LEASE * 2).await.unwrap(),
+            [true, false]
+        );
         assert!(holder().await.unwrap().left > LEASE);
     }
     // Neither a renewal nor to acquire anew shortens a lease: both may come late.
-    assert_eq!(backend.renew(&[key(&one)], LEASE / 3).await.unwrap(), [true]);
+    assert_eq!(backend.renew(Mode::Plain, &[key(&one)], LEASE / 3).await.unwrap(), [true]);
     assert_eq!(take(&one, LEASE / 3, 0).await, TAKEN);
     assert!(holder().await.unwrap().left > LEASE);
     assert_eq!(take(&one, LEASE * 3, 0).await, TAKEN);
@@ -313,16 +326,22 @@ pub(crate) async fn commands_that_run_twice_mean_the_same<S: Store>(store: &S) {
     let second = block(&one, 10).await;
     assert!(second >= first + 10);
     for _ in 0..2 {
-        assert_eq!(backend.release(&name, &other).await.unwrap(), ReleaseOutcome::NotHeld);
+        assert_eq!(backend.release(Mode::Plain, &name, &other, None).await.unwrap(), ReleaseOutcome::NotHeld);
     }
-    assert!(matches!(backend.release(&name, &one).await.unwrap(), ReleaseOutcome::Released { .. }));
+    assert!(matches!(
+        backend.release(Mode::Plain, &name, &one, None).await.unwrap(),
+        ReleaseOutcome::Released { .. }
+    ));
     for _ in 0..2 {
-        assert_eq!(backend.release(&name, &one).await.unwrap(), ReleaseOutcome::NotHeld);
-        assert_eq!(backend.roll_back(&name, &one).await.unwrap(), ReleaseOutcome::NotHeld);
+        assert_eq!(backend.release(Mode::Plain, &name, &one, None).await.unwrap(), ReleaseOutcome::NotHeld);
+        assert_eq!(backend.roll_back(Mode::Plain, &name, &one).await.unwrap(), ReleaseOutcome::NotHeld);
     }
-    assert_eq!(backend.renew(&[key(&one)], LEASE).await.unwrap(), [false]);
+    assert_eq!(backend.renew(Mode::Plain, &[key(&one)], LEASE).await.unwrap(), [false]);
     assert!(block(&other, 1).await > second);
-    assert!(matches!(backend.roll_back(&name, &other).await.unwrap(), ReleaseOutcome::Released { .. }));
+    assert!(matches!(
+        backend.roll_back(Mode::Plain, &name, &other).await.unwrap(),
+        ReleaseOutcome::Released { .. }
+    ));
     assert_eq!(holder().await, None);
 }
 
@@ -666,9 +685,16 @@ pub(crate) async fn wait_ends_in_time_and_leaves_nothing<S: Store>(store: &S) {
     assert_nothing_left(store, &client, &lock).await;
 }
 
+fn name_error(got: Result<Lock, LockError>) -> NameError {
+    match got {
+        Err(LockError::Name(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
 pub(crate) async fn bad_names_and_leases_are_refused<S: Store>(store: &S) {
     let client = store.client().await;
-    let refused = |name: &str| client.get_lock(name).unwrap_err();
+    let refused = |name: &str| name_error(client.get_lock(name));
     assert_eq!(refused(""), NameError::Empty);
     assert_eq!(refused(&"x".repeat(513)), NameError::TooLong { bytes: 513 });
     for unbalanced in ["a{b", "a}b", "}a{", "{{a}"] {
@@ -709,7 +735,7 @@ pub(crate) async fn names_are_mapped<S: Store>(store: &S) {
     soon("the message", waits).await.unwrap().unlock().await.unwrap();
     // What it comes to is checked like any other name.
     let options = LockOptions::default().name_mapper(|_| String::new());
-    assert_eq!(store.client_with(&options).await.get_lock("fine").unwrap_err(), NameError::Empty);
+    assert_eq!(name_error(store.client_with(&options).await.get_lock("fine")), NameError::Empty);
 }
 
 pub(crate) async fn dropped_unlock_still_unlocks<S: Store>(store: &S) {

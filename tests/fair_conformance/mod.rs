@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use latchwork::{Backend, Guard, Lease, Lock, LockClient, LockOptions, LossReason};
+use latchwork::{Guard, Lease, Lock, LockClient, LockOptions, LossReason};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -107,7 +107,7 @@ impl<'s, S: Store> Clients<'s, S> {
 }
 
 /// Waits, holds the lock until it is told to go on, and says that it has it.
-async fn holds<B: Backend>(lock: Lock, has_it: oneshot::Sender<()>, go_on: oneshot::Receiver<()>) -> Guard {
+async fn holds(lock: Lock, has_it: oneshot::Sender<()>, go_on: oneshot::Receiver<()>) -> Guard {
     let guard = lock.lock().await.unwrap();
     has_it.send(()).unwrap();
     let _ = go_on.await;

@@ -7,18 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
-use latchwork::{
-    AcquireOutcome, Backend, Failure, FairBackend, FairReleaseOutcome, Holder, LeaseId, LeaseKey, LockClient,
-    LockName, LockOptions, Moment, NameError, Next, Position, Registry, ReleaseOutcome,
-};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{Failure, LockClient, LockName, LockOptions};
 
+use super::over_local::{Between, Command, OverLocal};
 use super::{poll, ready};
 
-/// The store in memory, one call to which panics.
+/// One call to the store panics.
 #[derive(Clone)]
 struct Panics {
-    local: Local,
     calls: Arc<AtomicUsize>,
     /// The call that panics; none if it is never reached.
     at: Arc<AtomicUsize>,
@@ -29,9 +26,9 @@ struct Panics {
 }
 
 impl Panics {
-    fn new(local: &Local, late: bool) -> Self {
+    fn over(local: &Local, late: bool) -> OverLocal<Self> {
         let (calls, at) = (Arc::default(), Arc::new(AtomicUsize::new(usize::MAX)));
-        Self { local: local.clone(), calls, at, always: Arc::default(), late }
+        OverLocal::new(local, Self { calls, at, always: Arc::default(), late })
     }
 
     fn call(&self) {
@@ -39,123 +36,42 @@ impl Panics {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         assert_ne!(call, self.at.load(Ordering::SeqCst), "on purpose");
     }
+}
 
-    /// A command, before or after which it may panic.
-    async fn command<T>(&self, command: impl Future<Output = T>) -> T {
+impl Between for Panics {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Release(_) = command {
+            // Ordering: SeqCst, for no reason but that it is a test.
+            assert!(!self.always.load(Ordering::SeqCst), "on purpose");
+        }
         if self.late {
-            let outcome = command.await;
+            let outcome = run.await;
             self.call();
             outcome
         } else {
             self.call();
-            command.await
+            run.await
         }
     }
-}
 
-impl Backend for Panics {
-    type Error = OtherKind;
-    type Transport = LocalTransport;
-    type Runtime = ThreadRuntime;
-
-    fn registry(&self) -> &Registry<LocalTransport> {
+    fn asked(&self) {
         self.call();
-        self.local.registry()
-    }
-
-    fn runtime(&self) -> &ThreadRuntime {
-        self.call();
-        self.local.runtime()
-    }
-
-    fn channel(&self, name: &LockName) -> String {
-        self.call();
-        self.local.channel(name)
     }
 
     fn failure(&self, error: &OtherKind) -> Failure {
         self.call();
-        self.local.failure(error)
+        Failure::OtherKind(error.found())
     }
 
-    fn reconnects(&self) -> u64 {
+    fn renewal_group(&self, _: &LockName) -> u64 {
         self.call();
         0
-    }
-
-    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
-        self.call();
-        self.local.check_name(name)
-    }
-
-    fn renewal_group(&self, name: &LockName) -> u64 {
-        self.call();
-        self.local.renewal_group(name)
-    }
-
-    async fn try_acquire(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        now: Moment,
-    ) -> Result<AcquireOutcome, OtherKind> {
-        self.command(self.local.try_acquire(name, id, lease, tokens, now)).await
-    }
-
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        // Ordering: SeqCst, for no reason but that it is a test.
-        assert!(!self.always.load(Ordering::SeqCst), "on purpose");
-        self.command(self.local.release(name, id)).await
-    }
-
-    async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        self.command(self.local.roll_back(name, id)).await
-    }
-
-    async fn force_release(&self, name: &LockName) -> Result<bool, OtherKind> {
-        self.command(self.local.force_release(name)).await
-    }
-
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, OtherKind> {
-        self.command(self.local.renew(leases, lease)).await
-    }
-
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, OtherKind> {
-        self.command(self.local.holder(name)).await
-    }
-}
-
-impl FairBackend for Panics {
-    fn grant_channel(&self, name: &LockName, client: &str) -> String {
-        self.call();
-        self.local.grant_channel(name, client)
-    }
-
-    async fn try_acquire_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        now: Moment,
-    ) -> Result<AcquireOutcome, OtherKind> {
-        self.command(self.local.try_acquire_fair(name, id, lease, tokens, position, now)).await
-    }
-
-    async fn release_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, OtherKind> {
-        self.command(self.local.release_fair(name, id, next)).await
-    }
-
-    async fn force_release_fair(&self, name: &LockName) -> Result<bool, OtherKind> {
-        self.command(self.local.force_release_fair(name)).await
     }
 }
 
@@ -180,13 +96,15 @@ fn attempt_poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
 }
 
 /// What two clients do with one name, beside a watched lock of the first one. How many calls of the backend it was.
-fn act(backend: &Panics, clock: &ThreadRuntime, fair: bool, client: &LockClient) -> usize {
-    let other = LockClient::new(backend.clone());
+fn act(backend: &OverLocal<Panics>, clock: &ThreadRuntime, fair: bool, client: &LockClient) -> usize {
+    let Some(other) = attempt(|| LockClient::new(backend.clone())) else {
+        return backend.between.calls.load(Ordering::SeqCst);
+    };
     let get = |client: &LockClient| {
         attempt(|| if fair { client.fair_lock("orders") } else { client.get_lock("orders") }.unwrap())
     };
     let (Some(lock), Some(theirs)) = (get(client), get(&other)) else {
-        return backend.calls.load(Ordering::SeqCst);
+        return backend.between.calls.load(Ordering::SeqCst);
     };
     let held = attempt_ready(lock.lock()).and_then(Result::ok);
     let mut waits = Box::pin(lock.lock());
@@ -213,7 +131,7 @@ fn act(backend: &Panics, clock: &ThreadRuntime, fair: bool, client: &LockClient)
     attempt(|| drop(they_wait));
     attempt(|| drop((lock, theirs)));
     attempt(|| drop(other));
-    backend.calls.load(Ordering::SeqCst)
+    backend.between.calls.load(Ordering::SeqCst)
 }
 
 #[test]
@@ -222,13 +140,13 @@ fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
         let run = |at: Option<usize>| {
             let clock = ThreadRuntime::paused();
             let local = Local::with_runtime(clock.clone());
-            let backend = Panics::new(&local, late);
+            let backend = Panics::over(&local, late);
             let client = LockClient::with_options(backend.clone(), &LockOptions::default()).unwrap();
             let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
-            backend.calls.store(0, Ordering::SeqCst);
-            backend.at.store(at.unwrap_or(usize::MAX), Ordering::SeqCst);
+            backend.between.calls.store(0, Ordering::SeqCst);
+            backend.between.at.store(at.unwrap_or(usize::MAX), Ordering::SeqCst);
             let calls = act(&backend, &clock, fair, &client);
-            backend.at.store(usize::MAX, Ordering::SeqCst);
+            backend.between.at.store(usize::MAX, Ordering::SeqCst);
             // What has failed is repeated within a second, and not when a lease is over.
             clock.advance(Duration::from_secs(3));
             let place = format!("call {at:?}, fair: {fair}, late: {late}");
@@ -256,13 +174,13 @@ fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
 #[test]
 fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process() {
     let clock = ThreadRuntime::paused();
-    let backend = Panics::new(&Local::with_runtime(clock.clone()), false);
+    let backend = Panics::over(&Local::with_runtime(clock.clone()), false);
     let client = LockClient::new(backend.clone());
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
     let mut waits = pin!(lock.lock());
     assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
-    backend.always.store(true, Ordering::SeqCst);
+    backend.between.always.store(true, Ordering::SeqCst);
     let panicked = catch_unwind(AssertUnwindSafe(move || {
         let _held = held;
         panic!("on purpose, too");
@@ -271,7 +189,7 @@ fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process
     let Poll::Ready(Ok(handed_on)) = poll(waits, Waker::noop()) else { panic!("it was not handed on") };
     // Begun in place, and repeated in the background.
     drop(handed_on);
-    backend.always.store(false, Ordering::SeqCst);
+    backend.between.always.store(false, Ordering::SeqCst);
     clock.advance(Duration::from_secs(2));
     assert!(ready(lock.try_lock()).unwrap().is_some(), "the release is not repeated");
 }

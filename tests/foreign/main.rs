@@ -1,6 +1,8 @@
 //! Foreign code: wakers that panic or block wherever one is called, and a backend whose every call panics in turn.
 
 mod backend;
+#[path = "../over_local/mod.rs"]
+mod over_local;
 mod wakers;
 
 use std::pin::{Pin, pin};

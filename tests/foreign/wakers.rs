@@ -233,7 +233,7 @@ const IN_A_CALL: &[(&str, Place)] = &[
         let subscription = stage.client.registry().subscribe("orders");
         let mut told = Box::pin(subscription.latch().wait());
         assert!(poll(told.as_mut(), waker).is_pending());
-        stage.client.registry().transport().publish("orders", Message::ReadUnlock);
+        stage.local.registry().transport().publish("orders", Message::ReadUnlock);
     }),
 ];
 

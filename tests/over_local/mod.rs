@@ -1,113 +1,184 @@
-//! The store in memory, with messages that come another way.
+//! The store in memory, with something between it and its clients.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::sync::{Arc, Mutex};
+use std::error::Error;
 use std::time::Duration;
 
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
 use latchwork::{
-    AcquireOutcome, Backend, FairBackend, FairReleaseOutcome, Holder, LeaseId, LeaseKey, LockName, Moment,
-    Next, Position, Registry, ReleaseOutcome, Transport,
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockName, Mode,
+    NameError, NextWaiter, Registry, ReleaseOutcome, Transport,
 };
 
-/// What happens before the next attempt is answered, which takes no waiting otherwise.
-pub(crate) type Meanwhile = Option<Box<dyn FnOnce() + Send>>;
+/// A command on its way to the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Command<'a> {
+    Acquire(Mode),
+    Release(Mode),
+    RollBack(Mode),
+    Renew(&'a [LeaseKey]),
+    ForceRelease(Mode),
+    Holders(Mode),
+}
 
-/// The store in memory, with messages that come another way.
-pub(crate) struct OverLocal<T: Transport> {
+/// What is between the clients and the store. Each method but one does nothing unless it is written.
+pub(crate) trait Between: Send + Sync + 'static {
+    type Error: Error + Send + Sync + 'static;
+
+    /// Sees a command through: `run` is the store's part in it, and does nothing before it is polled.
+    fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> impl Future<Output = Result<T, Self::Error>> + Send;
+
+    /// Something is asked that is no command.
+    fn asked(&self) {}
+
+    fn failure(&self, error: &Self::Error) -> Failure {
+        let _ = error;
+        Failure::Indeterminate
+    }
+
+    fn renewal_group(&self, name: &LockName) -> u64 {
+        let _ = name;
+        0
+    }
+}
+
+/// There is nothing between them.
+#[derive(Clone, Debug)]
+pub(crate) struct Nothing;
+
+impl Between for Nothing {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        _: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        run.await
+    }
+}
+
+/// The store in memory behind `between`. Its messages come over `T`.
+pub(crate) struct OverLocal<B, T: Transport = LocalTransport> {
+    pub(crate) between: B,
     local: Local,
     registry: Registry<T>,
-    meanwhile: Arc<Mutex<Meanwhile>>,
 }
 
-impl<T: Transport> OverLocal<T> {
-    pub(crate) fn new(local: Local, transport: T) -> Self {
-        Self { local, registry: Registry::new(transport), meanwhile: Arc::default() }
-    }
-
-    #[allow(dead_code, reason = "each test file uses a part of it")]
-    pub(crate) fn meanwhile(&self) -> Arc<Mutex<Meanwhile>> {
-        Arc::clone(&self.meanwhile)
+impl<B: Between> OverLocal<B> {
+    /// With the store's own messages.
+    pub(crate) fn new(local: &Local, between: B) -> Self {
+        Self { between, local: local.clone(), registry: local.registry().clone() }
     }
 }
 
-impl<T: Transport> Backend for OverLocal<T> {
-    type Error = OtherKind;
+impl<B: Between, T: Transport> OverLocal<B, T> {
+    pub(crate) fn with_transport(local: Local, between: B, transport: T) -> Self {
+        Self { between, local, registry: Registry::new(transport) }
+    }
+}
+
+impl<B: Clone, T: Transport> Clone for OverLocal<B, T> {
+    fn clone(&self) -> Self {
+        let (between, local) = (self.between.clone(), self.local.clone());
+        Self { between, local, registry: self.registry.clone() }
+    }
+}
+
+impl<B: Between, T: Transport> Backend for OverLocal<B, T> {
+    type Error = B::Error;
     type Transport = T;
     type Runtime = ThreadRuntime;
 
     fn registry(&self) -> &Registry<T> {
+        self.between.asked();
         &self.registry
     }
 
     fn runtime(&self) -> &ThreadRuntime {
+        self.between.asked();
         self.local.runtime()
     }
 
-    fn channel(&self, name: &LockName) -> String {
-        self.local.channel(name)
+    fn supports(&self, mode: Mode) -> bool {
+        self.between.asked();
+        self.local.supports(mode)
     }
 
-    async fn try_acquire(
+    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
+        self.between.asked();
+        self.local.channels(mode, name, client)
+    }
+
+    fn grants_suffice(&self) -> bool {
+        self.between.asked();
+        self.local.grants_suffice()
+    }
+
+    fn failure(&self, error: &B::Error) -> Failure {
+        self.between.failure(error)
+    }
+
+    fn reconnects(&self) -> u64 {
+        self.between.asked();
+        self.local.reconnects()
+    }
+
+    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
+        self.between.asked();
+        self.local.check_name(name)
+    }
+
+    fn renewal_group(&self, name: &LockName) -> u64 {
+        self.between.renewal_group(name)
+    }
+
+    async fn acquire(
         &self,
+        mode: Mode,
+        name: &LockName,
+        request: &AcquireRequest,
+    ) -> Result<AcquireOutcome, B::Error> {
+        self.between
+            .carry(Command::Acquire(mode), async { self.local.acquire(mode, name, request).await })
+            .await
+    }
+
+    async fn release(
+        &self,
+        mode: Mode,
         name: &LockName,
         id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        now: Moment,
-    ) -> Result<AcquireOutcome, OtherKind> {
-        let outcome = self.local.try_acquire(name, id, lease, tokens, now).await;
-        let meanwhile = self.meanwhile.lock().unwrap().take();
-        if let Some(meanwhile) = meanwhile {
-            meanwhile();
-            tokio::task::yield_now().await;
-        }
-        outcome
+        next: Option<&NextWaiter>,
+    ) -> Result<ReleaseOutcome, B::Error> {
+        self.between
+            .carry(Command::Release(mode), async { self.local.release(mode, name, id, next).await })
+            .await
     }
 
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, OtherKind> {
-        self.local.release(name, id).await
+    async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, B::Error> {
+        self.between
+            .carry(Command::RollBack(mode), async { self.local.roll_back(mode, name, id).await })
+            .await
     }
 
-    async fn force_release(&self, name: &LockName) -> Result<bool, OtherKind> {
-        self.local.force_release(name).await
+    async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, B::Error> {
+        self.between
+            .carry(Command::Renew(leases), async { self.local.renew(mode, leases, lease).await })
+            .await
     }
 
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, OtherKind> {
-        self.local.renew(leases, lease).await
+    async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, B::Error> {
+        self.between
+            .carry(Command::ForceRelease(mode), async { self.local.force_release(mode, name).await })
+            .await
     }
 
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, OtherKind> {
-        self.local.holder(name).await
-    }
-}
-
-impl<T: Transport> FairBackend for OverLocal<T> {
-    fn grant_channel(&self, name: &LockName, client: &str) -> String {
-        self.local.grant_channel(name, client)
-    }
-
-    async fn try_acquire_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        now: Moment,
-    ) -> Result<AcquireOutcome, OtherKind> {
-        self.local.try_acquire_fair(name, id, lease, tokens, position, now).await
-    }
-
-    async fn release_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, OtherKind> {
-        self.local.release_fair(name, id, next).await
-    }
-
-    async fn force_release_fair(&self, name: &LockName) -> Result<bool, OtherKind> {
-        self.local.force_release_fair(name).await
+    async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, B::Error> {
+        self.between.carry(Command::Holders(mode), async { self.local.holders(mode, name).await }).await
     }
 }

@@ -1,12 +1,13 @@
-//! What [`ReadWriteBackend`] asks of a store, sentence by sentence, with the store's own messages.
+//! What [`Backend`] says of read-write locks, sentence by sentence, with the store's own messages.
 
 use std::time::{Duration, Instant};
 
 use latchwork::{
-    AcquireOutcome, Backend, Failure, FairBackend, FairReleaseOutcome, LeaseId, LeaseKey, LockClient,
-    LockKind, LockName, Next, Position, ReadRequest, ReadWriteBackend, ReadWriteHolders, ReleaseOutcome,
-    Runtime, Subscription,
+    AcquireOutcome, AcquireRequest, Backend, Failure, Holder, LeaseId, LockClient, LockKind, LockName, Mode,
+    NextWaiter, QueuePosition, ReleaseOutcome, Subscription, Transport,
 };
+
+use crate::commands::{self, Commands, RELEASED, did_read, is_acquired, keys, token};
 
 use crate::conformance::{Store, eventually, fresh_name, soon};
 
@@ -60,11 +61,11 @@ fn ids<const N: usize>() -> [LeaseId; N] {
 }
 
 /// It has waited for so many seconds, and is remembered for far longer than a test takes.
-fn waited(seconds: u64) -> Option<Position> {
-    Some(Position { waited: Duration::from_secs(seconds), kept: Duration::from_secs(20) })
+fn waited(seconds: u64) -> Option<QueuePosition> {
+    Some(QueuePosition { waited: Duration::from_secs(seconds), kept: Duration::from_secs(20) })
 }
 
-const NO_WAIT: Option<Position> = None;
+const NO_WAIT: Option<QueuePosition> = None;
 
 /// What is published.
 #[derive(Clone, Copy, Debug)]
@@ -76,38 +77,44 @@ enum Said {
     Granted,
 }
 
+/// To write, and to read.
+type Holders = (Vec<Holder>, Vec<Holder>);
+const FREE: Holders = (Vec::new(), Vec::new());
+
 /// A lock, and somebody who listens to all that is said of it.
-struct Stage<B: ReadWriteBackend> {
+struct Stage<'s, S: Store> {
+    of: &'s S,
     client: LockClient,
     name: LockName,
-    _listens: Subscription<B::Transport>,
+    _listens: Subscription<dyn Transport>,
 }
 
-impl<B: ReadWriteBackend> Stage<B> {
-    async fn new<S: Store<Backend = B>>(store: &S) -> Self {
+impl<'s, S: Store> Stage<'s, S> {
+    async fn new(store: &'s S) -> Self {
         let client = store.client().await;
         let name = LockName::new(&fresh_name()).unwrap();
-        let listens = client.registry().subscribe(&client.backend().read_write_channel(&name));
+        let listens =
+            client.registry().subscribe(&store.backend(&client).channels(Mode::Read, &name, client.id()).own);
         soon("the subscription", listens.subscribed()).await.unwrap();
-        Self { client, name, _listens: listens }
+        Self { of: store, client, name, _listens: listens }
     }
 
-    fn store(&self) -> &B {
-        self.client.backend()
+    fn store(&self) -> &S::Backend {
+        self.of.backend(&self.client)
     }
 
     /// The client of `id` can be told that it was granted the lock.
-    async fn listens(&self, id: &LeaseId) -> Subscription<B::Transport> {
-        let channel = self.store().write_grant_channel(&self.name, &id.client_id());
+    async fn listens(&self, id: &LeaseId) -> Subscription<dyn Transport> {
+        let channel = self.store().channels(Mode::Write, &self.name, &id.client_id()).own;
         let listens = self.client.registry().subscribe(&channel);
         soon("the subscription", listens.subscribed()).await.unwrap();
         listens
     }
 
-    async fn deaf(&self, id: &LeaseId, listens: Subscription<B::Transport>, store: &impl Store) {
+    async fn deaf(&self, id: &LeaseId, listens: Subscription<dyn Transport>) {
         drop(listens);
-        let channel = self.store().write_grant_channel(&self.name, &id.client_id());
-        eventually("the end of the subscription", async || store.subscribers(&channel).await == 0).await;
+        let channel = self.store().channels(Mode::Write, &self.name, &id.client_id()).own;
+        eventually("the end of the subscription", async || self.of.subscribers(&channel).await == 0).await;
     }
 
     /// Does something, and waits until that is said.
@@ -127,122 +134,127 @@ impl<B: ReadWriteBackend> Stage<B> {
         done
     }
 
-    async fn try_write(&self, id: &LeaseId, lease: Duration, position: Option<Position>) -> AcquireOutcome {
-        let now = self.store().runtime().now().into();
-        self.store().try_write(&self.name, id, lease, 0, position, now).await.unwrap()
+    async fn acquire(&self, mode: Mode, request: &AcquireRequest) -> AcquireOutcome {
+        self.store().acquire(mode, &self.name, request).await.unwrap()
     }
 
-    async fn try_read(&self, id: &LeaseId, read: &ReadRequest<'_>) -> AcquireOutcome {
-        let now = self.store().runtime().now().into();
-        self.store().try_read(&self.name, id, read, now).await.unwrap()
+    async fn try_write(
+        &self,
+        id: &LeaseId,
+        lease: Duration,
+        position: Option<QueuePosition>,
+    ) -> AcquireOutcome {
+        self.acquire(Mode::Write, &self.store().request(id, lease).position(position)).await
     }
 
-    async fn writes(&self, id: &LeaseId, position: Option<Position>) -> bool {
+    async fn try_read(
+        &self,
+        id: &LeaseId,
+        lease: Duration,
+        position: Option<QueuePosition>,
+    ) -> AcquireOutcome {
+        self.acquire(Mode::Read, &self.store().request(id, lease).position(position)).await
+    }
+
+    /// Its token.
+    async fn read_fenced(&self, id: &LeaseId, under: Option<&LeaseId>) -> u64 {
+        token(
+            self.acquire(Mode::Read, &self.store().request(id, LEASE).tokens(1).under(under.cloned())).await,
+        )
+    }
+
+    async fn writes(&self, id: &LeaseId, position: Option<QueuePosition>) -> bool {
         is_acquired(self.try_write(id, LEASE, position).await)
     }
 
-    async fn reads(&self, id: &LeaseId, position: Option<Position>) -> bool {
-        is_acquired(self.try_read(id, &request(LEASE, position)).await)
+    async fn reads(&self, id: &LeaseId, position: Option<QueuePosition>) -> bool {
+        is_acquired(self.try_read(id, LEASE, position).await)
     }
 
     async fn reads_under(&self, id: &LeaseId, writer: &LeaseId) -> bool {
-        is_acquired(self.try_read(id, &ReadRequest { under: Some(writer), ..request(LEASE, None) }).await)
+        let request = self.store().request(id, LEASE).under(writer.clone());
+        is_acquired(self.acquire(Mode::Read, &request).await)
     }
 
-    async fn release_write(&self, id: &LeaseId) -> FairReleaseOutcome {
-        self.store().release_write(&self.name, id, None).await.unwrap()
+    async fn release_write(&self, id: &LeaseId) -> ReleaseOutcome {
+        self.store().release(Mode::Write, &self.name, id, None).await.unwrap()
     }
 
     async fn release_read(&self, id: &LeaseId) -> bool {
-        self.store().release_read(&self.name, id).await.unwrap()
+        did_read(self.store().release(Mode::Read, &self.name, id, None).await.unwrap())
     }
 
-    async fn holders(&self) -> ReadWriteHolders {
-        self.store().read_write_holders(&self.name).await.unwrap()
+    async fn roll_back(&self, mode: Mode, id: &LeaseId) -> ReleaseOutcome {
+        self.store().roll_back(mode, &self.name, id).await.unwrap()
+    }
+
+    async fn holders(&self) -> Holders {
+        let holders = async |mode| self.store().holders(mode, &self.name).await.unwrap();
+        (holders(Mode::Write).await, holders(Mode::Read).await)
+    }
+
+    async fn lease_to_write(&self) -> Option<Holder> {
+        self.store().holder(Mode::Write, &self.name).await.unwrap()
     }
 
     async fn writer(&self) -> Option<LeaseId> {
-        self.holders().await.writer.map(|writer| writer.id.unwrap())
+        self.lease_to_write().await.map(|writer| writer.id.unwrap())
     }
 
     async fn readers(&self) -> Vec<LeaseId> {
-        let mut readers: Vec<_> =
-            self.holders().await.readers.into_iter().map(|reader| reader.id.unwrap()).collect();
+        let readers = self.holders().await.1.into_iter();
+        let mut readers: Vec<_> = readers.map(|reader| reader.id.unwrap()).collect();
         readers.sort_by_key(LeaseId::to_string);
         readers
     }
 
-    fn keys(&self, ids: &[&LeaseId]) -> Vec<LeaseKey> {
-        ids.iter().map(|id| LeaseKey { name: self.name.clone(), id: (*id).clone() }).collect()
-    }
-
     async fn renew_writes(&self, lease: Duration, ids: &[&LeaseId]) -> Vec<bool> {
-        self.store().renew_writes(&self.keys(ids), lease).await.unwrap()
+        self.store().renew(Mode::Write, &keys(&self.name, ids), lease).await.unwrap()
     }
 
     async fn renew_reads(&self, lease: Duration, ids: &[&LeaseId]) -> Vec<bool> {
-        self.store().renew_reads(&self.keys(ids), lease).await.unwrap()
+        self.store().renew(Mode::Read, &keys(&self.name, ids), lease).await.unwrap()
     }
 
     /// Nobody has it, and nobody waits for it who could not be told.
     async fn is_free_for(&self, newcomer: &LeaseId) {
-        assert_eq!(self.holders().await, ReadWriteHolders::default());
+        assert_eq!(self.holders().await, FREE);
         assert!(self.writes(newcomer, NO_WAIT).await, "something is left");
         self.release_write(newcomer).await;
     }
 }
 
-fn request(lease: Duration, position: Option<Position>) -> ReadRequest<'static> {
-    ReadRequest { lease, fenced: false, position, under: None }
-}
-
-fn is_acquired(outcome: AcquireOutcome) -> bool {
-    matches!(outcome, AcquireOutcome::Acquired { .. })
-}
-
 fn left(outcome: AcquireOutcome) -> Duration {
-    match outcome {
-        AcquireOutcome::Held { left } => left,
-        acquired @ AcquireOutcome::Acquired { .. } => panic!("{acquired:?}"),
-    }
+    commands::left(outcome).unwrap_or_else(|| panic!("{outcome:?}"))
 }
 
-fn token(outcome: AcquireOutcome) -> u64 {
-    match outcome {
-        AcquireOutcome::Acquired { last_token } => last_token,
-        held @ AcquireOutcome::Held { .. } => panic!("{held:?}"),
-    }
-}
-
-pub(crate) async fn free_lock_is_nobodys<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn free_lock_is_nobodys<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [one, other] = ids();
     for _ in 0..2 {
-        assert_eq!(stage.holders().await, ReadWriteHolders::default());
-        assert_eq!(stage.release_write(&one).await, FairReleaseOutcome::NotHeld);
-        let rolled_back = stage.store().roll_back_write(&stage.name, &one).await.unwrap();
-        assert_eq!(rolled_back, FairReleaseOutcome::NotHeld);
+        assert_eq!(stage.holders().await, FREE);
+        assert_eq!(stage.release_write(&one).await, ReleaseOutcome::NotHeld);
+        let rolled_back = stage.roll_back(Mode::Write, &one).await;
+        assert_eq!(rolled_back, ReleaseOutcome::NotHeld);
         assert!(!stage.release_read(&one).await);
-        assert!(!stage.store().roll_back_read(&stage.name, &one).await.unwrap());
+        assert_eq!(stage.roll_back(Mode::Read, &one).await, ReleaseOutcome::NotHeld);
         assert_eq!(stage.renew_writes(LEASE, &[&one, &other]).await, [false; 2]);
         assert_eq!(stage.renew_reads(LEASE, &[&one, &other]).await, [false; 2]);
-        assert!(!stage.store().force_release_read_write(&stage.name).await.unwrap());
+        assert!(!stage.store().force_release(Mode::Write, &stage.name).await.unwrap());
     }
     stage.is_free_for(&other).await;
 }
 
-pub(crate) async fn writers_commands_that_run_twice_mean_the_same<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn writers_commands_that_run_twice_mean_the_same<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [one, other, reader] = ids();
-    let ends = async || stage.holders().await.writer.unwrap().left;
+    let ends = async || stage.lease_to_write().await.unwrap().left;
     for _ in 0..2 {
         assert_eq!(stage.try_write(&one, LEASE, NO_WAIT).await, AcquireOutcome::Acquired { last_token: 0 });
         assert_eq!(stage.writer().await, Some(one.clone()));
         assert!(left(stage.try_write(&other, LEASE, NO_WAIT).await) <= LEASE);
-        assert!(left(stage.try_read(&reader, &request(LEASE, None)).await) <= LEASE);
-        assert_eq!(stage.release_write(&other).await, FairReleaseOutcome::NotHeld);
+        assert!(left(stage.try_read(&reader, LEASE, None).await) <= LEASE);
+        assert_eq!(stage.release_write(&other).await, ReleaseOutcome::NotHeld);
         assert!(!stage.release_read(&one).await, "it does not read");
         assert!(stage.readers().await.is_empty());
     }
@@ -257,31 +269,29 @@ pub(crate) async fn writers_commands_that_run_twice_mean_the_same<S: Store<Backe
     assert!(ends().await > LEASE);
     assert!(is_acquired(stage.try_write(&one, LEASE * 3, NO_WAIT).await));
     assert!(ends().await > LEASE * 2);
-    assert_eq!(stage.release_write(&one).await, FairReleaseOutcome::Released);
+    assert_eq!(stage.release_write(&one).await, RELEASED);
     for _ in 0..2 {
-        assert_eq!(stage.release_write(&one).await, FairReleaseOutcome::NotHeld);
+        assert_eq!(stage.release_write(&one).await, ReleaseOutcome::NotHeld);
         assert_eq!(stage.renew_writes(LEASE, &[&one]).await, [false]);
     }
     assert!(stage.writes(&other, NO_WAIT).await);
-    let rolled_back = stage.store().roll_back_write(&stage.name, &other).await.unwrap();
-    assert_eq!(rolled_back, FairReleaseOutcome::Released);
+    let rolled_back = stage.roll_back(Mode::Write, &other).await;
+    assert_eq!(rolled_back, RELEASED);
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn readers_commands_that_run_twice_mean_the_same<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn readers_commands_that_run_twice_mean_the_same<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [one, other, writer] = ids();
-    let ends = async || stage.holders().await.readers[0].left;
+    let ends = async || stage.holders().await.1[0].left;
     for _ in 0..2 {
-        let read = stage.try_read(&one, &request(LEASE, None)).await;
+        let read = stage.try_read(&one, LEASE, None).await;
         assert_eq!(read, AcquireOutcome::Acquired { last_token: 0 });
         assert_eq!(stage.readers().await, std::slice::from_ref(&one));
         assert_eq!(stage.writer().await, None);
         assert!(left(stage.try_write(&writer, LEASE, NO_WAIT).await) <= LEASE);
         assert!(!stage.release_read(&other).await);
-        assert_eq!(stage.release_write(&one).await, FairReleaseOutcome::NotHeld, "it does not write");
+        assert_eq!(stage.release_write(&one).await, ReleaseOutcome::NotHeld, "it does not write");
     }
     for _ in 0..2 {
         assert_eq!(stage.renew_reads(LEASE * 2, &[&other, &one]).await, [false, true]);
@@ -290,7 +300,7 @@ pub(crate) async fn readers_commands_that_run_twice_mean_the_same<S: Store<Backe
     }
     // Neither a renewal nor to read anew shortens a lease.
     assert_eq!(stage.renew_reads(LEASE / 3, &[&one]).await, [true]);
-    assert!(is_acquired(stage.try_read(&one, &request(LEASE / 3, None)).await));
+    assert!(is_acquired(stage.try_read(&one, LEASE / 3, None).await));
     assert!(ends().await > LEASE);
     assert!(stage.release_read(&one).await);
     for _ in 0..2 {
@@ -298,13 +308,11 @@ pub(crate) async fn readers_commands_that_run_twice_mean_the_same<S: Store<Backe
         assert_eq!(stage.renew_reads(LEASE, &[&one]).await, [false]);
     }
     assert!(stage.reads(&other, None).await);
-    assert!(stage.store().roll_back_read(&stage.name, &other).await.unwrap());
+    assert_eq!(stage.roll_back(Mode::Read, &other).await, RELEASED);
     stage.is_free_for(&writer).await;
 }
 
-pub(crate) async fn readers_share_the_lock_and_keep_writers_out<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn readers_share_the_lock_and_keep_writers_out<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [one, other, third, writer] = ids();
     for reader in [&one, &other, &third] {
@@ -320,15 +328,15 @@ pub(crate) async fn readers_share_the_lock_and_keep_writers_out<S: Store<Backend
     for reader in [&one, &other] {
         assert!(!stage.reads(reader, None).await);
     }
-    assert_eq!(stage.release_write(&writer).await, FairReleaseOutcome::Released);
+    assert_eq!(stage.release_write(&writer).await, RELEASED);
     stage.is_free_for(&one).await;
 }
 
-pub(crate) async fn each_lease_ends_by_itself<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn each_lease_ends_by_itself<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [short, long, writer] = ids();
     let begun = Instant::now();
-    assert!(is_acquired(stage.try_read(&short, &request(SHORT, None)).await));
+    assert!(is_acquired(stage.try_read(&short, SHORT, None).await));
     assert!(stage.reads(&long, None).await);
     // What others do to theirs does not keep it.
     eventually("the end of a reader's lease", async || {
@@ -342,20 +350,20 @@ pub(crate) async fn each_lease_ends_by_itself<S: Store<Backend: ReadWriteBackend
     assert!(!stage.writes(&writer, NO_WAIT).await, "one reads still");
     // The last reader's, and a writer's.
     assert!(stage.release_read(&long).await);
-    assert!(is_acquired(stage.try_read(&short, &request(SHORT, None)).await));
+    assert!(is_acquired(stage.try_read(&short, SHORT, None).await));
     eventually("the end of the last reader's lease", async || {
         is_acquired(stage.try_write(&writer, SHORT, NO_WAIT).await)
     })
     .await;
     eventually("the end of the writer's lease", async || stage.reads(&long, None).await).await;
     assert_eq!(stage.renew_writes(LEASE, &[&writer]).await, [false]);
-    assert_eq!(stage.release_write(&writer).await, FairReleaseOutcome::NotHeld);
+    assert_eq!(stage.release_write(&writer).await, ReleaseOutcome::NotHeld);
     assert_eq!(stage.readers().await, std::slice::from_ref(&long));
     assert!(stage.release_read(&long).await);
     stage.is_free_for(&short).await;
 }
 
-pub(crate) async fn writer_reads_beside_itself<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn writer_reads_beside_itself<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [writer, own, other, newcomer] = ids();
     assert!(stage.writes(&writer, NO_WAIT).await);
@@ -380,7 +388,7 @@ pub(crate) async fn writer_reads_beside_itself<S: Store<Backend: ReadWriteBacken
     stage.is_free_for(&own).await;
 }
 
-pub(crate) async fn reads_go_on_when_their_writer_leaves<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn reads_go_on_when_their_writer_leaves<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [writer, own, waits, next] = ids();
     assert!(stage.writes(&writer, NO_WAIT).await);
@@ -389,7 +397,7 @@ pub(crate) async fn reads_go_on_when_their_writer_leaves<S: Store<Backend: ReadW
     assert!(!stage.writes(&next, waited(0)).await);
     assert!(!stage.reads(&waits, waited(0)).await);
     let released = stage.says(Said::ReadUnlock, stage.release_write(&writer)).await;
-    assert_eq!(released, FairReleaseOutcome::Released);
+    assert_eq!(released, RELEASED);
     assert_eq!((stage.writer().await, stage.readers().await), (None, vec![own.clone()]));
     assert!(!stage.writes(&next, waited(0)).await);
     assert!(stage.reads(&waits, waited(1)).await, "it was let in");
@@ -401,14 +409,12 @@ pub(crate) async fn reads_go_on_when_their_writer_leaves<S: Store<Backend: ReadW
     stage.is_free_for(&own).await;
 }
 
-pub(crate) async fn reads_go_on_when_the_lease_of_their_writer_ends<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn reads_go_on_when_the_lease_of_their_writer_ends<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [writer, own, reader, newcomer] = ids();
     assert!(is_acquired(stage.try_write(&writer, SHORT, NO_WAIT).await));
     assert!(stage.reads_under(&own, &writer).await);
-    let refused = left(stage.try_read(&reader, &request(LEASE, None)).await);
+    let refused = left(stage.try_read(&reader, LEASE, None).await);
     assert!(refused <= TURN, "it would come {refused:?} late");
     eventually("the end of the writer's lease", async || stage.writer().await.is_none()).await;
     assert_eq!(stage.readers().await, std::slice::from_ref(&own));
@@ -419,37 +425,26 @@ pub(crate) async fn reads_go_on_when_the_lease_of_their_writer_ends<S: Store<Bac
     stage.is_free_for(&own).await;
 }
 
-pub(crate) async fn token_rises_with_each_change_between_reading_and_writing<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn token_rises_with_each_change_between_reading_and_writing<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [one, other, writer] = ids();
-    let fenced = ReadRequest { fenced: true, ..request(LEASE, None) };
     let write = async |tokens| {
-        let now = stage.store().runtime().now().into();
-        token(stage.store().try_write(&stage.name, &writer, LEASE, tokens, NO_WAIT, now).await.unwrap())
+        token(stage.acquire(Mode::Write, &stage.store().request(&writer, LEASE).tokens(tokens)).await)
     };
-    let first = token(stage.try_read(&one, &fenced).await);
+    let first = stage.read_fenced(&one, None).await;
     assert!(first > 0, "none means none");
-    assert_eq!(
-        token(stage.try_read(&other, &fenced).await),
-        first,
-        "those who read do not fence each other off"
-    );
-    assert_eq!(token(stage.try_read(&other, &request(LEASE, None)).await), 0);
+    assert_eq!(stage.read_fenced(&other, None).await, first, "those who read do not fence each other off");
+    assert_eq!(token(stage.try_read(&other, LEASE, None).await), 0);
     assert!(stage.release_read(&one).await && stage.release_read(&other).await);
     let mut last = first;
     for tokens in [1, 10, 1] {
         let written = write(tokens).await;
         assert!(written - (tokens - 1) > last, "{written} after {last}, of {tokens}");
-        let own = ReadRequest { under: Some(&writer), ..fenced };
-        last = token(stage.try_read(&one, &own).await);
+        last = stage.read_fenced(&one, Some(&writer)).await;
         assert!(last > written, "what it has written late is refused beside those who read");
         stage.release_write(&writer).await;
         for reader in [&other, &one, &other] {
-            assert_eq!(token(stage.try_read(reader, &fenced).await), last);
+            assert_eq!(stage.read_fenced(reader, None).await, last);
         }
         assert!(stage.release_read(&one).await && stage.release_read(&other).await);
     }
@@ -459,9 +454,7 @@ pub(crate) async fn token_rises_with_each_change_between_reading_and_writing<
     assert_eq!(write(0).await, 0);
 }
 
-pub(crate) async fn reader_waits_behind_writers_that_came_before_it<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn reader_waits_behind_writers_that_came_before_it<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [reader, writer, newcomer, older] = ids();
     assert!(stage.reads(&reader, None).await);
@@ -483,12 +476,12 @@ pub(crate) async fn reader_waits_behind_writers_that_came_before_it<S: Store<Bac
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn position_of_a_writer_ends_by_itself<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn position_of_a_writer_ends_by_itself<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [reader, writer, newcomer] = ids();
     assert!(stage.reads(&reader, None).await);
     let _told = stage.listens(&writer).await;
-    let position = Position { kept: SHORT, ..waited(0).unwrap() };
+    let position = QueuePosition { kept: SHORT, ..waited(0).unwrap() };
     assert!(!stage.writes(&writer, Some(position)).await);
     let begun = Instant::now();
     eventually("the end of its position", async || stage.reads(&newcomer, None).await).await;
@@ -503,14 +496,12 @@ pub(crate) async fn position_of_a_writer_ends_by_itself<S: Store<Backend: ReadWr
     assert!(!stage.reads(&newcomer, None).await);
     stage.says(Said::Granted, stage.release_read(&reader)).await;
     // A lease that is granted unasked ends when the position would have.
-    assert!(stage.holders().await.writer.unwrap().left <= waited(0).unwrap().kept);
+    assert!(stage.lease_to_write().await.unwrap().left <= waited(0).unwrap().kept);
     stage.release_write(&writer).await;
     stage.is_free_for(&newcomer).await;
 }
 
-pub(crate) async fn readers_that_wait_are_let_in_when_a_writer_leaves<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn readers_that_wait_are_let_in_when_a_writer_leaves<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [writer, next, one, other, newcomer] = ids();
     assert!(stage.writes(&writer, NO_WAIT).await);
@@ -520,7 +511,7 @@ pub(crate) async fn readers_that_wait_are_let_in_when_a_writer_leaves<S: Store<B
         assert!(!stage.reads(reader, waited(1)).await);
     }
     let released = stage.says(Said::ReadUnlock, stage.release_write(&writer)).await;
-    assert_eq!((released, stage.writer().await), (FairReleaseOutcome::Released, None));
+    assert_eq!((released, stage.writer().await), (RELEASED, None));
     assert!(left(stage.try_write(&next, LEASE, waited(5)).await) <= TURN);
     for reader in [&one, &other] {
         assert!(stage.reads(reader, waited(2)).await, "it was let in");
@@ -539,12 +530,12 @@ pub(crate) async fn readers_that_wait_are_let_in_when_a_writer_leaves<S: Store<B
 }
 
 /// A writer, one behind it, and readers behind that; the first one leaves. The one behind.
-async fn let_in<S: Store<Backend: ReadWriteBackend>>(
-    stage: &Stage<S::Backend>,
+async fn let_in<S: Store>(
+    stage: &Stage<'_, S>,
     writer: &LeaseId,
     next: &LeaseId,
     readers: &[&LeaseId],
-) -> Subscription<<S::Backend as Backend>::Transport> {
+) -> Subscription<dyn Transport> {
     assert!(stage.writes(writer, NO_WAIT).await);
     let told = stage.listens(next).await;
     assert!(!stage.writes(next, waited(5)).await);
@@ -555,15 +546,11 @@ async fn let_in<S: Store<Backend: ReadWriteBackend>>(
     told
 }
 
-pub(crate) async fn turn_of_readers_lasts_until_all_who_were_let_in_have_come<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn turn_of_readers_lasts_until_all_who_were_let_in_have_come<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [writer, next, quick, slow] = ids();
     let begun = Instant::now();
-    let _told = let_in::<S>(&stage, &writer, &next, &[&quick, &slow]).await;
+    let _told = let_in(&stage, &writer, &next, &[&quick, &slow]).await;
     assert!(stage.reads(&quick, waited(1)).await);
     assert!(stage.release_read(&quick).await);
     let is_in = stage.reads(&slow, waited(1)).await;
@@ -574,33 +561,31 @@ pub(crate) async fn turn_of_readers_lasts_until_all_who_were_let_in_have_come<
     stage.is_free_for(&slow).await;
 }
 
-pub(crate) async fn turn_of_readers_ends_with_the_last_that_gives_up<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn turn_of_readers_ends_with_the_last_that_gives_up<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [writer, next, one, other] = ids();
-    let told = let_in::<S>(&stage, &writer, &next, &[&one, &other]).await;
+    let told = let_in(&stage, &writer, &next, &[&one, &other]).await;
     assert!(!stage.release_read(&one).await);
-    stage.says(Said::Granted, stage.store().roll_back_read(&stage.name, &other)).await.unwrap();
+    stage.says(Said::Granted, stage.roll_back(Mode::Read, &other)).await;
     assert_eq!(stage.writer().await, Some(next.clone()));
     soon("the message", told.latch().wait()).await.consume();
     stage.release_write(&next).await;
     stage.is_free_for(&one).await;
 }
 
-pub(crate) async fn turn_of_readers_ends_after_a_second<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn turn_of_readers_ends_after_a_second<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [writer, next, reader, newcomer] = ids();
     for by_reader in [false, true] {
         let begun = Instant::now();
-        let _told = let_in::<S>(&stage, &writer, &next, &[&reader]).await;
+        let _told = let_in(&stage, &writer, &next, &[&reader]).await;
         // The one that was let in does not come.
         let granted = stage.says(
             Said::Granted,
             eventually("the end of the second", async || {
                 // Somebody asks: a reader that has to wait behind the writer, or another writer.
                 let asked = match by_reader {
-                    true => stage.try_read(&newcomer, &request(LEASE, None)).await,
+                    true => stage.try_read(&newcomer, LEASE, None).await,
                     false => stage.try_write(&newcomer, LEASE, NO_WAIT).await,
                 };
                 let _ = left(asked);
@@ -615,7 +600,7 @@ pub(crate) async fn turn_of_readers_ends_after_a_second<S: Store<Backend: ReadWr
     stage.is_free_for(&newcomer).await;
 }
 
-pub(crate) async fn writers_are_granted_the_lock_in_order<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn writers_are_granted_the_lock_in_order<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [holder, first, second, third, newcomer] = ids();
     assert!(stage.writes(&holder, NO_WAIT).await);
@@ -629,10 +614,7 @@ pub(crate) async fn writers_are_granted_the_lock_in_order<S: Store<Backend: Read
     assert!(!stage.writes(&first, waited(0)).await);
     let mut holds = holder;
     for (writer, told) in [&first, &second, &third].into_iter().zip([&told[1], &told[0], &told[2]]) {
-        assert_eq!(
-            stage.says(Said::Granted, stage.release_write(&holds)).await,
-            FairReleaseOutcome::Released
-        );
+        assert_eq!(stage.says(Said::Granted, stage.release_write(&holds)).await, RELEASED);
         assert_eq!(stage.writer().await, Some(writer.clone()));
         soon("the message", told.latch().wait()).await.consume();
         assert!(!stage.writes(&newcomer, NO_WAIT).await);
@@ -643,7 +625,7 @@ pub(crate) async fn writers_are_granted_the_lock_in_order<S: Store<Backend: Read
     stage.is_free_for(&newcomer).await;
 }
 
-pub(crate) async fn writer_without_a_position_does_not_wait<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn writer_without_a_position_does_not_wait<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [holder, asks, gives_up, reader] = ids();
     assert!(stage.writes(&holder, NO_WAIT).await);
@@ -651,76 +633,67 @@ pub(crate) async fn writer_without_a_position_does_not_wait<S: Store<Backend: Re
     assert!(!stage.writes(&asks, NO_WAIT).await);
     assert!(!stage.writes(&gives_up, waited(5)).await);
     for _ in 0..2 {
-        assert_eq!(stage.release_write(&gives_up).await, FairReleaseOutcome::NotHeld);
+        assert_eq!(stage.release_write(&gives_up).await, ReleaseOutcome::NotHeld);
     }
     assert!(!stage.reads(&reader, None).await);
     stage.says(Said::Free, stage.release_write(&holder)).await;
-    assert_eq!(stage.holders().await, ReadWriteHolders::default());
+    assert_eq!(stage.holders().await, FREE);
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn next_writer_of_the_releasing_client_gets_the_lock_or_a_position<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn next_writer_of_the_releasing_client_gets_the_lock_or_a_position<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [holder, next, other, reader] = ids();
-    let named = |id: &LeaseId, seconds| Next {
+    let named = |id: &LeaseId, seconds| NextWaiter {
         id: id.clone(),
         lease: LEASE / 2,
         tokens: 3,
         position: waited(seconds).unwrap(),
     };
-    let release = async |id: &LeaseId, next: &Next| {
-        stage.store().release_write(&stage.name, id, Some(next)).await.unwrap()
+    let release = async |id: &LeaseId, next: &NextWaiter| {
+        stage.store().release(Mode::Write, &stage.name, id, Some(next)).await.unwrap()
     };
     let is_granted = |outcome| match outcome {
-        FairReleaseOutcome::GrantedToNext { last_token } => last_token,
+        ReleaseOutcome::GrantedToNext { last_token } => last_token,
         other => panic!("{other:?}"),
     };
     // Nobody else waits.
     assert!(stage.writes(&holder, NO_WAIT).await);
     let first = is_granted(release(&holder, &named(&next, 0)).await);
     assert_eq!(stage.writer().await, Some(next.clone()));
-    let left = stage.holders().await.writer.unwrap().left;
+    let left = stage.lease_to_write().await.unwrap().left;
     assert!(left <= LEASE / 2 && left > LEASE / 4, "{left:?}");
     // Another client's came later, and then earlier.
     let told = (stage.listens(&other).await, stage.listens(&next).await);
     assert!(!stage.writes(&other, waited(2)).await);
     let second = is_granted(release(&next, &named(&holder, 5)).await);
     assert!(second >= first + 3);
-    assert_eq!(
-        stage.says(Said::Granted, release(&holder, &named(&next, 1))).await,
-        FairReleaseOutcome::Released
-    );
+    assert_eq!(stage.says(Said::Granted, release(&holder, &named(&next, 1))).await, RELEASED);
     assert_eq!(stage.writer().await, Some(other.clone()));
     stage.says(Said::Granted, stage.release_write(&other)).await;
     assert_eq!(stage.writer().await, Some(next.clone()), "it was put into the queue");
     // Readers wait.
     assert!(!stage.reads(&reader, waited(0)).await);
     let released = stage.says(Said::ReadUnlock, release(&next, &named(&holder, 9))).await;
-    assert_eq!(released, FairReleaseOutcome::Released);
+    assert_eq!(released, RELEASED);
     assert!(stage.reads(&reader, waited(0)).await);
     let _told = (told, stage.listens(&holder).await);
     stage.says(Said::Granted, stage.release_read(&reader)).await;
     assert_eq!(stage.writer().await, Some(holder.clone()));
     // Who did not have it puts nobody into the queue.
-    assert_eq!(release(&other, &named(&next, 9)).await, FairReleaseOutcome::NotHeld);
+    assert_eq!(release(&other, &named(&next, 9)).await, ReleaseOutcome::NotHeld);
     stage.says(Said::Free, stage.release_write(&holder)).await;
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn writer_that_listens_no_more_is_passed_over<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn writer_that_listens_no_more_is_passed_over<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [holder, deaf, second, reader] = ids();
     assert!(stage.reads(&holder, None).await);
     let listens = stage.listens(&deaf).await;
     assert!(!stage.writes(&deaf, waited(7)).await);
     assert!(!stage.reads(&reader, None).await);
-    stage.deaf(&deaf, listens, store).await;
+    stage.deaf(&deaf, listens).await;
     assert!(stage.reads(&reader, None).await, "a writer that cannot be told holds no reader up");
     assert!(stage.release_read(&reader).await);
     let _told = stage.listens(&second).await;
@@ -735,11 +708,7 @@ pub(crate) async fn writer_that_listens_no_more_is_passed_over<S: Store<Backend:
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn lock_that_nobody_is_granted_is_free_and_a_message_says_so<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn lock_that_nobody_is_granted_is_free_and_a_message_says_so<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [holder, writer, reader] = ids();
     assert!(stage.writes(&holder, NO_WAIT).await);
@@ -759,12 +728,12 @@ pub(crate) async fn lock_that_nobody_is_granted_is_free_and_a_message_says_so<
         if by_reader {
             assert!(!stage.reads(&reader, waited(0)).await);
         }
-        stage.deaf(&writer, listens, store).await;
+        stage.deaf(&writer, listens).await;
         match by_reader {
             true => _ = stage.says(Said::ReadUnlock, stage.release_read(&holder)).await,
             false => _ = stage.says(Said::Free, stage.release_write(&holder)).await,
         }
-        assert_eq!(stage.holders().await, ReadWriteHolders::default());
+        assert_eq!(stage.holders().await, FREE);
         let _listens = stage.listens(&writer).await;
         assert!(stage.writes(&writer, waited(6)).await, "it asks by itself");
         stage.release_read(&reader).await;
@@ -773,9 +742,7 @@ pub(crate) async fn lock_that_nobody_is_granted_is_free_and_a_message_says_so<
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn writer_that_leaves_the_queue_tells_readers<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn writer_that_leaves_the_queue_tells_readers<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [holder, first, last, reader] = ids();
     assert!(stage.reads(&holder, None).await);
@@ -784,50 +751,47 @@ pub(crate) async fn writer_that_leaves_the_queue_tells_readers<S: Store<Backend:
         assert!(!stage.writes(writer, waited(5)).await);
     }
     assert!(!stage.reads(&reader, waited(0)).await);
-    assert_eq!(stage.release_write(&first).await, FairReleaseOutcome::NotHeld);
+    assert_eq!(stage.release_write(&first).await, ReleaseOutcome::NotHeld);
     assert!(!stage.reads(&reader, waited(0)).await);
-    stage.says(Said::ReadUnlock, stage.store().roll_back_write(&stage.name, &last)).await.unwrap();
+    stage.says(Said::ReadUnlock, stage.roll_back(Mode::Write, &last)).await;
     assert!(stage.reads(&reader, waited(0)).await);
     assert!(stage.release_read(&reader).await && stage.release_read(&holder).await);
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn kinds_are_not_mixed<S: Store<Backend: ReadWriteBackend + FairBackend>>(store: &S) {
+pub(crate) async fn kinds_are_not_mixed<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let (backend, name) = (stage.store(), &stage.name);
     let [holder, stranger] = ids();
-    let now = || backend.runtime().now().into();
     let held_as = |error| match backend.failure(&error) {
         Failure::OtherKind(kind) => kind,
         other => panic!("{other:?}: {error}"),
     };
+    let acquire = async |mode, id, position| {
+        let request = backend.request(id, LEASE).position(position);
+        backend.acquire(mode, name, &request).await
+    };
     // Held plain or fair.
-    for kind in [LockKind::Plain, LockKind::Fair] {
-        let acquired = match kind {
-            LockKind::Plain => backend.try_acquire(name, &holder, LEASE, 0, now()).await,
-            _ => backend.try_acquire_fair(name, &holder, LEASE, 0, None, now()).await,
-        };
-        assert!(is_acquired(acquired.unwrap()));
+    for (mode, kind) in [(Mode::Plain, LockKind::Plain), (Mode::Fair, LockKind::Fair)] {
+        assert!(is_acquired(acquire(mode, &holder, None).await.unwrap()));
         for id in [&holder, &stranger] {
             for position in [None, waited(0)] {
-                let written = backend.try_write(name, id, LEASE, 0, position, now()).await;
-                assert_eq!(held_as(written.unwrap_err()), kind);
-                let read = ReadRequest { under: Some(&holder), ..request(LEASE, position) };
-                assert_eq!(held_as(backend.try_read(name, id, &read, now()).await.unwrap_err()), kind);
+                assert_eq!(held_as(acquire(Mode::Write, id, position).await.unwrap_err()), kind);
+                let read = backend.request(id, LEASE).position(position).under(holder.clone());
+                assert_eq!(held_as(backend.acquire(Mode::Read, name, &read).await.unwrap_err()), kind);
             }
-            assert_eq!(stage.release_write(id).await, FairReleaseOutcome::NotHeld);
+            assert_eq!(stage.release_write(id).await, ReleaseOutcome::NotHeld);
             assert!(!stage.release_read(id).await);
             assert_eq!(stage.renew_writes(LEASE * 2, &[id]).await, [false]);
             assert_eq!(stage.renew_reads(LEASE * 2, &[id]).await, [false]);
         }
-        assert_eq!(held_as(backend.force_release_read_write(name).await.unwrap_err()), kind);
-        assert_eq!(held_as(backend.read_write_holders(name).await.unwrap_err()), kind);
-        let there = backend.holder(name).await.unwrap().expect("it was freed");
-        assert!(there.id == Some(holder.clone()) && there.left <= LEASE);
-        match kind {
-            LockKind::Plain => assert!(backend.force_release(name).await.unwrap()),
-            _ => assert!(backend.force_release_fair(name).await.unwrap()),
+        for side in [Mode::Write, Mode::Read] {
+            assert_eq!(held_as(backend.force_release(side, name).await.unwrap_err()), kind);
+            assert_eq!(held_as(backend.holders(side, name).await.unwrap_err()), kind);
         }
+        let there = backend.holder(mode, name).await.unwrap().expect("it was freed");
+        assert!(there.id == Some(holder.clone()) && there.left <= LEASE);
+        assert!(backend.force_release(mode, name).await.unwrap());
     }
     // Held to write, to read, and kept for readers that were let in.
     for held in ["written", "read", "kept"] {
@@ -842,50 +806,54 @@ pub(crate) async fn kinds_are_not_mixed<S: Store<Backend: ReadWriteBackend + Fai
         }
         let mut answers = Vec::new();
         for id in [&holder, &stranger] {
-            answers.push(backend.try_acquire(name, id, LEASE, 0, now()).await.map(drop));
-            for position in [None, waited(0)] {
-                answers.push(backend.try_acquire_fair(name, id, LEASE, 0, position, now()).await.map(drop));
+            for (mode, position) in [(Mode::Plain, None), (Mode::Fair, None), (Mode::Fair, waited(0))] {
+                answers.push(acquire(mode, id, position).await.map(drop));
             }
-            assert_eq!(backend.release(name, id).await.unwrap(), ReleaseOutcome::NotHeld);
-            let released = backend.release_fair(name, id, None).await.unwrap();
-            assert_eq!(released, FairReleaseOutcome::NotHeld);
-            assert_eq!(backend.renew(&stage.keys(&[id]), LEASE * 2).await.unwrap(), [false]);
+            for mode in [Mode::Plain, Mode::Fair] {
+                let released = backend.release(mode, name, id, None).await.unwrap();
+                assert_eq!(released, ReleaseOutcome::NotHeld);
+                assert_eq!(backend.renew(mode, &keys(name, &[id]), LEASE * 2).await.unwrap(), [false]);
+            }
         }
-        answers.push(backend.force_release(name).await.map(drop));
-        answers.push(backend.force_release_fair(name).await.map(drop));
-        let there = backend.holder(name).await.unwrap();
+        let mut there = Vec::new();
+        for mode in [Mode::Plain, Mode::Fair] {
+            answers.push(backend.force_release(mode, name).await.map(drop));
+            there.push(backend.holder(mode, name).await.unwrap());
+        }
         if held == "kept" && kept.elapsed() >= TURN {
             continue;
         }
         for answer in answers {
             assert_eq!(held_as(answer.unwrap_err()), LockKind::ReadWrite, "{held}");
         }
-        assert!(there.is_some_and(|there| there.left <= LEASE), "the name is held, whoever asks");
+        for there in there {
+            assert!(there.is_some_and(|there| there.left <= LEASE), "the name is held, whoever asks");
+        }
         match held {
-            "written" => assert_eq!(stage.release_write(&holder).await, FairReleaseOutcome::Released),
+            "written" => assert_eq!(stage.release_write(&holder).await, RELEASED),
             "read" => assert!(stage.release_read(&holder).await),
             _ => assert!(!stage.release_read(&stranger).await),
         }
     }
     // Free, it may be any.
     stage.is_free_for(&stranger).await;
-    assert!(is_acquired(backend.try_acquire(name, &stranger, LEASE, 0, now()).await.unwrap()));
-    backend.release(name, &stranger).await.unwrap();
-    assert!(stage.reads(&holder, None).await && stage.release_read(&holder).await);
-    assert!(is_acquired(backend.try_acquire_fair(name, &stranger, LEASE, 0, None, now()).await.unwrap()));
-    backend.release_fair(name, &stranger, None).await.unwrap();
+    for mode in [Mode::Plain, Mode::Fair] {
+        assert!(is_acquired(acquire(mode, &stranger, None).await.unwrap()));
+        backend.release(mode, name, &stranger, None).await.unwrap();
+        assert!(stage.reads(&holder, None).await && stage.release_read(&holder).await);
+    }
     stage.is_free_for(&stranger).await;
 }
 
-pub(crate) async fn forced_release_is_for_those_who_wait<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn forced_release_is_for_those_who_wait<S: Store>(store: &S) {
     let stage = Stage::new(store).await;
     let [holder, other, waits] = ids();
-    let force = async || stage.store().force_release_read_write(&stage.name).await.unwrap();
+    let force = async || stage.store().force_release(Mode::Write, &stage.name).await.unwrap();
     // Nobody waits.
     assert!(stage.writes(&holder, NO_WAIT).await && stage.reads_under(&other, &holder).await);
     assert!(stage.says(Said::Free, force()).await);
     assert!(!force().await);
-    assert_eq!(stage.holders().await, ReadWriteHolders::default());
+    assert_eq!(stage.holders().await, FREE);
     assert_eq!(stage.renew_writes(LEASE, &[&holder]).await, [false]);
     assert_eq!(stage.renew_reads(LEASE, &[&other]).await, [false]);
     // A writer waits for readers.
@@ -900,12 +868,12 @@ pub(crate) async fn forced_release_is_for_those_who_wait<S: Store<Backend: ReadW
     let _told = stage.listens(&other).await;
     assert!(stage.says(Said::Granted, force()).await);
     assert_eq!(stage.writer().await, Some(other.clone()));
-    assert_eq!(stage.release_write(&waits).await, FairReleaseOutcome::NotHeld);
+    assert_eq!(stage.release_write(&waits).await, ReleaseOutcome::NotHeld);
     // A reader waits.
     assert!(!stage.reads(&waits, waited(1)).await);
     assert!(stage.says(Said::ReadUnlock, force()).await);
     assert!(stage.reads(&waits, waited(1)).await);
-    assert_eq!(stage.release_write(&other).await, FairReleaseOutcome::NotHeld);
+    assert_eq!(stage.release_write(&other).await, ReleaseOutcome::NotHeld);
     assert!(stage.release_read(&waits).await);
     stage.is_free_for(&other).await;
 }

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::{
-    Backend, Guard, Lease, Lock, LockClient, LockError, LockOptions, LossReason, ReadWriteBackend,
-    ReadWriteLock, blocking,
+    Backend, Guard, Lease, Lock, LockClient, LockError, LockOptions, LossReason, Mode, ReadWriteLock,
+    blocking,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
@@ -79,13 +79,13 @@ macro_rules! read_write_conformance {
 pub(crate) use read_write_conformance;
 
 /// A client of a store, with the lock of one name.
-struct One<'s, S: Store<Backend: ReadWriteBackend>> {
+struct One<'s, S: Store> {
     store: &'s S,
     client: LockClient,
     lock: ReadWriteLock,
 }
 
-impl<'s, S: Store<Backend: ReadWriteBackend>> One<'s, S> {
+impl<'s, S: Store> One<'s, S> {
     async fn new(store: &'s S) -> Self {
         Self::with(store, &fresh_name(), &LockOptions::default()).await
     }
@@ -135,14 +135,14 @@ impl<'s, S: Store<Backend: ReadWriteBackend>> One<'s, S> {
 
     /// How many have it to read, as the store knows it.
     async fn readers(&self) -> usize {
-        let holders = self.client.backend().read_write_holders(self.lock.name()).await.unwrap();
-        holders.readers.len()
+        self.store.backend(&self.client).holders(Mode::Read, self.lock.name()).await.unwrap().len()
     }
 
     /// How many wait through this client: asleep for the store, or behind one that is. A store in memory is all clients' one.
     fn waiting(&self) -> usize {
-        let (backend, name) = (self.client.backend(), self.lock.name());
-        let heads = [backend.read_write_channel(name), backend.write_grant_channel(name, self.client.id())]
+        let (backend, name) = (self.store.backend(&self.client), self.lock.name());
+        let heads = [Mode::Read, Mode::Write]
+            .map(|mode| backend.channels(mode, name, self.client.id()).own)
             .iter()
             .filter_map(|channel| self.client.registry().join(channel))
             .map(|look| look.latch().waiters())
@@ -211,7 +211,7 @@ impl<'s, S: Store<Backend: ReadWriteBackend>> One<'s, S> {
     }
 }
 
-async fn gives_back<B: Backend>(guard: Option<Guard>) -> bool {
+async fn gives_back(guard: Option<Guard>) -> bool {
     match guard {
         Some(guard) => {
             guard.unlock().await.unwrap();
@@ -227,12 +227,12 @@ async fn at_once<T>(waiter: JoinHandle<T>) -> T {
 }
 
 /// The same of several, in whatever order: by how long each has waited, as its command says it, up to the time that this is on its way.
-async fn all_at_once<B: Backend, const N: usize>(waiters: [JoinHandle<Guard>; N]) {
+async fn all_at_once<const N: usize>(waiters: [JoinHandle<Guard>; N]) {
     let turns = waiters.map(|waiter| async { at_once(waiter).await.unlock().await.unwrap() });
     futures_util::future::join_all(turns).await;
 }
 
-pub(crate) async fn many_read_at_once<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn many_read_at_once<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let me = one.client.owner();
     let guards = vec![
@@ -259,7 +259,7 @@ pub(crate) async fn many_read_at_once<S: Store<Backend: ReadWriteBackend>>(store
 }
 
 /// Each of them would get in by itself; that another one's question is on its way keeps none out.
-pub(crate) async fn readers_that_try_at_once_all_get_in<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn readers_that_try_at_once_all_get_in<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let try_together = async || {
         let tries = (0..8).map(|_| {
@@ -279,9 +279,7 @@ pub(crate) async fn readers_that_try_at_once_all_get_in<S: Store<Backend: ReadWr
 }
 
 /// It would wait for itself, though it came first.
-pub(crate) async fn owner_that_waits_to_write_is_told_that_it_reads<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn owner_that_waits_to_write_is_told_that_it_reads<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let me = one.client.owner();
     let reader = other.reads().await;
@@ -305,7 +303,7 @@ pub(crate) async fn owner_that_waits_to_write_is_told_that_it_reads<S: Store<Bac
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn writer_keeps_everybody_out<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn writer_keeps_everybody_out<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     for [writes, others] in [[&one, &other], [&one, &one], [&other, &one]] {
         let guard = writes.writes().await;
@@ -320,7 +318,7 @@ pub(crate) async fn writer_keeps_everybody_out<S: Store<Backend: ReadWriteBacken
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn each_side_says_who_has_it<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn each_side_says_who_has_it<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     for (has, has_not) in [(one.read(), one.write()), (one.write(), one.read())] {
         let theirs = other.client.read_write(has.name().as_str()).unwrap();
@@ -341,11 +339,7 @@ pub(crate) async fn each_side_says_who_has_it<S: Store<Backend: ReadWriteBackend
     one.assert_nothing_left().await;
 }
 
-pub(crate) async fn readers_of_several_clients_are_woken_by_one_release<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn readers_of_several_clients_are_woken_by_one_release<S: Store>(store: &S) {
     const EACH: usize = 8;
     let clients: [One<'_, S>; 4] = One::several(store).await;
     let writer = clients[0].writes().await;
@@ -372,7 +366,7 @@ pub(crate) async fn readers_of_several_clients_are_woken_by_one_release<
     }
 }
 
-pub(crate) async fn readers_of_one_client_share_one_hold<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn readers_of_one_client_share_one_hold<S: Store>(store: &S) {
     // However slow the machine, newcomers join.
     let options = LockOptions::default().tenure(Duration::from_secs(3600));
     let [one, other] = One::several_with(store, &options).await;
@@ -404,7 +398,7 @@ pub(crate) async fn readers_of_one_client_share_one_hold<S: Store<Backend: ReadW
 }
 
 /// Many who read again and again, each a while, so that some read at any time.
-async fn stream_of_readers<S: Store<Backend: ReadWriteBackend>>(reads: &One<'_, S>, writes: &One<'_, S>) {
+async fn stream_of_readers<S: Store>(reads: &One<'_, S>, writes: &One<'_, S>) {
     const READERS: usize = 8;
     let (enough, times) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut stream = Vec::new();
@@ -438,27 +432,17 @@ async fn stream_of_readers<S: Store<Backend: ReadWriteBackend>>(reads: &One<'_, 
     writes.assert_nothing_left().await;
 }
 
-pub(crate) async fn stream_of_readers_starves_no_writer_of_another_client<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn stream_of_readers_starves_no_writer_of_another_client<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     stream_of_readers(&one, &other).await;
 }
 
-pub(crate) async fn stream_of_readers_starves_no_writer_of_its_own_client<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn stream_of_readers_starves_no_writer_of_its_own_client<S: Store>(store: &S) {
     let one = One::new(store).await;
     stream_of_readers(&one, &one).await;
 }
 
-pub(crate) async fn newcomer_waits_behind_a_writer_that_waits<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn newcomer_waits_behind_a_writer_that_waits<S: Store>(store: &S) {
     // Without a tenure, each newcomer asks the store.
     let options = LockOptions::default().tenure(Duration::ZERO);
     let [one, other] = One::several_with(store, &options).await;
@@ -479,7 +463,7 @@ pub(crate) async fn newcomer_waits_behind_a_writer_that_waits<S: Store<Backend: 
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn reader_waits_for_one_writer<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn reader_waits_for_one_writer<S: Store>(store: &S) {
     let [one, other, third] = One::several(store).await;
     for reads in [&one, &other, &third] {
         let writer = one.writes().await;
@@ -497,7 +481,7 @@ pub(crate) async fn reader_waits_for_one_writer<S: Store<Backend: ReadWriteBacke
 }
 
 /// The store does not keep the lock for them.
-pub(crate) async fn readers_that_give_up_delay_no_writer<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn readers_that_give_up_delay_no_writer<S: Store>(store: &S) {
     let [one, other, third] = One::several(store).await;
     for by_dropping in [true, false] {
         let held = one.writes().await;
@@ -522,11 +506,7 @@ pub(crate) async fn readers_that_give_up_delay_no_writer<S: Store<Backend: ReadW
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn owner_that_reads_reads_again_though_a_writer_waits<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn owner_that_reads_reads_again_though_a_writer_waits<S: Store>(store: &S) {
     for tenure in [Duration::ZERO, Duration::from_secs(3600)] {
         let [one, other] = One::several_with(store, &LockOptions::default().tenure(tenure)).await;
         let me = one.client.owner();
@@ -548,9 +528,7 @@ pub(crate) async fn owner_that_reads_reads_again_though_a_writer_waits<
     }
 }
 
-pub(crate) async fn owners_that_share_a_hold_end_nobody_elses<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn owners_that_share_a_hold_end_nobody_elses<S: Store>(store: &S) {
     let one = One::new(store).await;
     let owners = [one.client.owner(), one.client.owner(), one.client.owner()];
     let reads = owners.each_ref().map(|owner| one.read().owned_by(owner));
@@ -581,7 +559,7 @@ pub(crate) async fn owners_that_share_a_hold_end_nobody_elses<S: Store<Backend: 
     one.assert_nothing_left().await;
 }
 
-pub(crate) async fn hold_of_an_owner_is_given_back_by_name<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn hold_of_an_owner_is_given_back_by_name<S: Store>(store: &S) {
     let one = One::new(store).await;
     let [me, you] = [one.client.owner(), one.client.owner()];
     let [mine, yours] = [&me, &you].map(|owner| one.read().owned_by(owner));
@@ -601,11 +579,7 @@ pub(crate) async fn hold_of_an_owner_is_given_back_by_name<S: Store<Backend: Rea
     one.assert_nothing_left().await;
 }
 
-pub(crate) async fn writer_that_reads_lets_others_read_when_it_writes_no_more<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn writer_that_reads_lets_others_read_when_it_writes_no_more<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let me = one.client.owner();
     let (read, write) = (one.read().owned_by(&me), one.write().owned_by(&me));
@@ -641,7 +615,7 @@ pub(crate) async fn writer_that_reads_lets_others_read_when_it_writes_no_more<
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn writer_may_give_its_reads_back_first<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn writer_may_give_its_reads_back_first<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let me = one.client.owner();
     let writes = one.write().owned_by(&me).lock().await.unwrap();
@@ -659,9 +633,7 @@ pub(crate) async fn writer_may_give_its_reads_back_first<S: Store<Backend: ReadW
 }
 
 /// It has asked for both, and would wait for itself.
-pub(crate) async fn owner_whose_write_lock_comes_first_reads_at_once<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn owner_whose_write_lock_comes_first_reads_at_once<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let me = one.client.owner();
     let held = other.reads().await;
@@ -679,7 +651,7 @@ pub(crate) async fn owner_whose_write_lock_comes_first_reads_at_once<S: Store<Ba
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn owner_that_reads_is_refused_to_write<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn owner_that_reads_is_refused_to_write<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let [me, you] = [one.client.owner(), one.client.owner()];
     let reads = one.read().owned_by(&me).lock().await.unwrap();
@@ -714,7 +686,7 @@ pub(crate) async fn owner_that_reads_is_refused_to_write<S: Store<Backend: ReadW
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn force_unlock_ends_both_sides<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn force_unlock_ends_both_sides<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let me = one.client.owner();
     assert!(!one.read().force_unlock().await.unwrap() && !one.write().force_unlock().await.unwrap());
@@ -741,7 +713,7 @@ pub(crate) async fn force_unlock_ends_both_sides<S: Store<Backend: ReadWriteBack
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn loss_is_told_to_all_readers<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn loss_is_told_to_all_readers<S: Store>(store: &S) {
     let options = LockOptions::default().watchdog_timeout(SHORT);
     let [one, other] = One::several_with(store, &options).await;
     let me = one.client.owner();
@@ -764,9 +736,7 @@ pub(crate) async fn loss_is_told_to_all_readers<S: Store<Backend: ReadWriteBacke
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn tokens_of_readers_fence_writers_off_and_no_reader<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn tokens_of_readers_fence_writers_off_and_no_reader<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let mut last = 0;
     for round in 0..3 {
@@ -800,7 +770,7 @@ pub(crate) async fn tokens_of_readers_fence_writers_off_and_no_reader<S: Store<B
     one.assert_nothing_left().await;
 }
 
-pub(crate) async fn lease_of_a_readers_own_is_its_own<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn lease_of_a_readers_own_is_its_own<S: Store>(store: &S) {
     for tenure in [Duration::ZERO, Duration::from_secs(3600)] {
         let [one, other] = One::several_with(store, &LockOptions::default().tenure(tenure)).await;
         // Beside one that is renewed, before it and after it.
@@ -839,9 +809,7 @@ pub(crate) async fn lease_of_a_readers_own_is_its_own<S: Store<Backend: ReadWrit
     }
 }
 
-pub(crate) async fn long_lease_of_a_reader_outlasts_the_others<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn long_lease_of_a_reader_outlasts_the_others<S: Store>(store: &S) {
     for tenure in [Duration::ZERO, Duration::from_secs(3600)] {
         let [one, other] = One::several_with(store, &LockOptions::default().tenure(tenure)).await;
         let long = one.read().lock_with_lease(LONG).await.unwrap();
@@ -867,7 +835,7 @@ pub(crate) async fn long_lease_of_a_reader_outlasts_the_others<S: Store<Backend:
     }
 }
 
-pub(crate) async fn watchdog_keeps_what_is_read_and_written<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn watchdog_keeps_what_is_read_and_written<S: Store>(store: &S) {
     // A machine that stands still for two thirds of it loses the lock, and is right to.
     let lease = Duration::from_secs(3);
     let [one, other] = One::several_with(store, &LockOptions::default().watchdog_timeout(lease)).await;
@@ -892,11 +860,7 @@ pub(crate) async fn watchdog_keeps_what_is_read_and_written<S: Store<Backend: Re
     }
 }
 
-pub(crate) async fn reader_is_lost_alone_when_it_has_read_for_too_long<
-    S: Store<Backend: ReadWriteBackend>,
->(
-    store: &S,
-) {
+pub(crate) async fn reader_is_lost_alone_when_it_has_read_for_too_long<S: Store>(store: &S) {
     let limit = Duration::from_secs(2);
     let [one, other] = One::several_with(store, &LockOptions::default().max_hold(limit)).await;
     let begun = Instant::now();
@@ -920,9 +884,7 @@ pub(crate) async fn reader_is_lost_alone_when_it_has_read_for_too_long<
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn reader_that_nobody_polls_keeps_nobody_waiting<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn reader_that_nobody_polls_keeps_nobody_waiting<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let held = other.writes().await;
     // Polled until it sleeps, and not again.
@@ -950,9 +912,7 @@ pub(crate) async fn reader_that_nobody_polls_keeps_nobody_waiting<S: Store<Backe
 }
 
 /// Each is dropped after its n-th poll, for every n that it takes to get the lock, behind a writer of its own client and of another one.
-pub(crate) async fn readers_dropped_at_any_poll_leave_nothing<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn readers_dropped_at_any_poll_leave_nothing<S: Store>(store: &S) {
     for same in [false, true] {
         for polls in 0.. {
             assert!(polls < 1000, "the lock was not to be had in a thousand polls");
@@ -988,9 +948,7 @@ pub(crate) async fn readers_dropped_at_any_poll_leave_nothing<S: Store<Backend: 
     }
 }
 
-pub(crate) async fn reader_dropped_at_any_poll_keeps_nobody_waiting<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn reader_dropped_at_any_poll_keeps_nobody_waiting<S: Store>(store: &S) {
     for polls in 0.. {
         assert!(polls < 1000, "the lock was not to be had in a thousand polls");
         let [one, other] = One::several(store).await;
@@ -1013,9 +971,7 @@ pub(crate) async fn reader_dropped_at_any_poll_keeps_nobody_waiting<S: Store<Bac
     }
 }
 
-pub(crate) async fn downgrade_dropped_at_any_poll_leaves_nothing<S: Store<Backend: ReadWriteBackend>>(
-    store: &S,
-) {
+pub(crate) async fn downgrade_dropped_at_any_poll_leaves_nothing<S: Store>(store: &S) {
     for polls in 0.. {
         assert!(polls < 1000, "the lock was not to be had in a thousand polls");
         let [one, other] = One::several(store).await;
@@ -1043,7 +999,7 @@ pub(crate) async fn downgrade_dropped_at_any_poll_leaves_nothing<S: Store<Backen
     }
 }
 
-pub(crate) async fn shutdown_waits_for_readers_and_writers<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn shutdown_waits_for_readers_and_writers<S: Store>(store: &S) {
     for side in ["read", "write", "both"] {
         let [one, other] = One::several(store).await;
         let me = one.client.owner();
@@ -1073,7 +1029,7 @@ pub(crate) async fn shutdown_waits_for_readers_and_writers<S: Store<Backend: Rea
     }
 }
 
-pub(crate) async fn shutdown_tells_those_who_wait<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn shutdown_tells_those_who_wait<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let held = other.writes().await;
     let mut told = Vec::new();
@@ -1088,7 +1044,7 @@ pub(crate) async fn shutdown_tells_those_who_wait<S: Store<Backend: ReadWriteBac
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn acquisitions_are_counted<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn acquisitions_are_counted<S: Store>(store: &S) {
     let options = LockOptions::default().tenure(Duration::from_secs(3600));
     let one = One::with(store, &fresh_name(), &options).await;
     let readers = [one.reads().await, one.reads().await, one.reads().await];
@@ -1105,7 +1061,7 @@ pub(crate) async fn acquisitions_are_counted<S: Store<Backend: ReadWriteBackend>
     one.assert_nothing_left().await;
 }
 
-pub(crate) async fn threads_read_and_write<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn threads_read_and_write<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let task = other.reads().await;
     let (client, name) = (one.client.clone(), one.lock.name().as_str().to_owned());
@@ -1127,7 +1083,7 @@ pub(crate) async fn threads_read_and_write<S: Store<Backend: ReadWriteBackend>>(
     });
     // It has come to where it waits to write.
     eventually("waiting", async || {
-        let channel = one.client.backend().write_grant_channel(one.lock.name(), one.client.id());
+        let channel = store.backend(&one.client).channels(Mode::Write, one.lock.name(), one.client.id()).own;
         one.client.registry().join(&channel).is_some_and(|look| look.latch().waiters() > 0)
     })
     .await;
@@ -1137,7 +1093,7 @@ pub(crate) async fn threads_read_and_write<S: Store<Backend: ReadWriteBackend>>(
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn kinds_refuse_each_other<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn kinds_refuse_each_other<S: Store>(store: &S) {
     let [one, other] = One::several(store).await;
     let plain = other.client.get_lock(one.lock.name().as_str()).unwrap();
     for side in [one.read(), one.write()] {
@@ -1157,7 +1113,7 @@ pub(crate) async fn kinds_refuse_each_other<S: Store<Backend: ReadWriteBackend>>
 }
 
 /// Many tasks of two clients, and never a writer beside anybody else.
-pub(crate) async fn readers_and_writers_take_turns<S: Store<Backend: ReadWriteBackend>>(store: &S) {
+pub(crate) async fn readers_and_writers_take_turns<S: Store>(store: &S) {
     const WRITER: usize = 1000;
     let clients: [One<'_, S>; 2] = One::several(store).await;
     // Readers inside, and a thousand for a writer.

@@ -181,7 +181,7 @@ async fn to_a_user_who_may_not_run_scripts() {
         format!("refused EVALSHA on {NAME:?}: the user has no permission; let an ACL rule allow");
     assert_cannot_be_taken(&client, &what_to_do, "evalsha").await;
     assert_no_password(&client);
-    assert_no_password(client.backend());
+    assert_no_password(client.backend::<Redis>().unwrap());
     assert_no_password(client.registry());
     day.end(&[&client]).await;
 }

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork::LockClient;
-use latchwork::redis::Redis;
 use latchwork_testkit::Way;
 
 use crate::day::{Day, NAME, soon, until_renewed};

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::redis::ShardedMessages;
-use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, ReleaseOutcome};
+use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, Mode, ReleaseOutcome};
 use latchwork_testkit::RedisCluster;
 
+use crate::commands::Commands as _;
 use crate::nodes::{client, name_at, slot};
 
 const LEASE: Duration = Duration::from_secs(600);
@@ -82,7 +83,7 @@ fn id(number: u64) -> LeaseId {
 async fn script_in_a_moving_slot_does_all_or_nothing() {
     let cluster = RedisCluster::start_with(&[]);
     let client = client(&cluster, ShardedMessages::Off).await;
-    let backend = client.backend();
+    let backend = client.backend::<latchwork::redis::Redis>().unwrap();
     let (ours, other) = (id(1), id(2));
     let only = |id: &LeaseId| vec![id.to_string()];
     for keys in ALL {
@@ -90,8 +91,9 @@ async fn script_in_a_moving_slot_does_all_or_nothing() {
             // Taking: free, ours, another's. What is refused has changed nothing; what is done has an end.
             for had_by in [None, Some(&ours), Some(&other)] {
                 let moving = Moving::begin(&cluster, had_by, keys);
-                let taken =
-                    backend.try_acquire(&moving.name, &ours, LEASE, tokens, Instant::now().into()).await;
+                let taken = backend
+                    .acquire(Mode::Plain, &moving.name, &backend.request(&ours, LEASE).tokens(tokens))
+                    .await;
                 let (has, left, counter) = moving.end();
                 let what = format!("{keys:?}, {tokens} tokens, had by {had_by:?}: {taken:?}");
                 match taken {
@@ -117,20 +119,20 @@ async fn script_in_a_moving_slot_does_all_or_nothing() {
         // Giving back, and being forced to.
         for had_by in [&ours, &other] {
             let moving = Moving::begin(&cluster, Some(had_by), keys);
-            let freed = backend.release(&moving.name, &ours).await.unwrap();
+            let freed = backend.release(Mode::Plain, &moving.name, &ours, None).await.unwrap();
             let (has, ..) = moving.end();
             let expected = if had_by == &ours { vec![] } else { only(&other) };
             assert_eq!(has, expected, "{keys:?}");
             assert_eq!(matches!(freed, ReleaseOutcome::Released { .. }), had_by == &ours, "{keys:?}");
         }
         let moving = Moving::begin(&cluster, Some(&other), keys);
-        assert!(backend.force_release(&moving.name).await.unwrap());
+        assert!(backend.force_release(Mode::Plain, &moving.name).await.unwrap());
         assert_eq!(moving.end().0, [""; 0], "{keys:?}");
         // Renewing.
         for had_by in [&ours, &other] {
             let moving = Moving::begin(&cluster, Some(had_by), keys);
             let key = LeaseKey { name: moving.name.clone(), id: ours.clone() };
-            let renewed = backend.renew(&[key], LEASE).await.unwrap();
+            let renewed = backend.renew(Mode::Plain, &[key], LEASE).await.unwrap();
             let (has, left, _) = moving.end();
             assert_eq!((has, renewed), (only(had_by), vec![had_by == &ours]), "{keys:?}");
             assert_eq!(left > 60_000, had_by == &ours, "{keys:?}: {left}");

@@ -1,11 +1,12 @@
 //! Fair locks: who is told, by which kind of messages, and who cannot be.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::redis::{Redis, ShardedMessages};
-use latchwork::{AcquireOutcome, Backend, FairBackend, FairReleaseOutcome, LeaseId, LockName, Position};
+use latchwork::{AcquireOutcome, Backend as _, LeaseId, LockName, Mode, QueuePosition};
 use latchwork_testkit::RedisCluster;
 
+use crate::commands::{Commands as _, RELEASED};
 use crate::nodes::{eventually, keys, name_at, redis, soon, subscribers};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -16,16 +17,18 @@ fn id(client: u32) -> LeaseId {
 
 /// One has the lock, and two wait for it, of which only the second listens.
 async fn two_wait(redis: &Redis, name: &LockName) {
-    let now = Instant::now().into();
     for (number, waited) in [(1, 0), (2, 2000), (3, 1000)] {
-        let position = Position { waited: Duration::from_secs(waited), kept: LEASE };
-        let asked = redis.try_acquire_fair(name, &id(number), LEASE, 0, Some(position), now).await.unwrap();
+        let position = QueuePosition { waited: Duration::from_secs(waited), kept: LEASE };
+        let asked = redis
+            .acquire(Mode::Fair, name, &redis.request(&id(number), LEASE).position(position))
+            .await
+            .unwrap();
         assert_eq!(matches!(asked, AcquireOutcome::Acquired { .. }), number == 1, "{asked:?}");
     }
 }
 
 async fn holder(redis: &Redis, name: &LockName) -> Option<LeaseId> {
-    redis.holder(name).await.unwrap().and_then(|holder| holder.id)
+    redis.holder(Mode::Plain, name).await.unwrap().and_then(|holder| holder.id)
 }
 
 /// `passed_by`: whether a node knows that nobody listens.
@@ -35,21 +38,19 @@ async fn grant_is_told_to_whom_it_goes_to(sharded: ShardedMessages, passed_by: b
     for node in 0..3 {
         let name = LockName::new(&name_at(&cluster, node, "fair")).unwrap();
         two_wait(&releases, &name).await;
-        let subscription = waits.registry().subscribe(&waits.grant_channel(&name, &id(3).client_id()));
+        let subscription =
+            waits.registry().subscribe(&waits.channels(Mode::Fair, &name, &id(3).client_id()).own);
         soon("the subscription", subscription.subscribed()).await.unwrap();
-        assert_eq!(releases.release_fair(&name, &id(1), None).await.unwrap(), FairReleaseOutcome::Released);
+        assert_eq!(releases.release(Mode::Fair, &name, &id(1), None).await.unwrap(), RELEASED);
         if !passed_by {
             // It cannot be told from one that listens at another node.
             assert_eq!(holder(&releases, &name).await, Some(id(2)));
-            assert_eq!(
-                releases.release_fair(&name, &id(2), None).await.unwrap(),
-                FairReleaseOutcome::Released
-            );
+            assert_eq!(releases.release(Mode::Fair, &name, &id(2), None).await.unwrap(), RELEASED);
         }
         soon("the grant", subscription.latch().wait()).await.consume();
         assert_eq!(holder(&releases, &name).await, Some(id(3)));
         for number in [3, 2] {
-            releases.release_fair(&name, &id(number), None).await.unwrap();
+            releases.release(Mode::Fair, &name, &id(number), None).await.unwrap();
         }
     }
     assert_eq!(keys(&cluster), [""; 0]);
@@ -76,14 +77,14 @@ async fn who_publishes_both_kinds_grants_to_listeners_of_either() {
             let waits = redis(&cluster, listens).await;
             let name = LockName::new(&name_at(&cluster, 0, "both")).unwrap();
             two_wait(&releases, &name).await;
-            let channel = waits.grant_channel(&name, &id(2).client_id());
+            let channel = waits.channels(Mode::Fair, &name, &id(2).client_id()).own;
             let subscription = waits.registry().subscribe(&channel);
             soon("the subscription", subscription.subscribed()).await.unwrap();
-            releases.release_fair(&name, &id(1), None).await.unwrap();
+            releases.release(Mode::Fair, &name, &id(1), None).await.unwrap();
             soon("the grant", subscription.latch().wait()).await.consume();
             assert_eq!(holder(&releases, &name).await, Some(id(2)));
             for number in [3, 2] {
-                releases.release_fair(&name, &id(number), None).await.unwrap();
+                releases.release(Mode::Fair, &name, &id(number), None).await.unwrap();
             }
             drop(subscription);
             eventually("the end", async || subscribers(&cluster, &channel) == 0).await;

@@ -2,6 +2,8 @@
 
 mod all_or_nothing;
 mod both_kinds;
+#[path = "../commands/mod.rs"]
+mod commands;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod failover;

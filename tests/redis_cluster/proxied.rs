@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use latchwork::redis::Redis;
-use latchwork::{Backend, LeaseKey, LockClient, LockName};
+use latchwork::{Backend as _, LeaseKey, LockClient, LockName, Mode};
 use latchwork_testkit::{Afterwards, ChaosProxy, RedisCluster, Way};
 
 use crate::nodes::{keys, name_at, soon};
@@ -70,7 +70,12 @@ async fn renewals_of_many_slots_do_not_wait_for_each_other() {
         proxy.delay(way, DELAY);
     }
     let before = Instant::now();
-    let renewed = client.backend().renew(&leases, Duration::from_secs(30)).await.unwrap();
+    let renewed = client
+        .backend::<Redis>()
+        .unwrap()
+        .renew(Mode::Plain, &leases, Duration::from_secs(30))
+        .await
+        .unwrap();
     // One after the other they would take twice that at least, and there and back twice, for the scripts.
     assert!(before.elapsed() < DELAY * LEASES, "{:?}", before.elapsed());
     assert!(renewed.iter().all(|held| *held));

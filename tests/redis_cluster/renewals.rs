@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use latchwork::redis::ShardedMessages;
-use latchwork::{Backend, LeaseKey, LockName, LockOptions, LossReason};
+use latchwork::{Backend as _, LeaseKey, LockName, LockOptions, LossReason, Mode};
 use latchwork_testkit::RedisCluster;
 
+use crate::commands::Commands as _;
 use crate::nodes::{calls, client_with, eventually, keys, name_at, slot, soon};
 
 const WATCHDOG: Duration = Duration::from_secs(2);
@@ -57,7 +58,7 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
     const APART: usize = 20;
     let cluster = RedisCluster::start_with(&[]);
     let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
-    let (backend, lease) = (client.backend(), Duration::from_secs(30));
+    let (backend, lease) = (client.backend::<latchwork::redis::Redis>().unwrap(), Duration::from_secs(30));
     let mut leases: Vec<LeaseKey> = Vec::new();
     let shared = (0..SHARED).map(|number| format!("{{shared}}{number}"));
     for name in shared.chain((0..APART).map(|number| format!("apart:{number}"))) {
@@ -69,7 +70,7 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
     let held = |index: usize| !index.is_multiple_of(3);
     for (_, key) in leases.iter().enumerate().filter(|(index, _)| held(*index)) {
         backend
-            .try_acquire(&key.name, &key.id, Duration::from_secs(10), 0, Instant::now().into())
+            .acquire(Mode::Plain, &key.name, &backend.request(&key.id, Duration::from_secs(10)))
             .await
             .unwrap();
     }
@@ -77,13 +78,13 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
     for round in 0..2 {
         let scripts = || (0..3).map(|node| calls(&cluster, node, "evalsha")).sum::<usize>();
         let before = scripts();
-        let renewed = backend.renew(&leases, lease).await.unwrap();
+        let renewed = backend.renew(Mode::Plain, &leases, lease).await.unwrap();
         assert!(renewed.iter().enumerate().all(|(index, renewed)| *renewed == held(index)), "{renewed:?}");
         // A hundred to a command, as on a single server.
         assert!(round == 0 || scripts() - before == 2 + APART, "{} commands", scripts() - before);
     }
     for (index, key) in leases.iter().enumerate() {
-        let left = backend.holder(&key.name).await.unwrap().map(|holder| holder.left);
+        let left = backend.holder(Mode::Plain, &key.name).await.unwrap().map(|holder| holder.left);
         assert_eq!(left > Some(lease / 2), held(index));
     }
 }
@@ -96,7 +97,7 @@ async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
     const LOCKS: usize = 150;
     let cluster = RedisCluster::start_with(&[]);
     let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
-    let (backend, lease) = (client.backend(), Duration::from_secs(30));
+    let (backend, lease) = (client.backend::<latchwork::redis::Redis>().unwrap(), Duration::from_secs(30));
     let tag = name_at(&cluster, FROM, "moves");
     let slot = slot(&cluster, &tag);
     let leases: Vec<LeaseKey> = (0..LOCKS)
@@ -110,7 +111,7 @@ async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
     for (number, key) in leases.iter().enumerate() {
         if held(number) {
             backend
-                .try_acquire(&key.name, &key.id, Duration::from_secs(10), 0, Instant::now().into())
+                .acquire(Mode::Plain, &key.name, &backend.request(&key.id, Duration::from_secs(10)))
                 .await
                 .unwrap();
         } else if number.is_multiple_of(2) {
@@ -118,10 +119,10 @@ async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
         }
     }
     let assert_renewed = async |state: &str| {
-        let renewed = backend.renew(&leases, lease).await.unwrap();
+        let renewed = backend.renew(Mode::Plain, &leases, lease).await.unwrap();
         for (number, key) in leases.iter().enumerate() {
             assert_eq!(renewed[number], held(number), "{state}: {number}");
-            let left = backend.holder(&key.name).await.unwrap().map(|holder| holder.left);
+            let left = backend.holder(Mode::Plain, &key.name).await.unwrap().map(|holder| holder.left);
             assert!(!held(number) || left > Some(lease / 2), "{state}: {number}: {left:?}");
         }
     };

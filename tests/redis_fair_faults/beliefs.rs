@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
-use latchwork::redis::Redis;
 use latchwork::{Guard, Lease, LockClient};
 use latchwork_testkit::{ChaosProxy, Way};
 use tokio::task::JoinHandle;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork::redis::Redis;
 use latchwork::{Guard, LossReason};
 
 use crate::day::{Day, NAME, eventually};

@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use latchwork::redis::Redis;
 use latchwork::{Lock, LockClient};
 
 use crate::day::{Day, eventually};

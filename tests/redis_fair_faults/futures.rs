@@ -5,7 +5,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
-use latchwork::redis::Redis;
 use latchwork::{Lock, LockClient};
 use tokio::runtime::{Builder, Runtime};
 

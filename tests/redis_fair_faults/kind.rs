@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use latchwork::redis::Redis;
-use latchwork::{FairBackend, LeaseId, Lock, LockClient, LockName, Next, Position};
+use latchwork::{
+    AcquireRequest, Backend as _, LeaseId, Lock, LockClient, LockName, Mode, NextWaiter, QueuePosition,
+};
 
 use crate::stage::{LIFE, Side};
 
@@ -30,17 +32,23 @@ pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
 
 /// Where this client listens if one of it waits. First where it is told of grants.
 pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
-    vec![client.backend().grant_channel(named(client, name).name(), client.id())]
+    vec![client.backend::<Redis>().unwrap().channels(Mode::Fair, named(client, name).name(), client.id()).own]
 }
 
 pub(crate) fn grant_channel(client: &LockClient, name: &str) -> String {
     channels(client, name).swap_remove(0)
 }
 
-pub(crate) async fn try_acquire(redis: &Redis, name: &LockName, id: &LeaseId, position: Option<Position>) {
-    let _ = redis.try_acquire_fair(name, id, LIFE, 0, position, Instant::now().into()).await.unwrap();
+pub(crate) async fn try_acquire(
+    redis: &Redis,
+    name: &LockName,
+    id: &LeaseId,
+    position: Option<QueuePosition>,
+) {
+    let request = AcquireRequest::new(id.clone(), LIFE, Instant::now().into()).position(position);
+    let _ = redis.acquire(Mode::Fair, name, &request).await.unwrap();
 }
 
-pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&Next>) {
-    let _ = redis.release_fair(name, id, next).await.unwrap();
+pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&NextWaiter>) {
+    let _ = redis.release(Mode::Fair, name, id, next).await.unwrap();
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use latchwork::redis::Redis;
 use latchwork::{Lock, LockClient, LossReason};
 use latchwork_testkit::{ChaosProxy, Cut, Way};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::redis::Redis;
-use latchwork::{Lease, LeaseId, LockClient, LockName, Next, Position};
+use latchwork::{Lease, LeaseId, LockClient, LockName, NextWaiter, QueuePosition};
 use latchwork_testkit::{Afterwards, ChaosProxy, Cut, Link, RedisServer, Way};
 use tokio::time::timeout;
 
@@ -201,10 +201,11 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
         for by_a_release in [false, true] {
             let day = Day::begin();
             let (client, holder) = (day.client().await, day.bystander().await);
-            let (redis, name) = (client.backend(), LockName::new(NAME).unwrap());
+            let (redis, name) = (client.backend::<Redis>().unwrap(), LockName::new(NAME).unwrap());
             // What a release that names the next one finds is somebody who has waited for longer.
-            let position = Position { waited: Duration::ZERO, kept: LIFE };
-            let (first, next) = (&ids[0], Next { id: ids[1].clone(), lease: LIFE, tokens: 0, position });
+            let position = QueuePosition { waited: Duration::ZERO, kept: LIFE };
+            let (first, next) =
+                (&ids[0], NextWaiter { id: ids[1].clone(), lease: LIFE, tokens: 0, position });
             let mut theirs = None;
             let held = if by_a_release {
                 try_acquire(redis, &name, first, None).await;

@@ -1,10 +1,11 @@
 //! Other kinds of locks on the same name, and Redisson's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::redis::{Error, ErrorKind};
-use latchwork::{AcquireOutcome, Backend, Failure, FairBackend, FairReleaseOutcome, LockKind};
+use latchwork::{AcquireOutcome, Backend as _, Failure, LockKind, Mode, ReleaseOutcome};
 
+use crate::commands::Commands as _;
 use crate::stage::{KEPT, LEASE, Stage, id, position};
 
 #[track_caller]
@@ -19,14 +20,14 @@ async fn fair_lock_is_another_kind_for_who_wants_a_plain_one() {
     let mut stage = Stage::set("fair:forplain").await;
     let (holder, plain) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;
-    let now = Instant::now().into();
     // Its own holder as well.
     for wants in [&plain, &holder] {
-        let taken = stage.redis.try_acquire(&stage.name, wants, LEASE, 1, now).await;
+        let taken =
+            stage.redis.acquire(Mode::Plain, &stage.name, &stage.redis.request(wants, LEASE).tokens(1)).await;
         assert_other_kind(&stage, taken, LockKind::Fair);
     }
     stage.assert_holder(&holder, LEASE).await;
-    assert_other_kind(&stage, stage.redis.force_release(&stage.name).await, LockKind::Fair);
+    assert_other_kind(&stage, stage.redis.force_release(Mode::Plain, &stage.name).await, LockKind::Fair);
     let () = stage.run("DEL {}").await;
     stage.end().await;
 }
@@ -48,9 +49,9 @@ async fn other_kind_of_lock_is_left_alone() {
             for position in [None, Some(position(0))] {
                 assert_other_kind(&stage, stage.ask(wants, position).await, kind);
             }
-            assert_eq!(stage.release(wants, None).await, FairReleaseOutcome::NotHeld);
+            assert_eq!(stage.release(wants, None).await, ReleaseOutcome::NotHeld);
         }
-        assert_other_kind(&stage, stage.redis.force_release_fair(&stage.name).await, kind);
+        assert_other_kind(&stage, stage.redis.force_release(Mode::Fair, &stage.name).await, kind);
         assert_eq!(stage.run::<usize>("HLEN {}").await, 2);
         assert_eq!(stage.keys().await, [stage.name.to_string()]);
         assert_eq!(stage.heard().await, []);
@@ -67,12 +68,11 @@ async fn waiter_leaves_the_queue_of_a_lock_that_became_another_kind() {
     stage.take(&holder).await;
     stage.wait(&waits, 0).await;
     stage.release(&holder, None).await;
-    let now = Instant::now().into();
-    stage.redis.try_acquire(&stage.name, &holder, LEASE, 0, now).await.unwrap();
+    stage.redis.acquire(Mode::Plain, &stage.name, &stage.redis.request(&holder, LEASE)).await.unwrap();
     assert_other_kind(&stage, stage.ask(&waits, Some(position(0))).await, LockKind::Plain);
-    assert_eq!(stage.release(&waits, None).await, FairReleaseOutcome::NotHeld);
+    assert_eq!(stage.release(&waits, None).await, ReleaseOutcome::NotHeld);
     stage.assert_queue(&[]).await;
-    stage.redis.release(&stage.name, &holder).await.unwrap();
+    stage.redis.release(Mode::Plain, &stage.name, &holder, None).await.unwrap();
     stage.end().await;
 }
 
@@ -93,7 +93,7 @@ async fn redissons_lock_is_waited_for_and_looked_at_each_second() {
     assert_eq!(stage.run::<u64>("HGET {} 8743c9c0-0795-4907-87fd-6c719a6b4586:7").await, 2);
     // By force it goes to ours.
     stage.listen(&waits).await;
-    assert!(stage.redis.force_release_fair(&stage.name).await.unwrap());
+    assert!(stage.redis.force_release(Mode::Fair, &stage.name).await.unwrap());
     stage.assert_granted(&[&waits]).await;
     stage.assert_holder(&waits, KEPT).await;
     stage.release(&waits, None).await;

@@ -2,6 +2,8 @@
 
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
+#[path = "../commands/mod.rs"]
+mod commands;
 mod kinds;
 mod queue;
 mod random;

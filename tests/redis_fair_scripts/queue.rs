@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use latchwork::{AcquireOutcome, FairReleaseOutcome, LeaseId, Position};
+use latchwork::{AcquireOutcome, LeaseId, QueuePosition, ReleaseOutcome};
 
+use crate::commands::RELEASED;
 use crate::stage::{KEPT, LEASE, Stage, id, position};
 
 #[tokio::test]
@@ -18,12 +19,12 @@ async fn queue_is_in_the_order_in_which_its_waiters_began_to_wait() {
     stage.assert_queue(&[&early, &middle, &late]).await;
     let mut leaves = &holder;
     for granted in [&early, &middle, &late] {
-        assert_eq!(stage.release(leaves, None).await, FairReleaseOutcome::Released);
+        assert_eq!(stage.release(leaves, None).await, RELEASED);
         stage.assert_granted(&[granted]).await;
         stage.assert_holder(granted, KEPT).await;
         leaves = granted;
     }
-    assert_eq!(stage.release(&late, None).await, FairReleaseOutcome::Released);
+    assert_eq!(stage.release(&late, None).await, RELEASED);
     stage.assert_freed(1).await;
     stage.end().await;
 }
@@ -40,7 +41,7 @@ async fn position_is_kept_by_asking_again_and_not_moved_by_it() {
     };
     let before = ends(&mut stage).await;
     // Older than it was, though it came between the two.
-    let older = Position { waited: Duration::ZERO, kept: KEPT * 2 };
+    let older = QueuePosition { waited: Duration::ZERO, kept: KEPT * 2 };
     stage.ask(&first, Some(older)).await.unwrap();
     assert!(ends(&mut stage).await - before > KEPT.as_micros() as f64 / 2.0);
     stage.assert_queue(&[&first, &second]).await;
@@ -89,7 +90,7 @@ async fn queue_of_which_a_key_was_evicted_has_an_end() {
     for evicted in ["fair_queue", "fair_kept", "fair_nonces"] {
         stage.wait(&first, 0).await;
         let () = stage.run(&format!("DEL {{}}:latchwork:{{{{}}}}:{evicted}")).await;
-        let shorter = Position { waited: Duration::ZERO, kept: KEPT / 2 };
+        let shorter = QueuePosition { waited: Duration::ZERO, kept: KEPT / 2 };
         stage.ask(&second, Some(shorter)).await.unwrap();
         // The lock, and all of the queue. None of them stays for ever.
         assert_eq!(stage.keys().await.len(), 4);
@@ -131,7 +132,7 @@ async fn position_ends_by_itself() {
     let mut stage = Stage::set("fair:ends").await;
     let (holder, silent, patient) = (id(1, 1), id(2, 1), id(3, 1));
     stage.take(&holder).await;
-    let short = Position { kept: Duration::from_millis(20), ..position(2) };
+    let short = QueuePosition { kept: Duration::from_millis(20), ..position(2) };
     stage.ask(&silent, Some(short)).await.unwrap();
     stage.wait(&patient, 1).await;
     for id in [&silent, &patient] {
@@ -220,7 +221,7 @@ async fn lock_that_became_free_by_itself_goes_to_the_first_whoever_asks() {
     // One that leaves, and one that had it.
     for gone in [&leaves, &id(1, 1)] {
         scene(&mut stage).await;
-        assert_eq!(stage.release(gone, None).await, FairReleaseOutcome::NotHeld);
+        assert_eq!(stage.release(gone, None).await, ReleaseOutcome::NotHeld);
         stage.assert_granted(&[&first]).await;
         clear(&mut stage, &[&first, &second]).await;
     }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use latchwork::{AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, Next};
+use latchwork::{AcquireOutcome, Backend as _, LeaseId, Mode, NextWaiter, ReleaseOutcome};
 use proptest::prelude::*;
 
+use crate::commands::RELEASED;
 use crate::stage::{LEASE, Stage, id, next, position};
 
 const CLIENTS: u32 = 3;
@@ -53,7 +54,7 @@ enum Answer {
     Acquired,
     Held,
     Forced(bool),
-    Release(FairReleaseOutcome),
+    Release(ReleaseOutcome),
     Nothing,
 }
 
@@ -159,37 +160,37 @@ impl Model {
         Answer::Held
     }
 
-    fn release(&mut self, who: Who, next: Option<(Who, u32)>) -> FairReleaseOutcome {
+    fn release(&mut self, who: Who, next: Option<(Who, u32)>) -> ReleaseOutcome {
         self.leave(who);
         let next = next.filter(|(next, _)| *next != who);
         if let Some((next, _)) = next
             && self.held == Held::By(next)
         {
-            return FairReleaseOutcome::GrantedToNext { last_token: 0 };
+            return ReleaseOutcome::GrantedToNext { last_token: 0 };
         }
         if self.held != Held::By(who) {
             let is_queued = next.is_some_and(|(next, _)| self.queue.values().any(|place| place.0 == next));
             if self.held == Held::Free {
                 self.pass_on(None);
             }
-            return if is_queued { FairReleaseOutcome::Released } else { FairReleaseOutcome::NotHeld };
+            return if is_queued { RELEASED } else { ReleaseOutcome::NotHeld };
         }
         self.held = Held::Free;
         if let Some((next, age)) = next {
             self.enqueue(next, age);
         }
         if self.pass_on(next.map(|(next, _)| next)) {
-            return FairReleaseOutcome::Released;
+            return RELEASED;
         }
         match next {
             Some((next, _)) => {
                 self.leave(next);
                 self.held = Held::By(next);
-                FairReleaseOutcome::GrantedToNext { last_token: 0 }
+                ReleaseOutcome::GrantedToNext { last_token: 0 }
             }
             None => {
                 self.told.push(None);
-                FairReleaseOutcome::Released
+                RELEASED
             }
         }
     }
@@ -219,11 +220,11 @@ async fn run(stage: &mut Stage, command: &Command) -> Answer {
             }
         },
         Command::Release(who, then) => {
-            let then: Option<Next> =
+            let then: Option<NextWaiter> =
                 then.filter(|(next, _)| next != who).map(|(who, age)| next(&lease_id(who), age, 0));
             Answer::Release(stage.release(&lease_id(*who), then.as_ref()).await)
         }
-        Command::Force => Answer::Forced(stage.redis.force_release_fair(&stage.name).await.unwrap()),
+        Command::Force => Answer::Forced(stage.redis.force_release(Mode::Fair, &stage.name).await.unwrap()),
         Command::Listen(client, true) => {
             stage.listen(&id(*client, 0)).await;
             Answer::Nothing
@@ -307,7 +308,7 @@ fn scripts_do_what_a_sequential_queue_does() {
                     stage.release(&id(client, number), None).await;
                 }
             }
-            stage.redis.force_release_fair(&stage.name).await.unwrap();
+            stage.redis.force_release(Mode::Fair, &stage.name).await.unwrap();
             stage.end().await;
         });
     });

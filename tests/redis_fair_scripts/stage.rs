@@ -1,16 +1,19 @@
 //! A fair lock on a real server, its backend, and a bystander who sees each key and message.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use latchwork::redis::{Error, Redis};
-use latchwork::{AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, LockName, Next, Position};
+use latchwork::{
+    AcquireOutcome, Backend as _, LeaseId, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+};
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{Client, FromRedisValue};
 
 use crate::by_hand::{command, connection};
+use crate::commands::Commands as _;
 
 pub(crate) static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
@@ -28,12 +31,12 @@ pub(crate) fn id(client: u32, number: u64) -> LeaseId {
 }
 
 /// Of one that came before `steps` others.
-pub(crate) fn position(steps: u32) -> Position {
-    Position { waited: STEP * steps, kept: KEPT }
+pub(crate) fn position(steps: u32) -> QueuePosition {
+    QueuePosition { waited: STEP * steps, kept: KEPT }
 }
 
-pub(crate) fn next(id: &LeaseId, steps: u32, tokens: u64) -> Next {
-    Next { id: id.clone(), lease: LEASE, tokens, position: position(steps) }
+pub(crate) fn next(id: &LeaseId, steps: u32, tokens: u64) -> NextWaiter {
+    NextWaiter { id: id.clone(), lease: LEASE, tokens, position: position(steps) }
 }
 
 pub(crate) struct Stage {
@@ -79,11 +82,14 @@ impl Stage {
     }
 
     pub(crate) async fn listen(&mut self, id: &LeaseId) {
-        self.sink.subscribe(self.redis.grant_channel(&self.name, &id.client_id())).await.unwrap();
+        self.sink.subscribe(self.redis.channels(Mode::Fair, &self.name, &id.client_id()).own).await.unwrap();
     }
 
     pub(crate) async fn listen_no_more(&mut self, id: &LeaseId) {
-        self.sink.unsubscribe(self.redis.grant_channel(&self.name, &id.client_id())).await.unwrap();
+        self.sink
+            .unsubscribe(self.redis.channels(Mode::Fair, &self.name, &id.client_id()).own)
+            .await
+            .unwrap();
     }
 
     /// What was published since the last look: to whom, without what all channels of the lock begin with, and what.
@@ -121,9 +127,9 @@ impl Stage {
     pub(crate) async fn ask(
         &self,
         id: &LeaseId,
-        position: Option<Position>,
+        position: Option<QueuePosition>,
     ) -> Result<AcquireOutcome, Error> {
-        self.redis.try_acquire_fair(&self.name, id, LEASE, 0, position, Instant::now().into()).await
+        self.redis.acquire(Mode::Fair, &self.name, &self.redis.request(id, LEASE).position(position)).await
     }
 
     /// Asks for a lock that is free for the id.
@@ -139,8 +145,8 @@ impl Stage {
         }
     }
 
-    pub(crate) async fn release(&self, id: &LeaseId, next: Option<&Next>) -> FairReleaseOutcome {
-        self.redis.release_fair(&self.name, id, next).await.unwrap()
+    pub(crate) async fn release(&self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
+        self.redis.release(Mode::Fair, &self.name, id, next).await.unwrap()
     }
 
     /// Who has the lock, as a fair lock.

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use latchwork::redis::Redis;
-use latchwork::{LeaseId, Lock, LockClient, LockName, Next, Position, ReadWriteBackend};
+use latchwork::{
+    AcquireRequest, Backend as _, LeaseId, Lock, LockClient, LockName, Mode, NextWaiter, QueuePosition,
+};
 
 use crate::stage::{LIFE, Side};
 
@@ -34,18 +36,24 @@ pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
 /// Where this client listens if one of it waits. First where it is told of grants.
 pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
     let lock = named(client, name);
-    let granted = client.backend().write_grant_channel(lock.name(), client.id());
-    vec![granted, client.backend().read_write_channel(lock.name())]
+    let redis: &Redis = client.backend().unwrap();
+    [Mode::Write, Mode::Read].map(|mode| redis.channels(mode, lock.name(), client.id()).own).into()
 }
 
 pub(crate) fn grant_channel(client: &LockClient, name: &str) -> String {
     channels(client, name).swap_remove(0)
 }
 
-pub(crate) async fn try_acquire(redis: &Redis, name: &LockName, id: &LeaseId, position: Option<Position>) {
-    let _ = redis.try_write(name, id, LIFE, 0, position, Instant::now().into()).await.unwrap();
+pub(crate) async fn try_acquire(
+    redis: &Redis,
+    name: &LockName,
+    id: &LeaseId,
+    position: Option<QueuePosition>,
+) {
+    let request = AcquireRequest::new(id.clone(), LIFE, Instant::now().into()).position(position);
+    let _ = redis.acquire(Mode::Write, name, &request).await.unwrap();
 }
 
-pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&Next>) {
-    let _ = redis.release_write(name, id, next).await.unwrap();
+pub(crate) async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&NextWaiter>) {
+    let _ = redis.release(Mode::Write, name, id, next).await.unwrap();
 }

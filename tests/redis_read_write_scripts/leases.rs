@@ -1,10 +1,11 @@
 //! What is on the wire, and how long it lasts.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use latchwork::{AcquireOutcome, LeaseKey, ReadRequest, ReadWriteBackend};
+use latchwork::{AcquireOutcome, Backend as _, LeaseKey, Mode};
 
-use crate::stage::{KEPT, LEASE, Stage, id, lease_key, left, position, read};
+use crate::commands::{Commands as _, left};
+use crate::stage::{KEPT, LEASE, Stage, id, lease_key, position};
 
 #[tokio::test]
 async fn lock_is_written_as_redisson_does() {
@@ -32,8 +33,8 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
     let mut stage = Stage::set("rw:longest").await;
     let [short, long, middle, other] = [1, 2, 3, 4].map(|client| id(client, 1));
     for (reader, times) in [(&short, 1), (&long, 9), (&other, 2), (&middle, 4)] {
-        let read = ReadRequest { lease: LEASE * times, ..read(None) };
-        assert_eq!(left(stage.ask_to_read(reader, &read).await.unwrap()), None);
+        let read = stage.redis.request(reader, LEASE * times);
+        assert_eq!(left(stage.ask(&read).await.unwrap()), None);
     }
     stage.assert_lasts("{}", LEASE * 9).await;
     // Who leaves cuts nobody short, and nobody else's lease keeps the lock.
@@ -42,7 +43,7 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
     assert!(stage.release_read(&long).await);
     stage.assert_lasts("{}", LEASE * 4).await;
     let keys = [LeaseKey { name: stage.name.clone(), id: middle.clone() }];
-    assert_eq!(stage.redis.renew_reads(&keys, LEASE * 6).await.unwrap(), [true]);
+    assert_eq!(stage.redis.renew(Mode::Read, &keys, LEASE * 6).await.unwrap(), [true]);
     stage.assert_lasts("{}", LEASE * 6).await;
     stage.assert_lasts(&lease_key(&middle.to_string(), 1), LEASE * 6).await;
     assert!(stage.release_read(&middle).await);
@@ -56,17 +57,17 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     let mut stage = Stage::set("rw:beside").await;
     let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
     stage.write(&writer).await;
-    let beside = ReadRequest { lease: LEASE * 9, under: Some(&writer), ..read(None) };
-    assert_eq!(left(stage.ask_to_read(&reader, &beside).await.unwrap()), None);
+    let beside = stage.redis.request(&reader, LEASE * 9).under(writer.clone());
+    assert_eq!(left(stage.ask(&beside).await.unwrap()), None);
     stage.assert_lasts("{}", LEASE * 9).await;
     let writes = async |stage: &Stage| {
-        let writer = stage.redis.read_write_holders(&stage.name).await.unwrap().writer.map(|it| it.left);
+        let writer = stage.writer().await.map(|it| it.left);
         writer.unwrap_or_default().as_secs().div_ceil(60)
     };
     assert_eq!(writes(&stage).await, 10);
     assert!(stage.wait_to_read(&other, 0).await <= LEASE);
     let keys = [LeaseKey { name: stage.name.clone(), id: writer.clone() }];
-    assert_eq!(stage.redis.renew_writes(&keys, LEASE * 2).await.unwrap(), [true]);
+    assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE * 2).await.unwrap(), [true]);
     assert_eq!(writes(&stage).await, 20);
     // To write anew makes it no shorter.
     stage.write(&writer).await;
@@ -75,14 +76,14 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     stage.assert_lasts("{}", LEASE * 9).await;
     // Its lease is over, and not to be renewed. Its reads go on, and others read with it.
     let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
-    assert_eq!(stage.redis.renew_writes(&keys, LEASE).await.unwrap(), [false]);
+    assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE).await.unwrap(), [false]);
     assert_eq!(writes(&stage).await, 0);
     stage.read(&other).await;
     stage.assert_fields(&[format!("{reader}=1"), format!("{other}=1"), "mode=read".to_owned()]).await;
     assert!(stage.release_read(&reader).await && stage.release_read(&other).await);
     // Without a read beside it, the lock's own lease is the writer's.
     stage.write(&writer).await;
-    assert_eq!(left(stage.ask_to_read(&reader, &beside).await.unwrap()), None);
+    assert_eq!(left(stage.ask(&beside).await.unwrap()), None);
     assert!(stage.release_read(&reader).await);
     stage.assert_lasts("{}", LEASE).await;
     stage.release_write(&writer).await;
@@ -99,8 +100,8 @@ async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
         stage.read(&dead).await;
         stage.read(&alive).await;
         let () = stage.run(&format!("DEL {}", lease_key(&dead.to_string(), 1))).await;
-        assert_eq!(stage.redis.renew_reads(&keys, LEASE).await.unwrap(), [false], "it was revived");
-        let readers = stage.redis.read_write_holders(&stage.name).await.unwrap().readers;
+        assert_eq!(stage.redis.renew(Mode::Read, &keys, LEASE).await.unwrap(), [false], "it was revived");
+        let readers = stage.readers().await;
         assert_eq!(readers.iter().map(|it| it.id.as_ref()).collect::<Vec<_>>(), [Some(&alive)]);
         match ended_by {
             "writer" => {
@@ -115,7 +116,7 @@ async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
                 stage.assert_fields(&[format!("{alive}=1"), "mode=read".to_owned()]).await;
                 assert!(stage.release_read(&alive).await);
             }
-            _ => assert!(stage.redis.force_release_read_write(&stage.name).await.unwrap()),
+            _ => assert!(stage.redis.force_release(Mode::Write, &stage.name).await.unwrap()),
         }
         assert_eq!(stage.keys().await, [""; 0], "{ended_by}");
     }
@@ -130,22 +131,25 @@ async fn token_rises_with_each_change_between_reading_and_writing_and_is_shared_
         AcquireOutcome::Acquired { last_token } => last_token,
         outcome => panic!("{outcome:?}"),
     };
-    let fenced = ReadRequest { fenced: true, ..read(Some(position(0))) };
+    let fenced = |id| stage.redis.request(id, LEASE).position(position(0)).tokens(1);
     for expected in [1, 5, 9] {
         // The last asks once more, as one whose answer was lost.
         for reader in [&one, &two, &two] {
-            assert_eq!(token(stage.ask_to_read(reader, &fenced).await.unwrap()), expected);
+            assert_eq!(token(stage.ask(&fenced(reader)).await.unwrap()), expected);
         }
         assert!(stage.release_read(&one).await && stage.release_read(&two).await);
-        let now = Instant::now().into();
-        let written = stage.redis.try_write(&stage.name, &writer, LEASE, 3, None, now).await.unwrap();
+        let written = stage
+            .redis
+            .acquire(Mode::Write, &stage.name, &stage.redis.request(&writer, LEASE).tokens(3))
+            .await
+            .unwrap();
         assert_eq!(token(written), expected + 3);
         // What goes on to read sends nothing late as a writer beside those who read with it.
-        let beside = ReadRequest { under: Some(&writer), ..fenced };
-        assert_eq!(token(stage.ask_to_read(&one, &beside).await.unwrap()), expected + 4);
+        let beside = fenced(&one).under(writer.clone());
+        assert_eq!(token(stage.ask(&beside).await.unwrap()), expected + 4);
         stage.release_write(&writer).await;
     }
-    assert_eq!(token(stage.ask_to_read(&two, &fenced).await.unwrap()), 13);
+    assert_eq!(token(stage.ask(&fenced(&two)).await.unwrap()), 13);
     assert!(stage.release_read(&one).await && stage.release_read(&two).await);
     stage.end().await;
 }
@@ -157,18 +161,15 @@ async fn readers_label_is_not_taken_for_a_writer() {
     let (writer, labelled) = (id(1, 1), format!("{}:write", id(2, 1)).parse().unwrap());
     stage.read(&labelled).await;
     assert!(stage.wait_to_write(&writer, 0).await > KEPT);
-    let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
-    assert_eq!((holders.writer, holders.readers[0].id.as_ref()), (None, Some(&labelled)));
+    assert_eq!((stage.writer().await, stage.readers().await[0].id.as_ref()), (None, Some(&labelled)));
     stage.listen(&writer).await;
     assert!(stage.release_read(&labelled).await);
     stage.assert_granted(&writer).await;
-    let beside = ReadRequest { under: Some(&writer), ..read(None) };
-    assert_eq!(left(stage.ask_to_read(&labelled, &beside).await.unwrap()), None);
-    let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
-    assert_eq!(holders.writer.unwrap().id.as_ref(), Some(&writer));
+    assert_eq!(left(stage.ask_beside(&labelled, &writer, None).await.unwrap()), None);
+    assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
     let () = stage.run(&format!("DEL {}", lease_key(&labelled.to_string(), 1))).await;
-    let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
-    assert_eq!((holders.writer.unwrap().id.as_ref(), holders.readers.len()), (Some(&writer), 0));
+    assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
+    assert_eq!(stage.readers().await, []);
     stage.release_write(&writer).await;
     stage.end().await;
 }

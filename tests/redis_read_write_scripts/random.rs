@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use latchwork::{FairReleaseOutcome, LeaseId, ReadRequest, ReadWriteBackend};
+use latchwork::{Backend as _, LeaseId, Mode, ReleaseOutcome};
 use proptest::prelude::*;
 
-use crate::stage::{STEP, Stage, id, lease_key, left, next, position, read};
+use crate::commands::{Commands as _, left};
+use crate::stage::{LEASE, STEP, Stage, id, lease_key, next, position};
 
 const CLIENTS: u32 = 3;
 /// So many writers of each client, and as many readers.
@@ -84,7 +85,7 @@ impl Model {
     }
 
     async fn see(&self, stage: &mut Stage) -> Seen {
-        let holders = stage.redis.read_write_holders(&stage.name).await.unwrap();
+        let (writer, readers) = (stage.writer().await, stage.readers().await);
         let kept: BTreeMap<String, f64> = stage.run("ZRANGE {}:latchwork:{{}}:rw_kept 0 -1 WITHSCORES").await;
         let (seconds, micros): (f64, f64) = stage.run("TIME").await;
         let now = seconds * 1e6 + micros;
@@ -95,18 +96,10 @@ impl Model {
         let mut turn: BTreeMap<String, f64> =
             stage.run("ZRANGE {}:latchwork:{{}}:rw_turn 0 -1 WITHSCORES").await;
         let phase = turn.remove("phase").unwrap_or_default();
-        let readers = holders.readers.into_iter().map(|reader| reader.id.unwrap().to_string()).collect();
+        let readers = readers.into_iter().map(|reader| reader.id.unwrap().to_string()).collect();
         let exists = stage.run::<usize>("EXISTS {}").await == 1;
         let invited = turn.into_keys().collect();
-        Seen {
-            writer: holders.writer.map(|it| it.id.unwrap()),
-            readers,
-            exists,
-            writers,
-            invited,
-            phase,
-            now,
-        }
+        Seen { writer: writer.map(|it| it.id.unwrap()), readers, exists, writers, invited, phase, now }
     }
 
     /// Since when one waits that has waited for so many steps.
@@ -124,12 +117,12 @@ impl Model {
                 let id = writer(*who);
                 let then = then.filter(|(other, _)| other != who).map(|(who, age)| next(&writer(who), age));
                 let held = self.writer.as_ref() == Some(&id);
-                let done = stage.redis.release_write(&stage.name, &id, then.as_ref()).await.unwrap();
+                let done = stage.redis.release(Mode::Write, &stage.name, &id, then.as_ref()).await.unwrap();
                 if held {
-                    assert_ne!(done, FairReleaseOutcome::NotHeld);
+                    assert_ne!(done, ReleaseOutcome::NotHeld);
                     self.writer = None;
                 }
-                if let FairReleaseOutcome::GrantedToNext { .. } = done {
+                if let ReleaseOutcome::GrantedToNext { .. } = done {
                     self.wrote(&then.unwrap().id);
                 }
             }
@@ -141,7 +134,7 @@ impl Model {
                 self.waiting.remove(&id.to_string());
             }
             Command::Force => {
-                let had = stage.redis.force_release_read_write(&stage.name).await.unwrap();
+                let had = stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
                 assert_eq!(had, self.writer.is_some() || !self.readers.is_empty());
                 (self.writer, self.readers) = (None, BTreeSet::new());
             }
@@ -209,8 +202,9 @@ impl Model {
             || before.invited.contains(&text)
             || began <= before.phase;
         let may = self.readers.contains(&text) || beside || self.writer.is_none() && is_first;
-        let request = ReadRequest { under: under.then_some(&named), ..read(age.map(position)) };
-        let gets_it = left(stage.ask_to_read(&id, &request).await.unwrap()).is_none();
+        let request = stage.redis.request(&id, LEASE).position(age.map(position));
+        let request = request.under(under.then(|| named.clone()));
+        let gets_it = left(stage.ask(&request).await.unwrap()).is_none();
         assert_eq!(gets_it, may, "{before:?}");
         if gets_it {
             self.readers.insert(text.clone());
@@ -293,7 +287,7 @@ fn nobody_writes_beside_a_strangers_read_and_nobody_who_waits_is_forgotten() {
                     stage.release_read(&reader((client, number))).await;
                 }
             }
-            stage.redis.force_release_read_write(&stage.name).await.unwrap();
+            stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
             let left = stage.keys().await;
             let ends = |key: &String| key.ends_with(":rw_turn") || key.contains("rwlock_timeout");
             assert!(left.iter().all(ends), "{left:?}");

@@ -1,18 +1,20 @@
 //! A read-write lock on a real server, its backend, and a bystander who sees each key and message.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use latchwork::redis::{Error, Redis};
 use latchwork::{
-    AcquireOutcome, FairReleaseOutcome, LeaseId, LockName, Next, Position, ReadRequest, ReadWriteBackend,
+    AcquireOutcome, AcquireRequest, Backend as _, Holder, LeaseId, LockName, Mode, NextWaiter, QueuePosition,
+    ReleaseOutcome,
 };
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{Client, FromRedisValue};
 
 use crate::by_hand::{command, connection};
+use crate::commands::{Commands as _, did_read, left};
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
@@ -30,16 +32,12 @@ pub(crate) fn id(client: u32, number: u64) -> LeaseId {
 }
 
 /// Of one that came before `steps` others.
-pub(crate) fn position(steps: u32) -> Position {
-    Position { waited: STEP * steps, kept: KEPT }
+pub(crate) fn position(steps: u32) -> QueuePosition {
+    QueuePosition { waited: STEP * steps, kept: KEPT }
 }
 
-pub(crate) fn next(id: &LeaseId, steps: u32) -> Next {
-    Next { id: id.clone(), lease: LEASE, tokens: 0, position: position(steps) }
-}
-
-pub(crate) fn read(position: Option<Position>) -> ReadRequest<'static> {
-    ReadRequest { lease: LEASE, fenced: false, position, under: None }
+pub(crate) fn next(id: &LeaseId, steps: u32) -> NextWaiter {
+    NextWaiter { id: id.clone(), lease: LEASE, tokens: 0, position: position(steps) }
 }
 
 pub(crate) struct Stage {
@@ -75,11 +73,14 @@ impl Stage {
     }
 
     pub(crate) async fn listen(&mut self, id: &LeaseId) {
-        self.sink.subscribe(self.redis.write_grant_channel(&self.name, &id.client_id())).await.unwrap();
+        self.sink.subscribe(self.redis.channels(Mode::Write, &self.name, &id.client_id()).own).await.unwrap();
     }
 
     pub(crate) async fn listen_no_more(&mut self, id: &LeaseId) {
-        self.sink.unsubscribe(self.redis.write_grant_channel(&self.name, &id.client_id())).await.unwrap();
+        self.sink
+            .unsubscribe(self.redis.channels(Mode::Write, &self.name, &id.client_id()).own)
+            .await
+            .unwrap();
     }
 
     /// What was published since the last look: a message to all, or a grant, as the client's uuid, `:`, and the number.
@@ -108,17 +109,41 @@ impl Stage {
     pub(crate) async fn ask_to_write(
         &self,
         id: &LeaseId,
-        position: Option<Position>,
+        position: Option<QueuePosition>,
     ) -> Result<AcquireOutcome, Error> {
-        self.redis.try_write(&self.name, id, LEASE, 0, position, Instant::now().into()).await
+        let request = self.redis.request(id, LEASE).position(position);
+        self.redis.acquire(Mode::Write, &self.name, &request).await
     }
 
     pub(crate) async fn ask_to_read(
         &self,
         id: &LeaseId,
-        read: &ReadRequest<'_>,
+        position: Option<QueuePosition>,
     ) -> Result<AcquireOutcome, Error> {
-        self.redis.try_read(&self.name, id, read, Instant::now().into()).await
+        self.ask(&self.redis.request(id, LEASE).position(position)).await
+    }
+
+    /// As one that writes already, under the lease of that.
+    pub(crate) async fn ask_beside(
+        &self,
+        id: &LeaseId,
+        writer: &LeaseId,
+        position: Option<QueuePosition>,
+    ) -> Result<AcquireOutcome, Error> {
+        self.ask(&self.redis.request(id, LEASE).position(position).under(writer.clone())).await
+    }
+
+    /// To read, as the request says.
+    pub(crate) async fn ask(&self, request: &AcquireRequest) -> Result<AcquireOutcome, Error> {
+        self.redis.acquire(Mode::Read, &self.name, request).await
+    }
+
+    pub(crate) async fn writer(&self) -> Option<Holder> {
+        self.redis.holder(Mode::Write, &self.name).await.unwrap()
+    }
+
+    pub(crate) async fn readers(&self) -> Vec<Holder> {
+        self.redis.holders(Mode::Read, &self.name).await.unwrap()
     }
 
     pub(crate) async fn write(&self, id: &LeaseId) {
@@ -126,7 +151,7 @@ impl Stage {
     }
 
     pub(crate) async fn read(&self, id: &LeaseId) {
-        assert_eq!(left(self.ask_to_read(id, &read(Some(position(0)))).await.unwrap()), None, "{id}");
+        assert_eq!(left(self.ask_to_read(id, Some(position(0))).await.unwrap()), None, "{id}");
     }
 
     /// Asks to write, and does not get it.
@@ -135,15 +160,15 @@ impl Stage {
     }
 
     pub(crate) async fn wait_to_read(&self, id: &LeaseId, steps: u32) -> Duration {
-        left(self.ask_to_read(id, &read(Some(position(steps)))).await.unwrap()).expect("somebody has it")
+        left(self.ask_to_read(id, Some(position(steps))).await.unwrap()).expect("somebody has it")
     }
 
-    pub(crate) async fn release_write(&self, id: &LeaseId) -> FairReleaseOutcome {
-        self.redis.release_write(&self.name, id, None).await.unwrap()
+    pub(crate) async fn release_write(&self, id: &LeaseId) -> ReleaseOutcome {
+        self.redis.release(Mode::Write, &self.name, id, None).await.unwrap()
     }
 
     pub(crate) async fn release_read(&self, id: &LeaseId) -> bool {
-        self.redis.release_read(&self.name, id).await.unwrap()
+        did_read(self.redis.release(Mode::Read, &self.name, id, None).await.unwrap())
     }
 
     /// The lock's fields and values, in order.
@@ -181,14 +206,6 @@ impl Stage {
     /// Nothing is left.
     pub(crate) async fn end(mut self) {
         assert_eq!(self.keys().await, [""; 0]);
-    }
-}
-
-/// `None` if the lease was granted.
-pub(crate) fn left(outcome: AcquireOutcome) -> Option<Duration> {
-    match outcome {
-        AcquireOutcome::Held { left } => Some(left),
-        AcquireOutcome::Acquired { .. } => None,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Who comes next.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use latchwork::{FairReleaseOutcome, LockName, ReadRequest, ReadWriteBackend};
+use latchwork::{Backend as _, LockName, Mode};
 
-use crate::stage::{LEASE, Stage, id, left, next, position, read};
+use crate::commands::{Commands as _, RELEASED, left};
+use crate::stage::{LEASE, Stage, id, next, position};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,14 +19,14 @@ async fn whoever_waited_to_read_has_its_turn_though_writers_came_before_it() {
     stage.listen(&writer).await;
     stage.wait_to_read(&one, 1).await;
     stage.wait_to_read(&two, 0).await;
-    assert_eq!(stage.release_write(&holder).await, FairReleaseOutcome::Released);
+    assert_eq!(stage.release_write(&holder).await, RELEASED);
     stage.assert_heard(&["1"]).await;
     stage.assert_fields(&["mode=read".to_owned()]).await;
     stage.assert_lasts("{}", SECOND).await;
     assert!(stage.wait_to_write(&writer, 9).await <= SECOND);
     // One that began to wait after that waits for the writer, and so does one that does not wait at all.
     stage.wait_to_read(&late, 0).await;
-    assert!(left(stage.ask_to_read(&late, &read(None)).await.unwrap()).is_some());
+    assert!(left(stage.ask_to_read(&late, None).await.unwrap()).is_some());
     // The first is quick. The other comes still, though by its own account it began to wait a little later than it did.
     stage.read(&one).await;
     assert!(stage.release_read(&one).await);
@@ -113,7 +114,7 @@ async fn writer_that_gives_up_tells_the_readers_that_it_has_kept_waiting() {
     stage.wait_to_read(&second, 0).await;
     stage.release_write(&first_writer).await;
     stage.assert_heard(&["1"]).await;
-    assert_eq!(left(stage.ask_to_read(&waits, &read(Some(position(5)))).await.unwrap()), None);
+    assert_eq!(left(stage.ask_to_read(&waits, Some(position(5))).await.unwrap()), None);
     stage.wait_to_read(&second, 0).await;
     stage.release_write(&second_writer).await;
     stage.assert_heard(&["1"]).await;
@@ -130,19 +131,20 @@ async fn readers_beside_a_writer_read_on_and_let_others_in_when_it_leaves() {
     let mut stage = Stage::set("rw:downgrade").await;
     let (writer, reader, waits, other) = (id(1, 1), id(1, 2), id(2, 1), id(3, 1));
     stage.write(&writer).await;
-    let beside = ReadRequest { under: Some(&writer), ..read(None) };
-    assert_eq!(left(stage.ask_to_read(&reader, &beside).await.unwrap()), None);
+    assert_eq!(left(stage.ask_beside(&reader, &writer, None).await.unwrap()), None);
     stage.wait_to_write(&waits, 9).await;
     stage.listen(&waits).await;
     stage.wait_to_read(&other, 0).await;
     stage.assert_heard(&[]).await;
-    let released = stage.redis.release_write(&stage.name, &writer, Some(&next(&id(1, 3), 10))).await.unwrap();
-    assert_eq!(released, FairReleaseOutcome::Released);
+    let released =
+        stage.redis.release(Mode::Write, &stage.name, &writer, Some(&next(&id(1, 3), 10))).await.unwrap();
+    assert_eq!(released, RELEASED);
     stage.assert_heard(&["1"]).await;
     stage.assert_fields(&[format!("{reader}=1"), "mode=read".to_owned()]).await;
     // Run twice.
-    let released = stage.redis.release_write(&stage.name, &writer, Some(&next(&id(1, 3), 10))).await.unwrap();
-    assert_eq!(released, FairReleaseOutcome::Released);
+    let released =
+        stage.redis.release(Mode::Write, &stage.name, &writer, Some(&next(&id(1, 3), 10))).await.unwrap();
+    assert_eq!(released, RELEASED);
     stage.read(&other).await;
     assert!(stage.release_read(&reader).await && stage.release_read(&other).await);
     stage.assert_granted(&waits).await;
@@ -163,17 +165,17 @@ async fn every_32nd_release_of_a_name_leaves_it_to_strangers_and_no_waiter_of_ou
     let mut left_to_strangers = 0;
     for number in 2..=66 {
         let alone = id(10, number);
-        let alone_at = stage.redis.try_write(&quiet, &alone, LEASE, 0, None, Instant::now().into()).await;
+        let alone_at = stage.redis.acquire(Mode::Write, &quiet, &stage.redis.request(&alone, LEASE)).await;
         assert_eq!(left(alone_at.unwrap()), None, "it is free");
-        let released = stage.redis.release_write(&quiet, &alone, None).await.unwrap();
-        assert_eq!(released, FairReleaseOutcome::Released);
+        let released = stage.redis.release(Mode::Write, &quiet, &alone, None).await.unwrap();
+        assert_eq!(released, RELEASED);
         let waits = id(2 + (number % 2) as u32, number);
         stage.wait_to_write(&waits, 5).await;
         stage.listen(&waits).await;
         let later = id(9, number);
         stage.listen(&later).await;
         stage.wait_to_write(&later, 0).await;
-        assert_eq!(stage.release_write(&holder).await, FairReleaseOutcome::Released);
+        assert_eq!(stage.release_write(&holder).await, RELEASED);
         match &stage.heard().await[..] {
             [said] if said == "1" => {
                 left_to_strangers += 1;
@@ -186,7 +188,7 @@ async fn every_32nd_release_of_a_name_leaves_it_to_strangers_and_no_waiter_of_ou
         }
         let granted = stage.ask_to_write(&waits, Some(position(5))).await.unwrap();
         assert_eq!(left(granted), None, "it was granted");
-        stage.redis.roll_back_write(&stage.name, &later).await.unwrap();
+        stage.redis.roll_back(Mode::Write, &stage.name, &later).await.unwrap();
         holder = waits;
     }
     assert_eq!(left_to_strangers, 2, "of 65 releases");

@@ -8,7 +8,6 @@ use clap::Parser;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use latchwork::LockClient;
-use latchwork::local::Local;
 use lockable::LockPool;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;

@@ -34,8 +34,8 @@ use std::time::{Duration, SystemTime};
 
 use latchwork::local::ThreadRuntime;
 use latchwork::{
-    AcquireOutcome, Backend, Holder, Inbox, LeaseId, LeaseKey, LockName, Message, Moment, Registry,
-    ReleaseOutcome, Runtime, Transport,
+    AcquireOutcome, AcquireRequest, Backend, Channels, Holder, Inbox, LeaseId, LeaseKey, LockName, Message,
+    Mode, NextWaiter, Registry, ReleaseOutcome, Runtime, Transport,
 };
 
 /// Locks kept in a directory.
@@ -52,6 +52,10 @@ impl FileLocks {
         let (files, runtime) = (Files(Arc::from(directory)), ThreadRuntime::new());
         let watch = Watch { files: files.clone(), runtime: runtime.clone(), watched: Mutex::default() };
         Self { files, registry: Registry::new(watch), runtime }
+    }
+
+    fn step<T>(&self, name: &LockName, change: impl Fn(Duration, State) -> (State, T)) -> io::Result<T> {
+        self.files.step(&Files::directory_name(name), change)
     }
 }
 
@@ -74,6 +78,10 @@ struct Lease {
 /// How the id is written: Windows takes no colon in a file's name.
 fn text(id: &LeaseId) -> String {
     id.to_string().replace(':', "_")
+}
+
+fn from_text(text: &str) -> Option<LeaseId> {
+    text.replace('_', ":").parse().ok()
 }
 
 fn to_file_name(State { token, lease }: &State) -> String {
@@ -212,38 +220,41 @@ impl Backend for FileLocks {
         &self.runtime
     }
 
-    fn channel(&self, name: &LockName) -> String {
-        Files::directory_name(name)
+    fn channels(&self, _: Mode, name: &LockName, _: &str) -> Channels {
+        Channels::one(Files::directory_name(name))
     }
 
-    async fn try_acquire(
+    async fn acquire(
         &self,
+        _: Mode,
         name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        _now: Moment,
+        request: &AcquireRequest,
     ) -> io::Result<AcquireOutcome> {
-        let id = text(id);
-        self.files.step(&self.channel(name), |now, state| match state.lease {
-            Some(other) if other.id != id => {
-                let left = other.until - now;
-                (State { lease: Some(other), ..state }, AcquireOutcome::Held { left })
+        let id = text(&request.id);
+        self.step(name, |now, state| match state.lease {
+            Some(ref other) if other.id != id => {
+                (state.clone(), AcquireOutcome::Held { left: other.until - now })
             }
             ours => {
-                let token = state.token + tokens;
+                let token = state.token + request.tokens;
                 // Never shorter than before: this command may be late.
-                let until = now.saturating_add(lease).max(ours.map_or(Duration::ZERO, |ours| ours.until));
+                let until = now.saturating_add(request.lease).max(ours.map_or(now, |ours| ours.until));
                 let lease = Some(Lease { until, id: id.clone() });
-                let last_token = if tokens > 0 { token } else { 0 };
+                let last_token = if request.tokens > 0 { token } else { 0 };
                 (State { token, lease }, AcquireOutcome::Acquired { last_token })
             }
         })
     }
 
-    async fn release(&self, name: &LockName, id: &LeaseId) -> io::Result<ReleaseOutcome> {
+    async fn release(
+        &self,
+        _: Mode,
+        name: &LockName,
+        id: &LeaseId,
+        _: Option<&NextWaiter>,
+    ) -> io::Result<ReleaseOutcome> {
         let id = text(id);
-        self.files.step(&self.channel(name), |_, state| match state.lease {
+        self.step(name, |_, state| match state.lease {
             // That it is free is what those who watch are waiting for. With a server, it is published in this very step.
             Some(ours) if ours.id == id => {
                 (State { lease: None, ..state }, ReleaseOutcome::Released { heard: 0 })
@@ -252,10 +263,10 @@ impl Backend for FileLocks {
         })
     }
 
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> io::Result<Vec<bool>> {
-        let renew_one = |key: &LeaseKey| {
-            let id = text(&key.id);
-            self.files.step(&self.channel(&key.name), |now, state| match state.lease {
+    async fn renew(&self, _: Mode, leases: &[LeaseKey], lease: Duration) -> io::Result<Vec<bool>> {
+        let renew_one = |LeaseKey { name, id }: &LeaseKey| {
+            let id = text(id);
+            self.step(name, |now, state| match state.lease {
                 Some(ours) if ours.id == id => {
                     let until = ours.until.max(now.saturating_add(lease));
                     (State { lease: Some(Lease { until, ..ours }), ..state }, true)
@@ -266,18 +277,14 @@ impl Backend for FileLocks {
         leases.iter().map(renew_one).collect()
     }
 
-    async fn force_release(&self, name: &LockName) -> io::Result<bool> {
-        self.files
-            .step(&self.channel(name), |_, state| (State { lease: None, ..state }, state.lease.is_some()))
+    async fn force_release(&self, _: Mode, name: &LockName) -> io::Result<bool> {
+        self.step(name, |_, state| (State { lease: None, ..state }, state.lease.is_some()))
     }
 
-    async fn holder(&self, name: &LockName) -> io::Result<Option<Holder>> {
-        self.files.step(&self.channel(name), |now, state| {
-            let holder = state
-                .lease
-                .as_ref()
-                .map(|lease| Holder { id: lease.id.replace('_', ":").parse().ok(), left: lease.until - now });
-            (state, holder)
+    async fn holders(&self, _: Mode, name: &LockName) -> io::Result<Vec<Holder>> {
+        self.step(name, |now, state| {
+            let holder = |lease: &Lease| Holder { id: from_text(&lease.id), left: lease.until - now };
+            (state.clone(), state.lease.iter().map(holder).collect())
         })
     }
 }

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use latchwork::LockEntry;
 use latchwork::lock_entry::{
-    Actions, Entered, GiveBack, Grant, HeadTicket, Left, Moment, Request, Rules, Told, Verdict,
+    Actions, Answer, Entered, GiveBack, Grant, HeadTicket, Left, Moment, Policy, Request, Rules, Told,
+    Verdict,
 };
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -94,38 +95,36 @@ impl Client {
                 }
                 Entered::Busy | Entered::Closed => unreachable!("it may wait, and nobody closes the entry"),
             };
-            if let Some(grant) = self.compete(&head, &request).await {
+            if let Some(grant) = self.compete(&head).await {
                 return grant;
             }
         }
     }
 
     /// As the queue head: the only one of this client that talks to the store.
-    async fn compete(&self, head: &HeadTicket, request: &Request) -> Option<Grant> {
+    async fn compete(&self, head: &HeadTicket) -> Option<Grant> {
         tokio::time::sleep(head.back_off()).await;
         loop {
-            let sent = now();
             // Ordering: Relaxed, only the number's being used once matters.
             let fresh = self.next.fetch_add(1, Ordering::Relaxed);
-            let attempt = self.entry.attempt(head, fresh, request, sent, LEASE)?;
-            match self.store.try_acquire(self.id, attempt.number()) {
-                Ok(()) => {
-                    let (verdict, actions) =
-                        self.entry.acquired(head, request, attempt, 0, sent, LEASE, now());
-                    self.carry_out(actions);
-                    match verdict {
-                        Verdict::Granted(grant) => return Some(grant),
-                        Verdict::TooLate => {}
-                        Verdict::Superseded => return None,
-                    }
-                }
-                Err(left) => {
-                    self.carry_out(self.entry.refused(head));
-                    // Until a message comes, or the lease is over.
-                    if let Some(call) = self.entry.latch().wait_unless(tokio::time::sleep(left)).await {
-                        call.consume();
-                    }
-                }
+            let attempt = self.entry.attempt(head, fresh, now(), LEASE)?;
+            let held = self.store.try_acquire(self.id, attempt.number()).err();
+            let answer = match held {
+                None => Answer::Granted { last_token: 0 },
+                Some(_) => Answer::Held { kept: None },
+            };
+            let (verdict, actions) = self.entry.answered(head, attempt, answer, now());
+            self.carry_out(actions);
+            match verdict {
+                Verdict::Granted(grant) => return Some(grant),
+                Verdict::Superseded => return None,
+                Verdict::TooLate | Verdict::Waits => {}
+            }
+            // Until a message comes, or the lease is over.
+            if let Some(left) = held
+                && let Some(call) = self.entry.latch().wait_unless(tokio::time::sleep(left)).await
+            {
+                call.consume();
             }
         }
     }
@@ -160,7 +159,10 @@ async fn main() {
     let store = Arc::new(Store::default());
     let number = Arc::new(AtomicU64::new(0));
     for id in 0..CLIENTS {
-        let entry = LockEntry::new(Rules { tenure: Duration::from_millis(2), ..Rules::default() });
+        let entry = LockEntry::new(Rules {
+            policy: Policy::Exclusive { tenure: Duration::from_millis(2) },
+            ..Rules::default()
+        });
         let client = Client { id, store: Arc::clone(&store), entry, next: AtomicU64::new(1) };
         store.clients.lock().unwrap().push(Arc::new(client));
     }

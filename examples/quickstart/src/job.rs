@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use latchwork::{Backend, Lock};
+use latchwork::Lock;
 use tokio::task::{JoinSet, yield_now};
 
 use crate::outcome::{LockOutcome, Tally};
@@ -29,13 +29,13 @@ pub(crate) struct Entered {
 }
 
 /// A lock, the number that it protects, and what the tasks that came by have seen.
-struct Contended<B: Backend, N> {
+struct Contended<N> {
     lock: Lock,
     number: N,
     tally: Mutex<Tally>,
 }
 
-impl<B: Backend, N: Number> Contended<B, N> {
+impl<N: Number> Contended<N> {
     async fn increment(&self) -> Result<(), Error> {
         let waiting_since = clock::now();
         let guard = self.lock.lock().await?;
@@ -59,7 +59,7 @@ impl<B: Backend, N: Number> Contended<B, N> {
 
 /// Runs `tasks` of `plan` to their end: the first error ends them all. `behind` are the locks, in the plan's order, each
 /// with its number; `done` is counted up with each increment.
-pub(crate) async fn run<B: Backend, N: Number>(
+pub(crate) async fn run<N: Number>(
     plan: &Plan,
     tasks: Range<u32>,
     behind: Vec<(Lock, N)>,
@@ -91,7 +91,7 @@ pub(crate) async fn run<B: Backend, N: Number>(
         ended??;
     }
 
-    let outcome = |contended: &Arc<Contended<B, N>>| {
+    let outcome = |contended: &Arc<Contended<N>>| {
         let tally = contended.tally.lock().unwrap_or_else(PoisonError::into_inner);
         LockOutcome::new(contended.lock.stats(), tally.clone())
     };

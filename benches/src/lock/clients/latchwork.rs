@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::redis::Redis;
-use latchwork::{Guard, Lock, LockClient, NameError};
+use latchwork::{Guard, Lock, LockClient, LockError};
 
 use super::Client;
 
@@ -21,7 +21,7 @@ macro_rules! ours {
 
             async fn connect(url: &str, name: &str) -> Self {
                 let client = LockClient::new(Redis::connect(url).await.expect("a server"));
-                let lock: fn(&LockClient, &str) -> Result<Lock, NameError> = $lock;
+                let lock: fn(&LockClient, &str) -> Result<Lock, LockError> = $lock;
                 Self(lock(&client, name).expect("a name"))
             }
 

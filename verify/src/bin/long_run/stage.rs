@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use latchwork::blocking::LockClient;
-use latchwork::redis::Redis;
 use latchwork_testkit::{ChaosProxy, RedisServer, pause, resume};
 
 use crate::clock::now;

@@ -15,7 +15,6 @@ use tokio::time::{sleep, timeout};
 use crate::clock::{nanos, now, seconds};
 use crate::history::{By, Event, Journal, Outcome, Why, Wish, Without};
 use crate::names::{LockKind, NAMES, is_fenced, lock_name};
-use crate::twin::Twinned;
 use crate::worker::{LEASE, LONG_LEASE};
 
 type Guard = latchwork::Guard;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use latchwork::redis::{Error, Redis, RedisTransport, TokioRuntime};
 use latchwork::{
-    AcquireOutcome, Backend, Failure, FairBackend, FairReleaseOutcome, Holder, LeaseId, LeaseKey, LockName,
-    Moment, Next, Position, ReadRequest, ReadWriteBackend, ReadWriteHolders, Registry, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockName, Mode,
+    NextWaiter, QueuePosition, Registry, ReleaseOutcome,
 };
 
 /// What is broken.
@@ -53,8 +53,13 @@ impl Twinned {
     }
 
     /// What the store is said to have answered.
-    fn twisted(&self, outcome: AcquireOutcome, tokens: u64) -> AcquireOutcome {
+    fn twisted(&self, mode: Mode, outcome: AcquireOutcome, tokens: u64) -> AcquireOutcome {
         match outcome {
+            AcquireOutcome::Held { .. }
+                if mode == Mode::Read && self.goes_wrong(Twin::ReadsBesideAWriter, 20) =>
+            {
+                AcquireOutcome::Acquired { last_token: 0 }
+            }
             AcquireOutcome::Held { .. } if self.goes_wrong(Twin::TakesWhatIsHeld, 20) => {
                 AcquireOutcome::Acquired { last_token: 0 }
             }
@@ -66,26 +71,20 @@ impl Twinned {
     }
 
     /// The position that the store is told of.
-    fn position(&self, position: Position) -> Position {
-        match self.goes_wrong(Twin::ForgetsTheWait, 1) {
-            true => Position { waited: Duration::ZERO, ..position },
-            false => position,
-        }
+    fn position(&self, mode: Mode, position: QueuePosition) -> Option<QueuePosition> {
+        let waited = match mode {
+            Mode::Read if self.goes_wrong(Twin::ForgetsTheReaders, 1) => return None,
+            Mode::Read if self.goes_wrong(Twin::ReadersComeFirst, 1) => Duration::from_secs(3600),
+            Mode::Fair | Mode::Write if self.goes_wrong(Twin::ForgetsTheWait, 1) => Duration::ZERO,
+            _ => position.waited,
+        };
+        Some(QueuePosition { waited, ..position })
     }
 
     /// As the store is told of it.
-    fn next(&self, next: Option<&Next>) -> Option<Next> {
-        next.map(|next| Next { position: self.position(next.position), ..next.clone() })
-    }
-
-    /// The channel on which the client is told that it was granted a lock, which has this name.
-    fn grants(&self, channel: String) -> String {
-        if self.goes_wrong(Twin::GrantsInSilence, 1) { format!("{channel}:elsewhere") } else { channel }
-    }
-
-    /// The channel on which all are told, which has this name.
-    fn tells(&self, channel: String) -> String {
-        if self.goes_wrong(Twin::ListensElsewhere, 1) { format!("{channel}:elsewhere") } else { channel }
+    fn next(&self, mode: Mode, next: &NextWaiter) -> NextWaiter {
+        let position = self.position(mode, next.position).unwrap_or(next.position);
+        NextWaiter { position, ..next.clone() }
     }
 
     /// Whether it is this one's turn to go wrong.
@@ -107,8 +106,27 @@ impl Backend for Twinned {
         self.redis.runtime()
     }
 
-    fn channel(&self, name: &LockName) -> String {
-        self.tells(self.redis.channel(name))
+    fn supports(&self, mode: Mode) -> bool {
+        self.redis.supports(mode)
+    }
+
+    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
+        let mut channels = self.redis.channels(mode, name, client);
+        // Where all are told, and where this client is.
+        let (all, own) = match mode {
+            Mode::Fair | Mode::Write => (channels.common.as_mut(), Some(&mut channels.own)),
+            _ => (Some(&mut channels.own), None),
+        };
+        for (channel, twin) in [(all, Twin::ListensElsewhere), (own, Twin::GrantsInSilence)] {
+            if let Some(channel) = channel.filter(|_| self.goes_wrong(twin, 1)) {
+                channel.push_str(":elsewhere");
+            }
+        }
+        channels
+    }
+
+    fn grants_suffice(&self) -> bool {
+        self.redis.grants_suffice()
     }
 
     fn reconnects(&self) -> u64 {
@@ -119,186 +137,50 @@ impl Backend for Twinned {
         self.redis.failure(error)
     }
 
-    async fn try_acquire(
+    async fn acquire(
         &self,
+        mode: Mode,
         name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        now: Moment,
+        request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        if tokens == 0 && self.goes_wrong(Twin::AcquiresInName, 20) {
+        if mode == Mode::Plain && request.tokens == 0 && self.goes_wrong(Twin::AcquiresInName, 20) {
             return Ok(AcquireOutcome::Acquired { last_token: 0 });
         }
-        Ok(self.twisted(self.redis.try_acquire(name, id, lease, tokens, now).await?, tokens))
+        let position = request.position.and_then(|position| self.position(mode, position));
+        let outcome = self.redis.acquire(mode, name, &request.clone().position(position)).await?;
+        Ok(self.twisted(mode, outcome, request.tokens))
     }
 
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+    async fn release(
+        &self,
+        mode: Mode,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&NextWaiter>,
+    ) -> Result<ReleaseOutcome, Error> {
         if self.goes_wrong(Twin::KeepsWhatIsReleased, 50) {
             return Ok(ReleaseOutcome::Released { heard: 0 });
         }
-        self.redis.release(name, id).await
+        let next = next.map(|next| self.next(mode, next));
+        self.redis.release(mode, name, id, next.as_ref()).await
     }
 
-    async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        self.redis.roll_back(name, id).await
+    async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+        self.redis.roll_back(mode, name, id).await
     }
 
-    async fn force_release(&self, name: &LockName) -> Result<bool, Error> {
-        self.redis.force_release(name).await
-    }
-
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
+    async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
         if self.goes_wrong(Twin::RenewsNothing, 1) {
             return Ok(vec![true; leases.len()]);
         }
-        self.redis.renew(leases, lease).await
+        self.redis.renew(mode, leases, lease).await
     }
 
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
-        self.redis.holder(name).await
-    }
-}
-
-impl FairBackend for Twinned {
-    fn grant_channel(&self, name: &LockName, client: &str) -> String {
-        self.grants(self.redis.grant_channel(name, client))
+    async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
+        self.redis.force_release(mode, name).await
     }
 
-    fn grants_suffice(&self) -> bool {
-        self.redis.grants_suffice()
-    }
-
-    async fn try_acquire_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        now: Moment,
-    ) -> Result<AcquireOutcome, Error> {
-        let position = position.map(|position| self.position(position));
-        let outcome = self.redis.try_acquire_fair(name, id, lease, tokens, position, now).await?;
-        Ok(self.twisted(outcome, tokens))
-    }
-
-    async fn release_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, Error> {
-        if self.goes_wrong(Twin::KeepsWhatIsReleased, 50) {
-            return Ok(FairReleaseOutcome::Released);
-        }
-        self.redis.release_fair(name, id, self.next(next).as_ref()).await
-    }
-
-    async fn roll_back_fair(&self, name: &LockName, id: &LeaseId) -> Result<FairReleaseOutcome, Error> {
-        self.redis.roll_back_fair(name, id).await
-    }
-
-    async fn force_release_fair(&self, name: &LockName) -> Result<bool, Error> {
-        self.redis.force_release_fair(name).await
-    }
-}
-
-impl ReadWriteBackend for Twinned {
-    fn read_write_channel(&self, name: &LockName) -> String {
-        self.tells(self.redis.read_write_channel(name))
-    }
-
-    fn write_grant_channel(&self, name: &LockName, client: &str) -> String {
-        self.grants(self.redis.write_grant_channel(name, client))
-    }
-
-    fn write_grants_suffice(&self) -> bool {
-        self.redis.write_grants_suffice()
-    }
-
-    async fn try_write(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        now: Moment,
-    ) -> Result<AcquireOutcome, Error> {
-        let position = position.map(|position| self.position(position));
-        let outcome = self.redis.try_write(name, id, lease, tokens, position, now).await?;
-        Ok(self.twisted(outcome, tokens))
-    }
-
-    async fn release_write(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, Error> {
-        if self.goes_wrong(Twin::KeepsWhatIsReleased, 50) {
-            return Ok(FairReleaseOutcome::Released);
-        }
-        self.redis.release_write(name, id, self.next(next).as_ref()).await
-    }
-
-    async fn roll_back_write(&self, name: &LockName, id: &LeaseId) -> Result<FairReleaseOutcome, Error> {
-        self.redis.roll_back_write(name, id).await
-    }
-
-    async fn try_read(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        read: &ReadRequest<'_>,
-        now: Moment,
-    ) -> Result<AcquireOutcome, Error> {
-        let position = match (read.position, self.twin) {
-            (Some(position), Some(Twin::ReadersComeFirst)) => {
-                Some(Position { waited: Duration::from_secs(3600), ..position })
-            }
-            (_, Some(Twin::ForgetsTheReaders)) => None,
-            (position, _) => position,
-        };
-        match self.redis.try_read(name, id, &ReadRequest { position, ..*read }, now).await? {
-            AcquireOutcome::Held { .. } if self.goes_wrong(Twin::ReadsBesideAWriter, 20) => {
-                Ok(AcquireOutcome::Acquired { last_token: 0 })
-            }
-            outcome => Ok(self.twisted(outcome, u64::from(read.fenced))),
-        }
-    }
-
-    async fn release_read(&self, name: &LockName, id: &LeaseId) -> Result<bool, Error> {
-        if self.goes_wrong(Twin::KeepsWhatIsReleased, 50) {
-            return Ok(true);
-        }
-        self.redis.release_read(name, id).await
-    }
-
-    async fn roll_back_read(&self, name: &LockName, id: &LeaseId) -> Result<bool, Error> {
-        self.redis.roll_back_read(name, id).await
-    }
-
-    async fn renew_writes(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        if self.goes_wrong(Twin::RenewsNothing, 1) {
-            return Ok(vec![true; leases.len()]);
-        }
-        self.redis.renew_writes(leases, lease).await
-    }
-
-    async fn renew_reads(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        if self.goes_wrong(Twin::RenewsNothing, 1) {
-            return Ok(vec![true; leases.len()]);
-        }
-        self.redis.renew_reads(leases, lease).await
-    }
-
-    async fn force_release_read_write(&self, name: &LockName) -> Result<bool, Error> {
-        self.redis.force_release_read_write(name).await
-    }
-
-    async fn read_write_holders(&self, name: &LockName) -> Result<ReadWriteHolders, Error> {
-        self.redis.read_write_holders(name).await
+    async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Error> {
+        self.redis.holders(mode, name).await
     }
 }
