@@ -269,14 +269,17 @@ impl Store {
         now: Moment,
     ) -> Result<Vec<Holder>, OtherKind> {
         let Some(state) = self.alive(name, now) else { return Ok(Vec::new()) };
-        match (&state.queued, mode) {
-            _ if (state.kind == LockKind::ReadWrite) != (kind(mode) == LockKind::ReadWrite) => {
-                Err(OtherKind::new(state.kind))
-            }
-            (Some(queued), Mode::Read) => Ok(queued.readers(now)),
-            (Some(queued), _) if state.kind != LockKind::Plain => Ok(queued.writers(now)),
-            _ => Ok(vec![Holder { id: state.plain.clone(), left: state.left(now) }]),
-        }
+        let queued = state.queued.as_deref().filter(|_| state.kind != LockKind::Plain);
+        let holders = match (queued, mode) {
+            (None, Mode::Plain | Mode::Fair) => Vec::new(),
+            (Some(queued), Mode::Plain | Mode::Fair) => queued.writers(now),
+            (Some(queued), Mode::Write) if state.kind == LockKind::ReadWrite => return Ok(queued.writers(now)),
+            (Some(queued), Mode::Read) if state.kind == LockKind::ReadWrite => return Ok(queued.readers(now)),
+            (_, Mode::Write | Mode::Read) => return Err(OtherKind::new(state.kind)),
+        };
+        // It is held, as whatever.
+        let held = || vec![Holder { id: state.plain.clone(), left: state.left(now) }];
+        Ok(if holders.is_empty() { held() } else { holders })
     }
 }
 

@@ -250,7 +250,8 @@ pub trait Backend: Send + Sync + Sized + 'static {
         name: &LockName,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// The leases that the lock has: one at most, but [to read](Mode::Read).
+    /// The leases that the lock has: one at most, but [to read](Mode::Read). Asked for a plain or fair lock, the store may say that the
+    /// name is held as another kind, too.
     fn holders(
         &self,
         mode: Mode,
