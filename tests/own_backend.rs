@@ -101,7 +101,8 @@ const LEASE: Duration = Duration::from_secs(60);
 /// They keep plain locks alone, and say so when a client asks for others.
 #[tokio::test]
 async fn other_locks_than_plain_ones_are_unsupported() {
-    let client = InDirectory::new().client().await;
+    let store = InDirectory::new();
+    let client = store.client().await;
     let refused = [
         (Mode::Fair, client.fair_lock("orders").unwrap_err()),
         // Both sides or none: the one that is asked for first is named.

@@ -26,9 +26,11 @@ impl Transport for Deaf {
     fn unsubscribe(&self, _: &Arc<str>) {}
 }
 
+type Act = Box<dyn FnOnce() + Send>;
+
 /// What happens before the next attempt is answered, which takes no waiting otherwise.
 #[derive(Clone, Default)]
-struct Meanwhile(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+struct Meanwhile(Arc<Mutex<Option<Act>>>);
 
 impl Between for Meanwhile {
     type Error = OtherKind;
