@@ -41,6 +41,7 @@
 //! | `handle`, `read_write_lock`, `client`, `options`, `guard` | what users see |
 //! | `acquire` → `head`, `waiter` | one acquisition: in memory, as the queue head, in the queue |
 //! | `keeper` | renews, verifies and ends leases |
+//! | `background` | what wakes others by no call of theirs |
 //! | `entry` → `table`, `context` | one name of a client: carries out what its state machine says |
 //! | `listening` | where a queue head hears of its turn |
 //! | `backend` | the contract of stores; a store without its type, which is what an entry asks |
@@ -81,6 +82,7 @@
 mod acquire;
 mod alarm;
 mod backend;
+mod background;
 mod client;
 mod context;
 mod entry;

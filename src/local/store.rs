@@ -209,8 +209,11 @@ impl Store {
         step: impl FnOnce(&mut Turns<'_>, &mut Tokens) -> T,
     ) -> Result<(T, News), OtherKind> {
         self.sweep(now);
-        let Self { by_name, fair, writers, readers, tokens, .. } = self;
+        let Self { by_name, sweep, fair, writers, readers, tokens } = self;
         let state = state(by_name, name, now);
+        if state.queued.is_some() && !state.is_alive(now) {
+            sweep.revives();
+        }
         let lock = state.queued(kind, now)?;
         let mut none = Queues::default();
         let (writers, readers) = if kind == LockKind::Fair { (fair, &mut none) } else { (writers, readers) };
@@ -219,6 +222,9 @@ impl Store {
         let outcome = step(&mut turns, tokens);
         let (news, until) = (turns.news, turns.lock.until());
         state.until = until.unwrap_or(now);
+        if until.is_none() && sweep.adds_dead(by_name.len()) {
+            self.clear(now);
+        }
         Ok((outcome, news))
     }
 
@@ -273,7 +279,9 @@ impl Store {
         let holders = match (queued, mode) {
             (None, Mode::Plain | Mode::Fair) => Vec::new(),
             (Some(queued), Mode::Plain | Mode::Fair) => queued.writers(now),
-            (Some(queued), Mode::Write) if state.kind == LockKind::ReadWrite => return Ok(queued.writers(now)),
+            (Some(queued), Mode::Write) if state.kind == LockKind::ReadWrite => {
+                return Ok(queued.writers(now));
+            }
             (Some(queued), Mode::Read) if state.kind == LockKind::ReadWrite => return Ok(queued.readers(now)),
             (_, Mode::Write | Mode::Read) => return Err(OtherKind::new(state.kind)),
         };

@@ -17,8 +17,8 @@ use crate::sync::Mutex;
 
 use super::alarm::{Alarmed, Due};
 use super::backend::{AcquireOutcome, AcquireRequest, Channels, Command, Mode, QueuePosition};
+use super::background::drop_apart;
 use super::context::Context;
-use super::keeper::drop_apart;
 use super::listening::Listening;
 use super::name::LockName;
 use super::owner::LeaseId;

@@ -8,10 +8,8 @@
 //! a task of their own: one that blocks holds up those behind it in its batch, and no renewal.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::mem;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::fault::fault;
@@ -21,6 +19,7 @@ use crate::unless::unless;
 
 use super::alarm::Alarm;
 use super::backend::{LeaseKey, Mode};
+use super::background::{drop_apart, yield_now};
 use super::context::Context;
 use super::entry::{Entry, OnDrop};
 use super::lease::Lease;
@@ -180,27 +179,6 @@ fn carry_out_apart(context: &Context, effects: Effects) {
     drop_apart(context, CarriedOut(effects));
 }
 
-/// Drops what wakes others in a task of its own.
-pub(super) fn drop_apart(context: &Context, wakes: impl Send + 'static) {
-    let wakes = Apart(Some(wakes));
-    context.spawn(Box::pin(async move {
-        // Not in the task that spawns this one, which a runtime may poll in place.
-        yield_now().await;
-        drop(wakes);
-    }));
-}
-
-/// What wakes others when it is dropped, by no call that its panics could go on in.
-struct Apart<T>(Option<T>);
-
-impl<T> Drop for Apart<T> {
-    fn drop(&mut self) {
-        let mut panics = Panics::NONE;
-        panics.catch(|| drop(self.0.take()));
-        panics.report("waking waiters");
-    }
-}
-
 /// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot run the task as well.
 struct CarriedOut(Effects);
 
@@ -314,17 +292,4 @@ async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
             renewing.failed(sent);
         }
     }
-}
-
-/// Lets other tasks of the same thread go on.
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

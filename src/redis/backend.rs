@@ -23,7 +23,6 @@ use super::late::LateAttempts;
 use super::nonces::Nonces;
 use super::passed_on::PassedOn;
 use super::pubsub::RedisTransport;
-use super::queue::Kind;
 use super::scripts::{Reply, Script, Scripts};
 use super::topology::{Apart, Router, Sent};
 
@@ -161,8 +160,7 @@ impl Backend for Redis {
     ) -> Result<AcquireOutcome, Error> {
         match mode {
             Mode::Plain => self.acquire_plain(name, request).await,
-            Mode::Fair => self.take(Kind::Fair, name, request).await,
-            Mode::Write => self.take(Kind::ReadWrite, name, request).await,
+            Mode::Fair | Mode::Write => self.take(mode, name, request).await,
             Mode::Read => self.read(name, request).await,
         }
     }
@@ -188,8 +186,7 @@ impl Backend for Redis {
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         match mode {
             Mode::Plain => self.force_plain(name).await,
-            Mode::Fair => self.force(Kind::Fair, name).await,
-            Mode::Write | Mode::Read => self.force(Kind::ReadWrite, name).await,
+            Mode::Fair | Mode::Write | Mode::Read => self.force(mode, name).await,
         }
     }
 
@@ -218,8 +215,7 @@ impl Redis {
     ) -> Result<ReleaseOutcome, Error> {
         match mode {
             Mode::Plain => self.free(router, name, id).await,
-            Mode::Fair => self.pass_on(Kind::Fair, router, name, id, next).await,
-            Mode::Write => self.pass_on(Kind::ReadWrite, router, name, id, next).await,
+            Mode::Fair | Mode::Write => self.pass_on(mode, router, name, id, next).await,
             Mode::Read => self.end_read(router, name, id).await,
         }
     }

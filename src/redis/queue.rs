@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ::redis::Cmd;
 
 use crate::lock::{
-    AcquireOutcome, AcquireRequest, LeaseId, LockName, NextWaiter, QueuePosition, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, LeaseId, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
 };
 use crate::runtime::Runtime;
 
@@ -23,6 +23,11 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// What those who ask for this wait for.
+    pub(super) fn of(mode: Mode) -> Self {
+        if mode == Mode::Fair { Self::Fair } else { Self::ReadWrite }
+    }
+
     /// What the channels begin with on which clients are told that they were granted the lock.
     fn grants(self, name: &str) -> String {
         match self {
@@ -173,10 +178,11 @@ impl Redis {
     /// Takes the lock if nobody comes before `id`, which gets a position otherwise.
     pub(super) async fn take(
         &self,
-        kind: Kind,
+        mode: Mode,
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
+        let kind = Kind::of(mode);
         let AcquireRequest { id, lease, tokens, position, .. } = request;
         let (lease, tokens, position) = (*lease, *tokens, *position);
         let nonce = self.nonce(kind, name, position.map(|_| id));
@@ -189,12 +195,13 @@ impl Redis {
     /// Passes the lock on if `id` has it, and takes `id` out of the queue.
     pub(super) async fn pass_on(
         &self,
-        kind: Kind,
+        mode: Mode,
         router: &Router,
         name: &LockName,
         id: &LeaseId,
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
+        let kind = Kind::of(mode);
         let outcome = self.pass_on_once(kind, router, name, id, next).await?;
         self.undo_late(router, name, id, move |redis, router, name, id| {
             Box::pin(async move {
@@ -240,7 +247,8 @@ impl Redis {
     }
 
     /// Frees the lock, whoever has it. True if somebody had it.
-    pub(super) async fn force(&self, kind: Kind, name: &LockName) -> Result<bool, Error> {
+    pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
+        let kind = Kind::of(mode);
         let words =
             self.words(Call { kind, name, releases: false, keys: Vec::new(), own: [], position: None });
         let script = &self.queue_scripts(kind).force_release;
