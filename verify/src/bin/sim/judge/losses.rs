@@ -16,6 +16,7 @@ use crate::world::Nanos;
 struct Known {
     id: u64,
     member: usize,
+    owner: latchwork::Owner,
     number: u64,
     granted: Nanos,
     lease: Option<Nanos>,
@@ -27,8 +28,8 @@ pub(crate) struct Losses {
     known: Vec<Known>,
     /// Since when a hold is lost whose `lost` is awaited: member, task, moment.
     untold: Vec<((usize, usize), Nanos)>,
-    /// Owners that gave back a hold by name, with its member and the owner's words.
-    given_back: Vec<(usize, latchwork::Owner)>,
+    /// Owners that gave back a hold by name.
+    given_back: Vec<latchwork::Owner>,
 }
 
 impl<S: Store> Judge<S> for Losses {
@@ -58,9 +59,9 @@ impl<S: Store> Judge<S> for Losses {
         match event {
             Event::Called(call) => {
                 if matches!(call.op, Op::UnlockByOwner { .. })
-                    && let Some(hold) = call.hold.and_then(|id| view.scene.holds.get(&id))
+                    && let Some(known) = self.known.iter().find(|known| Some(known.id) == call.hold)
                 {
-                    self.given_back.push((hold.member, hold.owner));
+                    self.given_back.push(known.owner);
                 }
                 None
             }
@@ -82,6 +83,7 @@ fn known<S: Store>(hold: &Hold<S>) -> Known {
     Known {
         id: hold.id,
         member: hold.member,
+        owner: hold.owner,
         number: hold.number,
         granted: hold.granted,
         lease: hold.lease,
@@ -119,9 +121,7 @@ impl Losses {
                 stored.is_none() || view.excuses.is_victim(&member.client_id, known.number)
             }
             LossReason::Unreachable => !is_calm(view),
-            LossReason::GivenBack => {
-                self.given_back.iter().any(|(member, _)| *member == known.member)
-            }
+            LossReason::GivenBack => self.given_back.contains(&known.owner),
             _ => false,
         };
         (!is_right).then(|| {
