@@ -6,7 +6,7 @@
 use latchwork::{LockError, LossReason};
 
 use super::Judge;
-use crate::program::{Op, time};
+use crate::program::{Op, Which, time};
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::Store;
 use crate::task::MOMENT;
@@ -17,7 +17,9 @@ struct Known {
     id: u64,
     member: usize,
     owner: latchwork::Owner,
+    lock: Which,
     number: u64,
+    began: Nanos,
     granted: Nanos,
     lease: Option<Nanos>,
 }
@@ -84,7 +86,9 @@ fn known<S: Store>(hold: &Hold<S>) -> Known {
         id: hold.id,
         member: hold.member,
         owner: hold.owner,
+        lock: hold.lock,
         number: hold.number,
+        began: hold.began,
         granted: hold.granted,
         lease: hold.lease,
     }
@@ -102,6 +106,13 @@ fn is_untold<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
 }
 
 impl Losses {
+    /// For how long the hold's owner may have had the lock.
+    fn owned(&self, known: &Known, now: Nanos) -> Nanos {
+        let owners = self.known.iter().filter(|other| other.owner == known.owner && other.lock == known.lock);
+        // Counted from before the command was sent.
+        now - owners.map(|other| other.began).min().unwrap_or(known.began) + MOMENT
+    }
+
     /// Whether there is a reason for what was said.
     fn check<S: Store>(&self, view: &View<'_, S>, call: &Call, reason: LossReason) -> Option<String> {
         let known = self.known.iter().find(|known| Some(known.id) == call.hold)?;
@@ -116,7 +127,7 @@ impl Losses {
         let is_right = match reason {
             // Of an owner's holds the last one's lease counts, and this one's is known.
             LossReason::Expired => known.lease.is_none_or(|lease| lasted + call_time(view, call) >= lease),
-            LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| lasted >= limit),
+            LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| self.owned(known, view.now) >= limit),
             LossReason::Gone => {
                 stored.is_none() || view.excuses.is_victim(&member.client_id, known.number)
             }
