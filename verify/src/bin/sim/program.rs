@@ -1,11 +1,13 @@
 //! [`Program`]: what the processes of a run do, and what is done to them. Plain data, so that it can be drawn,
 //! shrunk, printed and kept.
 
+mod draw;
 pub(crate) mod time;
 
 use latchwork::LockKind;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::draw::draw;
 use crate::store::{Harm, Network};
 use crate::world::{MS, Nanos, SECOND};
 

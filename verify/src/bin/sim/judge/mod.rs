@@ -1,6 +1,13 @@
 //! [`Judge`]: what happens in a run against sentences of the documentation. One file for each judge, which begins with the
 //! sentence that it judges.
 
+mod belief;
+mod exclusion;
+mod leak;
+mod limits;
+mod losses;
+mod tokens;
+
 use crate::stage::{Event, View};
 use crate::store::Store;
 
@@ -33,5 +40,12 @@ pub(crate) struct Finding {
 
 /// All judges, in the order in which they are asked.
 pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
-    vec![]
+    vec![
+        Box::new(belief::Belief),
+        Box::new(exclusion::Exclusion),
+        Box::new(leak::Leak::default()),
+        Box::new(tokens::Tokens::default()),
+        Box::new(limits::Limits),
+        Box::new(losses::Losses::default()),
+    ]
 }
