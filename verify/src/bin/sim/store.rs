@@ -9,7 +9,9 @@ use crate::program::time;
 use crate::world::{Nanos, Process, World};
 
 pub(crate) mod local;
-pub(crate) mod model;
+mod model;
+
+pub(crate) use self::model::Model;
 
 /// A store, and the network before it.
 pub(crate) trait Store: Sized + Send + Sync + 'static {
