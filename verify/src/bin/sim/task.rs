@@ -1,7 +1,8 @@
 //! A task of a process: plays its operations one after another.
 
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::{Guard, Lease, Lock, LockError, Owner, Runtime};
@@ -29,6 +30,8 @@ pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, 
         }
         player.at = at;
         player.stage.scene().begins(plan, task, at);
+        // The judges look between two operations.
+        yield_now().await;
         player.perform(operation).await;
     }
     player.give_everything_back().await;
@@ -217,6 +220,8 @@ impl<S: Store> Player<S> {
         let due = match how {
             How::Lock | How::Leased(_) => care.limit.map(|limit| self.stage.world.now() + limit),
             How::Try | How::TryFor { wait: 0, .. } => Some(self.later(self.command_limit())),
+            // An owner that has the lock may have to ask for a longer lease, or for a token, which takes the time that it takes.
+            How::TryFor { wait, .. } if owner.is_some() => Some(self.later(wait.saturating_add(self.command_limit()))),
             How::TryFor { wait, .. } => Some(self.later(*wait)),
         };
         let call = self.called(operation, About { lock: Some(which), hold: None }, due);
@@ -453,6 +458,18 @@ impl<S: Store> Player<S> {
             }
         }
     }
+}
+
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn nanos(time: Duration) -> Nanos {
