@@ -7,7 +7,7 @@ use std::time::Duration;
 use latchwork::{Guard, Lease, Lock, LockError, Owner, Runtime};
 
 use crate::care::{Callback, Ended, cared};
-use crate::program::{Care, How, Kind, Op, Question, WakerKind, Which, time};
+use crate::program::{Care, How, Kind, Op, Program, Question, WakerKind, Which, time};
 use crate::stage::{Answer, Call, Event, Hold, Stage, lock_words, number_of};
 use crate::store::{Store, duration};
 use crate::world::{MS, Nanos, SECOND};
@@ -194,9 +194,8 @@ impl<S: Store> Player<S> {
         }
     }
 
-    /// For how long a command and what goes along with it may take, which no limit of the caller's ends.
     fn command_limit(&self) -> Nanos {
-        4 * self.stage.program.network.answer_limit + 2 * SECOND
+        command_limit(&self.stage.program)
     }
 
     async fn acquire(
@@ -526,7 +525,7 @@ pub(crate) fn error_words(error: &LockError) -> String {
 }
 
 /// An operation as a line of a history, or of a program's table.
-pub(crate) fn operation_words(program: &crate::program::Program, operation: &Op) -> String {
+pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
     let lock = |lock: Which| lock_words(program, lock);
     match operation {
         Op::Sleep(time) => format!("sleep {}", time::text(*time)),
@@ -574,6 +573,11 @@ fn care_words(care: &Care) -> String {
     };
     let words: Vec<String> = [dropped, limited, stalled, waker].into_iter().flatten().collect();
     if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+}
+
+/// For how long a command and what goes along with it may take, which no limit of the caller's ends.
+pub(crate) fn command_limit(program: &Program) -> Nanos {
+    4 * program.network.answer_limit + 2 * SECOND
 }
 
 /// A round trip of a calm network, and a moment: what judges allow beside a limit.
