@@ -84,10 +84,16 @@ fn about_owner(call: &Call) -> Option<usize> {
     }
 }
 
-/// What the store has now of this side of the lock.
+/// What the store has now of this side of the lock. Who has a plain lock or a fair one is told by both.
 fn see<S: Store>(asked: &mut Asked, view: &View<'_, S>, lock: Which) {
+    let kinds: &[Kind] = match lock.kind {
+        Kind::Plain | Kind::Fair => &[Kind::Plain, Kind::Fair],
+        Kind::Read => &[Kind::Read],
+        Kind::Write => &[Kind::Write],
+    };
     let shared = lock.kind == Kind::Read;
-    let leases = view.leases(lock).filter(|lease| lease.is_shared == shared).cloned().collect();
+    let leases = kinds.iter().flat_map(|kind| view.leases(Which { kind: *kind, ..lock }));
+    let leases = leases.filter(|lease| lease.is_shared == shared).cloned().collect();
     asked.stored.push(Stored { from: view.now, leases });
 }
 

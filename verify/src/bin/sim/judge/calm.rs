@@ -41,9 +41,20 @@ pub(super) fn waited_for(call: &Call) -> Option<Which> {
     }
 }
 
+/// Whether a lease that the call asks for lasts for longer than it takes to tell the client of it.
+fn can_be_had<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
+    let own = match call.op {
+        Op::Acquire { how: How::Leased(lease) | How::TryFor { lease: Some(lease), .. }, .. } => Some(lease),
+        _ => None,
+    };
+    let watched = view.program.processes[view.scene.members[call.member].plan].options.watchdog_timeout();
+    own.unwrap_or(watched) > 4 * hand_off(view.program)
+}
+
 /// Whether the call is polled whenever it is woken, and was since it began; and is not about to end.
 pub(super) fn is_attended<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let member = &view.scene.members[call.member];
     let ends = call.due.is_some_and(|due| due <= view.now + hand_off(view.program));
-    !call.was_stalled && !ends && member.process.runs() && member.stood_still_until < call.began && !member.is_shut_down
+    let is_polled = !call.was_stalled && !ends;
+    is_polled && can_be_had(view, call) && member.process.runs() && member.stood_still_until < call.began && !member.is_shut_down
 }

@@ -63,7 +63,8 @@ impl<S: Store> Judge<S> for Sums {
             _ => {}
         }
         if let Answer::Lost(reason) | Answer::Failed(LockError::Lost { reason, .. }) = answer
-            && *reason != LossReason::GivenBack
+            // An owner's further lease may end while it has the lock by another one, which counts as no loss.
+            && matches!(reason, LossReason::Gone | LossReason::Unreachable | LossReason::HeldTooLong)
         {
             seen.losses_told += 1;
         }

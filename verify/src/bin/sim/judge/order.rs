@@ -9,13 +9,18 @@ use std::collections::BTreeMap;
 
 use super::Judge;
 use super::calm::{hand_off, is_attended, settled_from, waited_for};
-use crate::program::{Kind, Which, time};
+use crate::program::{Kind, Op, Which, time};
 use crate::stage::{Answer, Call, Event, View};
 use crate::store::Store;
-use crate::world::Nanos;
+use crate::world::{Nanos, SECOND};
+
+/// A client learns within a second that its lock was forced free if others of it wait, and these are not in the store's queue before.
+const TOLD_OF_FORCE: Nanos = 2 * SECOND;
 
 #[derive(Default)]
 pub(crate) struct Order {
+    /// When a name was forced free last.
+    forced: BTreeMap<usize, Nanos>,
     /// When a waiter of a member left, or was not polled: until the next one has told the store of itself, it has no place there.
     left: BTreeMap<(usize, Which), Nanos>,
 }
@@ -32,6 +37,9 @@ impl<S: Store> Judge<S> for Order {
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
         let Event::Answered(call, answer) = event else { return None };
         let lock = call.lock?;
+        if let Op::ForceUnlock { .. } = call.op {
+            self.forced.insert(lock.name, view.now);
+        }
         let Answer::Got(hold) = answer else {
             self.left.insert((call.member, lock), view.now);
             return None;
@@ -78,7 +86,14 @@ impl Order {
             && is_attended(view, waiter)
             && view.scene.members[call.member].stood_still_until < call.began
             && !self.was_held_up(view, waiter, lock)
+            && !self.is_forced(view, lock)
             && positions_last(view)
+    }
+
+    fn is_forced<S: Store>(&self, view: &View<'_, S>, lock: Which) -> bool {
+        let forces = |call: &Call| matches!(call.op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
+        let told = |at: &Nanos| at + TOLD_OF_FORCE + hand_off(view.program) > view.now;
+        view.scene.calls.values().any(forces) || self.forced.get(&lock.name).is_some_and(told)
     }
 
     /// Whether another waiter of the same member may have kept it from the store.
