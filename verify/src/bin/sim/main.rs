@@ -15,6 +15,7 @@ mod shrink;
 mod stage;
 mod store;
 mod task;
+mod twins;
 mod world;
 
 use std::panic;
@@ -43,6 +44,8 @@ enum What {
     Same(commands::Same),
     /// Plays the programs that are kept
     Fixed(commands::Fixed),
+    /// Shows how long it takes to find each broken twin of the model
+    Twins(twins::Twins),
 }
 
 fn main() -> ExitCode {
@@ -59,5 +62,6 @@ fn main() -> ExitCode {
         What::Shrink(one) => one.shrink(),
         What::Same(same) => same.run(),
         What::Fixed(fixed) => fixed.run(),
+        What::Twins(twins) => twins.run(),
     }
 }

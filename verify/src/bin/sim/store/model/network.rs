@@ -245,6 +245,9 @@ impl Shared {
                 ran
             });
             if let Some(again) = fate.again.filter(|_| !is_cut) {
+                if shared.flaws.runs_after_its_answer {
+                    return shared.run_late(&process, role, again, answer, ran, run).await;
+                }
                 shared.world.sleep(again).await;
                 let last = run(&shared);
                 shared.world.note(|| format!("p{} {what}, again: {last:?}", process.index()));
@@ -258,6 +261,22 @@ impl Shared {
                 answer.set(|awaited| awaited.answer = Some(ran));
             }
         });
+    }
+
+    /// A flaw: answers, and runs once more then.
+    async fn run_late<T: Send>(
+        self: &Arc<Self>,
+        process: &Process,
+        role: Role,
+        again: Nanos,
+        answer: Arc<Answer<T>>,
+        ran: Option<T>,
+        run: impl Fn(&Arc<Self>) -> T,
+    ) {
+        answer.set(|awaited| awaited.answer = ran);
+        self.world.sleep(again).await;
+        run(self);
+        self.has_arrived(process, role);
     }
 
     /// When a command arrives, and how often its link was cut by now.
@@ -317,7 +336,7 @@ impl Shared {
 
     /// Waits until the attempts are over that this command is not to overtake.
     async fn attempts_before(&self, process: &Process, role: Role) {
-        let Some(number) = role.behind else { return };
+        let Some(number) = role.behind.filter(|_| !self.flaws.rolls_back_too_soon) else { return };
         loop {
             let expected = self.data().attempts.get(&(process.index(), number)).map(|(_, last)| *last);
             let Some(expected) = expected else { return };
