@@ -58,7 +58,8 @@ impl<S: Store, F: Future> Cared<S, F> {
         }
         let Some(future) = &mut self.future else { return Poll::Pending };
         let waker = waker(&self.stage.world, self.care.waker, self.callback.as_ref(), context.waker());
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
         match polled {
             Ok(Poll::Ready(output)) => return Poll::Ready(self.end(Ended::Ready(output))),
             Ok(Poll::Pending) => {}

@@ -264,7 +264,10 @@ impl One {
             None => draw(self.seed),
             Some(file) => {
                 let text = fs::read_to_string(file).expect("the file can be read");
-                Kept::parse(&text).map(|kept| kept.program).or_else(|_| Program::parse(&text)).expect("a program")
+                Kept::parse(&text)
+                    .map(|kept| kept.program)
+                    .or_else(|_| Program::parse(&text))
+                    .expect("a program")
             }
         }
     }
@@ -313,7 +316,8 @@ impl Same {
         let other = String::from_utf8_lossy(&other.stdout).into_owned();
         let mut differ = hashes.lines().zip(other.lines()).filter(|(one, other)| one != other).peekable();
         let is_same = differ.peek().is_none() && hashes.len() == other.len();
-        differ.for_each(|(one, other)| eprintln!("histories differ: {one}, and in the other process {other}"));
+        differ
+            .for_each(|(one, other)| eprintln!("histories differ: {one}, and in the other process {other}"));
         println!("{} programs, {} histories, twice", self.programs, hashes.lines().count());
         if is_same && !found { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
@@ -338,7 +342,8 @@ impl Kept {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let options = ron::Options::default().with_default_extension(ron::extensions::Extensions::IMPLICIT_SOME);
+        let options =
+            ron::Options::default().with_default_extension(ron::extensions::Extensions::IMPLICIT_SOME);
         options.from_str(text).map_err(|error| error.to_string())
     }
 }
@@ -352,7 +357,8 @@ impl Fixed {
             let text = fs::read_to_string(file).expect("the file can be read");
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let kept = Kept::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let store = Player::named(&kept.store).unwrap_or_else(|| panic!("{name}: no store {}", kept.store));
+            let store =
+                Player::named(&kept.store).unwrap_or_else(|| panic!("{name}: no store {}", kept.store));
             let mut program = kept.program;
             for _ in 0..KEPT_SCHEDULES {
                 if let Some(finding) = store.play(&program, false).finding {

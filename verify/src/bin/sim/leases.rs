@@ -49,7 +49,12 @@ impl Leases {
     }
 
     /// As [`look`](Self::look), whether or not the store says that something has changed.
-    pub(crate) fn look_anyway<S: Store>(&mut self, store: &S, program: &Program, sees: impl FnMut(Shortened)) {
+    pub(crate) fn look_anyway<S: Store>(
+        &mut self,
+        store: &S,
+        program: &Program,
+        sees: impl FnMut(Shortened),
+    ) {
         self.changes = None;
         self.look(store, program, sees);
     }

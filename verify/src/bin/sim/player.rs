@@ -4,8 +4,8 @@ use clap::ValueEnum;
 
 use crate::program::Program;
 use crate::run::{Report, run};
-use crate::store::local::LocalStore;
 use crate::store::Model;
+use crate::store::local::LocalStore;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Player {

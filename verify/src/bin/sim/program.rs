@@ -301,7 +301,8 @@ impl Program {
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let options = ron::Options::default().with_default_extension(ron::extensions::Extensions::IMPLICIT_SOME);
+        let options =
+            ron::Options::default().with_default_extension(ron::extensions::Extensions::IMPLICIT_SOME);
         options.from_str(text).map_err(|error| error.to_string())
     }
 }

@@ -178,7 +178,9 @@ impl<S: Store> Run<S> {
         self.look_at_store();
         let ends = self.leases.all().map(|(_, lease)| lease.ends).max().unwrap_or(0);
         let network = &self.stage.program.network;
-        ends.max(self.world.now()).max(self.stage.program.faults_end()) + network.late_by + network.answer_limit
+        ends.max(self.world.now()).max(self.stage.program.faults_end())
+            + network.late_by
+            + network.answer_limit
     }
 
     /// When all leases of the dead, and those that came back with a store that fell back, are over.
@@ -188,9 +190,11 @@ impl<S: Store> Run<S> {
         let lives = |client: &str| {
             scene.members.iter().any(|member| member.client_id == client && member.process.is_alive())
         };
-        let excused = self.leases.all().map(|(_, lease)| lease).filter(|lease| {
-            !lives(&lease.client) || self.excuses.is_ghost(&lease.client, lease.number)
-        });
+        let excused = self
+            .leases
+            .all()
+            .map(|(_, lease)| lease)
+            .filter(|lease| !lives(&lease.client) || self.excuses.is_ghost(&lease.client, lease.number));
         excused.map(|lease| lease.ends + 1).max().unwrap_or(0).max(now)
     }
 
@@ -333,7 +337,8 @@ impl<S: Store> Run<S> {
     /// To kill what is dead already, at once, starts it.
     fn restart_at(&mut self, process: usize, at: Nanos) {
         let what = Trouble::Kill { process, restarts_after: Some(0) };
-        let place = self.incidents.iter().position(|incident| incident.at > at).unwrap_or(self.incidents.len());
+        let place =
+            self.incidents.iter().position(|incident| incident.at > at).unwrap_or(self.incidents.len());
         self.incidents.insert(place, Incident { at, what });
     }
 
@@ -432,7 +437,8 @@ impl<S: Store> Run<S> {
                 }
                 Event::Answered(call, _) if forced(&call.op).is_some() => {
                     // Though it was answered, it may run once more.
-                    let until = self.world.now().max(network.faults_end) + network.late_by + network.answer_limit;
+                    let until =
+                        self.world.now().max(network.faults_end) + network.late_by + network.answer_limit;
                     forced(&call.op).into_iter().for_each(|lock| self.excuses.force_ended(lock, until));
                 }
                 _ => {}

@@ -17,7 +17,8 @@ pub(crate) fn shrink(
     limit: Duration,
     play: &dyn Fn(&Program) -> Report,
 ) -> (Program, u64) {
-    let mut shrinker = Shrinker { smallest: program.clone(), judge, play, until: Instant::now() + limit, runs: 0 };
+    let mut shrinker =
+        Shrinker { smallest: program.clone(), judge, play, until: Instant::now() + limit, runs: 0 };
     while shrinker.pass() {}
     let mut without = shrinker.smallest.clone();
     without.leave_out_idle_tasks();
@@ -105,10 +106,10 @@ fn edits(program: &Program) -> Vec<Edit> {
     edits.extend(processes().flat_map(|process| (0..5).map(move |part| Edit::Process(process, part))));
     edits.push(Edit::End);
     edits.extend(incidents().map(Edit::Incident));
-    edits.extend(
-        operations()
-            .flat_map(|(process, task, at)| (0..6).map(move |part| Edit::Operation(process, task, at, part))),
-    );
+    edits
+        .extend(operations().flat_map(|(process, task, at)| {
+            (0..6).map(move |part| Edit::Operation(process, task, at, part))
+        }));
     edits
 }
 
@@ -142,7 +143,8 @@ fn apply(program: &mut Program, edit: Edit) -> bool {
             }
         }
         Edit::RemoveOperation(process, task, at) => {
-            if let Some(task) = program.processes[process].tasks.get_mut(task).filter(|task| at < task.len()) {
+            if let Some(task) = program.processes[process].tasks.get_mut(task).filter(|task| at < task.len())
+            {
                 task.remove(at);
             }
         }
@@ -192,7 +194,9 @@ fn simplify(operation: &mut Op, part: usize) {
         (2, Op::Extend { lease: time, .. } | Op::Sleep(time) | Op::Lost { timeout: Some(time), .. }) => {
             *time = round(*time);
         }
-        (3, Op::Extend { hold, .. } | Op::Unlock { hold, .. } | Op::Drop { hold } | Op::Forget { hold }) => *hold = 0,
+        (3, Op::Extend { hold, .. } | Op::Unlock { hold, .. } | Op::Drop { hold } | Op::Forget { hold }) => {
+            *hold = 0
+        }
         (3, Op::EnsureHeld { hold, .. } | Op::Lost { hold, .. }) => *hold = 0,
         (4, Op::Acquire { how: how @ How::TryFor { .. }, .. }) => *how = How::Lock,
         (5, operation) => {
@@ -228,16 +232,8 @@ fn simpler(how: &How) -> How {
 
 /// A time that is easier to read, and not longer.
 fn round(time: Nanos) -> Nanos {
-    const ROUND: [Nanos; 8] = [
-        MS,
-        10 * MS,
-        100 * MS,
-        SECOND,
-        10 * SECOND,
-        60 * SECOND,
-        600 * SECOND,
-        3600 * SECOND,
-    ];
+    const ROUND: [Nanos; 8] =
+        [MS, 10 * MS, 100 * MS, SECOND, 10 * SECOND, 60 * SECOND, 600 * SECOND, 3600 * SECOND];
     let unit = ROUND.into_iter().rev().find(|unit| *unit <= time).unwrap_or(1);
     time / unit * unit
 }

@@ -175,7 +175,12 @@ impl<S: Store> Player<S> {
         operation_words(&self.stage.program, operation)
     }
 
-    async fn cared<F: Future>(&self, care: &Care, lock: Option<&Lock<S::Backend>>, future: F) -> Ended<F::Output> {
+    async fn cared<F: Future>(
+        &self,
+        care: &Care,
+        lock: Option<&Lock<S::Backend>>,
+        future: F,
+    ) -> Ended<F::Output> {
         let callback = lock.and_then(|lock| self.callback(care.waker, lock));
         cared(&self.stage, (self.member, self.task), care, callback, future).await
     }
@@ -221,15 +226,18 @@ impl<S: Store> Player<S> {
             How::Lock | How::Leased(_) => care.limit.map(|limit| self.stage.world.now() + limit),
             How::Try | How::TryFor { wait: 0, .. } => Some(self.later(self.command_limit())),
             // An owner that has the lock may have to ask for a longer lease, or for a token, which takes the time that it takes.
-            How::TryFor { wait, .. } if owner.is_some() => Some(self.later(wait.saturating_add(self.command_limit()))),
+            How::TryFor { wait, .. } if owner.is_some() => {
+                Some(self.later(wait.saturating_add(self.command_limit())))
+            }
             How::TryFor { wait, .. } => Some(self.later(*wait)),
         };
         let call = self.called(operation, About { lock: Some(which), hold: None }, due);
         let (ended, lease) = match how {
             How::Lock => (some(self.cared(&care, Some(&lock), lock.lock()).await), None),
-            How::Leased(lease) => {
-                (some(self.cared(&care, Some(&lock), lock.lock_with_lease(duration(*lease))).await), Some(*lease))
-            }
+            How::Leased(lease) => (
+                some(self.cared(&care, Some(&lock), lock.lock_with_lease(duration(*lease))).await),
+                Some(*lease),
+            ),
             How::Try => (self.cared(&care, Some(&lock), lock.try_lock()).await, None),
             How::TryFor { wait, lease: own } => {
                 let own_lease = own.map_or(Lease::Watched, |lease| Lease::For(duration(lease)));
@@ -283,7 +291,11 @@ impl<S: Store> Player<S> {
     async fn extend(&mut self, operation: &Op, id: u64, lease: Nanos, care: &Care) {
         let Some((mut guard, lock)) = self.take_guard(id) else { return };
         let handle = self.lock(lock);
-        self.called(operation, About { lock: Some(lock), hold: Some(id) }, Some(self.later(self.command_limit())));
+        self.called(
+            operation,
+            About { lock: Some(lock), hold: Some(id) },
+            Some(self.later(self.command_limit())),
+        );
         let ended = self.cared(care, handle.as_ref(), guard.extend(duration(lease))).await;
         {
             let mut scene = self.stage.scene();
@@ -316,7 +328,11 @@ impl<S: Store> Player<S> {
     async fn unlock(&mut self, operation: &Op, id: u64, care: &Care) {
         let Some((guard, lock)) = self.take_guard(id) else { return };
         let handle = self.lock(lock);
-        self.called(operation, About { lock: Some(lock), hold: Some(id) }, Some(self.later(self.command_limit())));
+        self.called(
+            operation,
+            About { lock: Some(lock), hold: Some(id) },
+            Some(self.later(self.command_limit())),
+        );
         self.given_back(id);
         let ended = self.cared(care, handle.as_ref(), guard.unlock()).await;
         self.answered(plain(ended));
@@ -347,7 +363,11 @@ impl<S: Store> Player<S> {
         let found = self.stage.scene().holds.get(&id).map(|hold| (hold.lock, hold.owner));
         let Some((which, owner)) = found else { return };
         let Some(lock) = self.lock(which) else { return };
-        self.called(operation, About { lock: Some(which), hold: Some(id) }, Some(self.later(self.command_limit())));
+        self.called(
+            operation,
+            About { lock: Some(which), hold: Some(id) },
+            Some(self.later(self.command_limit())),
+        );
         if self.forgotten.first() == Some(&id) {
             self.given_back(id);
         }
@@ -366,7 +386,11 @@ impl<S: Store> Player<S> {
     async fn ensure_held(&mut self, operation: &Op, id: u64, care: &Care) {
         let Some((guard, lock)) = self.shared_guard(id) else { return };
         let handle = self.lock(lock);
-        self.called(operation, About { lock: Some(lock), hold: Some(id) }, Some(self.later(self.command_limit())));
+        self.called(
+            operation,
+            About { lock: Some(lock), hold: Some(id) },
+            Some(self.later(self.command_limit())),
+        );
         let ended = self.cared(care, handle.as_ref(), guard.ensure_held()).await;
         drop(guard);
         self.answered(plain(ended));
@@ -392,12 +416,14 @@ impl<S: Store> Player<S> {
                 Ended::Dropped => Answer::Dropped,
                 Ended::Panicked => Answer::Panicked,
             },
-            Some(time) => match self.cared(&care, handle.as_ref(), guard.lost_timeout(duration(time))).await {
-                Ended::Ready(Some(reason)) => Answer::Lost(reason),
-                Ended::Ready(None) => Answer::NotLost,
-                Ended::Dropped => Answer::Dropped,
-                Ended::Panicked => Answer::Panicked,
-            },
+            Some(time) => {
+                match self.cared(&care, handle.as_ref(), guard.lost_timeout(duration(time))).await {
+                    Ended::Ready(Some(reason)) => Answer::Lost(reason),
+                    Ended::Ready(None) => Answer::NotLost,
+                    Ended::Dropped => Answer::Dropped,
+                    Ended::Panicked => Answer::Panicked,
+                }
+            }
         };
         drop(guard);
         self.answered(ended);
@@ -408,28 +434,29 @@ impl<S: Store> Player<S> {
         let about = About { lock: Some(which), hold: None };
         self.called(operation, about, Some(self.later(self.command_limit())));
         let handle = Some(&lock);
-        let said = match what {
-            Question::Holder => answer(self.cared(care, handle, lock.holder()).await, |holder| {
-                Answer::Holder(holder.map(|holder| {
-                    (holder.id.map(|id| (id.client_id(), id.number())), nanos(holder.left))
-                }))
-            }),
-            Question::IsLocked => answer(self.cared(care, handle, lock.is_locked()).await, Answer::Yes),
-            Question::Remaining => {
-                answer(self.cared(care, handle, lock.remaining()).await, |left| Answer::Remaining(left.map(nanos)))
-            }
-            Question::HoldCount(owner) => {
-                let owner = self.owner(owner);
-                answer(self.cared(care, handle, lock.hold_count(&owner)).await, Answer::Count)
-            }
-            Question::IsHeldBy(owner) => {
-                let owner = self.owner(owner);
-                answer(self.cared(care, handle, lock.is_held_by(&owner)).await, Answer::Yes)
-            }
-            Question::Stats => Answer::Stats(lock.stats()),
-            Question::Waiters => Answer::Count(lock.waiters() as u64),
-            Question::Metrics => Answer::Metrics(Box::new(self.stage.client(self.member).metrics())),
-        };
+        let said =
+            match what {
+                Question::Holder => answer(self.cared(care, handle, lock.holder()).await, |holder| {
+                    Answer::Holder(holder.map(|holder| {
+                        (holder.id.map(|id| (id.client_id(), id.number())), nanos(holder.left))
+                    }))
+                }),
+                Question::IsLocked => answer(self.cared(care, handle, lock.is_locked()).await, Answer::Yes),
+                Question::Remaining => answer(self.cared(care, handle, lock.remaining()).await, |left| {
+                    Answer::Remaining(left.map(nanos))
+                }),
+                Question::HoldCount(owner) => {
+                    let owner = self.owner(owner);
+                    answer(self.cared(care, handle, lock.hold_count(&owner)).await, Answer::Count)
+                }
+                Question::IsHeldBy(owner) => {
+                    let owner = self.owner(owner);
+                    answer(self.cared(care, handle, lock.is_held_by(&owner)).await, Answer::Yes)
+                }
+                Question::Stats => Answer::Stats(lock.stats()),
+                Question::Waiters => Answer::Count(lock.waiters() as u64),
+                Question::Metrics => Answer::Metrics(Box::new(self.stage.client(self.member).metrics())),
+            };
         self.answered(said);
     }
 
@@ -512,7 +539,9 @@ fn left_words(left: Duration) -> String {
 fn answer_words(answer: &Answer) -> String {
     match answer {
         Answer::Failed(error) => format!("fails: {}", error_words(error)),
-        Answer::Holder(Some((Some((_, number)), left))) => format!("lease {number}, for {}", time::seconds(*left)),
+        Answer::Holder(Some((Some((_, number)), left))) => {
+            format!("lease {number}, for {}", time::seconds(*left))
+        }
         Answer::Holder(Some((None, left))) => format!("a stranger, for {}", time::seconds(*left)),
         Answer::Holder(None) => "free".to_owned(),
         Answer::Shutdown(Ok(())) => "is shut down".to_owned(),
@@ -560,7 +589,9 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
             let fenced = if *fenced { " fenced" } else { "" };
             format!("{how} {}{owner}{fenced}{}", lock(*which), care_words(care))
         }
-        Op::Extend { hold, lease, care } => format!("extend [{hold}] to {}{}", time::text(*lease), care_words(care)),
+        Op::Extend { hold, lease, care } => {
+            format!("extend [{hold}] to {}{}", time::text(*lease), care_words(care))
+        }
         Op::Unlock { hold, care } => format!("unlock [{hold}]{}", care_words(care)),
         Op::Drop { hold } => format!("drop [{hold}]"),
         Op::Forget { hold } => format!("forget [{hold}]"),
@@ -579,9 +610,10 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
 fn care_words(care: &Care) -> String {
     let dropped = care.drop_after.map(|polls| format!("dropped after {polls} polls"));
     let limited = care.limit.map(|limit| format!("dropped after {}", time::text(limit)));
-    let stalled = care.stall.as_ref().map(|stall| {
-        format!("not polled for {} after {} polls", time::text(stall.lasts), stall.polls)
-    });
+    let stalled = care
+        .stall
+        .as_ref()
+        .map(|stall| format!("not polled for {} after {} polls", time::text(stall.lasts), stall.polls));
     let waker = match care.waker {
         WakerKind::Plain => None,
         WakerKind::Panics => Some("waker panics".to_owned()),

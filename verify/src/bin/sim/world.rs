@@ -208,7 +208,8 @@ impl World {
     pub(crate) fn panicked(&self, panic: &(dyn Any + Send)) {
         if !panic.is::<WakerPanic>() {
             let said = panic.downcast_ref::<String>().map(String::as_str);
-            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
+            let said =
+                said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
             self.inner().panic.get_or_insert(said.to_owned());
         }
     }

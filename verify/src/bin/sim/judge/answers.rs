@@ -126,20 +126,22 @@ impl Answers {
                 let is_it = |lease: &StoredLease| lease.client == *client && lease.number == *number;
                 any_moment(asked, view.now, |leases, from, to| lasts(leases, from, to, *left, is_it))
             }
-            Answer::Remaining(Some(left)) => {
-                any_moment(asked, view.now, |leases, from, to| {
-                    lasts(leases, from, to, *left, |_| true) || leases.is_empty()
-                })
-            }
+            Answer::Remaining(Some(left)) => any_moment(asked, view.now, |leases, from, to| {
+                lasts(leases, from, to, *left, |_| true) || leases.is_empty()
+            }),
             Answer::Holder(None) | Answer::Remaining(None) => {
                 any_moment(asked, view.now, |leases, _, to| leases.iter().all(|lease| lease.ends <= to))
             }
-            Answer::Yes(said) if about_owner(call).is_none() => any_moment(asked, view.now, |leases, _, to| {
-                // What is held as another kind is among the answers, and not among these leases.
-                *said || leases.iter().all(|lease| lease.ends <= to)
-            }),
+            Answer::Yes(said) if about_owner(call).is_none() => {
+                any_moment(asked, view.now, |leases, _, to| {
+                    // What is held as another kind is among the answers, and not among these leases.
+                    *said || leases.iter().all(|lease| lease.ends <= to)
+                })
+            }
             Answer::Yes(said) => self.counts(view, call, lock, u64::from(*said), asked),
-            Answer::Count(count) if about_owner(call).is_some() => self.counts(view, call, lock, *count, asked),
+            Answer::Count(count) if about_owner(call).is_some() => {
+                self.counts(view, call, lock, *count, asked)
+            }
             _ => true,
         };
         (!is_right).then(|| {
@@ -150,7 +152,14 @@ impl Answers {
     }
 
     /// Whether an owner may have the lock so often.
-    fn counts<S: Store>(&self, view: &View<'_, S>, call: &Call, lock: Which, count: u64, asked: &Asked) -> bool {
+    fn counts<S: Store>(
+        &self,
+        view: &View<'_, S>,
+        call: &Call,
+        lock: Which,
+        count: u64,
+        asked: &Asked,
+    ) -> bool {
         let Some(owner) = about_owner(call) else { return true };
         let owners = &view.scene.members[call.member].owners;
         let id = owners[owner % owners.len()];
@@ -162,7 +171,8 @@ impl Answers {
         let least = view.scene.holds.values().filter(|hold| had_it(hold)).count() as u64;
         let most = asked.most_holds.max(holds_at_most(view, call, lock, owner));
         // Whether it is held at all is answered by yes or no.
-        let least = if matches!(call.op, Op::Ask { what: Question::IsHeldBy(_), .. }) { least.min(1) } else { least };
+        let least =
+            if matches!(call.op, Op::Ask { what: Question::IsHeldBy(_), .. }) { least.min(1) } else { least };
         (least..=most).contains(&count)
     }
 }
@@ -182,7 +192,8 @@ fn lasts(
     is_it: impl Fn(&StoredLease) -> bool,
 ) -> bool {
     let fits = |lease: &StoredLease| {
-        let ends = left.saturating_add(from).saturating_sub(ROUNDING)..=left.saturating_add(to).saturating_add(ROUNDING);
+        let ends = left.saturating_add(from).saturating_sub(ROUNDING)
+            ..=left.saturating_add(to).saturating_add(ROUNDING);
         ends.contains(&lease.ends) || left == Nanos::MAX
     };
     leases.iter().any(|lease| is_it(lease) && fits(lease))

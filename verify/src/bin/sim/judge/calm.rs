@@ -62,5 +62,9 @@ pub(super) fn is_attended<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let member = &view.scene.members[call.member];
     let ends = call.due.is_some_and(|due| due <= view.now + hand_off(view.program));
     let is_polled = !call.was_stalled && !ends;
-    is_polled && can_be_had(view, call) && member.process.runs() && member.stood_still_until < call.began && !member.is_shut_down
+    is_polled
+        && can_be_had(view, call)
+        && member.process.runs()
+        && member.stood_still_until < call.began
+        && !member.is_shut_down
 }

@@ -22,13 +22,15 @@ impl<S: Store> Judge<S> for Exclusion {
         let mut holders: Vec<&Hold<S>> = Vec::new();
         for hold in view.scene.holds.values().filter(|hold| counts(view, hold)) {
             if let Some(other) = holders.iter().find(|other| exclude(other, hold)) {
-                return Some(format!(
-                    "{} (lease {}) and {} (lease {}) are held at once",
-                    view.words(other),
-                    other.number,
-                    view.words(hold),
-                    hold.number
-                ) + &format!("; the store has them for {} and {}", left(view, other), left(view, hold)));
+                return Some(
+                    format!(
+                        "{} (lease {}) and {} (lease {}) are held at once",
+                        view.words(other),
+                        other.number,
+                        view.words(hold),
+                        hold.number
+                    ) + &format!("; the store has them for {} and {}", left(view, other), left(view, hold)),
+                );
             }
             holders.push(hold);
         }

@@ -127,10 +127,10 @@ impl Losses {
         let is_right = match reason {
             // Of an owner's holds the last one's lease counts, and this one's is known.
             LossReason::Expired => known.lease.is_none_or(|lease| lasted + call_time(view, call) >= lease),
-            LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| self.owned(known, view.now) >= limit),
-            LossReason::Gone => {
-                stored.is_none() || view.excuses.is_victim(&member.client_id, known.number)
+            LossReason::HeldTooLong => {
+                options.max_hold.is_some_and(|limit| self.owned(known, view.now) >= limit)
             }
+            LossReason::Gone => stored.is_none() || view.excuses.is_victim(&member.client_id, known.number),
             LossReason::Unreachable => !is_calm(view),
             LossReason::GivenBack => self.given_back.contains(&known.owner),
             _ => false,

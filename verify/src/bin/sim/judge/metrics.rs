@@ -122,7 +122,8 @@ fn fallen(before: &Metrics, now: &Metrics) -> Option<&'static str> {
 
 /// What does not add up, when all tasks have ended and nothing is held. `apart`: the client shares its messages with no other.
 fn wrong(seen: &Seen, metrics: &Metrics, apart: bool) -> Option<&'static str> {
-    let guards = seen.acquisitions - seen.forgotten..=seen.acquisitions - seen.forgotten + seen.ended_otherwise;
+    let guards =
+        seen.acquisitions - seen.forgotten..=seen.acquisitions - seen.forgotten + seen.ended_otherwise;
     let sums = [
         ("acquisitions", seen.others_try || metrics.waits.count() == seen.acquisitions),
         ("attempts that were given up", seen.others_try || metrics.given_up == seen.given_up),
@@ -131,7 +132,10 @@ fn wrong(seen: &Seen, metrics: &Metrics, apart: bool) -> Option<&'static str> {
         ("releases under way", metrics.releases_pending == 0),
         ("subscriptions", !apart || metrics.subscriptions == 0),
         ("renewals", metrics.renewals_failed <= metrics.renewals_sent),
-        ("wake-ups for what was got", metrics.hand_offs_remote <= metrics.waits.count() + seen.ended_otherwise || seen.others_try),
+        (
+            "wake-ups for what was got",
+            metrics.hand_offs_remote <= metrics.waits.count() + seen.ended_otherwise || seen.others_try,
+        ),
     ];
     sums.into_iter().find(|(_, is_right)| !is_right).map(|(what, _)| what)
 }

@@ -51,7 +51,8 @@ impl<S: Store> Judge<S> for Order {
         if lock.kind == Kind::Read || is_again(view, *hold) {
             return None;
         }
-        let overtaken = view.scene.calls.values().find(|waiter| self.is_overtaken(view, waiter, call, lock))?;
+        let overtaken =
+            view.scene.calls.values().find(|waiter| self.is_overtaken(view, waiter, call, lock))?;
         Some(format!(
             "{}: p{}t{} waits since {} and is overtaken by p{}t{}, which came at {}",
             view.lock_words(lock),
@@ -74,7 +75,8 @@ pub(super) fn is_again<S: Store>(view: &View<'_, S>, id: u64) -> bool {
 
 impl Order {
     fn is_overtaken<S: Store>(&self, view: &View<'_, S>, waiter: &Call, call: &Call, lock: Which) -> bool {
-        let is_one = waited_for(waiter) == Some(lock) && (waiter.member, waiter.task) != (call.member, call.task);
+        let is_one =
+            waited_for(waiter) == Some(lock) && (waiter.member, waiter.task) != (call.member, call.task);
         // Turns of processes are not in the order of their waiters.
         if !is_one || lock.kind == Kind::Plain && waiter.member != call.member {
             return false;
@@ -91,14 +93,16 @@ impl Order {
     }
 
     fn is_forced<S: Store>(&self, view: &View<'_, S>, lock: Which) -> bool {
-        let forces = |call: &Call| matches!(call.op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
+        let forces =
+            |call: &Call| matches!(call.op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
         let told = |at: &Nanos| at + TOLD_OF_FORCE + hand_off(view.program) > view.now;
         view.scene.calls.values().any(forces) || self.forced.get(&lock.name).is_some_and(told)
     }
 
     /// Whether another waiter of the same member may have kept it from the store.
     fn was_held_up<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
-        let stalls = |other: &Call| other.member == waiter.member && other.lock == Some(lock) && other.was_stalled;
+        let stalls =
+            |other: &Call| other.member == waiter.member && other.lock == Some(lock) && other.was_stalled;
         let left = self.left.get(&(waiter.member, lock));
         view.scene.calls.values().any(stalls)
             || blocks(view, lock)

@@ -62,7 +62,9 @@ fn within<S: Store>(view: &View<'_, S>, lock: Which) -> Nanos {
 
 /// Whether the store has nothing against it: a reader may come beside others, unless a writer waits.
 fn is_free_for<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
-    let writes = |call: &Call| waited_for(call).is_some_and(|other| other.name == lock.name && other.kind == Kind::Write);
+    let writes = |call: &Call| {
+        waited_for(call).is_some_and(|other| other.name == lock.name && other.kind == Kind::Write)
+    };
     match lock.kind {
         Kind::Read => {
             view.leases(lock).all(|lease| lease.is_shared) && !view.scene.calls.values().any(writes)

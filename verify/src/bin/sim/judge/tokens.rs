@@ -38,17 +38,24 @@ impl<S: Store> Judge<S> for Tokens {
         let Event::Granted(id) = event else { return None };
         let hold = view.scene.holds.get(id)?;
         let token = hold.token?;
-        let lock = if hold.lock.kind == Kind::Write { Which { kind: Kind::Read, ..hold.lock } } else { hold.lock };
+        let lock =
+            if hold.lock.kind == Kind::Write { Which { kind: Kind::Read, ..hold.lock } } else { hold.lock };
         if view.excuses.is_victim(&view.member(hold).client_id, hold.number) {
             return None;
         }
         let seen = self.seen.entry((lock.name, lock.kind)).or_default();
         let since = view.excuses.tokens_lost(hold.lock).unwrap_or(0);
         seen.retain(|other| other.granted > since || since == 0);
-        let is_inner = seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
+        let is_inner =
+            seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
         let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, token));
         let text = wrong.map(|other| {
-            format!("{} has token {token}, and {} before it has {}", view.words(hold), other.words, other.token)
+            format!(
+                "{} has token {token}, and {} before it has {}",
+                view.words(hold),
+                other.words,
+                other.token
+            )
         });
         seen.push(Seen {
             token,

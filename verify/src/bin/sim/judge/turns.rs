@@ -60,7 +60,9 @@ impl Turns {
                 let began = time::seconds(call.began);
                 let name = &view.program.names[name];
                 let (member, task) = (call.member, call.task);
-                return Some(format!("{name:?}: p{member}t{task} waits to read since {began}, and {seen} wrote since"));
+                return Some(format!(
+                    "{name:?}: p{member}t{task} waits to read since {began}, and {seen} wrote since"
+                ));
             }
         }
         None

@@ -3,7 +3,9 @@
 
 use fastrand::Rng;
 
-use super::{Care, How, Incident, Kind, Op, Options, Plan, Program, Question, Stall, Trouble, WakerKind, Which};
+use super::{
+    Care, How, Incident, Kind, Op, Options, Plan, Program, Question, Stall, Trouble, WakerKind, Which,
+};
 use crate::store::{Harm, Network};
 use crate::world::{MS, Nanos, SECOND, US};
 
@@ -178,7 +180,11 @@ fn locks(rng: &mut Rng, names: &[String]) -> Vec<Which> {
 
 fn operations(rng: &mut Rng) -> Vec<(u32, Draw)> {
     const ALL: [(u32, Draw); 11] = [
-        (12, |rng, taste| Op::Extend { hold: rng.usize(..4), lease: taste.lease(rng), care: taste.care(rng) }),
+        (12, |rng, taste| Op::Extend {
+            hold: rng.usize(..4),
+            lease: taste.lease(rng),
+            care: taste.care(rng),
+        }),
         (10, |rng, taste| Op::Unlock { hold: rng.usize(..4), care: taste.care(rng) }),
         (12, |rng, _| Op::Drop { hold: rng.usize(..4) }),
         (5, |rng, _| Op::Forget { hold: rng.usize(..4) }),
@@ -190,7 +196,11 @@ fn operations(rng: &mut Rng) -> Vec<(u32, Draw)> {
             let timeout = Some(between(rng, (0, 20 * SECOND)));
             Op::Lost { hold: rng.usize(..4), timeout, care: taste.care(rng) }
         }),
-        (6, |rng, taste| Op::Ask { lock: taste.lock(rng), what: question(rng, taste), care: taste.care(rng) }),
+        (6, |rng, taste| Op::Ask {
+            lock: taste.lock(rng),
+            what: question(rng, taste),
+            care: taste.care(rng),
+        }),
         (1, |rng, _| Op::Shutdown(between(rng, (0, 30 * SECOND)))),
     ];
     let mut operations = some(rng, &ALL, 55);

@@ -123,7 +123,13 @@ impl Shared {
     }
 
     /// Carries out one command of a process on a name, and tells others of it.
-    fn step<T>(&self, from: usize, kind: LockKind, name: &str, step: impl FnOnce(&mut Step<'_>) -> T) -> Done<T> {
+    fn step<T>(
+        &self,
+        from: usize,
+        kind: LockKind,
+        name: &str,
+        step: impl FnOnce(&mut Step<'_>) -> T,
+    ) -> Done<T> {
         let now = self.world.now();
         let token_gap = self.world.chance(|chance| if chance.u8(..8) == 0 { chance.u64(1..4) } else { 0 });
         let data = &mut *self.data();
@@ -142,7 +148,8 @@ impl Shared {
         let told = |id: &LeaseId| {
             let channel = grants(kind, name, &id.client_id());
             let subscribers = subscribers.get(&channel).into_iter().flatten();
-            let mut links = subscribers.filter(|it| it.stands).filter_map(|it| links.get(&it.process.index()));
+            let mut links =
+                subscribers.filter(|it| it.stands).filter_map(|it| links.get(&it.process.index()));
             !self.habits.knows_listeners || links.any(|link| !link.is_known_dead(now))
         };
         let mut step_ = Step {
@@ -318,9 +325,10 @@ impl Store for Model {
         let data = self.0.data();
         let now = store_time(self.0.world.now(), data.clock);
         let named = |name: &String, what: String| format!("{name:?}: {what}");
-        let names = data.names.iter().flat_map(|(name, state)| {
-            state.left_over(now).into_iter().map(move |what| named(name, what))
-        });
+        let names = data
+            .names
+            .iter()
+            .flat_map(|(name, state)| state.left_over(now).into_iter().map(move |what| named(name, what)));
         let subscriptions = data.subscribers.iter().flat_map(|(channel, subscribers)| {
             let used = subscribers.iter().filter(|it| it.inbox.is_some() && it.process.is_alive());
             used.map(move |it| format!("{channel:?}: a subscription of p{}", it.process.index()))

@@ -103,8 +103,7 @@ impl ModelBackend {
     ) -> Result<ReleaseOutcome, Failed> {
         let lease = id.clone();
         let step = move |step: &mut Step<'_>| step.release(&lease);
-        let (released, heard) =
-            self.send(LockKind::Plain, name, called(what, name, id), role, step).await?;
+        let (released, heard) = self.send(LockKind::Plain, name, called(what, name, id), role, step).await?;
         Ok(if released { ReleaseOutcome::Released { heard } } else { ReleaseOutcome::NotHeld })
     }
 
@@ -140,13 +139,7 @@ impl ModelBackend {
         Ok(self.send(LockKind::ReadWrite, name, what, role, step).await?.0)
     }
 
-    async fn free_read(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        what: &str,
-        role: Role,
-    ) -> Result<bool, Failed> {
+    async fn free_read(&self, name: &LockName, id: &LeaseId, what: &str, role: Role) -> Result<bool, Failed> {
         let lease = id.clone();
         let step = move |step: &mut Step<'_>| match step.begin_read_write() {
             Ok(()) => step.release_read(&lease),
@@ -169,9 +162,9 @@ impl ModelBackend {
         let what = format!("renew {} for {lease:?}", listed.collect::<Vec<_>>().join(", "));
         let (from, leases) = (self.process.index(), leases.to_vec());
         let run = move |shared: &Arc<Shared>| {
-            let each = leases.iter().map(|key| {
-                shared.step(from, kind, key.name.as_str(), |it| step(it, &key.id, lease)).answer
-            });
+            let each = leases
+                .iter()
+                .map(|key| shared.step(from, kind, key.name.as_str(), |it| step(it, &key.id, lease)).answer);
             each.collect()
         };
         self.shared.command(&self.process, what, Role::default(), run).await

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use latchwork::LockKind;
 
-use super::name::Name;
 use super::Shared;
+use super::name::Name;
 use crate::store::Harm;
 use crate::world::{Nanos, Process};
 

@@ -118,7 +118,8 @@ impl Shared {
     /// Messages that are on their way to a process are lost with its subscriptions, which are made anew.
     pub(super) fn cut_messages(&self, data: &mut Data, process: &Process) {
         let world = &self.world;
-        let down = world.chance(|chance| if chance.bool() { 0 } else { chance.u64(..3 * SECOND) }) + self.way();
+        let down =
+            world.chance(|chance| if chance.bool() { 0 } else { chance.u64(..3 * SECOND) }) + self.way();
         let generation = data.generation();
         for subscriber in data.subscribers.values_mut().flatten() {
             if subscriber.process.index() == process.index() {
@@ -235,8 +236,13 @@ impl Transport for ModelTransport {
                 }
                 None => {
                     let process = self.process.clone();
-                    let new =
-                        Subscriber { process, inbox: Some(inbox), stands: false, generation, last_delivery: 0 };
+                    let new = Subscriber {
+                        process,
+                        inbox: Some(inbox),
+                        stands: false,
+                        generation,
+                        last_delivery: 0,
+                    };
                     data.subscribers.entry(channel.to_string()).or_default().push(new);
                     (ticket, None, None)
                 }

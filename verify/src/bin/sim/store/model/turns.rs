@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::{FairReleaseOutcome, Holder, LeaseId, LockKind, Message, Next, Position, ReadRequest};
 use latchwork::ReadWriteHolders;
+use latchwork::{FairReleaseOutcome, Holder, LeaseId, LockKind, Message, Next, Position, ReadRequest};
 
 use super::line::Place;
 use super::name::{Name, Step, Term, left};
@@ -105,7 +105,8 @@ impl Step<'_> {
 
     pub(super) fn renew_write(&mut self, id: &LeaseId, lease: Duration) -> bool {
         let (now, is_it) = (self.now, self.name.kind == LockKind::ReadWrite);
-        let writer = self.name.lease.as_mut().filter(|writer| is_it && writer.id == *id && now < writer.until);
+        let writer =
+            self.name.lease.as_mut().filter(|writer| is_it && writer.id == *id && now < writer.until);
         writer.map(|writer| writer.until = writer.until.max(now + nanos(lease))).is_some()
     }
 
@@ -184,7 +185,8 @@ impl Step<'_> {
         if self.name.let_in.is_some_and(|at| since <= at) {
             return Ok(());
         }
-        let Some(kept) = self.first_writer().filter(|writer| writer.since <= since).map(|writer| writer.until)
+        let Some(kept) =
+            self.first_writer().filter(|writer| writer.since <= since).map(|writer| writer.until)
         else {
             return Ok(());
         };
