@@ -85,6 +85,7 @@ pub(crate) struct Hold<S: Store> {
 }
 
 /// What a task is doing.
+#[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) member: usize,
@@ -104,6 +105,7 @@ pub(crate) struct Call {
 }
 
 /// What has happened.
+#[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A task began an operation.
@@ -123,6 +125,7 @@ pub(crate) enum Event {
 }
 
 /// What an operation came to.
+#[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
@@ -163,6 +166,7 @@ pub(crate) enum Phase {
 }
 
 /// What judges look at.
+#[allow(dead_code, reason = "judges take of it what they need")]
 pub(crate) struct View<'a, S: Store> {
     pub(crate) now: Nanos,
     pub(crate) phase: Phase,
@@ -176,6 +180,7 @@ pub(crate) struct View<'a, S: Store> {
     pub(crate) excuses: &'a Excuses,
 }
 
+#[allow(dead_code, reason = "judges take of it what they need")]
 impl<S: Store> View<'_, S> {
     /// The leases that the store has of a lock now: of both sides, if it is a read-write lock.
     pub(crate) fn leases(&self, lock: Which) -> impl Iterator<Item = &StoredLease> {

@@ -56,10 +56,16 @@ impl<S: Store> Judge<S> for Leak {
     }
 }
 
+/// For how long a place in a queue is kept at most that came back with a store that fell back, or the lease that it was granted.
+const PLACES_LAST: Nanos = 30 * SECOND;
+
 /// The member that has the lease, if it lives and nobody there counts on it.
 fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> Option<usize> {
     let at = view.scene.members.iter().position(|member| member.client_id == lease.client)?;
     let member = &view.scene.members[at];
+    if view.excuses.fell_back.is_some_and(|at| view.now < at + PLACES_LAST) {
+        return None;
+    }
     let same_name = |other: Which| other.name == lock.name;
     let is_held = view.scene.holds.values().any(|hold| {
         // Which lease a forgotten one stands on, or one that is being extended, is not known for certain.
