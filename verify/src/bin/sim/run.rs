@@ -441,8 +441,9 @@ impl<S: Store> Run<S> {
                 }
                 Event::Answered(call, _) if forced(&call.op).is_some() => {
                     // Though it was answered, it may run once more.
-                    let until =
-                        self.world.now().max(self.stage.program.faults_end()) + network.late_by + network.answer_limit;
+                    let until = self.world.now().max(self.stage.program.faults_end())
+                        + network.late_by
+                        + network.answer_limit;
                     forced(&call.op).into_iter().for_each(|lock| self.excuses.force_ended(lock, until));
                 }
                 _ => {}
