@@ -48,7 +48,7 @@ impl<S: Store> Judge<S> for Order {
             self.left.insert((call.member, lock), view.now);
             return None;
         }
-        if lock.kind == Kind::Read || is_again(view, *hold) {
+        if lock.kind == Kind::Read || is_again(view, *hold) || comes_along(view, call) {
             return None;
         }
         let overtaken = view.scene.calls.values().find(|waiter| self.is_overtaken(view, waiter, call, lock))?;
@@ -63,6 +63,16 @@ impl<S: Store> Judge<S> for Order {
             time::seconds(call.began),
         ))
     }
+}
+
+/// Whether another call by the same owner waited before it: all of an owner's are let in at once.
+fn comes_along<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
+    let owner = |call: &Call| match call.op {
+        Op::Acquire { owner, .. } => owner,
+        _ => None,
+    };
+    let same = |other: &Call| (other.member, other.lock, owner(other)) == (call.member, call.lock, owner(call));
+    owner(call).is_some() && view.scene.calls.values().any(|other| same(other) && other.began < call.began)
 }
 
 /// Whether the owner of a hold has the lock by another one, too.
