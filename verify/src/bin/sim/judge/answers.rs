@@ -170,9 +170,8 @@ impl Answers {
         };
         let least = view.scene.holds.values().filter(|hold| had_it(hold)).count() as u64;
         let most = asked.most_holds.max(holds_at_most(view, call, lock, owner));
-        // Whether it is held at all is answered by yes or no.
-        let least =
-            if matches!(call.op, Op::Ask { what: Question::IsHeldBy(_), .. }) { least.min(1) } else { least };
+        // A hold that was given back by its owner's name is counted no more, and no guard says whose it was.
+        let least = least.min(1);
         (least..=most).contains(&count)
     }
 }

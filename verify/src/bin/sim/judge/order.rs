@@ -19,6 +19,8 @@ const TOLD_OF_FORCE: Nanos = 2 * SECOND;
 
 #[derive(Default)]
 pub(crate) struct Order {
+    /// The member and owner that had each lock last, and when: the owner's other calls are let in along with it.
+    last: BTreeMap<Which, (usize, usize, Nanos)>,
     /// When a name was forced free last.
     forced: BTreeMap<usize, Nanos>,
     /// When a waiter of a member left, or was not polled: until the next one has told the store of itself, it has no place there.
@@ -44,11 +46,18 @@ impl<S: Store> Judge<S> for Order {
             self.left.insert((call.member, lock), view.now);
             return None;
         };
+        if let Op::Acquire { owner: Some(owner), .. } = call.op {
+            let before = self.last.insert(lock, (call.member, owner, view.now));
+            let until = view.now.saturating_sub(hand_off(view.program));
+            if before.is_some_and(|(member, had, at)| (member, had) == (call.member, owner) && at >= until) {
+                return None;
+            }
+        }
         if call.was_stalled {
             self.left.insert((call.member, lock), view.now);
             return None;
         }
-        if lock.kind == Kind::Read || is_again(view, *hold) {
+        if lock.kind == Kind::Read || is_again(view, *hold) || comes_along(view, call) {
             return None;
         }
         let overtaken =
@@ -64,6 +73,16 @@ impl<S: Store> Judge<S> for Order {
             time::seconds(call.began),
         ))
     }
+}
+
+/// Whether another call by the same owner waited before it: all of an owner's are let in at once.
+fn comes_along<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
+    let owner = |call: &Call| match call.op {
+        Op::Acquire { owner, .. } => owner,
+        _ => None,
+    };
+    let same = |other: &Call| (other.member, other.lock, owner(other)) == (call.member, call.lock, owner(call));
+    owner(call).is_some() && view.scene.calls.values().any(|other| same(other) && other.began < call.began)
 }
 
 /// Whether the owner of a hold has the lock by another one, too.

@@ -196,10 +196,11 @@ impl Step<'_> {
 
     /// Of plain and fair locks.
     pub(super) fn renew(&mut self, id: &LeaseId, lease: Duration) -> bool {
-        let (now, kind) = (self.now, self.name.kind);
+        let (now, kind, shortens) = (self.now, self.name.kind, self.shortens);
         let held = self.name.lease.as_mut().filter(|term| term.id == *id && now < term.until);
         let Some(term) = held.filter(|_| kind != LockKind::ReadWrite) else { return false };
-        term.until = term.until.max(now + nanos(lease));
+        let until = now + nanos(lease);
+        term.until = if shortens { until } else { term.until.max(until) };
         true
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
@@ -110,7 +111,8 @@ impl<T> Answer<T> {
             set(&mut awaited);
             awaited.waker.take()
         };
-        waker.into_iter().for_each(Waker::wake);
+        // Foreign code.
+        waker.into_iter().for_each(|waker| _ = catch_unwind(AssertUnwindSafe(|| waker.wake())));
     }
 
     fn take(&self, waker: &Waker) -> Option<Result<T, Failed>> {
