@@ -1,5 +1,6 @@
 //! The locks' store is Redis: the real adapter and the real scripts, over links and a small server in memory.
 
+pub(crate) mod check;
 mod faults;
 mod host;
 mod leases;
