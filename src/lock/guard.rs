@@ -90,6 +90,14 @@ impl<B: Backend> Guard<B> {
         }
     }
 
+    /// The number of the lease that the hold stands on, while it is held: what the simulator's judges compare with the store.
+    #[cfg(latchwork_simulation)]
+    #[doc(hidden)]
+    pub fn lease_number(&self) -> Option<u64> {
+        let hold = self.entry.state.state_of(&self.grant, self.entry.now()).ok()?;
+        Some(hold.number)
+    }
+
     /// Waits until the hold is lost, and says why. If the backend's runtime has ended, it is as good as lost: nobody renews it. In a child
     /// that was forked off it returns [`LossReason::Forked`] at once.
     ///

@@ -1,30 +1,72 @@
 //! The whole lock in virtual time: programs that are drawn, over stores that do what a store may do.
+//!
+//! `sim run` plays programs of fresh seeds, `sim replay` and `sim shrink` one of them, `sim same` shows that the same seed gives the same
+//! history, and `sim fixed` plays programs that have found something once.
 
+mod care;
+mod commands;
+mod excuses;
+mod judge;
+mod leases;
+mod player;
+mod program;
+mod run;
+mod shrink;
+mod stage;
 mod store;
+mod task;
 mod world;
 
+use std::panic;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Simulates latchwork's locks
-#[derive(Debug, Parser)]
-struct CommandLine {
+use crate::world::WakerPanic;
+
+#[derive(Parser)]
+#[command(about = "The whole lock in virtual time")]
+struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    what: What,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
+#[derive(Subcommand)]
+enum What {
+    /// Plays programs that are drawn, and shrinks the first in which something is found
+    Run(commands::Run),
+    /// Prints the history of a seed
+    Replay(commands::One),
+    /// Prints the smallest program that is found from that of a seed, and its history
+    Shrink(commands::One),
+    /// Prints a number for the history of each seed
+    Same(commands::Same),
+    /// Plays the programs that are kept
+    Fixed(commands::Fixed),
+    /// Compares the small Redis with a real one
     CheckRedis(store::redis::check::CommandLine),
 }
 
 fn main() -> ExitCode {
-    let done = match CommandLine::parse().command {
-        Command::CheckRedis(command_line) => store::redis::check::run(&command_line),
-    };
-    if let Err(failure) = &done {
-        eprintln!("{failure}");
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        // Those of wakers are part of the programs.
+        if !panic.payload().is::<WakerPanic>() {
+            tell(panic);
+        }
+    }));
+    match Arguments::parse().what {
+        What::Run(run) => run.run(),
+        What::Replay(one) => one.replay(),
+        What::Shrink(one) => one.shrink(),
+        What::Same(same) => same.run(),
+        What::Fixed(fixed) => fixed.run(),
+        What::CheckRedis(command_line) => match store::redis::check::run(&command_line) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("{failure}");
+                ExitCode::FAILURE
+            }
+        },
     }
-    if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

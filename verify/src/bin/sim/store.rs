@@ -1,15 +1,25 @@
 //! [`Store`]: where the locks of a simulation are kept, as its judges and its faults see it.
 
-pub(crate) mod redis;
-
 use std::time::Duration;
 
 use latchwork::{FairBackend, LockClient, LockKind, ReadWriteBackend};
+use serde::{Deserialize, Serialize};
 
+use crate::program::time;
 use crate::world::{Nanos, Process, World};
 
+pub(crate) mod local;
+mod model;
+pub(crate) mod redis;
+
+pub(crate) use self::model::Model;
+pub(crate) use self::redis::SimulatedRedis;
+
 /// A store, and the network before it.
-pub(crate) trait Store: Sized + 'static {
+pub(crate) trait Store: Sized + Send + Sync + 'static {
+    /// Whether processes can be killed, and have clocks of their own: clients share nothing but the store and the network.
+    const APART: bool = true;
+
     /// What the clients of this store stand on.
     type Backend: FairBackend + ReadWriteBackend;
 
@@ -33,6 +43,12 @@ pub(crate) trait Store: Sized + 'static {
 
     /// How many commands have run at the store.
     fn commands(&self) -> u64;
+
+    /// A number that is another one whenever [`leases`](Self::leases) may say something else than before, but for leases that
+    /// have ended since.
+    fn changes(&self) -> u64 {
+        self.commands()
+    }
 }
 
 /// A lease as the store has it.
@@ -49,14 +65,18 @@ pub(crate) struct StoredLease {
 }
 
 /// How well the network does between clients and store, as long as the faults last. Probabilities are in thousandths.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Network {
     /// Until when anything goes wrong; from then on each way takes at most [`Self::latency`].
+    #[serde(with = "time")]
     pub(crate) faults_end: Nanos,
     /// A way that is not late takes up to this.
+    #[serde(with = "time")]
     pub(crate) latency: Nanos,
     /// Of ways that are late, up to [`Self::late_by`].
     pub(crate) late: u32,
+    #[serde(with = "time")]
     pub(crate) late_by: Nanos,
     /// Of commands that do not arrive, and say nothing.
     pub(crate) requests_lost: u32,
@@ -71,24 +91,33 @@ pub(crate) struct Network {
     /// Of messages that are lost together with the subscription, which is made anew.
     pub(crate) messages_cut: u32,
     /// After which time a client takes a command for unanswered.
+    #[serde(with = "time")]
     pub(crate) answer_limit: Nanos,
 }
 
 /// Harm that is done once, at a moment of the program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Harm {
     /// The store forgets all leases, queues and tokens.
     Forget,
     /// The store goes back to what it had so long ago: a replica takes over.
-    FallBack(Nanos),
+    FallBack(#[serde(with = "time")] Nanos),
     /// The store forgets one name of one kind, or one of its keys.
-    Evict { kind: LockKind, name: String },
+    Evict {
+        #[serde(with = "kind")]
+        kind: LockKind,
+        name: String,
+    },
     /// The store's clock is set by so many nanoseconds.
     SetClock(i64),
     /// The links of a process are cut. Who notices at once, and who later, is drawn.
     Cut { process: usize },
     /// For so long the store answers nobody, or one process not.
-    Silence { process: Option<usize>, lasts: Nanos },
+    Silence {
+        process: Option<usize>,
+        #[serde(with = "time")]
+        lasts: Nanos,
+    },
 }
 
 /// The client of a process.
@@ -104,4 +133,27 @@ pub(crate) async fn client<S: Store>(
 /// As a duration.
 pub(crate) fn duration(time: Nanos) -> Duration {
     Duration::from_nanos(time)
+}
+
+/// Kinds as text.
+mod kind {
+    use latchwork::LockKind;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match kind {
+            LockKind::Plain => "plain",
+            LockKind::Fair => "fair",
+            _ => "read-write",
+        })
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LockKind, D::Error> {
+        match &*String::deserialize(deserializer)? {
+            "plain" => Ok(LockKind::Plain),
+            "fair" => Ok(LockKind::Fair),
+            "read-write" => Ok(LockKind::ReadWrite),
+            other => Err(serde::de::Error::custom(format!("{other:?} is no kind of lock"))),
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! [`World`]: virtual time, tasks that run one at a time in an order drawn by a seed, and processes that can die,
 //! be suspended, and have clocks of their own.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -47,8 +49,14 @@ struct Inner {
     chance: fastrand::Rng,
     history: History,
     polls: u64,
+    jumps: u64,
+    panic: Option<String>,
     is_over: bool,
 }
+
+/// What wakers panic with that are to.
+#[derive(Debug)]
+pub(crate) struct WakerPanic;
 
 /// What is known of a process.
 struct Life {
@@ -109,6 +117,8 @@ impl World {
                 chance: seeds.fork(),
                 history: History { lines: keeps_history.then(Vec::new), ..History::default() },
                 polls: 0,
+                jumps: 0,
+                panic: None,
                 is_over: false,
             }),
         }))
@@ -154,8 +164,9 @@ impl World {
     /// Writes a line into the history. It must not have in it what differs between two runs by the same seed:
     /// addresses, real times, the order of a map with random keys.
     pub(crate) fn note(&self, line: impl FnOnce() -> String) {
-        let mut inner = self.inner();
+        // Before the lock is taken: what makes the line may look at the clock.
         let line = line();
+        let mut inner = self.inner();
         let now = inner.now;
         inner.history.hash.write_u64(now);
         inner.history.hash.write(line.as_bytes());
@@ -180,6 +191,43 @@ impl World {
 
     pub(crate) fn polls(&self) -> u64 {
         self.inner().polls
+    }
+
+    /// How often a task was polled, or timers fired.
+    pub(crate) fn steps(&self) -> u64 {
+        let inner = self.inner();
+        inner.polls + inner.jumps
+    }
+
+    /// Calls what may panic. Of a [`WakerPanic`] nothing more comes; any other panic is kept.
+    pub(crate) fn catch(&self, foreign: impl FnOnce()) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(foreign)) {
+            self.panicked(&*panic);
+        }
+    }
+
+    pub(crate) fn panicked(&self, panic: &(dyn Any + Send)) {
+        if !panic.is::<WakerPanic>() {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said =
+                said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
+            self.inner().panic.get_or_insert(said.to_owned());
+        }
+    }
+
+    /// The first panic that was not to be, if there was one.
+    pub(crate) fn panic(&self) -> Option<String> {
+        self.inner().panic.clone()
+    }
+
+    /// Drops what was spawned since all was over.
+    pub(crate) fn clear(&self) {
+        loop {
+            let incoming = std::mem::take(&mut self.inner().incoming);
+            if incoming.is_empty() {
+                break;
+            }
+        }
     }
 
     /// Nothing counts any more: what is dropped from now on does nothing.
@@ -370,9 +418,15 @@ impl Executor {
         let Some(mut running) = self.tasks.remove(&id) else { return Step::Polled };
         running.waker.is_queued.store(false, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&running.waker));
-        match running.task.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Pending => drop(self.tasks.insert(id, running)),
-            Poll::Ready(()) => drop(running),
+        let poll = || running.task.as_mut().poll(&mut Context::from_waker(&waker));
+        match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Pending) => drop(self.tasks.insert(id, running)),
+            Ok(Poll::Ready(())) => self.world.catch(|| drop(running)),
+            // A task that panics ends alone.
+            Err(panic) => {
+                self.world.panicked(&*panic);
+                self.world.catch(|| drop(running));
+            }
         }
         Step::Polled
     }
@@ -408,10 +462,12 @@ impl Executor {
                 }
             };
             inner.now = inner.now.max(at);
+            inner.jumps += 1;
             let later = inner.timers.split_off(&(at + 1, 0));
             std::mem::replace(&mut inner.timers, later)
         };
-        due.into_values().for_each(Waker::wake);
+        // A waker that panics keeps no other timer from firing.
+        due.into_values().for_each(|waker| self.world.catch(|| waker.wake()));
         Step::Jumped
     }
 
@@ -440,11 +496,6 @@ impl Drop for Executor {
         // Each may spawn another, which is not run.
         let tasks = std::mem::take(&mut self.tasks);
         drop((tasks, std::mem::take(&mut self.graveyard)));
-        loop {
-            let incoming = std::mem::take(&mut self.world.inner().incoming);
-            if incoming.is_empty() {
-                break;
-            }
-        }
+        self.world.clear();
     }
 }

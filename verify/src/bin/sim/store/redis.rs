@@ -45,12 +45,6 @@ pub(crate) struct SimulatedRedis {
 }
 
 impl SimulatedRedis {
-    /// A number that is another one whenever the leases may be others.
-    pub(crate) fn changes(&self) -> u64 {
-        let inner = self.links.inner();
-        inner.server.commands() + inner.harms
-    }
-
     fn builder(&self) -> RedisBuilder {
         let builder = Redis::builder().heartbeat(duration(self.heartbeat));
         match self.answer_limit {
@@ -111,5 +105,9 @@ impl Store for SimulatedRedis {
 
     fn commands(&self) -> u64 {
         self.links.inner().server.commands()
+    }
+    fn changes(&self) -> u64 {
+        let inner = self.links.inner();
+        inner.server.commands() + inner.harms
     }
 }

@@ -65,7 +65,9 @@ pub(crate) fn run(command_line: &CommandLine) -> Result<(), String> {
         result.map_err(|difference| format!("seed {seed}, round {rounds}: {difference}"))?;
     }
     let Count { commands, scripts, pushes, errors, by_name } = &both.count;
-    println!("{commands} commands, {scripts} calls of scripts, {pushes} pushes, {errors} errors: no difference");
+    println!(
+        "{commands} commands, {scripts} calls of scripts, {pushes} pushes, {errors} errors: no difference"
+    );
     for (name, count) in by_name {
         println!("  {count:>8} {name}");
     }

@@ -57,7 +57,8 @@ struct Round<'a> {
 }
 
 pub(super) fn round(both: &mut Both, rng: &mut Rng) -> Result<(), Difference> {
-    let kind = [Kind::Plain, Kind::Fair, Kind::Fair, Kind::ReadWrite, Kind::ReadWrite, Kind::ReadWrite][rng.usize(..6)];
+    let kind = [Kind::Plain, Kind::Fair, Kind::Fair, Kind::ReadWrite, Kind::ReadWrite, Kind::ReadWrite]
+        [rng.usize(..6)];
     let (publish, counterpart) = if rng.bool() { ("publish", "spublish") } else { ("spublish", "publish") };
     let mut round = Round {
         name: NAMES[rng.usize(..NAMES.len())],
@@ -103,7 +104,13 @@ impl Round<'_> {
     }
 
     /// By hash, and in full if the servers do not know it.
-    fn script(&mut self, both: &mut Both, text: &str, keys: &[String], args: &[String]) -> Result<(), Difference> {
+    fn script(
+        &mut self,
+        both: &mut Both,
+        text: &str,
+        keys: &[String],
+        args: &[String],
+    ) -> Result<(), Difference> {
         let caller = if self.rng.u32(..100) < self.strangeness { Caller::Limited } else { Caller::Admin };
         let rest = [keys.len().to_string()].into_iter().chain(keys.iter().chain(args).cloned());
         let rest: Vec<Vec<u8>> = rest.map(String::into_bytes).collect();
@@ -196,7 +203,10 @@ impl Round<'_> {
             _ => {
                 args.extend([own("fair_grant:"), "granted:".to_owned()]);
                 let [queue, kept, nonces] = ["fair_queue", "fair_kept", "fair_nonces"].map(own);
-                return ([name.to_owned(), queue, kept, beside("redisson_lock_queue", name), nonces].into(), args);
+                return (
+                    [name.to_owned(), queue, kept, beside("redisson_lock_queue", name), nonces].into(),
+                    args,
+                );
             }
         };
         ([name.to_owned()].into_iter().chain(keys).collect(), args)
@@ -289,7 +299,8 @@ impl Round<'_> {
             0 => args[3].clone(),
             _ => format!("{}{}", args[5], client_id(client)),
         };
-        let command = ["SUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE"][self.rng.usize(..6)];
+        let command = ["SUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE"]
+            [self.rng.usize(..6)];
         both.plain(Caller::Listener(client), &format!("{command} {channel}"))?;
         Ok(())
     }
@@ -313,12 +324,18 @@ impl Round<'_> {
             8 => format!("HDEL {lock} mode"),
             9 => format!("HSET {lock} mode write {id}:write 1 {id} 1"),
             10 => format!("HSET {lock} mode read {id} 2"),
-            11 => format!("HSET {lock} {id} {}", ["0", "2", "x", "until:1700000001000000"][self.rng.usize(..4)]),
+            11 => {
+                format!("HSET {lock} {id} {}", ["0", "2", "x", "until:1700000001000000"][self.rng.usize(..4)])
+            }
             12 => format!("HSET {lock} {id}:write until:{}", both.now + self.rng.u64(..100_000)),
             13 => format!("RPUSH {} {id}", beside("redisson_lock_queue", lock)),
             14 => format!("ZADD {} {} {id}", keys[1], self.rng.u64(..2_000_000_000_000_000)),
             15 => format!("ZADD {} {} {id}", keys[2], both.now + self.rng.u64(..2_000_000)),
-            16 => format!("SET {} {}", keys[keys.len() - 1], ["9223372036854775806", "7", "x"][self.rng.usize(..3)]),
+            16 => format!(
+                "SET {} {}",
+                keys[keys.len() - 1],
+                ["9223372036854775806", "7", "x"][self.rng.usize(..3)]
+            ),
             17 => "SCRIPT FLUSH".to_owned(),
             18 => format!("SET {}{id}:rwlock_timeout:2 1 PX {millis}", self.read_leases()),
             _ => format!("HDEL {lock} {id}"),

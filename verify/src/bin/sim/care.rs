@@ -1,0 +1,134 @@
+//! [`cared`]: what becomes of an operation's future: it is dropped, or kept and not polled, or its waker does harm.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::program::{Care, WakerKind};
+use crate::stage::Stage;
+use crate::store::Store;
+use crate::world::{Sleep, WakerPanic, World};
+
+/// How the operation ended.
+pub(crate) enum Ended<T> {
+    Ready(T),
+    Dropped,
+    /// A waker's panic went on in it.
+    Panicked,
+}
+
+/// What a waker calls beside waking its task.
+pub(crate) type Callback = Arc<dyn Fn() + Send + Sync>;
+
+struct Cared<S: Store, F> {
+    stage: Stage<S>,
+    /// Member and task.
+    by: (usize, usize),
+    care: Care,
+    callback: Option<Callback>,
+    future: Option<Pin<Box<F>>>,
+    polls: u32,
+    nap: Option<Pin<Box<Sleep>>>,
+    limit: Option<Pin<Box<Sleep>>>,
+}
+
+/// Polls `future` as `care` says.
+pub(crate) async fn cared<S: Store, F: Future>(
+    stage: &Stage<S>,
+    by: (usize, usize),
+    care: &Care,
+    callback: Option<Callback>,
+    future: F,
+) -> Ended<F::Output> {
+    let limit = care.limit.map(|limit| Box::pin(stage.world.sleep(limit)));
+    let (stage, care, future) = (stage.clone(), care.clone(), Some(Box::pin(future)));
+    let mut cared = Cared { stage, by, care, callback, future, polls: 0, nap: None, limit };
+    poll_fn(move |context| cared.poll(context)).await
+}
+
+impl<S: Store, F: Future> Cared<S, F> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ended<F::Output>> {
+        if let Some(nap) = &mut self.nap {
+            if nap.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.nap = None;
+        }
+        let Some(future) = &mut self.future else { return Poll::Pending };
+        let waker = waker(&self.stage.world, self.care.waker, self.callback.as_ref(), context.waker());
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
+        match polled {
+            Ok(Poll::Ready(output)) => return Poll::Ready(self.end(Ended::Ready(output))),
+            Ok(Poll::Pending) => {}
+            Err(panic) => {
+                self.stage.world.panicked(&*panic);
+                return Poll::Ready(self.end(Ended::Panicked));
+            }
+        }
+        self.polls += 1;
+        let is_over = self.limit.as_mut().is_some_and(|limit| limit.as_mut().poll(context).is_ready());
+        if is_over || self.care.drop_after == Some(self.polls) {
+            return Poll::Ready(self.end(Ended::Dropped));
+        }
+        self.rest(context)
+    }
+
+    /// Keeps the future and does not poll it for a while, if it is time for that.
+    fn rest(&mut self, context: &mut Context<'_>) -> Poll<Ended<F::Output>> {
+        let Some(stall) = self.care.stall.take_if(|stall| stall.polls == self.polls) else {
+            return Poll::Pending;
+        };
+        let until = self.stage.world.now() + stall.lasts;
+        let mut nap = Box::pin(self.stage.world.sleep_until(until));
+        _ = nap.as_mut().poll(context);
+        self.nap = Some(nap);
+        if let Some(call) = self.stage.scene().calls.get_mut(&self.by) {
+            (call.stalled_until, call.was_stalled) = (until, true);
+        }
+        Poll::Pending
+    }
+
+    /// What the future does when it is dropped may call wakers that panic.
+    fn end(&mut self, ended: Ended<F::Output>) -> Ended<F::Output> {
+        let future = self.future.take();
+        self.stage.world.catch(|| drop(future));
+        ended
+    }
+}
+
+fn waker(world: &World, kind: WakerKind, callback: Option<&Callback>, task: &Waker) -> Waker {
+    match (kind, callback) {
+        (WakerKind::Plain, _) => task.clone(),
+        (kind, callback) => {
+            let callback = callback.filter(|_| kind != WakerKind::Panics).cloned();
+            Waker::from(Arc::new(Hostile { world: world.clone(), task: task.clone(), callback }))
+        }
+    }
+}
+
+/// Wakes its task, and calls back or panics.
+struct Hostile {
+    world: World,
+    task: Waker,
+    callback: Option<Callback>,
+}
+
+impl Wake for Hostile {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.task.wake_by_ref();
+        if self.world.is_over() {
+            return;
+        }
+        match &self.callback {
+            Some(callback) => callback(),
+            None => panic_any(WakerPanic),
+        }
+    }
+}

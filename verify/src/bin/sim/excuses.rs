@@ -1,0 +1,83 @@
+//! [`Excuses`]: what the documentation excepts, as far as a history has given reason for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::program::{Kind, Which};
+use crate::store::StoredLease;
+use crate::world::Nanos;
+
+/// Each excuse concerns single leases, and no time or name as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Excuses {
+    /// Leases that the store has lost or shortened: it forgot, fell back, evicted, or its clock was set; or they were forced
+    /// free. By client and number. Who believes in them cannot know it.
+    victims: BTreeMap<String, BTreeSet<u64>>,
+    /// Leases that came back when the store fell back, or that last longer as its clock was set.
+    ghosts: BTreeMap<String, BTreeSet<u64>>,
+    /// Calls that may force a lock free, and when they may do so at the latest.
+    forced: BTreeMap<Which, Forced>,
+    /// When tokens of a lock began anew, as the store has lost the last ones.
+    tokens_lost: BTreeMap<Which, Nanos>,
+    /// When harm was done last.
+    pub(crate) last_harm: Option<Nanos>,
+}
+
+#[derive(Debug, Default)]
+struct Forced {
+    under_way: usize,
+    until: Nanos,
+}
+
+fn key(lock: Which) -> Which {
+    let kind = if lock.kind == Kind::Write { Kind::Read } else { lock.kind };
+    Which { kind, ..lock }
+}
+
+fn has(leases: &BTreeMap<String, BTreeSet<u64>>, client: &str, number: u64) -> bool {
+    leases.get(client).is_some_and(|numbers| numbers.contains(&number))
+}
+
+impl Excuses {
+    /// Whether the store has lost this lease by harm or force: its client cannot know it.
+    pub(crate) fn is_victim(&self, client: &str, number: u64) -> bool {
+        has(&self.victims, client, number)
+    }
+
+    /// Whether the store has this lease, or has it for longer, by harm.
+    pub(crate) fn is_ghost(&self, client: &str, number: u64) -> bool {
+        has(&self.ghosts, client, number)
+    }
+
+    /// Whether the lock may be forced free at this moment by a call that was made.
+    pub(crate) fn may_be_forced(&self, lock: Which, now: Nanos) -> bool {
+        self.forced.get(&key(lock)).is_some_and(|forced| forced.under_way > 0 || now <= forced.until)
+    }
+
+    /// Since when the lock's tokens may have begun anew.
+    pub(crate) fn tokens_lost(&self, lock: Which) -> Option<Nanos> {
+        self.tokens_lost.get(&key(lock)).copied()
+    }
+
+    pub(crate) fn add_victim(&mut self, lease: &StoredLease) {
+        self.victims.entry(lease.client.clone()).or_default().insert(lease.number);
+    }
+
+    pub(crate) fn add_ghost(&mut self, lease: &StoredLease) {
+        self.ghosts.entry(lease.client.clone()).or_default().insert(lease.number);
+    }
+
+    pub(crate) fn force_begins(&mut self, lock: Which) {
+        self.forced.entry(key(lock)).or_default().under_way += 1;
+    }
+
+    /// The call has ended; the command may run until then.
+    pub(crate) fn force_ended(&mut self, lock: Which, until: Nanos) {
+        let forced = self.forced.entry(key(lock)).or_default();
+        forced.under_way = forced.under_way.saturating_sub(1);
+        forced.until = forced.until.max(until);
+    }
+
+    pub(crate) fn lose_tokens(&mut self, lock: Which, now: Nanos) {
+        self.tokens_lost.insert(key(lock), now);
+    }
+}

@@ -1,0 +1,70 @@
+//! `Guard::remaining`: "How long the lease lasts if nobody renews it, as far as this process knows", and of `is_held`: "The
+//! lease is counted from before the command was sent that began it, so this turns false before the store gives the lock to
+//! anybody else, as long as clocks run at the same speed."
+//!
+//! So no guard believes in more than what the store has. It is the judge that finds most: a belief that is too long is there
+//! long before two owners meet.
+
+use super::Judge;
+use crate::program::time;
+use crate::stage::{Hold, View};
+use crate::store::Store;
+use crate::world::{MS, Nanos};
+
+/// Stores count in whole milliseconds.
+const GRAIN: Nanos = MS;
+
+#[derive(Default)]
+pub(crate) struct Belief;
+
+impl<S: Store> Judge<S> for Belief {
+    fn name(&self) -> &'static str {
+        "belief"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        view.scene.holds.values().find_map(|hold| too_long(view, hold))
+    }
+}
+
+/// How long a hold counts on its lease by now.
+fn believed<S: Store>(hold: &Hold<S>) -> Option<Nanos> {
+    let guard = hold.guard.as_ref()?;
+    let left = Nanos::try_from(guard.remaining().as_nanos()).unwrap_or(Nanos::MAX);
+    (left > 0).then_some(left)
+}
+
+/// What a clock may add to a belief: a lease that was asked for at most so long ago, and so long.
+pub(super) fn allowance<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> Nanos {
+    let watched = view.program.processes[view.member(hold).plan].options.watchdog_timeout();
+    // An owner's other holds may have asked for more.
+    let longest = match view.program.processes[view.member(hold).plan].clock_ppm {
+        0 => 0,
+        _ => view.program.longest_lease().max(watched),
+    };
+    view.drift(hold.member, longest) + GRAIN
+}
+
+/// What the store has for the lease that a hold stands on.
+pub(super) fn stored<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> Nanos {
+    let client = &view.member(hold).client_id;
+    let lease = view.leases(hold.lock).find(|lease| lease.number == hold.number && lease.client == *client);
+    lease.map_or(0, |lease| lease.ends - view.now)
+}
+
+fn too_long<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> Option<String> {
+    let left = believed(hold)?;
+    let stored = stored(view, hold);
+    if left <= stored.saturating_add(allowance(view, hold))
+        || view.excuses.is_victim(&view.member(hold).client_id, hold.number)
+    {
+        return None;
+    }
+    Some(format!(
+        "{} counts on lease {} for {}, and the store has it for {}",
+        view.words(hold),
+        hold.number,
+        time::seconds(left),
+        time::seconds(stored)
+    ))
+}

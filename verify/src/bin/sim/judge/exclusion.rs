@@ -1,0 +1,62 @@
+//! `Lock`: "A named lock: at most one `Owner` has it at a time, until it lets go or its lease is over." And of a read-write
+//! lock's sides: "any number of `Owner`s" read, "one, while nobody else reads" writes.
+//!
+//! A belief never becomes longer while nothing but time passes, so to look at each step is to look at each moment.
+
+use super::Judge;
+use super::belief::{allowance, stored};
+use crate::program::{Kind, time};
+use crate::stage::{Hold, View};
+use crate::store::Store;
+use crate::world::Nanos;
+
+#[derive(Default)]
+pub(crate) struct Exclusion;
+
+impl<S: Store> Judge<S> for Exclusion {
+    fn name(&self) -> &'static str {
+        "exclusion"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        let mut holders: Vec<&Hold<S>> = Vec::new();
+        for hold in view.scene.holds.values().filter(|hold| counts(view, hold)) {
+            if let Some(other) = holders.iter().find(|other| exclude(other, hold)) {
+                return Some(
+                    format!(
+                        "{} (lease {}) and {} (lease {}) are held at once",
+                        view.words(other),
+                        other.number,
+                        view.words(hold),
+                        hold.number
+                    ) + &format!("; the store has them for {} and {}", left(view, other), left(view, hold)),
+                );
+            }
+            holders.push(hold);
+        }
+        None
+    }
+}
+
+fn left<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> String {
+    time::seconds(stored(view, hold))
+}
+
+/// It is held, by more than what clocks that do not run at the same speed may add, and its client can know it.
+fn counts<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> bool {
+    let Some(guard) = &hold.guard else { return false };
+    // Of most programs there is nothing to allow, and the shortest belief counts.
+    let allowed = match view.program.processes[view.member(hold).plan].clock_ppm {
+        0 => 0,
+        _ => allowance(view, hold),
+    };
+    let left = Nanos::try_from(guard.remaining().as_nanos()).unwrap_or(Nanos::MAX);
+    guard.is_held() && left > allowed && !view.excuses.is_victim(&view.member(hold).client_id, hold.number)
+}
+
+fn exclude<S: Store>(one: &Hold<S>, other: &Hold<S>) -> bool {
+    if one.lock.name != other.lock.name || one.owner == other.owner {
+        return false;
+    }
+    !matches!((one.lock.kind, other.lock.kind), (Kind::Read, Kind::Read))
+}

@@ -1,0 +1,37 @@
+//! `Lock::try_lock_for`: "Takes the lock, waiting for it no longer than `wait`. […] With a `wait` of zero the one attempt takes the
+//! round trip that it takes; otherwise an attempt under way when the time is over is given up". Of `Guard::lost_timeout`: "for
+//! `timeout` at most by the backend's clock". Of `LockClient::shutdown`: "for `limit` at most". And of a `Backend`: "No future hangs
+//! for ever", so no call does that asks the store for something.
+
+use super::Judge;
+use crate::program::time;
+use crate::stage::{Call, View};
+use crate::store::Store;
+use crate::task::{MOMENT, command_limit, operation_words};
+
+#[derive(Default)]
+pub(crate) struct Limits;
+
+impl<S: Store> Judge<S> for Limits {
+    fn name(&self) -> &'static str {
+        "limits"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        let call = view.scene.calls.values().find(|call| is_late(view, call))?;
+        let what = operation_words(view.program, &call.op);
+        let (began, due) = (time::seconds(call.began), time::seconds(call.due.unwrap_or(0)));
+        Some(format!("p{}t{} calls {what} at {began} and is to be done at {due}", call.member, call.task))
+    }
+}
+
+fn is_late<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
+    let Some(due) = call.due else { return false };
+    let member = &view.scene.members[call.member];
+    // It cannot be done while nobody polls it; and is, once it is polled.
+    let polled_from = call.stalled_until.max(member.stood_still_until);
+    // It may have missed its turn meanwhile, and has to ask once more.
+    let again = polled_from + command_limit(view.program);
+    let due = if call.was_stalled || polled_from > call.began { due.max(again) } else { due };
+    view.now > due + MOMENT && member.process.runs() && view.now > polled_from + MOMENT
+}

@@ -1,0 +1,159 @@
+//! `Guard::lost`: "Waits until the hold is lost, and says why." And of `LossReason`: `Expired`, "The lease ended"; `HeldTooLong`,
+//! "It was held for as long as `max_hold` allows"; `Gone`, "The store says that this client does not hold the lock any more";
+//! `Unreachable`, "A renewal went out, and nothing confirmed it before the lease ended"; `GivenBack`, "The owner's holds were given
+//! back by name, beside a guard that was alive".
+
+use latchwork::{LockError, LossReason};
+
+use super::Judge;
+use crate::program::{Op, Which, time};
+use crate::stage::{Answer, Call, Event, Hold, View};
+use crate::store::Store;
+use crate::task::MOMENT;
+use crate::world::Nanos;
+
+/// What is needed to judge a loss whose hold is gone by then.
+struct Known {
+    id: u64,
+    member: usize,
+    owner: latchwork::Owner,
+    lock: Which,
+    number: u64,
+    began: Nanos,
+    granted: Nanos,
+    lease: Option<Nanos>,
+}
+
+#[derive(Default)]
+pub(crate) struct Losses {
+    /// Holds of calls that use them up.
+    known: Vec<Known>,
+    /// Since when a hold is lost whose `lost` is awaited: member, task, moment.
+    untold: Vec<((usize, usize), Nanos)>,
+    /// Owners that gave back a hold by name.
+    given_back: Vec<latchwork::Owner>,
+}
+
+impl<S: Store> Judge<S> for Losses {
+    fn name(&self) -> &'static str {
+        "losses"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        let now = view.now;
+        let mut untold = Vec::new();
+        for (by, call) in &view.scene.calls {
+            if !is_untold(view, call) {
+                continue;
+            }
+            let since = self.untold.iter().find(|(other, _)| other == by).map_or(now, |(_, since)| *since);
+            if now > since + MOMENT {
+                let since = time::seconds(since);
+                return Some(format!("p{}t{} waits for a loss that is there since {since}", by.0, by.1));
+            }
+            untold.push((*by, since));
+        }
+        self.untold = untold;
+        None
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        match event {
+            Event::Called(call) => {
+                if matches!(call.op, Op::UnlockByOwner { .. })
+                    && let Some(known) = self.known.iter().find(|known| Some(known.id) == call.hold)
+                {
+                    self.given_back.push(known.owner);
+                }
+                None
+            }
+            Event::Granted(id) => {
+                let hold = view.scene.holds.get(id)?;
+                self.known.push(known(hold));
+                None
+            }
+            Event::Answered(call, Answer::Lost(reason)) => self.check(view, call, *reason),
+            Event::Answered(call, Answer::Failed(LockError::Lost { reason, .. })) => {
+                self.check(view, call, *reason)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn known<S: Store>(hold: &Hold<S>) -> Known {
+    Known {
+        id: hold.id,
+        member: hold.member,
+        owner: hold.owner,
+        lock: hold.lock,
+        number: hold.number,
+        began: hold.began,
+        granted: hold.granted,
+        lease: hold.lease,
+    }
+}
+
+/// A task awaits the loss of a hold, and it is lost.
+fn is_untold<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
+    let member = &view.scene.members[call.member];
+    let is_polled = member.process.runs()
+        && view.now > call.stalled_until.max(member.stood_still_until).saturating_add(MOMENT);
+    let hold = || call.hold.and_then(|id| view.scene.holds.get(&id));
+    matches!(call.op, Op::Lost { .. })
+        && is_polled
+        && hold().and_then(|hold| hold.guard.as_ref()).is_some_and(|guard| !guard.is_held())
+}
+
+impl Losses {
+    /// For how long the hold's owner may have had the lock.
+    fn owned(&self, known: &Known, now: Nanos) -> Nanos {
+        let owners = self.known.iter().filter(|other| other.owner == known.owner && other.lock == known.lock);
+        // Counted from before the command was sent.
+        now - owners.map(|other| other.began).min().unwrap_or(known.began) + MOMENT
+    }
+
+    /// Whether there is a reason for what was said.
+    fn check<S: Store>(&self, view: &View<'_, S>, call: &Call, reason: LossReason) -> Option<String> {
+        let known = self.known.iter().find(|known| Some(known.id) == call.hold)?;
+        let member = &view.scene.members[known.member];
+        let options = &view.program.processes[member.plan].options;
+        let stored = call.lock.and_then(|lock| {
+            view.leases(lock).find(|lease| lease.client == member.client_id && lease.number == known.number)
+        });
+        let lasted = view.now - known.granted;
+        // Of a clock that runs fast the lease is shorter by as much.
+        let lasted = lasted + view.drift(known.member, lasted) + MOMENT;
+        let is_right = match reason {
+            // Of an owner's holds the last one's lease counts, and this one's is known.
+            LossReason::Expired => known.lease.is_none_or(|lease| lasted + call_time(view, call) >= lease),
+            LossReason::HeldTooLong => {
+                options.max_hold.is_some_and(|limit| self.owned(known, view.now) >= limit)
+            }
+            LossReason::Gone => stored.is_none() || view.excuses.is_victim(&member.client_id, known.number),
+            LossReason::Unreachable => !is_calm(view),
+            LossReason::GivenBack => self.given_back.contains(&known.owner),
+            _ => false,
+        };
+        (!is_right).then(|| {
+            let what = crate::task::operation_words(view.program, &call.op);
+            format!(
+                "p{}t{} {what}, hold {}: it is told {reason:?} after {}, and there is no reason for it",
+                call.member,
+                call.task,
+                known.id,
+                time::seconds(view.now - known.granted)
+            )
+        })
+    }
+}
+
+/// The lease is counted from before the command was sent.
+fn call_time<S: Store>(view: &View<'_, S>, _call: &Call) -> Nanos {
+    view.program.network.answer_limit + 2 * view.program.network.latency
+}
+
+/// Nothing has gone wrong so far on which a renewal could have failed.
+fn is_calm<S: Store>(view: &View<'_, S>) -> bool {
+    !view.program.network.is_faulty() && view.program.incidents.iter().all(|incident| incident.at > view.now)
+}

@@ -1,0 +1,64 @@
+//! [`Judge`]: what happens in a run against sentences of the documentation. One file for each judge, which begins with the
+//! sentence that it judges.
+
+mod answers;
+mod belief;
+mod calm;
+mod exclusion;
+mod leak;
+mod limits;
+mod losses;
+mod metrics;
+mod nothing_left;
+mod order;
+mod service;
+mod tokens;
+mod turns;
+
+use crate::stage::{Event, View};
+use crate::store::Store;
+
+/// Looks at a run between two steps, of which each polls one task or lets time pass. Whatever it says is a failure of the
+/// run. Excuses are in [`View::excuses`], lease by lease.
+pub(crate) trait Judge<S: Store> {
+    /// What failures are called, in one word.
+    fn name(&self) -> &'static str;
+
+    /// After each step: what is wrong now.
+    fn look(&mut self, view: &View<'_, S>) -> Option<String>;
+
+    /// Something has happened in the step; before [`look`](Self::look).
+    fn hear(&mut self, _event: &Event, _view: &View<'_, S>) -> Option<String> {
+        None
+    }
+
+    /// A [`Phase`](crate::stage::Phase) has come to its end, which the view has still.
+    fn phase_ends(&mut self, _view: &View<'_, S>) -> Option<String> {
+        None
+    }
+}
+
+/// What a judge has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) judge: &'static str,
+    pub(crate) text: String,
+}
+
+/// All judges, in the order in which they are asked.
+pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
+    vec![
+        Box::new(belief::Belief),
+        Box::new(exclusion::Exclusion),
+        Box::new(leak::Leak::default()),
+        Box::new(tokens::Tokens::default()),
+        Box::new(limits::Limits),
+        Box::new(losses::Losses::default()),
+        Box::new(order::Order::default()),
+        Box::new(turns::Turns::default()),
+        Box::new(service::Service::default()),
+        Box::new(answers::Answers::default()),
+        Box::new(metrics::Sums::default()),
+        Box::new(nothing_left::NothingLeft),
+    ]
+}

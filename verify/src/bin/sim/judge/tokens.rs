@@ -1,0 +1,82 @@
+//! `Lock::fenced`: "A token is greater than all tokens of this name before it, whoever had them. […] An owner's inner holds have
+//! the token of its outer one. Those who read at a time have one token: greater than that of each writer before them."
+
+use std::collections::BTreeMap;
+
+use super::Judge;
+use crate::program::{Kind, Which};
+use crate::stage::{Event, Hold, View};
+use crate::store::Store;
+use crate::world::Nanos;
+
+/// A hold that had a token.
+struct Seen {
+    token: u64,
+    granted: Nanos,
+    kind: Kind,
+    /// Member and number of the lease.
+    lease: (usize, u64),
+    words: String,
+}
+
+#[derive(Default)]
+pub(crate) struct Tokens {
+    /// By name, and by kind as the store has it; those that a later one may have to be compared with.
+    seen: BTreeMap<(usize, Kind), Vec<Seen>>,
+}
+
+impl<S: Store> Judge<S> for Tokens {
+    fn name(&self) -> &'static str {
+        "tokens"
+    }
+
+    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
+        None
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        let Event::Granted(id) = event else { return None };
+        let hold = view.scene.holds.get(id)?;
+        let token = hold.token?;
+        let lock =
+            if hold.lock.kind == Kind::Write { Which { kind: Kind::Read, ..hold.lock } } else { hold.lock };
+        if view.excuses.is_victim(&view.member(hold).client_id, hold.number) {
+            return None;
+        }
+        let seen = self.seen.entry((lock.name, lock.kind)).or_default();
+        let since = view.excuses.tokens_lost(hold.lock).unwrap_or(0);
+        seen.retain(|other| other.granted > since || since == 0);
+        let is_inner =
+            seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
+        let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, token));
+        let text = wrong.map(|other| {
+            format!(
+                "{} has token {token}, and {} before it has {}",
+                view.words(hold),
+                other.words,
+                other.token
+            )
+        });
+        seen.push(Seen {
+            token,
+            granted: view.now,
+            kind: hold.lock.kind,
+            lease: (hold.member, hold.number),
+            words: view.words(hold),
+        });
+        text
+    }
+}
+
+/// The hold was called for after the other had its token, and has not a greater one.
+fn has_fallen<S: Store>(other: &Seen, hold: &Hold<S>, token: u64) -> bool {
+    if other.granted >= hold.began {
+        return false;
+    }
+    match (other.kind, hold.lock.kind) {
+        // One lease: inner holds, and those who read together.
+        _ if other.lease == (hold.member, hold.number) => token < other.token,
+        (Kind::Read, Kind::Read) => token < other.token,
+        _ => token <= other.token,
+    }
+}

@@ -1,0 +1,70 @@
+//! [`Leases`]: what the store has of the locks of a program, looked at anew whenever that may have changed.
+
+use std::collections::BTreeMap;
+
+use crate::program::{Kind, Program, Which};
+use crate::store::{Store, StoredLease};
+
+/// What the store has, by lock. Leases that are over are among them until the store is looked at anew.
+pub(crate) struct Leases {
+    /// Both sides of a read-write lock under the reader's.
+    by_lock: BTreeMap<Which, Vec<StoredLease>>,
+    changes: Option<u64>,
+}
+
+/// A lease of a lock that the store has no more, or has to an earlier time.
+#[derive(Debug)]
+pub(crate) struct Shortened {
+    pub(crate) lock: Which,
+    pub(crate) lease: StoredLease,
+}
+
+fn key(lock: Which) -> Which {
+    let kind = if lock.kind == Kind::Write { Kind::Read } else { lock.kind };
+    Which { kind, ..lock }
+}
+
+impl Leases {
+    pub(crate) fn new(program: &Program) -> Self {
+        let by_lock = program.locks().into_iter().map(|lock| (key(lock), Vec::new())).collect();
+        Self { by_lock, changes: None }
+    }
+
+    /// Looks at the store if anything has changed there. What is gone or shortened is handed to `sees`.
+    pub(crate) fn look<S: Store>(&mut self, store: &S, program: &Program, mut sees: impl FnMut(Shortened)) {
+        let changes = store.changes();
+        if self.changes == Some(changes) {
+            return;
+        }
+        self.changes = Some(changes);
+        for (lock, leases) in &mut self.by_lock {
+            let new = store.leases(lock.kind.of_store(), &program.names[lock.name]);
+            for lease in std::mem::replace(leases, new) {
+                let same = |new: &&StoredLease| new.client == lease.client && new.number == lease.number;
+                if leases.iter().find(same).is_none_or(|new| new.ends < lease.ends) {
+                    sees(Shortened { lock: *lock, lease });
+                }
+            }
+        }
+    }
+
+    /// As [`look`](Self::look), whether or not the store says that something has changed.
+    pub(crate) fn look_anyway<S: Store>(
+        &mut self,
+        store: &S,
+        program: &Program,
+        sees: impl FnMut(Shortened),
+    ) {
+        self.changes = None;
+        self.look(store, program, sees);
+    }
+
+    /// Of both sides, if it is a read-write lock.
+    pub(crate) fn of(&self, lock: Which) -> &[StoredLease] {
+        self.by_lock.get(&key(lock)).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Which, &StoredLease)> {
+        self.by_lock.iter().flat_map(|(lock, leases)| leases.iter().map(|lease| (*lock, lease)))
+    }
+}

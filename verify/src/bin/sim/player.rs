@@ -1,0 +1,47 @@
+//! [`Player`]: which store a program is played over.
+
+use clap::ValueEnum;
+
+use crate::program::Program;
+use crate::run::{Report, run};
+use crate::store::local::LocalStore;
+use crate::store::{Model, SimulatedRedis};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Player {
+    /// What the contract of backends promises, with every liberty that it leaves
+    Model,
+    /// The locks in memory
+    Local,
+    /// The Redis adapter and its scripts, over links and a small server
+    Redis,
+    /// All but Redis, in turn
+    All,
+}
+
+impl Player {
+    /// Each store by itself.
+    pub(crate) fn each(self) -> Vec<Self> {
+        match self {
+            Self::All => vec![Self::Model, Self::Local],
+            one => vec![one],
+        }
+    }
+
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::Model, Self::Local, Self::Redis].into_iter().find(|player| player.name() == name)
+    }
+
+    /// Plays a program over this store. `keeps_history`: for people to read.
+    pub(crate) fn play(self, program: &Program, keeps_history: bool) -> Report {
+        match self {
+            Self::Local => run::<LocalStore>(program, keeps_history),
+            Self::Redis => run::<SimulatedRedis>(program, keeps_history),
+            Self::Model | Self::All => run::<Model>(program, keeps_history),
+        }
+    }
+}

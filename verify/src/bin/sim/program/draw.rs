@@ -1,0 +1,332 @@
+//! Draws programs by swarm testing: each program leaves some operations, faults, kinds and leases out altogether, so that what
+//! is left meets more often than if each program had a little of everything.
+
+use fastrand::Rng;
+
+use super::{
+    Care, How, Incident, Kind, Op, Options, Plan, Program, Question, Stall, Trouble, WakerKind, Which,
+};
+use crate::store::{Harm, Network};
+use crate::world::{MS, Nanos, SECOND, US};
+
+/// What a program has of each. Of operations: how often, in parts of all that have a share.
+struct Taste {
+    locks: Vec<Which>,
+    /// From and to.
+    leases: Vec<(Nanos, Nanos)>,
+    sleeps: Vec<(Nanos, Nanos)>,
+    operations: Vec<(u32, Draw)>,
+    owners: usize,
+    /// In hundredths of acquisitions.
+    owned: u32,
+    fenced: u32,
+    hows: Vec<u32>,
+    dropped: u32,
+    stalled: u32,
+    limited: u32,
+    wakers: Vec<WakerKind>,
+    hostile_wakers: u32,
+}
+
+type Draw = fn(&mut Rng, &Taste) -> Op;
+
+/// The program of a seed.
+pub(crate) fn draw(seed: u64) -> Program {
+    let rng = &mut Rng::with_seed(seed);
+    let names = names(rng);
+    let latency = pick(rng, &[100 * US, 2 * MS, 50 * MS, 200 * MS]);
+    let taste = Taste::draw(rng, &names, latency);
+    let end = pick(rng, &[10, 30, 300, 300, 3600, 3 * 3600]) * SECOND;
+    let (processes, tasks) = (rng.usize(1..=4), rng.usize(1..=4));
+    let operations = rng.usize(3..=14);
+    let clocks = rng.u32(..10) < 3;
+    let same_options = options(rng);
+    let plan = |rng: &mut Rng| Plan {
+        clock_ppm: if clocks { rng.i64(-100..=100) * 100 } else { 0 },
+        options: if rng.u32(..4) == 0 { options(rng) } else { same_options.clone() },
+        tasks: (0..tasks).map(|_| (0..operations).map(|_| taste.operation(rng)).collect()).collect(),
+    };
+    let processes: Vec<Plan> = (0..processes).map(|_| plan(rng)).collect();
+    let incidents = incidents(rng, processes.len(), &names, &taste, end);
+    let network = network(rng, latency, end);
+    Program { schedule: rng.u64(..), names, network, processes, incidents, end }
+}
+
+fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.usize(..of.len())]
+}
+
+/// Some of them, and one at least.
+fn some<T: Clone>(rng: &mut Rng, of: &[T], hundredths: u32) -> Vec<T> {
+    let chosen: Vec<T> = of.iter().filter(|_| rng.u32(..100) < hundredths).cloned().collect();
+    if chosen.is_empty() { vec![of[rng.usize(..of.len())].clone()] } else { chosen }
+}
+
+fn names(rng: &mut Rng) -> Vec<String> {
+    // Some of these differ by no more than what a store's keys and channels add, or put in braces.
+    const POOLS: [&[&str]; 9] = [
+        &["a"],
+        &["a"],
+        &["a", "b"],
+        &["a", "{a}"],
+        &["a", "a:1", "b"],
+        &["{a}", "{a}:b"],
+        &["x{a}", "y{a}"],
+        &["{a}", "a", "{{a}}"],
+        &["a", "a:", ":a"],
+    ];
+    pick(rng, &POOLS).iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A length in whole units of what fits, so that histories are readable.
+fn between(rng: &mut Rng, (from, to): (Nanos, Nanos)) -> Nanos {
+    let time = rng.u64(from..to);
+    let unit = match time {
+        0..MS => US,
+        MS..SECOND => MS,
+        SECOND.. => 10 * MS,
+    };
+    (time / unit * unit).max(from)
+}
+
+impl Taste {
+    fn draw(rng: &mut Rng, names: &[String], latency: Nanos) -> Self {
+        const LEASES: [(Nanos, Nanos); 5] = [
+            (MS, 50 * MS),
+            (2 * SECOND, 10 * SECOND),
+            (10 * SECOND, 120 * SECOND),
+            (120 * SECOND, 3600 * SECOND),
+            (3600 * SECOND, 10 * 3600 * SECOND),
+        ];
+        const SLEEPS: [(Nanos, Nanos); 4] =
+            [(0, 300 * MS), (0, 10 * SECOND), (0, 120 * SECOND), (0, 2 * 3600 * SECOND)];
+        let wakers = [WakerKind::Panics, WakerKind::Looks, WakerKind::Tries];
+        Self {
+            locks: locks(rng, names),
+            // A lease that is over before its grant is known is asked for again and again.
+            leases: some(rng, if latency < MS { &LEASES } else { &LEASES[1..] }, 45),
+            sleeps: some(rng, &SLEEPS, 50),
+            operations: operations(rng),
+            owners: rng.usize(1..=super::OWNERS),
+            owned: pick(rng, &[0, 30, 70, 100]),
+            fenced: pick(rng, &[0, 30, 100]),
+            hows: (0..4).map(|_| pick(rng, &[0, 1, 1, 3])).collect(),
+            dropped: pick(rng, &[0, 0, 8, 30]),
+            stalled: pick(rng, &[0, 0, 4, 20]),
+            limited: pick(rng, &[0, 0, 10]),
+            wakers: some(rng, &wakers, 50),
+            hostile_wakers: pick(rng, &[0, 0, 0, 5, 30]),
+        }
+    }
+
+    fn operation(&self, rng: &mut Rng) -> Op {
+        let all: u32 = self.operations.iter().map(|(share, _)| share).sum();
+        let mut at = rng.u32(..all);
+        for (share, draw) in &self.operations {
+            if at < *share {
+                return draw(rng, self);
+            }
+            at -= share;
+        }
+        unreachable!("the shares add up")
+    }
+
+    fn lock(&self, rng: &mut Rng) -> Which {
+        // The first ones more often, so that tasks meet.
+        let at = rng.usize(..self.locks.len()).min(rng.usize(..self.locks.len()));
+        self.locks[at]
+    }
+
+    fn lease(&self, rng: &mut Rng) -> Nanos {
+        let range = pick(rng, &self.leases);
+        between(rng, range)
+    }
+
+    fn care(&self, rng: &mut Rng) -> Care {
+        let is = |rng: &mut Rng, hundredths: u32| rng.u32(..100) < hundredths;
+        Care {
+            drop_after: is(rng, self.dropped).then(|| rng.u32(1..6)),
+            stall: is(rng, self.stalled).then(|| Stall {
+                polls: rng.u32(1..4),
+                lasts: between_some(rng, &[(0, 5 * SECOND), (0, 60 * SECOND)]),
+            }),
+            limit: is(rng, self.limited).then(|| between(rng, (MS, 5 * SECOND))),
+            waker: if is(rng, self.hostile_wakers) { pick(rng, &self.wakers) } else { WakerKind::Plain },
+        }
+    }
+}
+
+fn between_some(rng: &mut Rng, of: &[(Nanos, Nanos)]) -> Nanos {
+    let range = pick(rng, of);
+    between(rng, range)
+}
+
+/// Each name is of one kind, for the most part.
+fn locks(rng: &mut Rng, names: &[String]) -> Vec<Which> {
+    const SIDES: [&[Kind]; 3] = [&[Kind::Plain], &[Kind::Fair], &[Kind::Write, Kind::Read]];
+    let mixed = rng.u32(..12) == 0;
+    let first = pick(rng, &SIDES);
+    let mut locks = Vec::new();
+    for name in 0..names.len() {
+        let kinds: Vec<Kind> = match (mixed, rng.bool()) {
+            (true, _) => some(rng, &SIDES, 60).concat(),
+            (false, true) => first.to_vec(),
+            (false, false) => pick(rng, &SIDES).to_vec(),
+        };
+        locks.extend(kinds.into_iter().map(|kind| Which { name, kind }));
+    }
+    locks
+}
+
+fn operations(rng: &mut Rng) -> Vec<(u32, Draw)> {
+    const ALL: [(u32, Draw); 11] = [
+        (12, |rng, taste| Op::Extend {
+            hold: rng.usize(..4),
+            lease: taste.lease(rng),
+            care: taste.care(rng),
+        }),
+        (10, |rng, taste| Op::Unlock { hold: rng.usize(..4), care: taste.care(rng) }),
+        (12, |rng, _| Op::Drop { hold: rng.usize(..4) }),
+        (5, |rng, _| Op::Forget { hold: rng.usize(..4) }),
+        (6, |rng, taste| Op::UnlockByOwner { care: taste.care(rng) }),
+        (3, |rng, taste| Op::ForceUnlock { lock: taste.lock(rng), care: taste.care(rng) }),
+        (5, |rng, taste| Op::EnsureHeld { hold: rng.usize(..4), care: taste.care(rng) }),
+        (4, |rng, taste| Op::Lost { hold: rng.usize(..4), timeout: None, care: taste.care(rng) }),
+        (4, |rng, taste| {
+            let timeout = Some(between(rng, (0, 20 * SECOND)));
+            Op::Lost { hold: rng.usize(..4), timeout, care: taste.care(rng) }
+        }),
+        (6, |rng, taste| Op::Ask {
+            lock: taste.lock(rng),
+            what: question(rng, taste),
+            care: taste.care(rng),
+        }),
+        (1, |rng, _| Op::Shutdown(between(rng, (0, 30 * SECOND)))),
+    ];
+    let mut operations = some(rng, &ALL, 55);
+    // Some programs shut down often, most never.
+    operations.retain(|(share, _)| *share > 1 || rng.u32(..4) == 0);
+    // Each takes locks, and lets time pass.
+    operations.push((rng.u32(20..50), acquire));
+    operations.push((rng.u32(3..25), |rng, taste| {
+        let range = pick(rng, &taste.sleeps);
+        Op::Sleep(between(rng, range))
+    }));
+    operations
+}
+
+fn acquire(rng: &mut Rng, taste: &Taste) -> Op {
+    let owner = (rng.u32(..100) < taste.owned).then(|| rng.usize(..taste.owners));
+    let all: u32 = taste.hows.iter().sum();
+    let mut at = rng.u32(..all.max(1));
+    let mut chosen = 0;
+    for (how, share) in taste.hows.iter().enumerate() {
+        if at < *share {
+            chosen = how;
+            break;
+        }
+        at -= share;
+    }
+    let how = match chosen {
+        0 => How::Lock,
+        1 => How::Leased(taste.lease(rng)),
+        2 => How::Try,
+        _ => How::TryFor {
+            wait: match rng.u32(..8) {
+                0 => 0,
+                1 => between(rng, (US, 50 * MS)),
+                2..=5 => between(rng, (MS, 10 * SECOND)),
+                _ => between(rng, (SECOND, 300 * SECOND)),
+            },
+            lease: rng.bool().then(|| taste.lease(rng)),
+        },
+    };
+    let fenced = rng.u32(..100) < taste.fenced;
+    Op::Acquire { lock: taste.lock(rng), owner, fenced, how, care: taste.care(rng) }
+}
+
+fn question(rng: &mut Rng, taste: &Taste) -> Question {
+    match rng.u32(..8) {
+        0 => Question::Holder,
+        1 => Question::IsLocked,
+        2 => Question::Remaining,
+        3 => Question::HoldCount(rng.usize(..taste.owners)),
+        4 => Question::IsHeldBy(rng.usize(..taste.owners)),
+        5 => Question::Stats,
+        6 => Question::Waiters,
+        _ => Question::Metrics,
+    }
+}
+
+fn options(rng: &mut Rng) -> Options {
+    let is = |rng: &mut Rng, hundredths: u32| rng.u32(..100) < hundredths;
+    Options {
+        watchdog_timeout: is(rng, 30).then(|| between(rng, (2 * SECOND, 60 * SECOND))),
+        tenure: is(rng, 40).then(|| pick(rng, &[0, MS, SECOND, 3600 * SECOND])),
+        max_hold: is(rng, 15).then(|| between(rng, (SECOND, 100 * SECOND))),
+        unpolled_limit: is(rng, 20).then(|| between(rng, (50 * MS, 5 * SECOND))),
+    }
+}
+
+fn network(rng: &mut Rng, latency: Nanos, end: Nanos) -> Network {
+    let answer_limit = pick(rng, &[SECOND, 3 * SECOND, 3 * SECOND, 5 * SECOND]);
+    let calm = Network { latency, answer_limit, faults_end: end, ..Network::default() };
+    if rng.u32(..4) == 0 {
+        return calm;
+    }
+    let rate = |rng: &mut Rng| if rng.u32(..5) < 2 { pick(rng, &[5, 20, 60, 150]) } else { 0 };
+    Network {
+        late: rate(rng),
+        late_by: pick(rng, &[500 * MS, 3 * SECOND, 20 * SECOND, 180 * SECOND]),
+        requests_lost: rate(rng),
+        replies_lost: rate(rng),
+        twice: rate(rng),
+        refused: rate(rng),
+        reordered: rate(rng),
+        messages_cut: rate(rng),
+        ..calm
+    }
+}
+
+type DrawTrouble = fn(&mut Rng, usize, &[String], &Taste) -> Trouble;
+
+fn incidents(rng: &mut Rng, processes: usize, names: &[String], taste: &Taste, end: Nanos) -> Vec<Incident> {
+    const ALL: [DrawTrouble; 8] = [
+        |rng, processes, _, _| Trouble::Kill {
+            process: rng.usize(..processes),
+            restarts_after: rng.bool().then(|| between(rng, (MS, 60 * SECOND))),
+        },
+        |rng, processes, _, _| {
+            let lasts = between_some(rng, &[(MS, 5 * SECOND), (MS, 120 * SECOND)]);
+            Trouble::Suspend { process: rng.usize(..processes), lasts }
+        },
+        |_, _, _, _| Trouble::Harm(Harm::Forget),
+        |rng, _, _, _| Trouble::Harm(Harm::FallBack(between(rng, (MS, 3 * SECOND)))),
+        |rng, _, names, taste| {
+            let lock = taste.lock(rng);
+            Trouble::Harm(Harm::Evict { kind: lock.kind.of_store(), name: names[lock.name].clone() })
+        },
+        |rng, _, _, _| {
+            let by = i64::try_from(between(rng, (MS, 100 * SECOND))).expect("seconds");
+            Trouble::Harm(Harm::SetClock(if rng.bool() { by } else { -by }))
+        },
+        |rng, processes, _, _| Trouble::Harm(Harm::Cut { process: rng.usize(..processes) }),
+        |rng, processes, _, _| {
+            let process = rng.bool().then(|| rng.usize(..processes));
+            Trouble::Harm(Harm::Silence { process, lasts: between(rng, (100 * MS, 40 * SECOND)) })
+        },
+    ];
+    if rng.u32(..5) < 2 {
+        return Vec::new();
+    }
+    let kinds = some(rng, &ALL, 25);
+    let mut incidents: Vec<Incident> = (0..rng.usize(1..=4))
+        .map(|_| {
+            // Many programs are over long before their end.
+            let at = between_some(rng, &[(0, end), (0, end.min(30 * SECOND)), (0, end.min(SECOND))]);
+            Incident { at, what: pick(rng, &kinds)(rng, processes, names, taste) }
+        })
+        .collect();
+    incidents.sort_by_key(|incident| incident.at);
+    incidents
+}

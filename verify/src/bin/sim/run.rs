@@ -1,0 +1,463 @@
+//! [`run`]: plays a program over a store, with the judges after every step, and brings it to its end.
+
+use std::collections::VecDeque;
+
+use crate::excuses::Excuses;
+use crate::judge::{self, Finding, Judge};
+use crate::leases::Leases;
+use crate::program::{Incident, Op, Program, Trouble, Which, time};
+use crate::stage::{Event, Member, Phase, Stage, View};
+use crate::store::{Harm, Store, client, duration};
+use crate::task;
+use crate::world::{Clock, Executor, Nanos, SECOND, Step, World};
+
+/// After the last fault, and when all leases of the dead are over, all tasks have ended within this: each waits for its turn
+/// once more, and gives back what it has.
+const SERVED_WITHIN: Nanos = 90 * SECOND;
+
+/// How long clients are given for their shutdown, when nothing is held any more.
+const SHUTDOWN_LIMIT: Nanos = 60 * SECOND;
+
+/// A client that is dropped is gone within this: its keeper sees it when it looks again.
+const GONE_WITHIN: Nanos = 30 * SECOND;
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) finding: Option<Finding>,
+    /// When it was found, or when the run ended.
+    pub(crate) ended: Nanos,
+    pub(crate) operations: u64,
+    pub(crate) commands: u64,
+    pub(crate) polls: u64,
+    pub(crate) hash: u64,
+    /// If it was to be kept.
+    pub(crate) history: Vec<String>,
+}
+
+/// Plays `program`. `keeps_history`: for people to read.
+pub(crate) fn run<S: Store>(program: &Program, keeps_history: bool) -> Report {
+    let world = World::new(program.schedule, keeps_history);
+    let store = S::new(&world, &program.network);
+    let stage = Stage::new(&world, program, store);
+    let mut run = Run {
+        executor: Executor::new(&world),
+        incidents: program.incidents.clone().into(),
+        judges: judge::all(),
+        leases: Leases::new(program),
+        excuses: Excuses::default(),
+        phase: Phase::Playing,
+        finding: None,
+        harms: 0,
+        stage: stage.clone(),
+        world: world.clone(),
+    };
+    run.play();
+    let report = Report {
+        finding: run.finding.take(),
+        ended: world.now(),
+        operations: stage.scene().operations,
+        commands: stage.store.commands(),
+        polls: world.polls(),
+        hash: world.hash(),
+        history: world.history(),
+    };
+    world.catch(|| drop(run));
+    clear(&world, stage);
+    report
+}
+
+/// Drops what is left. Nothing runs any more, and what destructors spawn is dropped as well.
+fn clear<S: Store>(world: &World, stage: Stage<S>) {
+    let (graveyard, holds, members) = {
+        let mut scene = stage.scene();
+        let holds = std::mem::take(&mut scene.holds);
+        (std::mem::take(&mut scene.graveyard), holds, std::mem::take(&mut scene.members))
+    };
+    world.catch(|| drop((graveyard, holds)));
+    world.catch(|| drop(members));
+    world.catch(|| drop(stage));
+    world.clear();
+}
+
+struct Run<S: Store> {
+    /// Dropped first: from then on nothing counts.
+    executor: Executor,
+    stage: Stage<S>,
+    world: World,
+    /// Those that are still to come.
+    incidents: VecDeque<Incident>,
+    judges: Vec<Box<dyn Judge<S>>>,
+    leases: Leases,
+    excuses: Excuses,
+    phase: Phase,
+    finding: Option<Finding>,
+    harms: usize,
+}
+
+impl<S: Store> Run<S> {
+    fn play(&mut self) {
+        for plan in 0..self.stage.program.processes.len() {
+            self.start(plan);
+        }
+        let program = &self.stage.program;
+        let (end, faults_end) = (program.end, program.faults_end());
+        self.go(end.max(faults_end), |run| run.incidents.is_empty() && run.tasks_left() == 0);
+        self.next(Phase::Ending);
+        let limit = self.horizon() + SERVED_WITHIN;
+        if !self.go(limit, |run| run.tasks_left() == 0) {
+            let left = self.calls_left();
+            self.finds("end", format!("not all tasks have ended, {left}"));
+        }
+        // Commands that come late are over by then, and so is what undoes them.
+        let late = self.stage.program.network.late_by + 2 * self.stage.program.network.answer_limit;
+        self.go(self.world.now().max(faults_end) + late + 10 * SECOND, |_| false);
+        let dead = self.horizon_of_dead();
+        self.go(dead, |_| false);
+        self.nothing_is_held();
+        self.next(Phase::Quiet);
+        self.shut_down();
+        self.next(Phase::Down);
+        self.all_goes();
+        self.next(Phase::Gone);
+    }
+
+    fn next(&mut self, phase: Phase) {
+        if self.finding.is_some() {
+            return;
+        }
+        self.ask_judges(|judge, view| judge.phase_ends(view));
+        self.phase = phase;
+    }
+
+    fn finds(&mut self, judge: &'static str, text: String) {
+        if self.finding.is_none() {
+            self.world.note(|| format!("{judge}: {text}"));
+            self.finding = Some(Finding { judge, text });
+        }
+    }
+
+    /// Goes on until `done`, or until the limit: false then, true if something was found as well.
+    fn go(&mut self, limit: Nanos, done: impl Fn(&Self) -> bool) -> bool {
+        loop {
+            if self.finding.is_some() || done(self) {
+                return true;
+            }
+            let incident = self.incidents.front().map_or(limit, |incident| incident.at.min(limit));
+            if self.executor.step(incident) == Step::Idle {
+                match self.incidents.front() {
+                    Some(next) if next.at <= self.world.now() => {
+                        let incident = self.incidents.pop_front();
+                        // A link that is cut may wake those who wait for it.
+                        let world = self.world.clone();
+                        world.catch(|| incident.iter().for_each(|incident| self.befall(incident)));
+                    }
+                    _ => return done(self),
+                }
+            }
+            self.judge();
+        }
+    }
+
+    fn tasks_left(&self) -> usize {
+        let scene = self.stage.scene();
+        scene.members.iter().filter(|member| member.process.is_alive()).map(|member| member.tasks).sum()
+    }
+
+    /// In words.
+    fn calls_left(&self) -> String {
+        let scene = self.stage.scene();
+        let words = |call: &crate::stage::Call| {
+            let what = task::operation_words(&self.stage.program, &call.op);
+            format!("p{}t{} is at {what} since {}", call.member, call.task, time::seconds(call.began))
+        };
+        let calls: Vec<String> = scene.calls.values().map(words).collect();
+        if calls.is_empty() { "without a call".to_owned() } else { calls.join("; ") }
+    }
+
+    /// When all leases that the store has are over, unless they are renewed.
+    fn horizon(&mut self) -> Nanos {
+        self.look_at_store();
+        let ends = self.leases.all().map(|(_, lease)| lease.ends).max().unwrap_or(0);
+        let network = &self.stage.program.network;
+        ends.max(self.world.now()).max(self.stage.program.faults_end())
+            + network.late_by
+            + network.answer_limit
+    }
+
+    /// When all leases of the dead, and those that came back with a store that fell back, are over.
+    fn horizon_of_dead(&mut self) -> Nanos {
+        self.look_at_store();
+        let (scene, now) = (self.stage.scene(), self.world.now());
+        let lives = |client: &str| {
+            scene.members.iter().any(|member| member.client_id == client && member.process.is_alive())
+        };
+        let excused = self
+            .leases
+            .all()
+            .map(|(_, lease)| lease)
+            .filter(|lease| !lives(&lease.client) || self.excuses.is_ghost(&lease.client, lease.number));
+        excused.map(|lease| lease.ends + 1).max().unwrap_or(0).max(now)
+    }
+
+    fn nothing_is_held(&mut self) {
+        self.look_at_store();
+        let now = self.world.now();
+        let left = self.leases.all().find(|(_, lease)| lease.ends > now).map(|(lock, lease)| {
+            let lock = crate::stage::lock_words(&self.stage.program, lock);
+            let left = time::seconds(lease.ends - now);
+            format!("the store has lease {} of {lock} for {left} still, and all have let go", lease.number)
+        });
+        left.into_iter().for_each(|text| self.finds("left", text));
+    }
+
+    fn shut_down(&mut self) {
+        let members = self.stage.scene().members.len();
+        for member in 0..members {
+            let (client, process) = {
+                let scene = self.stage.scene();
+                let member = &scene.members[member];
+                (member.client.clone(), member.process.clone())
+            };
+            let Some(client) = client else { continue };
+            self.stage.scene().members[member].tasks += 1;
+            let (stage, world) = (self.stage.clone(), self.world.clone());
+            latchwork::Runtime::spawn(&process, async move {
+                let result = client.shutdown(duration(SHUTDOWN_LIMIT)).await;
+                world.note(|| format!("p{member} is shut down: {}", result.is_ok()));
+                let mut scene = stage.scene();
+                scene.members[member].tasks -= 1;
+                if result.is_err() {
+                    scene.failed_shutdowns += 1;
+                }
+            });
+        }
+        if !self.go(self.world.now() + 2 * SHUTDOWN_LIMIT, |run| run.tasks_left() == 0) {
+            self.finds("shutdown", "it does not return".to_owned());
+        }
+        if self.stage.scene().failed_shutdowns > 0 {
+            self.finds("shutdown", "it waits for something, though all have let go".to_owned());
+        }
+    }
+
+    fn all_goes(&mut self) {
+        if self.finding.is_some() {
+            return;
+        }
+        let (clients, registries): (Vec<_>, Vec<_>) = {
+            let mut scene = self.stage.scene();
+            let living = scene.members.iter_mut().filter(|member| member.process.is_alive());
+            let clients: Vec<_> = living.filter_map(|member| member.client.take()).collect();
+            let registries = clients.iter().map(|client| client.registry().clone()).collect();
+            (clients, registries)
+        };
+        self.world.catch(|| drop(clients));
+        self.go(self.world.now() + GONE_WITHIN, |_| false);
+        let channels: usize = registries.iter().map(latchwork::Registry::len).sum();
+        if channels > 0 {
+            self.finds("left", format!("{channels} channels are in the registry, and all clients are gone"));
+        }
+        drop(registries);
+        self.go(self.world.now() + GONE_WITHIN, |_| false);
+        let left = self.stage.store.left_over();
+        if !left.is_empty() {
+            self.finds("left", format!("the store has {}", left.join(", ")));
+        }
+        if self.executor.tasks() > 0 {
+            self.finds("left", format!("{} tasks run, and all clients are gone", self.executor.tasks()));
+        }
+    }
+
+    /// Starts a process of the program, for the first time or again.
+    fn start(&mut self, plan: usize) {
+        let stage = self.stage.clone();
+        let what = &stage.program.processes[plan];
+        let clock = Clock { faster_ppm: if S::APART { what.clock_ppm } else { 0 } };
+        let process = self.world.process(clock);
+        let member = {
+            let mut scene = stage.scene();
+            scene.members.push(Member {
+                plan,
+                process: process.clone(),
+                client: None,
+                client_id: String::new(),
+                owners: Vec::new(),
+                is_shut_down: false,
+                tasks: what.tasks.len(),
+                stood_still_until: 0,
+            });
+            scene.members.len() - 1
+        };
+        let (stage, runtime) = (self.stage.clone(), process.clone());
+        latchwork::Runtime::spawn(&process, async move {
+            let options = stage.program.processes[plan].options.of_client();
+            let client = client(&stage.store, &runtime, &options).await;
+            let tasks = stage.connected(member, client);
+            for (task, from) in tasks.into_iter().enumerate() {
+                latchwork::Runtime::spawn(&runtime, task::play(stage.clone(), member, task, from));
+            }
+        });
+    }
+
+    /// Something happens to a process, or to the store.
+    fn befall(&mut self, incident: &Incident) {
+        self.world.note(|| format!("{:?}", incident.what));
+        match &incident.what {
+            Trouble::Harm(harm) => self.harm(harm),
+            Trouble::Kill { process, restarts_after } => {
+                let alive = self.stage.scene().member_of(*process);
+                let Some(member) = alive.filter(|_| S::APART) else { return };
+                if self.stage.scene().members[member].process.is_alive() {
+                    self.kill(member);
+                    let restart = restarts_after.map(|after| incident.at + after);
+                    restart.into_iter().for_each(|at| self.restart_at(*process, at));
+                } else if *restarts_after == Some(0) {
+                    self.start(*process);
+                }
+            }
+            Trouble::Suspend { process, lasts } => {
+                let mut scene = self.stage.scene();
+                if let Some(member) = scene.member_of(*process) {
+                    let until = self.world.now() + lasts;
+                    let member = &mut scene.members[member];
+                    member.stood_still_until = member.stood_still_until.max(until);
+                    member.process.suspend_until(until);
+                }
+            }
+        }
+    }
+
+    fn kill(&mut self, member: usize) {
+        let process = self.stage.scene().members[member].process.clone();
+        process.kill();
+        self.executor.bury();
+        let mut scene = self.stage.scene();
+        scene.bury(member);
+        scene.events.push(Event::Killed(member));
+    }
+
+    /// To kill what is dead already, at once, starts it.
+    fn restart_at(&mut self, process: usize, at: Nanos) {
+        let what = Trouble::Kill { process, restarts_after: Some(0) };
+        let place =
+            self.incidents.iter().position(|incident| incident.at > at).unwrap_or(self.incidents.len());
+        self.incidents.insert(place, Incident { at, what });
+    }
+
+    /// What the store has before and after tells which leases the harm concerns.
+    fn harm(&mut self, harm: &Harm) {
+        self.look_at_store();
+        let before: Vec<_> = self.leases.all().map(|(_, lease)| lease.clone()).collect();
+        if let Harm::Cut { process } | Harm::Silence { process: Some(process), .. } = harm
+            && *process >= self.stage.program.processes.len()
+        {
+            return;
+        }
+        if !self.stage.store.harm(&self.of_members(harm)) {
+            return;
+        }
+        let (program, now) = (&self.stage.program, self.world.now());
+        let excuses = &mut self.excuses;
+        self.leases.look_anyway(&self.stage.store, program, |gone| excuses.add_victim(&gone.lease));
+        for (_, lease) in self.leases.all() {
+            let same = before.iter().find(|old| old.client == lease.client && old.number == lease.number);
+            if same.is_none_or(|old| old.ends < lease.ends) {
+                excuses.add_ghost(lease);
+            }
+        }
+        if let Harm::Forget | Harm::FallBack(_) | Harm::Evict { .. } = harm {
+            program.locks().into_iter().for_each(|lock| excuses.lose_tokens(lock, now));
+        }
+        excuses.last_harm = Some(now);
+        self.stage.scene().events.push(Event::Harmed(self.harms));
+        self.harms += 1;
+    }
+
+    /// The store knows processes by the world's numbers.
+    fn of_members(&self, harm: &Harm) -> Harm {
+        let scene = self.stage.scene();
+        let number = |plan: usize| scene.member_of(plan).map_or(0, |at| scene.members[at].process.index());
+        match harm {
+            Harm::Cut { process } => Harm::Cut { process: number(*process) },
+            Harm::Silence { process, lasts } => Harm::Silence { process: process.map(number), lasts: *lasts },
+            other => other.clone(),
+        }
+    }
+
+    fn look_at_store(&mut self) {
+        let (excuses, now) = (&mut self.excuses, self.world.now());
+        self.leases.look(&self.stage.store, &self.stage.program, |gone| {
+            // Whether or not it is the force that has taken it: its client may not know it.
+            if gone.lease.ends > now && excuses.may_be_forced(gone.lock, now) {
+                excuses.add_victim(&gone.lease);
+            }
+        });
+    }
+
+    fn judge(&mut self) {
+        if let Some(said) = self.world.panic() {
+            return self.finds("panic", said);
+        }
+        let events = std::mem::take(&mut self.stage.scene().events);
+        self.note_excuses(&events);
+        self.look_at_store();
+        self.number_holds();
+        if !events.is_empty() {
+            self.ask_judges(|judge, view| events.iter().find_map(|event| judge.hear(event, view)));
+        }
+        self.ask_judges(|judge, view| judge.look(view));
+    }
+
+    fn ask_judges(&mut self, mut ask: impl FnMut(&mut dyn Judge<S>, &View<'_, S>) -> Option<String>) {
+        let scene = self.stage.scene();
+        let view = View {
+            now: self.world.now(),
+            phase: self.phase,
+            world: &self.world,
+            program: &self.stage.program,
+            store: &self.stage.store,
+            scene: &scene,
+            leases: &self.leases,
+            excuses: &self.excuses,
+        };
+        let mut judges = self.judges.iter_mut();
+        let found = judges.find_map(|judge| Some((judge.name(), ask(&mut **judge, &view)?)));
+        drop(scene);
+        found.into_iter().for_each(|(judge, text)| self.finds(judge, text));
+    }
+
+    fn note_excuses(&mut self, events: &[Event]) {
+        let network = &self.stage.program.network;
+        for event in events {
+            match event {
+                Event::Called(call) if forced(&call.op).is_some() => {
+                    forced(&call.op).into_iter().for_each(|lock| self.excuses.force_begins(lock));
+                }
+                Event::Answered(call, _) if forced(&call.op).is_some() => {
+                    // Though it was answered, it may run once more.
+                    let until =
+                        self.world.now().max(network.faults_end) + network.late_by + network.answer_limit;
+                    forced(&call.op).into_iter().for_each(|lock| self.excuses.force_ended(lock, until));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Holds say on which lease they stand, for as long as they do.
+    fn number_holds(&self) {
+        let mut scene = self.stage.scene();
+        for hold in scene.holds.values_mut() {
+            if let Some(number) = hold.guard.as_ref().and_then(|guard| guard.lease_number()) {
+                hold.number = number;
+            }
+        }
+    }
+}
+
+fn forced(operation: &Op) -> Option<Which> {
+    match operation {
+        Op::ForceUnlock { lock, .. } => Some(*lock),
+        _ => None,
+    }
+}

@@ -1,0 +1,81 @@
+//! [`LocalStore`]: the locks in memory, [`latchwork::local::Local`]. All processes of a program are clients of one `Local` in
+//! one process: they have one clock, and none can be killed alone.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use latchwork::local::Local;
+use latchwork::{Backend, Holder, LockKind, LockName, ReadWriteBackend};
+
+use super::{Harm, Network, Store, StoredLease};
+use crate::world::{Clock, Nanos, Process, World};
+
+pub(crate) struct LocalStore {
+    world: World,
+    local: Local<Process>,
+}
+
+impl Store for LocalStore {
+    type Backend = Local<Process>;
+
+    const APART: bool = false;
+
+    fn new(world: &World, _network: &Network) -> Self {
+        let process = world.process(Clock::default());
+        Self { world: world.clone(), local: Local::with_runtime(process) }
+    }
+
+    fn connect(&self, _process: &Process) -> impl Future<Output = Local<Process>> + Send + 'static {
+        std::future::ready(self.local.clone())
+    }
+
+    fn leases(&self, kind: LockKind, name: &str) -> Vec<StoredLease> {
+        let Ok(name) = LockName::new(name) else { return Vec::new() };
+        if kind != LockKind::ReadWrite {
+            let holder = at_once(self.local.holder(&name)).ok().flatten();
+            return holder.into_iter().filter_map(|holder| self.stored(holder, false)).collect();
+        }
+        let Ok(holders) = at_once(self.local.read_write_holders(&name)) else { return Vec::new() };
+        let writer = holders.writer.into_iter().map(|holder| (holder, false));
+        let readers = holders.readers.into_iter().map(|holder| (holder, true));
+        writer.chain(readers).filter_map(|(holder, is_shared)| self.stored(holder, is_shared)).collect()
+    }
+
+    fn harm(&self, _harm: &Harm) -> bool {
+        false
+    }
+
+    fn under_way(&self, _process: &Process) -> usize {
+        0
+    }
+
+    fn left_over(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Calls are not counted.
+    fn commands(&self) -> u64 {
+        0
+    }
+
+    fn changes(&self) -> u64 {
+        self.world.steps()
+    }
+}
+
+impl LocalStore {
+    fn stored(&self, holder: Holder, is_shared: bool) -> Option<StoredLease> {
+        let id = holder.id?;
+        let left = Nanos::try_from(holder.left.as_nanos()).unwrap_or(Nanos::MAX);
+        let ends = self.world.now().saturating_add(left);
+        Some(StoredLease { client: id.client_id(), number: id.number(), ends, is_shared })
+    }
+}
+
+/// The output of a future of a store in memory, which is ready when it is polled for the first time.
+fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("a store in memory answers at once"),
+    }
+}

@@ -1,0 +1,326 @@
+//! [`Model`]: a store written from the contract of the traits, as the plainest state machine that keeps it, and which takes every
+//! liberty that the contract leaves.
+//!
+//! What a command does is in `name` and `turns`; what becomes of it on its way, in `network`; what becomes of messages, in `messages`.
+//! Choices that a store makes once for all are its `habits`.
+
+mod backend;
+mod habits;
+mod harm;
+mod line;
+mod messages;
+mod name;
+mod network;
+mod turns;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use latchwork::{LeaseId, LockKind, Message};
+
+use self::backend::ModelBackend;
+use self::habits::Habits;
+use self::messages::Subscriber;
+use self::name::{Name, News, Step};
+use self::network::Link;
+use super::{Harm, Network, Store, StoredLease};
+use crate::world::{Nanos, Process, SECOND, World};
+
+/// A time by the store's own clock, in nanoseconds.
+type Time = i64;
+
+/// Later than any other.
+const NEVER: Time = Time::MAX / 2;
+/// For how long no writer gets the lock after readers were let in, while some of those have not come.
+const READERS_TURN: Time = SECOND.cast_signed();
+/// How many earlier states are kept, for a store that falls back.
+const REMEMBERED: usize = 4096;
+
+fn nanos(time: Duration) -> Time {
+    Time::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER / 2)
+}
+
+/// The store, and the network before it.
+#[derive(Clone)]
+pub(crate) struct Model(Arc<Shared>);
+
+struct Shared {
+    this: Weak<Shared>,
+    world: World,
+    network: Network,
+    habits: Habits,
+    data: Mutex<Data>,
+}
+
+#[derive(Default)]
+struct Data {
+    names: BTreeMap<String, Arc<Name>>,
+    /// By how much the store's clock is ahead of the world's.
+    clock: Time,
+    /// What each step has changed, and when: what was there before it.
+    changes: VecDeque<(Nanos, String, Option<Arc<Name>>)>,
+    commands: u64,
+    /// By the index of the process.
+    links: BTreeMap<usize, Link>,
+    /// Until when nobody is answered.
+    silent_until: Nanos,
+    /// Attempts by the number of their lease that may still take effect: how many, and when the last one is expected.
+    attempts: BTreeMap<(usize, u64), (usize, Nanos)>,
+    subscribers: BTreeMap<String, Vec<Subscriber>>,
+    /// Names with a task that finds them free.
+    watched: BTreeSet<String>,
+    generations: u64,
+}
+
+/// The channels of a name. No two that differ are called the same, whatever the names are.
+mod channels {
+    pub(super) fn plain(name: &str) -> String {
+        ["plain:", name].concat()
+    }
+
+    pub(super) fn foreign(name: &str) -> String {
+        ["foreign:", name].concat()
+    }
+
+    pub(super) fn read_write(name: &str) -> String {
+        ["read-write:", name].concat()
+    }
+
+    pub(super) fn fair_grants(name: &str, client: &str) -> String {
+        ["granted:", client, ":", name].concat()
+    }
+
+    pub(super) fn write_grants(name: &str, client: &str) -> String {
+        ["granted to write:", client, ":", name].concat()
+    }
+}
+
+/// What a step came to.
+struct Done<T> {
+    answer: T,
+    /// How many subscribers of other processes its message went to.
+    heard: usize,
+}
+
+impl Shared {
+    fn data(&self) -> MutexGuard<'_, Data> {
+        self.data.lock().expect("nothing panics under this lock")
+    }
+
+    fn has_faults(&self) -> bool {
+        self.world.now() < self.network.faults_end
+    }
+
+    /// Carries out one command of a process on a name, and tells others of it.
+    fn step<T>(
+        &self,
+        from: usize,
+        kind: LockKind,
+        name: &str,
+        step: impl FnOnce(&mut Step<'_>) -> T,
+    ) -> Done<T> {
+        let now = self.world.now();
+        let token_gap = self.world.chance(|chance| if chance.u8(..8) == 0 { chance.u64(1..4) } else { 0 });
+        let data = &mut *self.data();
+        data.commands += 1;
+        data.notice_deaths(&self.world, now);
+        let before = data.names.get(name).cloned();
+        data.changes.push_back((now, name.to_owned(), before));
+        if data.changes.len() > REMEMBERED {
+            data.changes.pop_front();
+        }
+        let Data { names, subscribers, links, .. } = data;
+        if !names.contains_key(name) {
+            names.insert(name.to_owned(), Arc::default());
+        }
+        let state = Arc::make_mut(names.get_mut(name).expect("it was put there"));
+        let told = |id: &LeaseId| {
+            let channel = grants(kind, name, &id.client_id());
+            let subscribers = subscribers.get(&channel).into_iter().flatten();
+            let mut links =
+                subscribers.filter(|it| it.stands).filter_map(|it| links.get(&it.process.index()));
+            !self.habits.knows_listeners || links.any(|link| !link.is_known_dead(now))
+        };
+        let mut step_ = Step {
+            now: store_time(now, data.clock),
+            name: state,
+            told: &told,
+            takes_earlier: self.habits.takes_earlier,
+            releases_the_dead: self.habits.releases_the_dead,
+            token_gap,
+            news: News::default(),
+        };
+        let answer = step(&mut step_);
+        let news = step_.news;
+        let heard = self.tell(data, from, kind, name, &news);
+        Done { answer, heard }
+    }
+
+    /// Looks at a name, and changes nothing.
+    fn look<T>(&self, name: &str, look: impl FnOnce(&Name, Time) -> T) -> T {
+        let mut data = self.data();
+        data.commands += 1;
+        let now = store_time(self.world.now(), data.clock);
+        match data.names.get(name) {
+            Some(name) => look(name, now),
+            None => look(&Name::default(), now),
+        }
+    }
+
+    fn tell(&self, data: &mut Data, from: usize, kind: LockKind, name: &str, news: &News) -> usize {
+        if let Some(id) = &news.granted {
+            let channel = grants(kind, name, &id.client_id());
+            self.publish(data, from, &channel, Message::Granted(id.number()));
+        }
+        let common = match kind {
+            LockKind::Fair => channels::foreign(name),
+            LockKind::ReadWrite => channels::read_write(name),
+            _ => channels::plain(name),
+        };
+        let heard = news.message.map_or(0, |message| self.publish(data, from, &common, message));
+        if self.habits.chatters_one_in.is_some_and(|one_in| self.world.chance(|it| it.u32(..one_in)) == 0) {
+            let both = [Message::Unlock, Message::ReadUnlock];
+            let message = both[self.world.chance(|chance| chance.usize(..both.len()))];
+            self.publish(data, from, &common, message);
+        }
+        heard
+    }
+
+    /// Sees to it that the name is found free once its leases are over, if ids wait for it and this store looks by itself.
+    fn watch(self: &Arc<Self>, kind: LockKind, name: &str) {
+        if !self.habits.watches_ends || kind == LockKind::Plain {
+            return;
+        }
+        let mut data = self.data();
+        if !self.is_waited_for(&data, name) || !data.watched.insert(name.to_owned()) {
+            return;
+        }
+        let (shared, name) = (Arc::clone(self), name.to_owned());
+        self.world.spawn(async move {
+            while let Some(at) = shared.next_look(&name) {
+                shared.world.sleep_until(at).await;
+                shared.find_free(kind, &name);
+            }
+            shared.data().watched.remove(&name);
+        });
+    }
+
+    fn is_waited_for(&self, data: &Data, name: &str) -> bool {
+        let now = store_time(self.world.now(), data.clock);
+        data.names.get(name).is_some_and(|name| name.waits(now))
+    }
+
+    /// When the name may have come free by itself. `None` if no id waits for it.
+    fn next_look(&self, name: &str) -> Option<Nanos> {
+        let data = self.data();
+        if !self.is_waited_for(&data, name) {
+            return None;
+        }
+        let now = store_time(self.world.now(), data.clock);
+        let until = data.names.get(name)?.held_until(now).unwrap_or(now).min(now + 60 * READERS_TURN);
+        let lag = self.world.chance(|chance| chance.u64(1..SECOND / 2));
+        Some(self.world.now() + until.abs_diff(now) + lag)
+    }
+
+    fn find_free(&self, kind: LockKind, name: &str) {
+        self.step(usize::MAX, kind, name, |step| match kind {
+            LockKind::Fair if step.name.held_as(step.now).is_none() => {
+                step.pass_on_fair(None);
+            }
+            LockKind::ReadWrite if step.begin_read_write().is_ok() => step.pass_on(false),
+            _ => {}
+        });
+    }
+}
+
+impl Data {
+    fn link(&mut self, process: &Process) -> &mut Link {
+        self.links.entry(process.index()).or_insert_with(|| Link::new(process))
+    }
+
+    /// The connection of a process that has died is found closed at once, or later.
+    fn notice_deaths(&mut self, world: &World, now: Nanos) {
+        for link in self.links.values_mut() {
+            link.notice_death(world, now);
+        }
+    }
+}
+
+/// The store's clock.
+fn store_time(now: Nanos, clock: Time) -> Time {
+    Time::try_from(now).unwrap_or(NEVER) + clock
+}
+
+/// The channel on which this client is told that it was granted the name.
+fn grants(kind: LockKind, name: &str, client: &str) -> String {
+    match kind {
+        LockKind::ReadWrite => channels::write_grants(name, client),
+        _ => channels::fair_grants(name, client),
+    }
+}
+
+impl Store for Model {
+    type Backend = ModelBackend;
+
+    fn new(world: &World, network: &Network) -> Self {
+        let habits = world.chance(Habits::draw);
+        world.note(|| format!("{habits:?}"));
+        let (world, network) = (world.clone(), network.clone());
+        Self(Arc::new_cyclic(|this| Shared {
+            this: this.clone(),
+            world,
+            network,
+            habits,
+            data: Mutex::default(),
+        }))
+    }
+
+    fn connect(&self, process: &Process) -> impl Future<Output = ModelBackend> + Send + 'static {
+        self.0.data().link(process);
+        std::future::ready(ModelBackend::new(&self.0, process))
+    }
+
+    fn leases(&self, kind: LockKind, name: &str) -> Vec<StoredLease> {
+        let (world_now, data) = (self.0.world.now(), self.0.data());
+        let now = store_time(world_now, data.clock);
+        let Some(name) = data.names.get(name) else { return Vec::new() };
+        let leases = name.leases(kind, now).map(|(term, is_shared)| StoredLease {
+            client: term.id.client_id(),
+            number: term.id.number(),
+            ends: world_now + term.until.abs_diff(now),
+            is_shared,
+        });
+        leases.collect()
+    }
+
+    fn harm(&self, harm: &Harm) -> bool {
+        self.0.harm(harm);
+        true
+    }
+
+    fn under_way(&self, process: &Process) -> usize {
+        self.0.data().link(process).under_way
+    }
+
+    fn left_over(&self) -> Vec<String> {
+        let data = self.0.data();
+        let now = store_time(self.0.world.now(), data.clock);
+        let named = |name: &String, what: String| format!("{name:?}: {what}");
+        let names = data
+            .names
+            .iter()
+            .flat_map(|(name, state)| state.left_over(now).into_iter().map(move |what| named(name, what)));
+        let subscriptions = data.subscribers.iter().flat_map(|(channel, subscribers)| {
+            let used = subscribers.iter().filter(|it| it.inbox.is_some() && it.process.is_alive());
+            used.map(move |it| format!("{channel:?}: a subscription of p{}", it.process.index()))
+        });
+        let commands = data.links.iter().filter(|(_, link)| link.under_way > 0);
+        let commands = commands.map(|(process, link)| format!("{} commands of p{process}", link.under_way));
+        names.chain(subscriptions).chain(commands).collect()
+    }
+
+    fn commands(&self) -> u64 {
+        self.0.data().commands
+    }
+}

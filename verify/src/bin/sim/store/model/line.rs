@@ -1,0 +1,73 @@
+//! [`Line`]: ids in the order in which they began to wait.
+
+use latchwork::{LeaseId, Position};
+
+use super::{Time, nanos};
+
+/// A place in a [`Line`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) id: LeaseId,
+    /// When its waiter began to wait.
+    pub(super) since: Time,
+    /// Until when it is kept.
+    pub(super) until: Time,
+}
+
+impl Place {
+    pub(super) fn new(id: &LeaseId, position: Position, now: Time) -> Self {
+        Self { id: id.clone(), since: now - nanos(position.waited), until: now + nanos(position.kept) }
+    }
+}
+
+/// Places, by when their waiters began to wait.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line(Vec<Place>);
+
+impl Line {
+    /// Puts an id behind all that began to wait before it. One that is there already keeps its place, for as long as this one says;
+    /// `takes_earlier`: it has the earlier of both.
+    pub(super) fn put(&mut self, mut place: Place, takes_earlier: bool) {
+        if let Some(at) = self.0.iter().position(|there| there.id == place.id) {
+            if !takes_earlier || self.0[at].since <= place.since {
+                self.0[at].until = place.until;
+                return;
+            }
+            place.since = self.0.remove(at).since.min(place.since);
+        }
+        let behind = self.0.partition_point(|there| there.since <= place.since);
+        self.0.insert(behind, place);
+    }
+
+    pub(super) fn remove(&mut self, id: &LeaseId) -> Option<Place> {
+        let at = self.0.iter().position(|place| place.id == *id)?;
+        Some(self.0.remove(at))
+    }
+
+    /// Takes out the first that can be `told`. Not behind `not_behind`, nor that itself.
+    pub(super) fn take_first(
+        &mut self,
+        now: Time,
+        not_behind: Option<&LeaseId>,
+        told: &dyn Fn(&LeaseId) -> bool,
+    ) -> Option<Place> {
+        self.0.retain(|place| now < place.until);
+        let before = self.0.iter().take_while(|place| Some(&place.id) != not_behind);
+        let first = before.enumerate().find(|(_, place)| told(&place.id)).map(|(at, _)| at);
+        first.map(|at| self.0.remove(at))
+    }
+
+    /// Takes out all whose place is kept still.
+    pub(super) fn take_all(&mut self, now: Time) -> impl Iterator<Item = Place> + use<> {
+        std::mem::take(&mut self.0).into_iter().filter(move |place| now < place.until)
+    }
+
+    /// Those whose place is kept still, in order.
+    pub(super) fn kept(&self, now: Time) -> impl Iterator<Item = &Place> {
+        self.0.iter().filter(move |place| now < place.until)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}

@@ -1,0 +1,280 @@
+//! [`Name`]: what the store keeps of one name, and each command on it as one step.
+
+use std::time::Duration;
+
+use latchwork::{AcquireOutcome, FairReleaseOutcome, LeaseId, LockKind, Message, Next, Position};
+
+use super::line::{Line, Place};
+use super::{NEVER, READERS_TURN, Time, nanos};
+
+/// A lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Term {
+    pub(super) id: LeaseId,
+    pub(super) until: Time,
+}
+
+/// What there is of a name. Ids whose time is over may be here still, and count as gone.
+#[derive(Clone, Debug)]
+pub(super) struct Name {
+    /// What the name is held as, if it is.
+    pub(super) kind: LockKind,
+    /// Of the one that has it: of a read-write lock, of the writer.
+    pub(super) lease: Option<Term>,
+    pub(super) readers: Vec<Term>,
+    /// The ids that wait for a fair lock.
+    pub(super) fair: Line,
+    /// The ids that wait to write.
+    pub(super) writers: Line,
+    /// The ids that wait to read, and were not let in since.
+    pub(super) waiting_readers: Line,
+    /// When readers were let in last.
+    pub(super) let_in: Option<Time>,
+    /// The readers that were let in then, and have neither come nor given up.
+    pub(super) to_come: Vec<LeaseId>,
+    /// The token of those who read, if one of them has asked for it since a writer had one.
+    pub(super) shared_token: Option<u64>,
+    pub(super) last_token: u64,
+}
+
+/// What others are to be told of a step.
+#[derive(Clone, Debug, Default)]
+pub(super) struct News {
+    /// The id that was granted the lock, unasked.
+    pub(super) granted: Option<LeaseId>,
+    /// What is published to all that wait.
+    pub(super) message: Option<Message>,
+}
+
+/// One command, at the moment at which it takes effect.
+pub(super) struct Step<'a> {
+    pub(super) now: Time,
+    pub(super) name: &'a mut Name,
+    /// Whether the client of an id can be told that it was granted the lock.
+    pub(super) told: &'a dyn Fn(&LeaseId) -> bool,
+    pub(super) takes_earlier: bool,
+    pub(super) releases_the_dead: bool,
+    /// How much further than by one the tokens rise here.
+    pub(super) token_gap: u64,
+    pub(super) news: News,
+}
+
+impl Default for Name {
+    fn default() -> Self {
+        Self {
+            kind: LockKind::Plain,
+            lease: None,
+            readers: Vec::new(),
+            fair: Line::default(),
+            writers: Line::default(),
+            waiting_readers: Line::default(),
+            let_in: None,
+            to_come: Vec::new(),
+            shared_token: None,
+            last_token: 0,
+        }
+    }
+}
+
+impl Name {
+    /// The lease of the one that has it, if that is not over.
+    pub(super) fn held(&self, now: Time) -> Option<&Term> {
+        self.lease.as_ref().filter(|term| now < term.until)
+    }
+
+    /// Until when all leases last, and the turn of the readers that are to come.
+    pub(super) fn held_until(&self, now: Time) -> Option<Time> {
+        let leases = self.lease.iter().chain(&self.readers).map(|term| term.until);
+        let turn = self.let_in.filter(|at| *at <= now && !self.to_come.is_empty());
+        let turn = turn.map(|at| at + READERS_TURN);
+        leases.chain(turn).max().filter(|until| now < *until)
+    }
+
+    /// What it is held as; `None` if it is free.
+    pub(super) fn held_as(&self, now: Time) -> Option<LockKind> {
+        self.held_until(now).map(|_| self.kind)
+    }
+
+    /// Whether an id waits for it.
+    pub(super) fn waits(&self, now: Time) -> bool {
+        [&self.fair, &self.writers, &self.waiting_readers].iter().any(|line| line.kept(now).next().is_some())
+    }
+
+    /// All leases of this kind that are not over.
+    pub(super) fn leases(&self, kind: LockKind, now: Time) -> impl Iterator<Item = (&Term, bool)> {
+        let one = self.lease.iter().map(|term| (term, false));
+        let all = one.chain(self.readers.iter().map(|term| (term, true)));
+        all.filter(move |(term, _)| self.kind == kind && now < term.until)
+    }
+
+    /// Whatever of it waits or is held, in words.
+    pub(super) fn left_over(&self, now: Time) -> Vec<String> {
+        let leases = self.lease.iter().chain(&self.readers).filter(|term| now < term.until);
+        let lines = self.fair.kept(now).chain(self.writers.kept(now)).chain(self.waiting_readers.kept(now));
+        let leases = leases.map(|term| format!("a lease, #{}", term.id.number()));
+        leases.chain(lines.map(|place| format!("a place, #{}", place.id.number()))).collect()
+    }
+}
+
+/// How long it is until then.
+pub(super) fn left(until: Time, now: Time) -> Duration {
+    if until >= NEVER / 2 { Duration::MAX } else { Duration::from_nanos((until - now).max(0).unsigned_abs()) }
+}
+
+impl Step<'_> {
+    pub(super) fn reserve(&mut self, tokens: u64) -> u64 {
+        if tokens == 0 {
+            return 0;
+        }
+        self.name.last_token += tokens + self.token_gap;
+        self.name.last_token
+    }
+
+    /// Holds the name as this kind, for this id alone.
+    fn lease_to(&mut self, kind: LockKind, id: &LeaseId, until: Time) {
+        let name = &mut *self.name;
+        name.kind = kind;
+        name.lease = Some(Term { id: id.clone(), until });
+        // Of a read-write lock, which it was until its leases were over.
+        name.readers.clear();
+        name.to_come.clear();
+        (name.let_in, name.shared_token) = (None, None);
+    }
+
+    pub(super) fn left(&self, until: Option<Time>) -> Duration {
+        until.map_or(Duration::ZERO, |until| left(until, self.now))
+    }
+
+    /// The other kind, if it is held as that.
+    fn other_kind(&self, kind: LockKind) -> Option<LockKind> {
+        self.name.held_as(self.now).filter(|held| *held != kind)
+    }
+
+    // === Plain ===
+
+    pub(super) fn try_acquire(
+        &mut self,
+        id: &LeaseId,
+        lease: Duration,
+        tokens: u64,
+    ) -> Result<AcquireOutcome, LockKind> {
+        if let Some(other) = self.other_kind(LockKind::Plain) {
+            return Err(other);
+        }
+        let mut until = self.now + nanos(lease);
+        if let Some(held) = self.name.held(self.now) {
+            if held.id != *id {
+                return Ok(AcquireOutcome::Held { left: left(held.until, self.now) });
+            }
+            // No command makes a lease shorter.
+            until = until.max(held.until);
+        }
+        self.lease_to(LockKind::Plain, id, until);
+        Ok(AcquireOutcome::Acquired { last_token: self.reserve(tokens) })
+    }
+
+    /// Takes the lease of `id` away. Whether it had one of this kind.
+    fn take(&mut self, kind: LockKind, id: &LeaseId) -> bool {
+        let (now, dead) = (self.now, self.releases_the_dead);
+        let is_it = |term: &mut Term| term.id == *id && (dead || now < term.until);
+        self.name.kind == kind && self.name.lease.take_if(is_it).is_some()
+    }
+
+    pub(super) fn release(&mut self, id: &LeaseId) -> bool {
+        let released = self.take(LockKind::Plain, id);
+        if released {
+            self.news.message = Some(Message::Unlock);
+        }
+        released
+    }
+
+    /// Of plain and fair locks.
+    pub(super) fn renew(&mut self, id: &LeaseId, lease: Duration) -> bool {
+        let (now, kind) = (self.now, self.name.kind);
+        let held = self.name.lease.as_mut().filter(|term| term.id == *id && now < term.until);
+        let Some(term) = held.filter(|_| kind != LockKind::ReadWrite) else { return false };
+        term.until = term.until.max(now + nanos(lease));
+        true
+    }
+
+    pub(super) fn force_release(&mut self) -> Result<bool, LockKind> {
+        if let Some(other) = self.other_kind(LockKind::Plain) {
+            return Err(other);
+        }
+        let freed = self.name.held(self.now).is_some();
+        if freed {
+            self.name.lease = None;
+            self.news.message = Some(Message::Unlock);
+        }
+        Ok(freed)
+    }
+
+    // === Fair ===
+
+    /// Leases the name, which is free, to the first of the line that can be told. Whether there is one.
+    pub(super) fn pass_on_fair(&mut self, not_behind: Option<&LeaseId>) -> bool {
+        let first = self.name.fair.take_first(self.now, not_behind, self.told);
+        let Some(Place { id, until, .. }) = first else { return false };
+        self.lease_to(LockKind::Fair, &id, until);
+        self.news.granted = Some(id);
+        true
+    }
+
+    pub(super) fn try_acquire_fair(
+        &mut self,
+        id: &LeaseId,
+        lease: Duration,
+        tokens: u64,
+        position: Option<Position>,
+    ) -> Result<AcquireOutcome, LockKind> {
+        if let Some(other) = self.other_kind(LockKind::Fair) {
+            return Err(other);
+        }
+        let mut until = self.now + nanos(lease);
+        let held = self.name.held(self.now).cloned();
+        if let Some(held) = held.as_ref().filter(|held| held.id == *id) {
+            until = until.max(held.until);
+        } else {
+            if let Some(position) = position {
+                self.name.fair.put(Place::new(id, position, self.now), self.takes_earlier);
+            }
+            if held.is_some() || self.pass_on_fair(Some(id)) {
+                let until = self.name.held(self.now).map(|term| term.until);
+                return Ok(AcquireOutcome::Held { left: self.left(until) });
+            }
+        }
+        self.name.fair.remove(id);
+        self.lease_to(LockKind::Fair, id, until);
+        Ok(AcquireOutcome::Acquired { last_token: self.reserve(tokens) })
+    }
+
+    pub(super) fn release_fair(&mut self, id: &LeaseId, next: Option<&Next>) -> FairReleaseOutcome {
+        self.name.fair.remove(id);
+        let had_it = self.take(LockKind::Fair, id);
+        let next = next.filter(|_| had_it);
+        if let Some(next) = next {
+            self.name.fair.put(Place::new(&next.id, next.position, self.now), self.takes_earlier);
+        }
+        let is_free = self.name.held_as(self.now).is_none();
+        let passed_on = is_free && self.pass_on_fair(next.map(|next| &next.id));
+        match next {
+            _ if !had_it => FairReleaseOutcome::NotHeld,
+            Some(next) if !passed_on => {
+                self.name.fair.remove(&next.id);
+                self.lease_to(LockKind::Fair, &next.id, self.now + nanos(next.lease));
+                FairReleaseOutcome::GrantedToNext { last_token: self.reserve(next.tokens) }
+            }
+            _ => FairReleaseOutcome::Released,
+        }
+    }
+
+    pub(super) fn force_release_fair(&mut self) -> Result<bool, LockKind> {
+        if let Some(other) = self.other_kind(LockKind::Fair) {
+            return Err(other);
+        }
+        let freed = self.name.held(self.now).is_some();
+        self.name.lease = None;
+        self.pass_on_fair(None);
+        Ok(freed)
+    }
+}

@@ -1,0 +1,321 @@
+//! What becomes of a command on its way to the store, and of its answer.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Poll, Waker};
+
+use latchwork::{Failure, LockKind};
+
+use super::Shared;
+use crate::store::Network;
+use crate::world::{MS, Nanos, Process, SECOND, World};
+
+/// After which time a client takes a command for unanswered, if the network does not say.
+const ANSWER_LIMIT: Nanos = 5 * SECOND;
+
+/// Why there is no answer, or another one than was hoped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed(pub(super) Failure);
+
+impl Failed {
+    pub(super) fn other_kind(found: LockKind) -> Self {
+        Self(Failure::OtherKind(found))
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// The connections of one process.
+pub(super) struct Link {
+    process: Process,
+    /// How often it was cut.
+    pub(super) cuts: u64,
+    /// When the last of the commands arrives that keep their order.
+    last_arrival: Nanos,
+    /// The process is not answered until then.
+    pub(super) silent_until: Nanos,
+    /// Messages do not come before then.
+    pub(super) unheard_until: Nanos,
+    /// Commands that may still take effect.
+    pub(super) under_way: usize,
+    /// The answers that are waited for.
+    awaited: Vec<Weak<dyn Cut>>,
+    /// From when on the store knows that the process is dead.
+    dead_from: Option<Nanos>,
+}
+
+impl Link {
+    pub(super) fn new(process: &Process) -> Self {
+        Self {
+            process: process.clone(),
+            cuts: 0,
+            last_arrival: 0,
+            silent_until: 0,
+            unheard_until: 0,
+            under_way: 0,
+            awaited: Vec::new(),
+            dead_from: None,
+        }
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub(super) fn notice_death(&mut self, world: &World, now: Nanos) {
+        if self.dead_from.is_none() && !self.process.is_alive() {
+            let late = world.chance(|chance| if chance.bool() { 0 } else { chance.u64(..2 * SECOND) });
+            self.dead_from = Some(now + late);
+        }
+    }
+
+    pub(super) fn is_known_dead(&self, now: Nanos) -> bool {
+        self.dead_from.is_some_and(|from| from <= now)
+    }
+
+    /// The clients that wait for an answer over this link. What was sent may arrive.
+    pub(super) fn cut(&mut self) -> Vec<Arc<dyn Cut>> {
+        self.cuts += 1;
+        self.awaited.drain(..).filter_map(|answer| answer.upgrade()).collect()
+    }
+}
+
+/// An answer that is waited for.
+pub(super) trait Cut: Send + Sync {
+    /// There will be none, as the client notices.
+    fn cut(&self);
+}
+
+/// Where an answer is put.
+struct Answer<T>(Mutex<Awaited<T>>);
+
+struct Awaited<T> {
+    answer: Option<T>,
+    is_cut: bool,
+    waker: Option<Waker>,
+}
+
+impl<T> Answer<T> {
+    fn set(&self, set: impl FnOnce(&mut Awaited<T>)) {
+        let waker = {
+            let mut awaited = self.0.lock().expect("nothing panics under this lock");
+            set(&mut awaited);
+            awaited.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn take(&self, waker: &Waker) -> Option<Result<T, Failed>> {
+        let mut awaited = self.0.lock().expect("nothing panics under this lock");
+        if let Some(answer) = awaited.answer.take() {
+            return Some(Ok(answer));
+        }
+        awaited.waker = Some(waker.clone());
+        awaited.is_cut.then_some(Err(Failed(Failure::Indeterminate)))
+    }
+}
+
+impl<T: Send> Cut for Answer<T> {
+    fn cut(&self) {
+        self.set(|awaited| awaited.is_cut = true);
+    }
+}
+
+/// What a command is to the others of its lease.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Role {
+    /// It is an attempt by the lease of this number.
+    pub(super) attempts: Option<u64>,
+    /// It does not take effect before the attempts of the lease of this number.
+    pub(super) behind: Option<u64>,
+}
+
+/// What is drawn for a command when it is sent.
+struct Fate {
+    /// It is refused on the way.
+    refused: Option<Failure>,
+    is_lost: bool,
+    reply_is_lost: bool,
+    /// It runs once more, so much later.
+    again: Option<Nanos>,
+    overtakes: bool,
+    there: Nanos,
+    back: Nanos,
+}
+
+/// How long a message or a command is on its way.
+pub(super) fn way(network: &Network, chance: &mut fastrand::Rng, has_faults: bool) -> Nanos {
+    if has_faults && happens(chance, network.late) {
+        return chance.u64(..=network.late_by);
+    }
+    chance.u64(..=network.latency)
+}
+
+pub(super) fn happens(chance: &mut fastrand::Rng, thousandths: u32) -> bool {
+    thousandths > 0 && chance.u32(..1000) < thousandths
+}
+
+fn fate(network: &Network, chance: &mut fastrand::Rng, faults: bool) -> Fate {
+    let (there, back) = (way(network, chance, faults), way(network, chance, faults));
+    let mut happens = |thousandths| faults && happens(chance, thousandths);
+    let refused = happens(network.refused);
+    let (is_lost, reply_is_lost) = (happens(network.requests_lost), happens(network.replies_lost));
+    let (twice, overtakes) = (happens(network.twice), happens(network.reordered));
+    let failure = if chance.u8(..8) == 0 { Failure::Refused } else { Failure::Unreachable };
+    Fate {
+        refused: refused.then_some(failure),
+        is_lost,
+        reply_is_lost,
+        again: twice.then(|| way(network, chance, faults)),
+        overtakes,
+        there,
+        back,
+    }
+}
+
+impl Shared {
+    /// Sends a command of a process, and waits for its answer. `run` is what it does at the store.
+    ///
+    /// What was answered does not run any more. What was not may run for as long as it is on its way.
+    pub(super) async fn command<T: fmt::Debug + Send + 'static>(
+        self: &Arc<Self>,
+        process: &Process,
+        what: String,
+        role: Role,
+        run: impl Fn(&Arc<Self>) -> T + Send + 'static,
+    ) -> Result<T, Failed> {
+        let (world, faults) = (&self.world, self.has_faults());
+        let fate = world.chance(|chance| fate(&self.network, chance, faults));
+        if let Some(failure) = fate.refused {
+            world.sleep(fate.there + fate.back).await;
+            world.note(|| format!("p{} {what}: {failure:?}", process.index()));
+            return Err(Failed(failure));
+        }
+        let awaited = Awaited { answer: None, is_cut: false, waker: None };
+        let answer = Arc::new(Answer(Mutex::new(awaited)));
+        if fate.is_lost {
+            world.note(|| format!("p{} {what}: lost", process.index()));
+        } else {
+            self.send(process, what.clone(), role, fate, Arc::clone(&answer), run);
+        }
+        let limit = if self.network.answer_limit == 0 { ANSWER_LIMIT } else { self.network.answer_limit };
+        let mut over = pin!(world.sleep(limit));
+        let answered = poll_fn(|task| match answer.take(task.waker()) {
+            Some(answered) => Poll::Ready(answered),
+            None => over.as_mut().poll(task).map(|()| Err(Failed(Failure::Indeterminate))),
+        });
+        let answered = answered.await;
+        if answered.is_err() {
+            world.note(|| format!("p{} {what}: no answer", process.index()));
+        }
+        answered
+    }
+
+    fn send<T: fmt::Debug + Send + 'static>(
+        self: &Arc<Self>,
+        process: &Process,
+        what: String,
+        role: Role,
+        fate: Fate,
+        answer: Arc<Answer<T>>,
+        run: impl Fn(&Arc<Self>) -> T + Send + 'static,
+    ) {
+        let (arrives, cuts) = self.depart(process, role, &fate, &answer);
+        let (shared, process) = (Arc::clone(self), process.clone());
+        self.world.spawn(async move {
+            shared.arrive(&process, arrives).await;
+            shared.attempts_before(&process, role).await;
+            // What was on its way when the link was cut may have come through, or not.
+            let is_cut = shared.data().link(&process).cuts != cuts && shared.world.chance(|it| it.bool());
+            let ran = (!is_cut).then(|| {
+                let ran = run(&shared);
+                shared.world.note(|| format!("p{} {what}: {ran:?}", process.index()));
+                ran
+            });
+            if let Some(again) = fate.again.filter(|_| !is_cut) {
+                shared.world.sleep(again).await;
+                let ran = run(&shared);
+                shared.world.note(|| format!("p{} {what}, again: {ran:?}", process.index()));
+            }
+            shared.has_arrived(&process, role);
+            let (Some(ran), false) = (ran, fate.reply_is_lost) else { return };
+            shared.arrive(&process, shared.world.now() + fate.back).await;
+            if shared.data().link(&process).cuts == cuts {
+                answer.set(|awaited| awaited.answer = Some(ran));
+            }
+        });
+    }
+
+    /// When a command arrives, and how often its link was cut by now.
+    fn depart<T: Send + 'static>(
+        &self,
+        process: &Process,
+        role: Role,
+        fate: &Fate,
+        answer: &Arc<Answer<T>>,
+    ) -> (Nanos, u64) {
+        let mut data = self.data();
+        let link = data.link(process);
+        let mut arrives = self.world.now() + fate.there;
+        if !fate.overtakes {
+            arrives = arrives.max(link.last_arrival + 1);
+            link.last_arrival = arrives;
+        }
+        link.under_way += 1;
+        link.awaited.retain(|answer| answer.strong_count() > 0);
+        let weak: Weak<Answer<T>> = Arc::downgrade(answer);
+        link.awaited.push(weak);
+        let cuts = link.cuts;
+        if let Some(number) = role.attempts {
+            let (count, last) = data.attempts.entry((process.index(), number)).or_default();
+            (*count, *last) = (*count + 1, (*last).max(arrives));
+        }
+        (arrives, cuts)
+    }
+
+    fn has_arrived(&self, process: &Process, role: Role) {
+        let mut data = self.data();
+        data.link(process).under_way -= 1;
+        let Some(key) = role.attempts.map(|number| (process.index(), number)) else { return };
+        if let Some((count, _)) = data.attempts.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                data.attempts.remove(&key);
+            }
+        }
+    }
+
+    /// Waits until what is due then comes through.
+    async fn arrive(&self, process: &Process, at: Nanos) {
+        let mut at = at;
+        loop {
+            self.world.sleep_until(at).await;
+            let silent_until = {
+                let mut data = self.data();
+                data.silent_until.max(data.link(process).silent_until)
+            };
+            if silent_until <= at {
+                return;
+            }
+            at = silent_until + self.world.chance(|chance| chance.u64(..=self.network.latency));
+        }
+    }
+
+    /// Waits until the attempts are over that this command is not to overtake.
+    async fn attempts_before(&self, process: &Process, role: Role) {
+        let Some(number) = role.behind else { return };
+        loop {
+            let expected = self.data().attempts.get(&(process.index(), number)).map(|(_, last)| *last);
+            let Some(expected) = expected else { return };
+            self.world.sleep_until(expected.max(self.world.now() + MS)).await;
+        }
+    }
+}

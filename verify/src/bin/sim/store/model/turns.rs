@@ -1,0 +1,237 @@
+//! Read-write locks: the steps of [`Name`](super::name::Name) by which readers and writers take turns.
+
+use std::time::Duration;
+
+use latchwork::ReadWriteHolders;
+use latchwork::{FairReleaseOutcome, Holder, LeaseId, LockKind, Message, Next, Position, ReadRequest};
+
+use super::line::Place;
+use super::name::{Name, Step, Term, left};
+use super::{READERS_TURN, Time, nanos};
+
+impl Name {
+    /// Nobody has it, and no reader is to come.
+    fn is_free(&self) -> bool {
+        self.lease.is_none() && self.readers.is_empty() && self.to_come.is_empty()
+    }
+
+    pub(super) fn holders(&self, now: Time) -> ReadWriteHolders {
+        let holder = |term: &Term| Holder { id: Some(term.id.clone()), left: left(term.until, now) };
+        let is_alive = |term: &&Term| now < term.until;
+        ReadWriteHolders {
+            writer: self.lease.as_ref().filter(is_alive).map(holder),
+            readers: self.readers.iter().filter(is_alive).map(holder).collect(),
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Ends what is over, before a command on a read-write lock. The name is one from then on.
+    pub(super) fn begin_read_write(&mut self) -> Result<(), LockKind> {
+        let now = self.now;
+        if self.name.kind != LockKind::ReadWrite {
+            if self.name.held(now).is_some() {
+                return Err(self.name.kind);
+            }
+            (self.name.kind, self.name.lease, self.name.shared_token) = (LockKind::ReadWrite, None, None);
+        }
+        // A turn that is still to begin, after the clock was set back, is over.
+        if self.name.let_in.is_none_or(|at| at + READERS_TURN <= now || now < at) {
+            self.name.to_come.clear();
+            self.name.let_in = None;
+        }
+        self.name.readers.retain(|reader| now < reader.until);
+        if self.name.lease.take_if(|writer| writer.until <= now).is_some() {
+            self.let_in();
+        }
+        Ok(())
+    }
+
+    // === To write ===
+
+    pub(super) fn try_write(
+        &mut self,
+        id: &LeaseId,
+        lease: Duration,
+        tokens: u64,
+        position: Option<Position>,
+    ) -> Result<u64, Duration> {
+        let until = self.now + nanos(lease);
+        match &mut self.name.lease {
+            Some(writer) if writer.id == *id => writer.until = writer.until.max(until),
+            _ => {
+                if let Some(position) = position {
+                    self.name.writers.put(Place::new(id, position, self.now), self.takes_earlier);
+                }
+                if !self.name.is_free() || self.grant_first(Some(id)) {
+                    return Err(self.left(self.name.held_until(self.now)));
+                }
+                self.lease_to_write(id, until);
+            }
+        }
+        if tokens > 0 {
+            // What reads from now on needs a greater one than this.
+            self.name.shared_token = None;
+        }
+        Ok(self.reserve(tokens))
+    }
+
+    pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&Next>) -> FairReleaseOutcome {
+        let place = self.name.writers.remove(id);
+        if self.name.lease.take_if(|writer| writer.id == *id).is_none() {
+            if self.name.is_free() {
+                self.grant_first(None);
+            }
+            if let Some(place) = place {
+                self.tell_readers_behind(&place);
+            }
+            return FairReleaseOutcome::NotHeld;
+        }
+        if let Some(next) = next {
+            self.name.writers.put(Place::new(&next.id, next.position, self.now), self.takes_earlier);
+        }
+        if self.let_in() || self.grant_first(next.map(|next| &next.id)) {
+            return FairReleaseOutcome::Released;
+        }
+        let Some(next) = next else {
+            self.news.message = Some(Message::Unlock);
+            return FairReleaseOutcome::Released;
+        };
+        self.lease_to_write(&next.id, self.now + nanos(next.lease));
+        FairReleaseOutcome::GrantedToNext { last_token: self.reserve(next.tokens) }
+    }
+
+    pub(super) fn renew_write(&mut self, id: &LeaseId, lease: Duration) -> bool {
+        let (now, is_it) = (self.now, self.name.kind == LockKind::ReadWrite);
+        let writer =
+            self.name.lease.as_mut().filter(|writer| is_it && writer.id == *id && now < writer.until);
+        writer.map(|writer| writer.until = writer.until.max(now + nanos(lease))).is_some()
+    }
+
+    // === To read ===
+
+    pub(super) fn try_read(&mut self, id: &LeaseId, read: &ReadRequest<'_>) -> Result<u64, Duration> {
+        if !self.renew_read(id, read.lease) {
+            self.name.to_come.retain(|other| other != id);
+            let waited = read.position.map_or(Duration::ZERO, |position| position.waited);
+            let admitted = match &self.name.lease {
+                Some(writer) if read.under == Some(&writer.id) => Ok(()),
+                Some(writer) => Err(left(writer.until, self.now)),
+                None => self.may_read(self.now - nanos(waited)),
+            };
+            if let Err(left) = admitted {
+                if let Some(position) = read.position {
+                    let place = Place::new(id, position, self.now);
+                    self.name.waiting_readers.put(place, self.takes_earlier);
+                }
+                return Err(left);
+            }
+            self.name.waiting_readers.remove(id);
+            self.name.readers.push(Term { id: id.clone(), until: self.now + nanos(read.lease) });
+        }
+        if !read.fenced {
+            return Ok(0);
+        }
+        if self.name.shared_token.is_none() {
+            self.name.shared_token = Some(self.reserve(1));
+        }
+        Ok(self.name.shared_token.unwrap_or_default())
+    }
+
+    pub(super) fn renew_read(&mut self, id: &LeaseId, lease: Duration) -> bool {
+        let (now, is_it) = (self.now, self.name.kind == LockKind::ReadWrite);
+        let mut readers = self.name.readers.iter_mut();
+        let reader = readers.find(|reader| is_it && reader.id == *id && now < reader.until);
+        reader.map(|reader| reader.until = reader.until.max(now + nanos(lease))).is_some()
+    }
+
+    pub(super) fn release_read(&mut self, id: &LeaseId) -> bool {
+        self.name.waiting_readers.remove(id);
+        let (reading, coming) = (self.name.readers.len(), self.name.to_come.len());
+        self.name.readers.retain(|reader| reader.id != *id);
+        self.name.to_come.retain(|other| other != id);
+        let did_read = self.name.readers.len() < reading;
+        self.pass_on(did_read || self.name.to_come.len() < coming);
+        did_read
+    }
+
+    pub(super) fn force_release_read_write(&mut self) -> bool {
+        let did_read = !std::mem::take(&mut self.name.readers).is_empty();
+        let did_write = self.name.lease.take().is_some();
+        if !did_write || !self.let_in() {
+            self.pass_on(did_read || did_write);
+        }
+        did_read || did_write
+    }
+
+    // === Turns ===
+
+    /// A writer has left: the readers that wait have their turn. False if there are none, nor any that reads.
+    fn let_in(&mut self) -> bool {
+        let waiting = self.name.waiting_readers.take_all(self.now);
+        self.name.to_come.extend(waiting.map(|reader| reader.id));
+        if self.name.is_free() {
+            return false;
+        }
+        self.name.let_in = Some(self.now);
+        self.news.message = Some(Message::ReadUnlock);
+        true
+    }
+
+    /// Whether a reader that began to wait then may read, as nobody writes. Otherwise when to ask again.
+    fn may_read(&mut self, since: Time) -> Result<(), Duration> {
+        if self.name.let_in.is_some_and(|at| since <= at) {
+            return Ok(());
+        }
+        let Some(kept) =
+            self.first_writer().filter(|writer| writer.since <= since).map(|writer| writer.until)
+        else {
+            return Ok(());
+        };
+        if self.name.is_free() {
+            return match self.grant_first(None) {
+                true => Err(self.left(self.name.held_until(self.now))),
+                false => Ok(()),
+            };
+        }
+        // The writer may be gone without a word, too.
+        Err(self.left(self.name.held_until(self.now).map(|until| until.min(kept))))
+    }
+
+    /// Grants the lock, if it is free, to the first writer, or says that any can have it if it came free just now.
+    pub(super) fn pass_on(&mut self, came_free: bool) {
+        if !self.name.is_free() || self.grant_first(None) || !came_free {
+            return;
+        }
+        let readers_wait = self.name.waiting_readers.kept(self.now).next().is_some();
+        self.news.message = Some(if readers_wait { Message::ReadUnlock } else { Message::Unlock });
+    }
+
+    /// A writer waits no more: tells the readers that had to wait for it, if there is no other such writer.
+    fn tell_readers_behind(&mut self, gone: &Place) {
+        let next = self.first_writer().map(|writer| writer.since);
+        let is_let_through =
+            |reader: &Place| gone.since <= reader.since && next.is_none_or(|next| reader.since < next);
+        if self.name.lease.is_none() && self.name.waiting_readers.kept(self.now).any(is_let_through) {
+            self.news.message = Some(Message::ReadUnlock);
+        }
+    }
+
+    fn first_writer(&self) -> Option<&Place> {
+        self.name.writers.kept(self.now).find(|writer| (self.told)(&writer.id))
+    }
+
+    fn grant_first(&mut self, not_behind: Option<&LeaseId>) -> bool {
+        let first = self.name.writers.take_first(self.now, not_behind, self.told);
+        let Some(Place { id, until, .. }) = first else { return false };
+        self.lease_to_write(&id, until);
+        self.news.granted = Some(id);
+        true
+    }
+
+    fn lease_to_write(&mut self, id: &LeaseId, until: Time) {
+        self.name.writers.remove(id);
+        self.name.lease = Some(Term { id: id.clone(), until });
+        self.name.shared_token = None;
+    }
+}

@@ -1,0 +1,633 @@
+//! A task of a process: plays its operations one after another.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latchwork::{Guard, Lease, Lock, LockError, Owner, Runtime};
+
+use crate::care::{Callback, Ended, cared};
+use crate::program::{Care, How, Kind, Op, Program, Question, WakerKind, Which, time};
+use crate::stage::{Answer, Call, Event, Hold, Stage, lock_words, number_of};
+use crate::store::{Store, duration};
+use crate::world::{MS, Nanos, SECOND};
+
+/// An acquisition by a task that has something already waits no longer than this, so that no program waits for itself.
+const WHILE_HOLDING: Nanos = 15 * SECOND;
+
+/// Whoever waits for a loss that may never come waits no longer than this.
+const FOR_A_LOSS: Nanos = 40 * SECOND;
+
+/// Plays a task's operations from `from` on, then gives back what it has.
+pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, from: usize) {
+    let plan = stage.scene().members[member].plan;
+    let operations = stage.program.processes[plan].tasks[task].clone();
+    let mut player = Player { stage, member, task, at: from, holds: Vec::new(), forgotten: Vec::new() };
+    for (at, operation) in operations.iter().enumerate().skip(from) {
+        if player.stage.world.now() >= player.stage.program.end {
+            break;
+        }
+        player.at = at;
+        player.stage.scene().begins(plan, task, at);
+        // The judges look between two operations.
+        yield_now().await;
+        player.perform(operation).await;
+    }
+    player.give_everything_back().await;
+    player.stage.scene().members[member].tasks -= 1;
+    player.note(|| "ends".to_owned());
+}
+
+struct Player<S: Store> {
+    stage: Stage<S>,
+    member: usize,
+    task: usize,
+    at: usize,
+    /// In the order in which they were got. Those that were forgotten are apart.
+    holds: Vec<u64>,
+    forgotten: Vec<u64>,
+}
+
+/// What an operation is about.
+#[derive(Clone, Copy, Default)]
+struct About {
+    lock: Option<Which>,
+    hold: Option<u64>,
+}
+
+impl<S: Store> Player<S> {
+    fn note(&self, line: impl FnOnce() -> String) {
+        let (member, task) = (self.member, self.task);
+        self.stage.world.note(|| format!("p{member}t{task} {}", line()));
+    }
+
+    async fn perform(&mut self, operation: &Op) {
+        match operation {
+            Op::Sleep(time) => {
+                let now = self.stage.world.now();
+                let until = (now + time).min(self.stage.program.end);
+                self.stage.world.sleep_until(until).await;
+            }
+            Op::Acquire { lock, owner, fenced, how, care } if lock.name < self.stage.program.names.len() => {
+                self.acquire(operation, *lock, *owner, *fenced, how, care).await;
+            }
+            Op::ForceUnlock { lock, care } if lock.name < self.stage.program.names.len() => {
+                self.force_unlock(operation, *lock, care).await;
+            }
+            Op::Ask { lock, what, care } if lock.name < self.stage.program.names.len() => {
+                self.ask(operation, *lock, *what, care).await;
+            }
+            Op::Acquire { .. } | Op::ForceUnlock { .. } | Op::Ask { .. } => {}
+            Op::UnlockByOwner { care } => self.unlock_by_owner(operation, care).await,
+            Op::Shutdown(limit) => self.shut_down(operation, *limit).await,
+            Op::Extend { hold, .. }
+            | Op::Unlock { hold, .. }
+            | Op::Drop { hold }
+            | Op::Forget { hold }
+            | Op::EnsureHeld { hold, .. }
+            | Op::Lost { hold, .. } => {
+                if !self.holds.is_empty() {
+                    let id = self.holds[hold % self.holds.len()];
+                    self.use_hold(operation, id).await;
+                }
+            }
+        }
+    }
+
+    async fn use_hold(&mut self, operation: &Op, id: u64) {
+        match operation {
+            Op::Extend { lease, care, .. } => self.extend(operation, id, *lease, care).await,
+            Op::Unlock { care, .. } => self.unlock(operation, id, care).await,
+            Op::Drop { .. } => self.drop_hold(operation, id),
+            Op::Forget { .. } => self.forget(operation, id),
+            Op::EnsureHeld { care, .. } => self.ensure_held(operation, id, care).await,
+            Op::Lost { timeout, care, .. } => self.lost(operation, id, *timeout, care).await,
+            _ => {}
+        }
+    }
+
+    fn lock(&self, which: Which) -> Option<Lock<S::Backend>> {
+        let client = self.stage.client(self.member);
+        let name = &self.stage.program.names[which.name];
+        let lock = match which.kind {
+            Kind::Plain => client.get_lock(name),
+            Kind::Fair => client.fair_lock(name),
+            Kind::Read => client.read_write(name).map(|lock| lock.read().clone()),
+            Kind::Write => client.read_write(name).map(|lock| lock.write().clone()),
+        };
+        match lock {
+            Ok(lock) => Some(lock),
+            Err(error) => {
+                self.note(|| format!("refused: {error}"));
+                None
+            }
+        }
+    }
+
+    fn owner(&self, index: usize) -> Owner {
+        let scene = self.stage.scene();
+        let owners = &scene.members[self.member].owners;
+        owners[index % owners.len()]
+    }
+
+    /// When this process's clock will have gone on by so much.
+    fn later(&self, time: Nanos) -> Nanos {
+        let process = self.stage.scene().members[self.member].process.clone();
+        match process.now().checked_add(duration(time)) {
+            Some(then) => process.moment(then),
+            None => Nanos::MAX / 4,
+        }
+    }
+
+    /// An operation begins. `due`: when it must have ended.
+    fn called(&self, operation: &Op, about: About, due: Option<Nanos>) -> Call {
+        let began = self.stage.world.now();
+        let call = Call {
+            member: self.member,
+            task: self.task,
+            at: self.at,
+            op: operation.clone(),
+            lock: about.lock,
+            hold: about.hold,
+            began,
+            due,
+            stalled_until: 0,
+            was_stalled: false,
+        };
+        self.note(|| format!("{} {}", self.words(operation), about.hold.map_or(String::new(), hold_words)));
+        let mut scene = self.stage.scene();
+        scene.operations += 1;
+        scene.calls.insert((self.member, self.task), call.clone());
+        scene.events.push(Event::Called(call.clone()));
+        call
+    }
+
+    fn answered(&self, answer: Answer) {
+        self.note(|| format!("  {}", answer_words(&answer)));
+        let mut scene = self.stage.scene();
+        if let Some(call) = scene.calls.remove(&(self.member, self.task)) {
+            scene.events.push(Event::Answered(call, answer));
+        }
+    }
+
+    fn words(&self, operation: &Op) -> String {
+        operation_words(&self.stage.program, operation)
+    }
+
+    async fn cared<F: Future>(
+        &self,
+        care: &Care,
+        lock: Option<&Lock<S::Backend>>,
+        future: F,
+    ) -> Ended<F::Output> {
+        let callback = lock.and_then(|lock| self.callback(care.waker, lock));
+        cared(&self.stage, (self.member, self.task), care, callback, future).await
+    }
+
+    fn callback(&self, kind: WakerKind, lock: &Lock<S::Backend>) -> Option<Callback> {
+        let lock = lock.clone();
+        match kind {
+            WakerKind::Plain | WakerKind::Panics => None,
+            WakerKind::Looks => {
+                let client = self.stage.client(self.member);
+                Some(Arc::new(move || {
+                    _ = (client.metrics(), lock.stats(), lock.waiters(), client.registry().len());
+                }))
+            }
+            WakerKind::Tries => Some(Arc::new(move || {
+                let mut tries = Box::pin(lock.try_lock());
+                _ = tries.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            })),
+        }
+    }
+
+    fn command_limit(&self) -> Nanos {
+        command_limit(&self.stage.program)
+    }
+
+    async fn acquire(
+        &mut self,
+        operation: &Op,
+        which: Which,
+        owner: Option<usize>,
+        fenced: bool,
+        how: &How,
+        care: &Care,
+    ) {
+        let Some(lock) = self.lock(which) else { return };
+        let lock = owner.map_or(lock.clone(), |owner| lock.owned_by(&self.owner(owner)));
+        let lock = if fenced { lock.fenced() } else { lock };
+        let mut care = care.clone();
+        if !self.holds.is_empty() || !self.forgotten.is_empty() {
+            care.limit = Some(care.limit.unwrap_or(Nanos::MAX).min(WHILE_HOLDING));
+        }
+        let due = match how {
+            How::Lock | How::Leased(_) => care.limit.map(|limit| self.stage.world.now() + limit),
+            How::Try | How::TryFor { wait: 0, .. } => Some(self.later(self.command_limit())),
+            // An owner that has the lock may have to ask for a longer lease, or for a token, which takes the time that it takes.
+            How::TryFor { wait, .. } if owner.is_some() => {
+                Some(self.later(wait.saturating_add(self.command_limit())))
+            }
+            How::TryFor { wait, .. } => Some(self.later(*wait)),
+        };
+        let call = self.called(operation, About { lock: Some(which), hold: None }, due);
+        let (ended, lease) = match how {
+            How::Lock => (some(self.cared(&care, Some(&lock), lock.lock()).await), None),
+            How::Leased(lease) => (
+                some(self.cared(&care, Some(&lock), lock.lock_with_lease(duration(*lease))).await),
+                Some(*lease),
+            ),
+            How::Try => (self.cared(&care, Some(&lock), lock.try_lock()).await, None),
+            How::TryFor { wait, lease: own } => {
+                let own_lease = own.map_or(Lease::Watched, |lease| Lease::For(duration(lease)));
+                let tries = lock.try_lock_for(duration(*wait), own_lease);
+                (self.cared(&care, Some(&lock), tries).await, *own)
+            }
+        };
+        match ended {
+            Ended::Dropped => self.answered(Answer::Dropped),
+            Ended::Panicked => self.answered(Answer::Panicked),
+            Ended::Ready(Err(error)) => self.answered(Answer::Failed(error)),
+            Ended::Ready(Ok(None)) => self.answered(Answer::NotGot),
+            Ended::Ready(Ok(Some(guard))) => self.got(&call, which, guard, lease).await,
+        }
+    }
+
+    async fn got(&mut self, call: &Call, lock: Which, guard: Guard<S::Backend>, lease: Option<Nanos>) {
+        let (owner, token, left) = (*guard.owner(), guard.fencing_token(), guard.remaining());
+        let granted = self.stage.world.now();
+        let id = {
+            let mut scene = self.stage.scene();
+            let id = scene.new_hold();
+            let hold = Hold {
+                id,
+                member: self.member,
+                task: self.task,
+                lock,
+                owner,
+                guard: Some(Arc::new(guard)),
+                token,
+                number: 0,
+                began: call.began,
+                granted,
+                lease,
+                is_forgotten: false,
+            };
+            scene.holds.insert(id, hold);
+            scene.events.push(Event::Granted(id));
+            id
+        };
+        self.note(|| {
+            let token = token.map_or(String::new(), |token| format!(", token {token}"));
+            format!("  hold {id} by owner {}, for {}{token}", number_of(&owner), left_words(left))
+        });
+        self.answered(Answer::Got(id));
+        self.holds.push(id);
+        // The judges look between two polls.
+        self.stage.world.sleep(1).await;
+    }
+
+    async fn extend(&mut self, operation: &Op, id: u64, lease: Nanos, care: &Care) {
+        let Some((mut guard, lock)) = self.take_guard(id) else { return };
+        let handle = self.lock(lock);
+        self.called(
+            operation,
+            About { lock: Some(lock), hold: Some(id) },
+            Some(self.later(self.command_limit())),
+        );
+        let ended = self.cared(care, handle.as_ref(), guard.extend(duration(lease))).await;
+        {
+            let mut scene = self.stage.scene();
+            if let Some(hold) = scene.holds.get_mut(&id) {
+                hold.lease = hold.lease.map(|before| before.max(lease));
+                hold.guard = Some(Arc::new(guard));
+            }
+        }
+        self.answered(plain(ended));
+    }
+
+    /// The guard alone, as it is to be used by value.
+    fn take_guard(&self, id: u64) -> Option<(Guard<S::Backend>, Which)> {
+        let mut scene = self.stage.scene();
+        let hold = scene.holds.get_mut(&id)?;
+        let guard = hold.guard.take()?;
+        Some((Arc::into_inner(guard).expect("no other call of this task has it"), hold.lock))
+    }
+
+    /// The hold is no more among the scene's.
+    fn given_back(&mut self, id: u64) {
+        self.holds.retain(|hold| *hold != id);
+        self.forgotten.retain(|hold| *hold != id);
+        let mut scene = self.stage.scene();
+        if let Some(hold) = scene.holds.remove(&id) {
+            scene.events.push(Event::GivenBack { hold: id, member: hold.member, lock: hold.lock });
+        }
+    }
+
+    async fn unlock(&mut self, operation: &Op, id: u64, care: &Care) {
+        let Some((guard, lock)) = self.take_guard(id) else { return };
+        let handle = self.lock(lock);
+        self.called(
+            operation,
+            About { lock: Some(lock), hold: Some(id) },
+            Some(self.later(self.command_limit())),
+        );
+        self.given_back(id);
+        let ended = self.cared(care, handle.as_ref(), guard.unlock()).await;
+        self.answered(plain(ended));
+    }
+
+    fn drop_hold(&mut self, operation: &Op, id: u64) {
+        let Some((guard, lock)) = self.take_guard(id) else { return };
+        self.called(operation, About { lock: Some(lock), hold: Some(id) }, None);
+        self.given_back(id);
+        self.stage.world.catch(|| drop(guard));
+        self.answered(Answer::Done);
+    }
+
+    fn forget(&mut self, operation: &Op, id: u64) {
+        let Some((guard, lock)) = self.take_guard(id) else { return };
+        self.called(operation, About { lock: Some(lock), hold: Some(id) }, None);
+        self.stage.world.catch(|| guard.forget());
+        self.holds.retain(|hold| *hold != id);
+        self.forgotten.push(id);
+        if let Some(hold) = self.stage.scene().holds.get_mut(&id) {
+            hold.is_forgotten = true;
+        }
+        self.answered(Answer::Done);
+    }
+
+    async fn unlock_by_owner(&mut self, operation: &Op, care: &Care) {
+        let Some(id) = self.forgotten.first().or(self.holds.first()).copied() else { return };
+        let found = self.stage.scene().holds.get(&id).map(|hold| (hold.lock, hold.owner));
+        let Some((which, owner)) = found else { return };
+        let Some(lock) = self.lock(which) else { return };
+        self.called(
+            operation,
+            About { lock: Some(which), hold: Some(id) },
+            Some(self.later(self.command_limit())),
+        );
+        if self.forgotten.first() == Some(&id) {
+            self.given_back(id);
+        }
+        let ended = self.cared(care, Some(&lock), lock.unlock(&owner)).await;
+        self.answered(plain(ended));
+    }
+
+    async fn force_unlock(&mut self, operation: &Op, which: Which, care: &Care) {
+        let Some(lock) = self.lock(which) else { return };
+        let about = About { lock: Some(which), hold: None };
+        self.called(operation, about, Some(self.later(self.command_limit())));
+        let ended = self.cared(care, Some(&lock), lock.force_unlock()).await;
+        self.answered(answer(ended, Answer::Freed));
+    }
+
+    async fn ensure_held(&mut self, operation: &Op, id: u64, care: &Care) {
+        let Some((guard, lock)) = self.shared_guard(id) else { return };
+        let handle = self.lock(lock);
+        self.called(
+            operation,
+            About { lock: Some(lock), hold: Some(id) },
+            Some(self.later(self.command_limit())),
+        );
+        let ended = self.cared(care, handle.as_ref(), guard.ensure_held()).await;
+        drop(guard);
+        self.answered(plain(ended));
+    }
+
+    /// The guard, beside the scene's.
+    fn shared_guard(&self, id: u64) -> Option<(Arc<Guard<S::Backend>>, Which)> {
+        let scene = self.stage.scene();
+        let hold = scene.holds.get(&id)?;
+        Some((Arc::clone(hold.guard.as_ref()?), hold.lock))
+    }
+
+    async fn lost(&mut self, operation: &Op, id: u64, timeout: Option<Nanos>, care: &Care) {
+        let Some((guard, lock)) = self.shared_guard(id) else { return };
+        let handle = self.lock(lock);
+        let mut care = care.clone();
+        care.limit = Some(care.limit.unwrap_or(Nanos::MAX).min(FOR_A_LOSS));
+        let due = timeout.map(|timeout| self.later(timeout));
+        self.called(operation, About { lock: Some(lock), hold: Some(id) }, due);
+        let ended = match timeout {
+            None => match self.cared(&care, handle.as_ref(), guard.lost()).await {
+                Ended::Ready(reason) => Answer::Lost(reason),
+                Ended::Dropped => Answer::Dropped,
+                Ended::Panicked => Answer::Panicked,
+            },
+            Some(time) => {
+                match self.cared(&care, handle.as_ref(), guard.lost_timeout(duration(time))).await {
+                    Ended::Ready(Some(reason)) => Answer::Lost(reason),
+                    Ended::Ready(None) => Answer::NotLost,
+                    Ended::Dropped => Answer::Dropped,
+                    Ended::Panicked => Answer::Panicked,
+                }
+            }
+        };
+        drop(guard);
+        self.answered(ended);
+    }
+
+    async fn ask(&mut self, operation: &Op, which: Which, what: Question, care: &Care) {
+        let Some(lock) = self.lock(which) else { return };
+        let about = About { lock: Some(which), hold: None };
+        self.called(operation, about, Some(self.later(self.command_limit())));
+        let handle = Some(&lock);
+        let said =
+            match what {
+                Question::Holder => answer(self.cared(care, handle, lock.holder()).await, |holder| {
+                    Answer::Holder(holder.map(|holder| {
+                        (holder.id.map(|id| (id.client_id(), id.number())), nanos(holder.left))
+                    }))
+                }),
+                Question::IsLocked => answer(self.cared(care, handle, lock.is_locked()).await, Answer::Yes),
+                Question::Remaining => answer(self.cared(care, handle, lock.remaining()).await, |left| {
+                    Answer::Remaining(left.map(nanos))
+                }),
+                Question::HoldCount(owner) => {
+                    let owner = self.owner(owner);
+                    answer(self.cared(care, handle, lock.hold_count(&owner)).await, Answer::Count)
+                }
+                Question::IsHeldBy(owner) => {
+                    let owner = self.owner(owner);
+                    answer(self.cared(care, handle, lock.is_held_by(&owner)).await, Answer::Yes)
+                }
+                Question::Stats => Answer::Stats(lock.stats()),
+                Question::Waiters => Answer::Count(lock.waiters() as u64),
+                Question::Metrics => Answer::Metrics(Box::new(self.stage.client(self.member).metrics())),
+            };
+        self.answered(said);
+    }
+
+    async fn shut_down(&mut self, operation: &Op, limit: Nanos) {
+        let client = self.stage.client(self.member);
+        self.stage.scene().members[self.member].is_shut_down = true;
+        self.called(operation, About::default(), Some(self.later(limit)));
+        let said = match self.cared(&Care::default(), None, client.shutdown(duration(limit))).await {
+            Ended::Ready(result) => Answer::Shutdown(result),
+            Ended::Dropped => Answer::Dropped,
+            Ended::Panicked => Answer::Panicked,
+        };
+        self.answered(said);
+    }
+
+    async fn give_everything_back(&mut self) {
+        while let Some(id) = self.holds.last().copied() {
+            self.drop_hold(&Op::Drop { hold: self.holds.len() - 1 }, id);
+            self.given_back(id);
+        }
+        while !self.forgotten.is_empty() {
+            let before = self.forgotten.len();
+            self.unlock_by_owner(&Op::UnlockByOwner { care: Care::default() }, &Care::default()).await;
+            if self.forgotten.len() == before {
+                break;
+            }
+        }
+    }
+}
+
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+fn nanos(time: Duration) -> Nanos {
+    u64::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+fn some<T>(ended: Ended<Result<T, LockError>>) -> Ended<Result<Option<T>, LockError>> {
+    match ended {
+        Ended::Ready(result) => Ended::Ready(result.map(Some)),
+        Ended::Dropped => Ended::Dropped,
+        Ended::Panicked => Ended::Panicked,
+    }
+}
+
+fn answer<T>(ended: Ended<Result<T, LockError>>, done: impl FnOnce(T) -> Answer) -> Answer {
+    match ended {
+        Ended::Ready(Ok(value)) => done(value),
+        Ended::Ready(Err(error)) => Answer::Failed(error),
+        Ended::Dropped => Answer::Dropped,
+        Ended::Panicked => Answer::Panicked,
+    }
+}
+
+fn plain(ended: Ended<Result<(), LockError>>) -> Answer {
+    answer(ended, |()| Answer::Done)
+}
+
+fn hold_words(id: u64) -> String {
+    format!("(hold {id})")
+}
+
+fn left_words(left: Duration) -> String {
+    match left {
+        Duration::MAX => "ever".to_owned(),
+        left => time::seconds(nanos(left)),
+    }
+}
+
+/// Without what differs between two runs: ids of clients.
+fn answer_words(answer: &Answer) -> String {
+    match answer {
+        Answer::Failed(error) => format!("fails: {}", error_words(error)),
+        Answer::Holder(Some((Some((_, number)), left))) => {
+            format!("lease {number}, for {}", time::seconds(*left))
+        }
+        Answer::Holder(Some((None, left))) => format!("a stranger, for {}", time::seconds(*left)),
+        Answer::Holder(None) => "free".to_owned(),
+        Answer::Shutdown(Ok(())) => "is shut down".to_owned(),
+        Answer::Shutdown(Err(error)) => {
+            let count = |names: &[latchwork::LockName]| names.len();
+            format!("{} releasing, {} held still", count(error.releasing()), count(error.held()))
+        }
+        Answer::Metrics(metrics) => {
+            format!("{} acquisitions, {} lost", metrics.waits.count(), metrics.leases_lost)
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+pub(crate) fn error_words(error: &LockError) -> String {
+    match error {
+        LockError::NotHeld { .. } => "not held".to_owned(),
+        LockError::Lost { reason, .. } => format!("lost, {reason:?}"),
+        LockError::Backend { failure, .. } => format!("store, {failure:?}"),
+        LockError::ReleasePending { failure, .. } => format!("release pending, {failure:?}"),
+        LockError::OtherKind { found, .. } => format!("other kind, {found:?}"),
+        LockError::Upgrade { .. } => "upgrade".to_owned(),
+        LockError::NoAnswer { .. } => "no answer".to_owned(),
+        LockError::Subscribe(_) => "subscribe".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// An operation as a line of a history, or of a program's table.
+pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
+    let lock = |lock: Which| lock_words(program, lock);
+    match operation {
+        Op::Sleep(time) => format!("sleep {}", time::text(*time)),
+        Op::Acquire { lock: which, owner, fenced, how, care } => {
+            let how = match how {
+                How::Lock => "lock".to_owned(),
+                How::Leased(lease) => format!("lock_with_lease({})", time::text(*lease)),
+                How::Try => "try_lock".to_owned(),
+                How::TryFor { wait, lease } => {
+                    let lease = lease.map_or("watched".to_owned(), time::text);
+                    format!("try_lock_for({}, {lease})", time::text(*wait))
+                }
+            };
+            let owner = owner.map_or(String::new(), |owner| format!(" as owner {owner}"));
+            let fenced = if *fenced { " fenced" } else { "" };
+            format!("{how} {}{owner}{fenced}{}", lock(*which), care_words(care))
+        }
+        Op::Extend { hold, lease, care } => {
+            format!("extend [{hold}] to {}{}", time::text(*lease), care_words(care))
+        }
+        Op::Unlock { hold, care } => format!("unlock [{hold}]{}", care_words(care)),
+        Op::Drop { hold } => format!("drop [{hold}]"),
+        Op::Forget { hold } => format!("forget [{hold}]"),
+        Op::UnlockByOwner { care } => format!("unlock by owner{}", care_words(care)),
+        Op::ForceUnlock { lock: which, care } => format!("force_unlock {}{}", lock(*which), care_words(care)),
+        Op::EnsureHeld { hold, care } => format!("ensure_held [{hold}]{}", care_words(care)),
+        Op::Lost { hold, timeout: None, care } => format!("lost [{hold}]{}", care_words(care)),
+        Op::Lost { hold, timeout: Some(timeout), care } => {
+            format!("lost_timeout({}) [{hold}]{}", time::text(*timeout), care_words(care))
+        }
+        Op::Ask { lock: which, what, care } => format!("{what:?} {}{}", lock(*which), care_words(care)),
+        Op::Shutdown(limit) => format!("shutdown({})", time::text(*limit)),
+    }
+}
+
+fn care_words(care: &Care) -> String {
+    let dropped = care.drop_after.map(|polls| format!("dropped after {polls} polls"));
+    let limited = care.limit.map(|limit| format!("dropped after {}", time::text(limit)));
+    let stalled = care
+        .stall
+        .as_ref()
+        .map(|stall| format!("not polled for {} after {} polls", time::text(stall.lasts), stall.polls));
+    let waker = match care.waker {
+        WakerKind::Plain => None,
+        WakerKind::Panics => Some("waker panics".to_owned()),
+        WakerKind::Looks => Some("waker looks".to_owned()),
+        WakerKind::Tries => Some("waker tries".to_owned()),
+    };
+    let words: Vec<String> = [dropped, limited, stalled, waker].into_iter().flatten().collect();
+    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+}
+
+/// For how long a command and what goes along with it may take, which no limit of the caller's ends.
+pub(crate) fn command_limit(program: &Program) -> Nanos {
+    4 * program.network.answer_limit + 2 * SECOND
+}
+
+/// A round trip of a calm network, and a moment: what judges allow beside a limit.
+pub(crate) const MOMENT: Nanos = 5 * MS;
