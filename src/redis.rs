@@ -199,6 +199,9 @@ mod topology;
 
 pub use self::backend::Redis;
 pub use self::builder::RedisBuilder;
+#[cfg(latchwork_simulation)]
+#[doc(hidden)]
+pub use self::connection::{Bytes, Surroundings};
 pub use self::connection::{Credentials, Error, ErrorKind, TokioRuntime, TokioSleep};
 pub use self::pubsub::RedisTransport;
 #[cfg(feature = "cluster")]

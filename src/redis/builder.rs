@@ -282,6 +282,17 @@ impl RedisBuilder {
         outcome.recv().unwrap_or_else(|_| Err(Error::runtime_ended()))
     }
 
+    /// Connects in a simulation, to whatever it has at `url`.
+    #[cfg(latchwork_simulation)]
+    #[doc(hidden)]
+    pub async fn simulated_connect(
+        self,
+        surroundings: Arc<dyn super::Surroundings>,
+        url: &str,
+    ) -> Result<Redis, Error> {
+        self.connect_on(TokioRuntime::simulated(surroundings), url).await
+    }
+
     async fn connect_on(mut self, runtime: TokioRuntime, url: &str) -> Result<Redis, Error> {
         self.introduction.instead = self.credentials;
         self.topology.own_connections = self.replicas.is_some();

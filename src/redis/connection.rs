@@ -17,10 +17,13 @@ mod common;
 mod credentials;
 mod dialer;
 mod error;
+mod multiplexed;
 mod request;
 mod runtime;
 mod server;
 mod session;
+#[cfg(latchwork_simulation)]
+mod simulated;
 mod standing;
 mod state;
 mod timing;
@@ -31,7 +34,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
 use futures_util::FutureExt;
 
@@ -45,10 +47,15 @@ pub use self::credentials::Credentials;
 pub(crate) use self::dialer::{Dialer, Introduction};
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
+pub(crate) use self::multiplexed::MultiplexedConnection;
 pub(crate) use self::request::Request;
+#[cfg(feature = "sentinel")]
+pub(crate) use self::runtime::OwnedTask;
 pub use self::runtime::{TokioRuntime, TokioSleep};
 pub(crate) use self::server::{Boxed, Push, Server};
 use self::session::Session;
+#[cfg(latchwork_simulation)]
+pub use self::simulated::{Bytes, Surroundings};
 pub(crate) use self::standing::{Known, Standing};
 pub(crate) use self::state::Live;
 use self::state::State;
@@ -159,8 +166,8 @@ impl Connection {
         };
         // On our own runtime: the connection's task lives where it is made, and the caller's may be a shorter-lived one.
         let shared = Arc::clone(&self.0);
-        let dialled = self.0.common.runtime.handle.spawn(async move { shared.dial_in_turn(seen).await });
-        dialled.await.unwrap_or_else(|_| Err(Error::runtime_ended()))
+        let dialled = self.0.common.runtime.spawn_for(async move { shared.dial_in_turn(seen).await });
+        dialled.await.unwrap_or_else(|| Err(Error::runtime_ended()))
     }
 
     async fn live_until(&self, give_up: Instant) -> Result<Arc<Live>, Error> {
@@ -211,8 +218,9 @@ impl Shared {
     fn drop_live(&self, number: u64, silent: bool) {
         let now = self.common.runtime.now();
         // A server that is silent is so for all its clients, and they are not to come back all at once.
-        let pause = if silent { random_part(self.common.timing.spread()) } else { Duration::ZERO };
-        if !self.state.lock().lose(number, now, pause) {
+        let random = || self.common.runtime.random();
+        let pause = if silent { random_part(self.common.timing.spread(), random()) } else { Duration::ZERO };
+        if !self.state.lock().lose(number, now, pause, random) {
             return;
         }
         if self.push.is_none() {
@@ -241,9 +249,10 @@ impl Shared {
         };
         if let Some(not_before) = not_before {
             tokio::select! {
-                () = self.common.runtime.sleep_until(not_before) => {}
+                biased;
                 // There is another server to connect to.
                 () = self.server.moved().ended() => {}
+                () = self.common.runtime.sleep_until(not_before) => {}
             }
         }
         let (number, given_up) = self.state.lock().begin_dial();
@@ -262,7 +271,8 @@ impl Shared {
             }
             Err(error) => {
                 event!(WARN, error = &error as &dyn std::error::Error, "cannot connect");
-                self.state.lock().failed(error.clone(), self.common.runtime.now());
+                let runtime = &self.common.runtime;
+                self.state.lock().failed(error.clone(), runtime.now(), runtime.random());
                 Err(error)
             }
         }
@@ -326,10 +336,11 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: Standing) {
     loop {
         // Not all at the same time, however many began at the same time.
         let heartbeat = common.timing.heartbeat;
-        let pause = heartbeat * 3 / 4 + random_part(heartbeat / 2);
+        let pause = heartbeat * 3 / 4 + random_part(heartbeat / 2, common.runtime.random());
         let has_moved = tokio::select! {
+            biased;
             () = &mut moved => true,
-            () = tokio::time::sleep(pause) => false,
+            () = common.runtime.sleep(pause) => false,
         };
         let Some(live) = shared.upgrade().and_then(|shared| shared.state.lock().live(number)) else { return };
         if has_moved {
@@ -343,9 +354,9 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: Standing) {
             let mut connection = live.inner.clone();
             drop(live);
             let beat =
-                tokio::time::timeout(common.timing.heartbeat_limit(), server.heartbeat(&mut connection));
+                common.runtime.timeout(common.timing.heartbeat_limit(), server.heartbeat(&mut connection));
             let beat =
-                beat.await.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+                beat.await.unwrap_or_else(|| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
             match beat {
                 Err(error) if Meaning::of(&error) == Meaning::Refused => {
                     // It was allowed when the connection was made. The server does answer.

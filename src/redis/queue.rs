@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ::redis::Cmd;
 
 use crate::lock::{AcquireOutcome, FairReleaseOutcome, LeaseId, LockName, Next, Position};
+use crate::runtime::Runtime;
 
 use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, Request};
@@ -40,8 +41,9 @@ pub(super) struct Words {
 
 impl Words {
     /// A call with these words, as of now. A command may be on its way for longer than others have waited.
-    fn call(&self, call: impl Fn(&[&str], &[&str]) -> Cmd) -> Cmd {
-        let waited = self.waited.map(|(waited, then)| (waited + then.elapsed()).as_micros().to_string());
+    fn call(&self, runtime: &impl Runtime, call: impl Fn(&[&str], &[&str]) -> Cmd) -> Cmd {
+        let since = |then| runtime.now().saturating_duration_since(then);
+        let waited = self.waited.map(|(waited, then)| (waited + since(then)).as_micros().to_string());
         let keys: Vec<_> = self.keys.iter().map(|key| &**key).collect();
         let args = self.args.iter().map(|arg| &**arg);
         call(&keys, &args.chain([waited.as_deref().unwrap_or_default()]).collect::<Vec<_>>())
@@ -96,7 +98,8 @@ impl Redis {
         args.extend(call.own);
         let own = [name.to_owned(), queue, kept].into_iter().chain(beside).chain([nonces]);
         let keys = own.chain(call.keys).collect();
-        Words { keys, args, waited: call.position.map(|position| (position.waited, Instant::now())) }
+        let now = self.common.runtime.now();
+        Words { keys, args, waited: call.position.map(|position| (position.waited, now)) }
     }
 
     /// The nonce of a waiter that is to be enqueued; nothing if it is not.
@@ -108,7 +111,7 @@ impl Redis {
     /// Whether a release of a lock of this kind has found what it was to release.
     pub(super) fn released(&self, kind: Kind, name: &LockName, reply: i64) -> bool {
         if kind == Kind::ReadWrite && reply > 0 {
-            self.passed_on.count(name, reply == 2, Instant::now());
+            self.passed_on.count(name, reply == 2, self.common.runtime.now());
         }
         reply > 0
     }
@@ -131,8 +134,8 @@ impl Redis {
         words: &Words,
         again: bool,
     ) -> Result<(Reply, Sent), Error> {
-        let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
-        let in_full = || words.call(|keys, args| script.eval(keys, args));
+        let by_hash = || words.call(&self.common.runtime, |keys, args| script.evalsha(keys, args));
+        let in_full = || words.call(&self.common.runtime, |keys, args| script.eval(keys, args));
         let mut any = Sent::Once;
         loop {
             let request = Request { again, ..self.queue_request(words, &by_hash, &in_full) };
@@ -154,8 +157,8 @@ impl Redis {
         name: &LockName,
         id: &LeaseId,
     ) -> Result<AcquireOutcome, Error> {
-        let by_hash = || words.call(|keys, args| script.evalsha(keys, args));
-        let in_full = || words.call(|keys, args| script.eval(keys, args));
+        let by_hash = || words.call(&self.common.runtime, |keys, args| script.evalsha(keys, args));
+        let in_full = || words.call(&self.common.runtime, |keys, args| script.eval(keys, args));
         loop {
             let request = self.queue_request(words, &by_hash, &in_full);
             let reply = self.attempt_once(id, request).await?;

@@ -1,7 +1,5 @@
 //! [`BackOff`]: how long to wait before the next try; and [`random_part`], so that not all processes try at the same time.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
 /// How long to wait before the next try: a random time, up to a limit that doubles with each try.
@@ -22,11 +20,11 @@ impl BackOff {
         Self { range: (from, to), limit: from }
     }
 
-    /// At least half of the limit, so that a fast failure is not repeated at once.
-    pub(crate) fn next(&mut self) -> Duration {
+    /// At least half of the limit, so that a fast failure is not repeated at once. `random`: the runtime's.
+    pub(crate) fn next(&mut self, random: u64) -> Duration {
         let limit = self.limit;
         self.limit = (limit * 2).min(self.range.1);
-        limit / 2 + random_part(limit / 2)
+        limit / 2 + random_part(limit / 2, random)
     }
 
     /// The next wait is as short as the first one.
@@ -35,10 +33,8 @@ impl BackOff {
     }
 }
 
-/// A random duration below `whole`.
-pub(crate) fn random_part(whole: Duration) -> Duration {
-    // Each has keys of its own, which the system chose at random for this thread. Nobody has to be kept from guessing.
-    let random = RandomState::new().build_hasher().finish();
+/// A random duration below `whole`. `random`: the runtime's.
+pub(crate) fn random_part(whole: Duration, random: u64) -> Duration {
     whole.mul_f64(random as f64 / u64::MAX as f64)
 }
 
@@ -50,23 +46,27 @@ mod tests {
 
     const TO: Duration = Duration::from_secs(1);
 
+    fn random() -> u64 {
+        getrandom::u64().unwrap()
+    }
+
     #[test]
     fn waits_double_up_to_the_limit_and_begin_anew_after_a_reset() {
         let mut back_off = BackOff::between_dials();
         let from = back_off.range.0;
         let mut limit = from;
         for _ in 0..10 {
-            let wait = back_off.next();
+            let wait = back_off.next(random());
             assert!((limit / 2..=limit).contains(&wait), "{wait:?} of {limit:?}");
             limit = (limit * 2).min(TO);
         }
         back_off.reset();
-        assert!(back_off.next() <= from);
+        assert!(back_off.next(random()) <= from);
     }
 
     #[test]
     fn many_that_fail_at_once_do_not_try_again_at_once() {
-        let mut waits: Vec<_> = (0..100).map(|_| random_part(TO)).collect();
+        let mut waits: Vec<_> = (0..100).map(|_| random_part(TO, random())).collect();
         waits.sort();
         let most = waits.windows(40).map(|some| some[39] - some[0]).min().unwrap();
         assert!(most > TO / 10, "40 of 100 within {most:?}");

@@ -4,17 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::io::tcp::socket2::TcpKeepalive;
 use ::redis::{
     AsyncConnectionConfig, ConnectionInfo, ErrorKind as Kind, ProtocolVersion, PushInfo, RedisError,
 };
 
 use super::address::Address;
+use super::common::Common;
 use super::credentials::CredentialsCallback;
 use super::error::Error;
+use super::multiplexed::{self, MultiplexedConnection};
 use super::server::Push;
-use super::timing::Timing;
 use super::tls::Tls;
 
 /// In whole seconds, and no system takes none; Linux takes nine hours at most.
@@ -38,7 +38,7 @@ pub(crate) struct Introduction {
 pub(crate) struct Dialer {
     info: ConnectionInfo,
     introduction: Introduction,
-    timing: Timing,
+    common: Arc<Common>,
 }
 
 impl Dialer {
@@ -46,8 +46,9 @@ impl Dialer {
     pub(crate) fn new(
         info: ConnectionInfo,
         introduction: Introduction,
-        timing: Timing,
+        common: &Arc<Common>,
     ) -> Result<Self, Error> {
+        let timing = &common.timing;
         let [time, interval] =
             [timing.keepalive, timing.keepalive / 3].map(|time| time.clamp(KEEPALIVE.0, KEEPALIVE.1));
         let keepalive = TcpKeepalive::new().with_time(time).with_interval(interval);
@@ -62,7 +63,7 @@ impl Dialer {
         }
         let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
         introduction.tls.client(info.clone())?;
-        Ok(Self { info, introduction, timing })
+        Ok(Self { info, introduction, common: Arc::clone(common) })
     }
 
     /// Of the server that the URL names.
@@ -76,20 +77,21 @@ impl Dialer {
         at: Option<&Address>,
         push: Push,
     ) -> Result<MultiplexedConnection, Error> {
+        let Common { timing, runtime, .. } = &*self.common;
         let mut info = match at {
             Some(at) => self.mapped(at).into_info(&self.info),
             None => self.info.clone(),
         };
         let address = info.addr().to_string();
         if let Some(callback) = &self.introduction.credentials {
-            let asked = tokio::time::timeout(self.timing.connect, callback()).await;
-            let asked = asked.unwrap_or_else(|_| Err("it did not answer in time".into()));
+            let asked = runtime.timeout(timing.connect, callback()).await;
+            let asked = asked.unwrap_or_else(|| Err("it did not answer in time".into()));
             info = asked.map_err(|error| Error::credentials(&address, &*error))?.into_info(info);
         }
         let failed = |error| Error::introduction(&address, error);
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timing.connect))
-            .set_response_timeout(Some(self.timing.connect))
+            .set_connection_timeout(Some(timing.connect))
+            .set_response_timeout(Some(timing.connect))
             // Whoever has been polled once has sent its command. With a bound, those that are kept and not polled would take up
             // all places in the queue before the connection, and nobody else would get through.
             .set_pipeline_buffer_size(tokio::sync::Semaphore::MAX_PERMITS)
@@ -99,10 +101,10 @@ impl Dialer {
             });
         let client = self.introduction.tls.client(info)?;
         // The redis crate's own limit does not cover the look-up of the name.
-        let dialled = client.get_multiplexed_async_connection_with_config(&config);
-        let dialled = tokio::time::timeout(self.timing.connect, dialled).await;
+        let dialled = multiplexed::dial(runtime, &client, config, timing.connect);
+        let dialled = runtime.timeout(timing.connect, dialled).await;
         let timed_out = || Err(RedisError::from((Kind::Io, "it did not answer in time")));
-        let mut connection = dialled.unwrap_or_else(|_| timed_out()).map_err(failed)?;
+        let mut connection = dialled.unwrap_or_else(timed_out).map_err(failed)?;
         if let Some(name) = &self.introduction.name {
             let mut command = ::redis::cmd("CLIENT");
             let named = command.arg("SETNAME").arg(name).exec_async(&mut connection).await;

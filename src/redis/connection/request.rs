@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, RedisError, RedisResult, Value, pipe};
 
 use super::error::out_of_step;
+use super::multiplexed::MultiplexedConnection;
 use super::timing::Timing;
 
 /// A command, and what may be done to have it answered.

@@ -8,18 +8,33 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Handle};
+#[cfg(any(feature = "sentinel", latchwork_simulation))]
+use futures_util::future::{AbortHandle, FutureExt, abortable};
+use tokio::runtime::{Builder, EnterGuard, Handle};
 use tokio::sync::{Notify, oneshot};
 
 use crate::runtime::Runtime;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
+#[cfg(latchwork_simulation)]
+use super::simulated::Surroundings;
+
 /// A [`Runtime`] on tokio.
 #[derive(Clone, Debug)]
-pub struct TokioRuntime {
-    pub(crate) handle: Handle,
+pub struct TokioRuntime(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
+    Tokio(Tokio),
+    #[cfg(latchwork_simulation)]
+    Simulated(Arc<dyn Surroundings>),
+}
+
+#[derive(Clone, Debug)]
+struct Tokio {
+    handle: Handle,
     /// The life of the thread if that is ours, and of the task that notices the runtime's end. Both end with the last clone.
     life: Arc<Life>,
 }
@@ -59,7 +74,23 @@ impl TokioRuntime {
             let _ = last_clone.await;
             drop(tells_end);
         });
-        Self { handle, life: Arc::new(Life { ended, _thread: thread, _notices_end: notices_end }) }
+        let life = Arc::new(Life { ended, _thread: thread, _notices_end: notices_end });
+        Self(Place::Tokio(Tokio { handle, life }))
+    }
+
+    /// In a simulation.
+    #[cfg(latchwork_simulation)]
+    pub(crate) fn simulated(surroundings: Arc<dyn Surroundings>) -> Self {
+        Self(Place::Simulated(surroundings))
+    }
+
+    /// What it is simulated by.
+    #[cfg(latchwork_simulation)]
+    pub(super) fn surroundings(&self) -> Option<&Arc<dyn Surroundings>> {
+        match &self.0 {
+            Place::Tokio(_) => None,
+            Place::Simulated(surroundings) => Some(surroundings),
+        }
     }
 
     /// The runtime that the caller is in.
@@ -100,10 +131,79 @@ impl TokioRuntime {
     pub(crate) async fn inside<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|context| {
-            let _inside = self.handle.enter();
+            let _inside = self.enter();
             future.as_mut().poll(context)
         })
         .await
+    }
+
+    fn enter(&self) -> Option<EnterGuard<'_>> {
+        match &self.0 {
+            Place::Tokio(tokio) => Some(tokio.handle.enter()),
+            #[cfg(latchwork_simulation)]
+            Place::Simulated(_) => None,
+        }
+    }
+
+    // === For tasks of this runtime ===
+
+    /// A pause of a task that ends with this runtime. Unlike [`sleep_until`](Runtime::sleep_until) it never ends early, so that a loop
+    /// around it does not turn without one while the runtime is taken down.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        match &self.0 {
+            Place::Tokio(_) => tokio::time::sleep(time).await,
+            #[cfg(latchwork_simulation)]
+            Place::Simulated(surroundings) => surroundings.sleep_until(surroundings.now() + time).await,
+        }
+    }
+
+    /// `None` if `future` has not ended within `limit`. For tasks of this runtime.
+    pub(crate) async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        match &self.0 {
+            Place::Tokio(_) => tokio::time::timeout(limit, future).await.ok(),
+            #[cfg(latchwork_simulation)]
+            Place::Simulated(_) => tokio::select! {
+                biased;
+                output = future => Some(output),
+                () = self.sleep(limit) => None,
+            },
+        }
+    }
+
+    /// Runs `task` here to its end, even if the caller goes away meanwhile. `None` if the runtime ends first, or the task panics.
+    pub(crate) async fn spawn_for<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        match &self.0 {
+            Place::Tokio(tokio) => tokio.handle.spawn(task).await.ok(),
+            #[cfg(latchwork_simulation)]
+            Place::Simulated(surroundings) => {
+                let (done, outcome) = oneshot::channel();
+                surroundings.spawn(Box::pin(async move { _ = done.send(task.await) }));
+                outcome.await.ok()
+            }
+        }
+    }
+
+    /// Runs `task` here until it has ended, or what is returned is dropped.
+    #[cfg(any(feature = "sentinel", latchwork_simulation))]
+    pub(crate) fn spawn_owned(&self, task: impl Future<Output = ()> + Send + 'static) -> OwnedTask {
+        let (task, handle) = abortable(task);
+        self.spawn(task.map(drop));
+        OwnedTask(handle)
+    }
+}
+
+/// A task that ends with this.
+#[cfg(any(feature = "sentinel", latchwork_simulation))]
+#[derive(Debug)]
+pub(crate) struct OwnedTask(AbortHandle);
+
+#[cfg(any(feature = "sentinel", latchwork_simulation))]
+impl Drop for OwnedTask {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -111,10 +211,50 @@ impl Runtime for TokioRuntime {
     type Sleep = TokioSleep;
 
     fn now(&self) -> Instant {
-        tokio::time::Instant::now().into_std()
+        match &self.0 {
+            Place::Tokio(_) => tokio::time::Instant::now().into_std(),
+            #[cfg(latchwork_simulation)]
+            Place::Simulated(surroundings) => surroundings.now(),
+        }
     }
 
     fn sleep_until(&self, deadline: Instant) -> TokioSleep {
+        match &self.0 {
+            Place::Tokio(tokio) => TokioSleep(Timer::Tokio(tokio.sleep_until(deadline))),
+            #[cfg(latchwork_simulation)]
+            Place::Simulated(surroundings) => {
+                TokioSleep(Timer::Simulated(surroundings.sleep_until(deadline)))
+            }
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match &self.0 {
+            Place::Tokio(tokio) => drop(tokio.handle.spawn(task)),
+            #[cfg(latchwork_simulation)]
+            Place::Simulated(surroundings) => surroundings.spawn(Box::pin(task)),
+        }
+    }
+
+    #[cfg(latchwork_simulation)]
+    fn random(&self) -> u64 {
+        match &self.0 {
+            Place::Tokio(_) => getrandom::u64().expect("the system gives random numbers"),
+            Place::Simulated(surroundings) => surroundings.random(),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        match &self.0 {
+            Place::Tokio(tokio) => tokio.life.ended.has_come(),
+            #[cfg(latchwork_simulation)]
+            Place::Simulated(_) => false,
+        }
+    }
+}
+
+impl Tokio {
+    fn sleep_until(&self, deadline: Instant) -> TokioTimer {
         let ended = Arc::clone(&self.life.ended);
         // Before the look, so that an end that comes now is either seen there or told.
         let told = Box::pin({
@@ -128,15 +268,7 @@ impl Runtime for TokioRuntime {
         });
         // A timer belongs to the runtime that is entered when it is made.
         let _inside = self.handle.enter();
-        TokioSleep { sleep: Box::pin(tokio::time::sleep_until(deadline.into())), told, ended }
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.handle.spawn(task);
-    }
-
-    fn has_ended(&self) -> bool {
-        self.life.ended.has_come()
+        TokioTimer { sleep: Box::pin(tokio::time::sleep_until(deadline.into())), told, ended }
     }
 }
 
@@ -149,7 +281,15 @@ impl Ended {
 
 /// A timer of a [`TokioRuntime`]. Ready as well when the runtime ends.
 #[must_use = "futures do nothing unless polled"]
-pub struct TokioSleep {
+pub struct TokioSleep(Timer);
+
+enum Timer {
+    Tokio(TokioTimer),
+    #[cfg(latchwork_simulation)]
+    Simulated(Pin<Box<dyn Future<Output = ()> + Send>>),
+}
+
+struct TokioTimer {
     sleep: Pin<Box<tokio::time::Sleep>>,
     told: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     ended: Arc<Ended>,
@@ -159,6 +299,16 @@ impl Future for TokioSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Timer::Tokio(timer) => timer.poll(context),
+            #[cfg(latchwork_simulation)]
+            Timer::Simulated(sleep) => sleep.as_mut().poll(context),
+        }
+    }
+}
+
+impl TokioTimer {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.told.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
         }
@@ -174,6 +324,12 @@ impl Future for TokioSleep {
 
 impl fmt::Debug for TokioSleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokioSleep").field("deadline", &self.sleep.deadline()).finish_non_exhaustive()
+        let mut shown = f.debug_struct("TokioSleep");
+        match &self.0 {
+            Timer::Tokio(timer) => shown.field("deadline", &timer.sleep.deadline()),
+            #[cfg(latchwork_simulation)]
+            Timer::Simulated(_) => &mut shown,
+        };
+        shown.finish_non_exhaustive()
     }
 }

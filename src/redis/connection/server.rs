@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{PushInfo, RedisResult};
 
 use super::error::Error;
+use super::multiplexed::MultiplexedConnection;
 use super::standing::Standing;
 
 /// A future of a trait object's. All of them are about connections, of which there are few.

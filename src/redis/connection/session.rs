@@ -1,9 +1,9 @@
 //! [`Session`]: how the server calls a connection, so that it can be ended from another one.
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisError, RedisResult, cmd};
 
 use super::error::is_broken;
+use super::multiplexed::MultiplexedConnection;
 
 /// How the server calls a connection. Both parts are needed: another server, or this one after a restart, counts from one again.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisResult, Value};
 use tokio::sync::watch;
 
@@ -11,6 +10,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 
 use super::back_off::BackOff;
 use super::error::{Error, is_broken};
+use super::multiplexed::MultiplexedConnection;
 use super::session::Session;
 use super::standing::Standing;
 
@@ -111,19 +111,26 @@ impl State {
         std::mem::replace(&mut self.stood, true)
     }
 
-    pub(super) fn failed(&mut self, error: Error, now: Instant) {
+    /// `random`: the runtime's.
+    pub(super) fn failed(&mut self, error: Error, now: Instant, random: u64) {
         self.failure = Some(error);
-        self.not_before = now.checked_add(self.back_off.next());
+        self.not_before = now.checked_add(self.back_off.next(random));
     }
 
     /// The connection with this number is of no use any more. False if it was not in use.
-    pub(super) fn lose(&mut self, number: u64, now: Instant, pause: Duration) -> bool {
+    pub(super) fn lose(
+        &mut self,
+        number: u64,
+        now: Instant,
+        pause: Duration,
+        random: impl FnOnce() -> u64,
+    ) -> bool {
         if self.live.as_ref().is_none_or(|live| live.number != number) {
             return false;
         }
         // Before anybody can find that there is no connection, and dial.
         self.given_up.extend(self.live.take().map(|live| live.session.clone()));
-        self.not_before = now.checked_add(self.back_off.next() + pause);
+        self.not_before = now.checked_add(self.back_off.next(random()) + pause);
         self.current.send_replace(0);
         true
     }

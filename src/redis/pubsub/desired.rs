@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::sync::Mutex;
 use crate::transport::Inbox;
@@ -75,14 +73,14 @@ impl Desired {
         stands
     }
 
-    pub(super) fn leave(&self, channel: &str, which: usize) -> Left {
+    pub(super) fn leave(&self, channel: &str, which: usize, now: Instant) -> Left {
         let mut channels = self.0.lock();
         match channels.by_name.get_mut(channel) {
             Some(want) if want.left.is_none() && want.inboxes[1 - which].is_some() => {
                 want.inboxes[which] = None;
                 return Left::Kept;
             }
-            Some(want) if want.stands => want.left = Some(Instant::now()),
+            Some(want) if want.stands => want.left = Some(now),
             _ => {
                 channels.by_name.remove(channel);
                 return Left::Gone;
@@ -92,11 +90,13 @@ impl Desired {
     }
 
     /// Takes those out that have lingered for longer than `linger`, and says whether others still do: then it is to be called again.
-    pub(super) fn take_left(&self, linger: Duration) -> (Vec<Arc<str>>, bool) {
-        let now = Instant::now();
+    pub(super) fn take_left(&self, linger: Duration, now: Instant) -> (Vec<Arc<str>>, bool) {
         let mut channels = self.0.lock();
         let is_over = |want: &mut Want| want.left.is_some_and(|left| now.duration_since(left) >= linger);
-        let over = channels.by_name.extract_if(|_, want| is_over(want)).map(|(channel, _)| channel).collect();
+        let over = channels.by_name.extract_if(|_, want| is_over(want));
+        let mut over: Vec<_> = over.map(|(channel, _)| channel).collect();
+        // A map has them in another order in each process.
+        over.sort_unstable();
         channels.swept = channels.by_name.values().any(|want| want.left.is_some());
         (over, channels.swept)
     }

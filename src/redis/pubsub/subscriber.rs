@@ -4,7 +4,7 @@
 //! of whatever command is under way, and is out of step from there on. So each channel is subscribed to by a command of its own, each
 //! reply is looked at, and a connection that is out of step is given up for a new one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use ::redis::{
@@ -51,7 +51,7 @@ pub(super) struct Subscriber {
     desired: Arc<Desired>,
     commands: Commands,
     /// What is to be subscribed to; and whether messages may have been lost since it was last.
-    ours: HashMap<Arc<str>, bool>,
+    ours: BTreeMap<Arc<str>, bool>,
     /// What is subscribed to over the connection that there is.
     subscribed: HashSet<Arc<str>>,
     /// There was a connection before.
@@ -104,7 +104,7 @@ impl Subscriber {
         });
         let connection = Connection::new(Arc::clone(&node.listening), common, Some(push));
         let (commands, desired) = (Commands::of(messages), deliveries.desired);
-        let (ours, subscribed) = (HashMap::new(), HashSet::new());
+        let (ours, subscribed) = (BTreeMap::new(), HashSet::new());
         Self { node, connection, desired, commands, ours, subscribed, stood: false, orders, notices, tell }
     }
 
@@ -116,6 +116,7 @@ impl Subscriber {
                 tokio::pin!(live);
                 loop {
                     tokio::select! {
+                        biased;
                         live = &mut live => break live,
                         order = self.orders.recv() => match order {
                             Some((channel, wish)) => _ = note(&mut self.ours, channel, wish),
@@ -185,7 +186,7 @@ impl Subscriber {
 
     /// Many orders that come together cost one round trip. Of several for one channel the last counts.
     async fn obey(&mut self, live: &Live, first: (Arc<str>, Wish)) -> RedisResult<()> {
-        let mut changed = HashSet::new();
+        let mut changed = BTreeSet::new();
         let mut next = Some(first);
         while let Some((channel, wish)) = next {
             changed.insert(note(&mut self.ours, channel, wish));
@@ -280,7 +281,7 @@ impl Subscriber {
 }
 
 /// Writes down what is wanted of a channel.
-fn note(ours: &mut HashMap<Arc<str>, bool>, channel: Arc<str>, wish: Wish) -> Arc<str> {
+fn note(ours: &mut BTreeMap<Arc<str>, bool>, channel: Arc<str>, wish: Wish) -> Arc<str> {
     match wish {
         Wish::Unsubscribe => _ = ours.remove(&channel),
         _ => *ours.entry(Arc::clone(&channel)).or_default() |= wish == Wish::Resubscribe,

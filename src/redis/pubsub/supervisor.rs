@@ -3,13 +3,15 @@
 //! While a slot of a Cluster moves, a lock that has moved already is released at the new master, and whoever waits is subscribed at the
 //! old one. It is called once the move is over.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::super::connection::{BackOff, Common};
+use crate::runtime::Runtime;
+
+use super::super::connection::{BackOff, Common, TokioRuntime};
 use super::super::nonces::Nonces;
 use super::super::topology::{Messages, Node, Topology};
 use super::deliveries::Deliveries;
@@ -25,8 +27,9 @@ pub(super) async fn supervise(
     mut changes: mpsc::UnboundedReceiver<Arc<str>>,
 ) {
     let (tell, mut news) = mpsc::unbounded_channel();
-    let mut look_around = interval(common.timing.heartbeat);
-    look_around.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (runtime, heartbeat) = (common.runtime.clone(), common.timing.heartbeat);
+    let look_around = runtime.sleep(Duration::ZERO);
+    tokio::pin!(look_around);
     let mut supervisor = Supervisor {
         topology,
         common,
@@ -35,24 +38,33 @@ pub(super) async fn supervise(
         tell,
         subscribers: HashMap::new(),
         placed: HashMap::new(),
-        astray: HashSet::new(),
-        next_try: Instant::now(),
+        astray: BTreeSet::new(),
+        next_try: runtime.now(),
         back_off: BackOff::between_dials(),
     };
     supervisor.begin();
     loop {
         tokio::select! {
+            // In this order: timers are ready seldom, and there is news after changes only. So none keeps the others waiting.
+            biased;
+            () = &mut look_around => {
+                supervisor.compare();
+                look_around.set(runtime.sleep(heartbeat));
+            }
+            () = until(&runtime, supervisor.next_try), if !supervisor.astray.is_empty() => supervisor.place_astray(),
+            // There is always somebody who could tell: the supervisor itself.
+            Some(news) = news.recv() => supervisor.hear(news),
             change = changes.recv() => match change {
                 Some(channel) => supervisor.bring_into_line(channel),
                 // With the orders to them the subscribers end, too.
                 None => return,
             },
-            // There is always somebody who could tell: the supervisor itself.
-            Some(news) = news.recv() => supervisor.hear(news),
-            () = sleep_until(supervisor.next_try), if !supervisor.astray.is_empty() => supervisor.place_astray(),
-            _ = look_around.tick() => supervisor.compare(),
         }
     }
+}
+
+async fn until(runtime: &TokioRuntime, deadline: Instant) {
+    runtime.sleep(deadline.saturating_duration_since(runtime.now())).await;
 }
 
 struct Supervisor {
@@ -66,7 +78,7 @@ struct Supervisor {
     /// Which node each channel is subscribed to at.
     placed: HashMap<Arc<str>, u64>,
     /// Channels that were taken from us, and that no node has been found for yet.
-    astray: HashSet<Arc<str>>,
+    astray: BTreeSet<Arc<str>>,
     /// When to look for one, if there are any.
     next_try: Instant,
     back_off: BackOff,
@@ -118,7 +130,7 @@ impl Supervisor {
             let deliveries = Deliveries::new(&self.desired, &self.nonces);
             let subscriber =
                 Subscriber::new(node, messages, &self.common, deliveries, to_do, self.tell.clone());
-            tokio::spawn(subscriber.run());
+            self.common.runtime.spawn(subscriber.run());
             orders
         });
     }
@@ -134,7 +146,8 @@ impl Supervisor {
     fn lose(&mut self, channel: Arc<str>) {
         self.desired.falls(&channel);
         if self.astray.is_empty() {
-            self.next_try = Instant::now() + self.back_off.next();
+            let runtime = &self.common.runtime;
+            self.next_try = runtime.now() + self.back_off.next(runtime.random());
             self.topology.look_soon();
         }
         self.astray.insert(channel);
@@ -169,7 +182,9 @@ impl Supervisor {
         let elsewhere = |channel: &Arc<str>, at: &u64| {
             self.topology.source(channel).is_some_and(|node| node.number != *at)
         };
-        let moved: Vec<_> = self.placed.extract_if(|channel, at| elsewhere(channel, at)).collect();
+        let mut moved: Vec<_> = self.placed.extract_if(|channel, at| elsewhere(channel, at)).collect();
+        // A map has them in another order in each process.
+        moved.sort_unstable();
         let mut left = HashSet::new();
         for (channel, node) in moved {
             self.order(node, Arc::clone(&channel), Wish::Unsubscribe);

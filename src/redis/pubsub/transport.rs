@@ -4,14 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 
 use crate::runtime::Runtime;
 use crate::transport::{Inbox, Transport};
 
-use super::super::connection::Common;
+use super::super::connection::{Common, TokioRuntime};
 use super::super::keys;
 use super::super::nonces::Nonces;
 use super::super::topology::Topology;
@@ -27,7 +25,7 @@ pub struct RedisTransport {
     /// request is served, so old requests cannot undo newer ones.
     changed: mpsc::UnboundedSender<Arc<str>>,
     linger: Duration,
-    runtime: Handle,
+    runtime: TokioRuntime,
 }
 
 impl RedisTransport {
@@ -41,7 +39,7 @@ impl RedisTransport {
         let supervised =
             supervise(topology, Arc::clone(common), Arc::clone(&desired), Arc::clone(nonces), changes);
         common.runtime.spawn(supervised);
-        Self { desired, changed, linger: common.timing.linger, runtime: common.runtime.handle.clone() }
+        Self { desired, changed, linger: common.timing.linger, runtime: common.runtime.clone() }
     }
 
     fn change(&self, channel: &Arc<str>) {
@@ -60,13 +58,13 @@ impl Transport for RedisTransport {
 
     fn unsubscribe(&self, channel: &Arc<str>) {
         let (channel, which) = servers(channel);
-        match self.desired.leave(&channel, which) {
+        match self.desired.leave(&channel, which, self.runtime.now()) {
             Left::Gone => self.change(&channel),
             Left::Kept => {}
             Left::Lingers => {}
             Left::LingersFirst => {
                 let (desired, changed) = (Arc::clone(&self.desired), self.changed.downgrade());
-                self.runtime.spawn(sweep(desired, changed, self.linger));
+                self.runtime.spawn(sweep(desired, changed, self.linger, self.runtime.clone()));
             }
         }
     }
@@ -85,9 +83,14 @@ fn servers(channel: &Arc<str>) -> (Arc<str>, usize) {
 }
 
 /// Gives up what has lingered for long enough, until nothing lingers.
-async fn sweep(desired: Arc<Desired>, changed: mpsc::WeakUnboundedSender<Arc<str>>, linger: Duration) {
+async fn sweep(
+    desired: Arc<Desired>,
+    changed: mpsc::WeakUnboundedSender<Arc<str>>,
+    linger: Duration,
+    runtime: TokioRuntime,
+) {
     loop {
-        let (over, more) = desired.take_left(linger);
+        let (over, more) = desired.take_left(linger, runtime.now());
         // Without the transport all subscriptions end.
         let Some(changed) = changed.upgrade() else { return };
         over.into_iter().for_each(|channel| _ = changed.send(channel));
@@ -96,7 +99,7 @@ async fn sweep(desired: Arc<Desired>, changed: mpsc::WeakUnboundedSender<Arc<str
             return;
         }
         // Not at the very end of each: looking takes time in proportion to all channels.
-        sleep(linger / 2).await;
+        runtime.sleep(linger / 2).await;
     }
 }
 

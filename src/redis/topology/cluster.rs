@@ -55,7 +55,7 @@ pub(super) async fn connect(
     }
     let addresses = seeds.iter().filter_map(Address::of).collect();
     let Some(info) = seeds.into_iter().next() else { return Err(Error::url("it names no node")) };
-    let dialer = Arc::new(Dialer::new(info, introduction, common.timing)?);
+    let dialer = Arc::new(Dialer::new(info, introduction, common)?);
     let nodes = Nodes::new(dialer, Arc::clone(common), addresses);
     nodes.refresh(None).await?;
     let sharded = match sharded {

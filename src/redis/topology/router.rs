@@ -132,7 +132,11 @@ impl Router {
                     (error, None, false)
                 }
             };
-            let pause = if at_once && redirects <= REDIRECTS { Duration::ZERO } else { back_off.next() };
+            let pause = if at_once && redirects <= REDIRECTS {
+                Duration::ZERO
+            } else {
+                back_off.next(self.common.runtime.random())
+            };
             let again_at = self.common.runtime.now() + pause;
             // A runtime that has ended would keep nobody waiting.
             if again_at >= give_up || self.common.runtime.has_ended() {

@@ -14,12 +14,11 @@ mod url;
 
 use std::sync::Arc;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{ErrorKind as Kind, RedisResult, ServerErrorKind};
-use tokio::task::JoinSet;
 
 use super::super::connection::{
-    Boxed, Common, Dialer, Error, Introduction, Push, Server, Standing, TLS_IS_BUILT_IN,
+    Boxed, Common, Dialer, Error, Introduction, MultiplexedConnection, OwnedTask, Push, Server, Standing,
+    TLS_IS_BUILT_IN,
 };
 use super::contract::Topology;
 use super::single::Single;
@@ -36,9 +35,9 @@ pub(super) async fn connect(
     // User, password and name are the server's.
     let to_sentinels =
         Introduction { instead: (None, None), credentials: None, name: None, ..introduction.clone() };
-    let sentinel = |info| Dialer::new(info, to_sentinels.clone(), common.timing);
+    let sentinel = |info| Dialer::new(info, to_sentinels.clone(), common);
     let sentinels = url.sentinels.into_iter().map(sentinel).collect::<Result<_, Error>>()?;
-    let server = Dialer::new(url.server, introduction, common.timing)?;
+    let server = Dialer::new(url.server, introduction, common)?;
     let shared = Shared::new(url.master.into(), sentinels, server);
     Single::connect_to(Arc::new(Sentinels::new(shared, common)), common).await
 }
@@ -47,13 +46,13 @@ pub(super) async fn connect(
 struct Sentinels {
     shared: Arc<Shared>,
     /// Ends with this.
-    _follower: JoinSet<()>,
+    _follower: OwnedTask,
 }
 
 impl Sentinels {
     fn new(shared: Shared, common: &Arc<Common>) -> Self {
-        let (shared, mut follower) = (Arc::new(shared), JoinSet::new());
-        follower.spawn_on(follow::follow(Arc::clone(&shared), common.timing), &common.runtime.handle);
+        let shared = Arc::new(shared);
+        let follower = common.runtime.spawn_owned(follow::follow(Arc::clone(&shared), Arc::clone(common)));
         Self { shared, _follower: follower }
     }
 }

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisResult, cmd};
 use tokio::sync::watch;
 
 use super::super::connection::{
-    Address, Boxed, Common, Connection, Dialer, Error, Introduction, Known, Meaning, Push, Server, Standing,
-    out_of_step,
+    Address, Boxed, Common, Connection, Dialer, Error, Introduction, Known, Meaning, MultiplexedConnection,
+    Push, Server, Standing, out_of_step,
 };
 use super::contract::{Node, Topology};
 use super::url;
@@ -27,7 +26,7 @@ impl Single {
         introduction: Introduction,
         common: &Arc<Common>,
     ) -> Result<Arc<dyn Topology>, Error> {
-        let dialer = Dialer::new(url::parse(url)?, introduction, common.timing)?;
+        let dialer = Dialer::new(url::parse(url)?, introduction, common)?;
         Self::connect_to(Arc::new(Fixed::new(Arc::new(dialer), None)), common).await
     }
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use ::redis::RedisResult;
-use ::redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
-use super::super::super::connection::{Boxed, Error, Known, Push, Server, Standing};
+use super::super::super::connection::{Boxed, Error, Known, MultiplexedConnection, Push, Server, Standing};
 use super::listening::in_touch;
 use super::nodes::Nodes;
 

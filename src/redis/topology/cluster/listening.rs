@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{ErrorKind as Kind, RedisError, RedisResult, cmd};
 
-use super::super::super::connection::{Boxed, Error, Meaning, Push, Server, Standing};
+use super::super::super::connection::{Boxed, Error, Meaning, MultiplexedConnection, Push, Server, Standing};
 use super::super::single::Fixed;
 
 /// One node, to be subscribed at.

@@ -118,7 +118,7 @@ impl Nodes {
     /// Learns anew who has which slot, from `first` if possible. The caller may go away meanwhile.
     pub(super) async fn refresh(&self, first: Option<Arc<Node>>) -> Result<(), Error> {
         let Some(this) = self.this.upgrade() else { return Ok(()) };
-        let looked = self.common.runtime.handle.spawn(async move {
+        let looked = self.common.runtime.spawn_for(async move {
             let looks = this.map.lock().looks;
             let _turn = this.looking.lock().await;
             // What another has learned while we waited for our turn does for us.
@@ -129,7 +129,7 @@ impl Nodes {
             this.map.lock().looks += 1;
             looked
         });
-        looked.await.unwrap_or_else(|_| Err(Error::runtime_ended()))
+        looked.await.unwrap_or_else(|| Err(Error::runtime_ended()))
     }
 
     /// As [`refresh`](Self::refresh), while the caller goes on.
@@ -158,8 +158,9 @@ impl Nodes {
                 return Err(failure.unwrap_or_else(Error::no_node));
             }
             let answer = tokio::select! {
+                biased;
                 answer = asked.join_next() => answer,
-                () = tokio::time::sleep(self.common.timing.response / STAGGER), if !last => None,
+                () = self.common.runtime.sleep(self.common.timing.response / STAGGER), if !last => None,
             };
             match answer {
                 Some(Ok(Ok(shards))) => {

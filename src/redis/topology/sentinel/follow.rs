@@ -3,25 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{Msg, PushInfo, PushKind};
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
-use super::super::super::connection::{BackOff, Error, Push, Timing, random_part};
+use crate::runtime::Runtime;
+
+use super::super::super::connection::{BackOff, Common, Error, MultiplexedConnection, Push, random_part};
 use super::shared::{Shared, address};
 
 /// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new host and port.
 const SWITCHED: &str = "+switch-master";
 
 /// Follows one Sentinel, and when it is gone another, for ever.
-pub(super) async fn follow(shared: Arc<Shared>, timing: Timing) {
+pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
     let mut back_off = BackOff::between_dials();
+    let runtime = &common.runtime;
     loop {
         for sentinel in shared.in_turn() {
             let (_error, stood) = match Line::connect(&shared, sentinel).await {
                 Err(error) => (error, false),
-                Ok(mut line) => match line.listen(timing, &mut back_off).await {
+                Ok(mut line) => match line.listen(&common, &mut back_off).await {
                     Err(error) => (error, true),
                     Ok(()) => break,
                 },
@@ -34,10 +35,10 @@ pub(super) async fn follow(shared: Arc<Shared>, timing: Timing) {
             );
             // The next one may be in order.
             if stood {
-                sleep(back_off.next()).await;
+                runtime.sleep(back_off.next(runtime.random())).await;
             }
         }
-        sleep(back_off.next()).await;
+        runtime.sleep(back_off.next(runtime.random())).await;
     }
 }
 
@@ -72,13 +73,14 @@ impl Line {
 
     /// Until the Sentinel does not answer, or does not know the master; or until another one is preferred, which is no error. It is
     /// asked again and again: it may have been told what we were not, and the link may be cut in silence.
-    async fn listen(&mut self, timing: Timing, back_off: &mut BackOff) -> Result<(), Error> {
+    async fn listen(&mut self, common: &Common, back_off: &mut BackOff) -> Result<(), Error> {
         let (shared, dialer) = (&self.shared, &self.shared.sentinels[self.sentinel]);
         let mut pause = Duration::ZERO;
         loop {
             tokio::select! {
+                biased;
                 () = self.broken.notified() => return Err(Error::connection_lost(&dialer.address())),
-                () = sleep(pause) => {}
+                () = common.runtime.sleep(pause) => {}
             }
             // One that has just been followed is preferred once it has said something.
             if pause > Duration::ZERO && shared.in_turn().next() != Some(self.sentinel) {
@@ -97,7 +99,8 @@ impl Line {
             } else {
                 shared.prefer(self.sentinel);
             }
-            pause = timing.heartbeat * 3 / 4 + random_part(timing.heartbeat / 2);
+            let heartbeat = common.timing.heartbeat;
+            pause = heartbeat * 3 / 4 + random_part(heartbeat / 2, common.runtime.random());
         }
     }
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{FromRedisValue, RedisError, RedisResult, Value, cmd};
 use tokio::sync::watch;
 
 use crate::sync::Mutex;
 
-use super::super::super::connection::{Address, Dialer, Error, Known, Push};
+use super::super::super::connection::{Address, Dialer, Error, Known, MultiplexedConnection, Push};
 
 /// What the follower shares with those who connect to the master.
 pub(super) struct Shared {

@@ -46,6 +46,8 @@ enum What {
     Fixed(commands::Fixed),
     /// Shows how long it takes to find each broken twin of the model
     Twins(twins::Twins),
+    /// Compares the small Redis with a real one
+    CheckRedis(store::redis::check::CommandLine),
 }
 
 fn main() -> ExitCode {
@@ -63,5 +65,12 @@ fn main() -> ExitCode {
         What::Same(same) => same.run(),
         What::Fixed(fixed) => fixed.run(),
         What::Twins(twins) => twins.run(),
+        What::CheckRedis(command_line) => match store::redis::check::run(&command_line) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("{failure}");
+                ExitCode::FAILURE
+            }
+        },
     }
 }

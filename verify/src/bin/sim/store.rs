@@ -10,9 +10,11 @@ use crate::world::{Nanos, Process, World};
 
 pub(crate) mod local;
 mod model;
+pub(crate) mod redis;
 pub(crate) mod twin;
 
 pub(crate) use self::model::Model;
+pub(crate) use self::redis::SimulatedRedis;
 
 /// A store, and the network before it.
 pub(crate) trait Store: Sized + Send + Sync + 'static {

@@ -38,6 +38,7 @@ struct Inner {
     /// Of timers that end at the same time the one that was set first fires first.
     timers: BTreeMap<(Nanos, u64), Waker>,
     timers_set: u64,
+    /// In the order of their ids. Not in that of their wakes: foreign code, tokio's `watch` for one, wakes in an order of its own.
     ready: Vec<usize>,
     incoming: Vec<(usize, Option<usize>, Task)>,
     tasks_made: usize,
@@ -373,7 +374,9 @@ impl Wake for TaskWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         // Ordering: SeqCst, as there is one thread and it does not matter.
         if !self.is_queued.swap(true, Ordering::SeqCst) {
-            self.world.inner().ready.push(self.id);
+            let mut inner = self.world.inner();
+            let at = inner.ready.partition_point(|id| *id < self.id);
+            inner.ready.insert(at, self.id);
         }
     }
 }
@@ -445,7 +448,7 @@ impl Executor {
         let may: Vec<usize> = (0..inner.ready.len()).filter(|at| runs(&inner.ready[*at])).collect();
         let at = *may.get(inner.schedule.usize(..may.len().max(1)))?;
         inner.polls += 1;
-        Some(inner.ready.swap_remove(at))
+        Some(inner.ready.remove(at))
     }
 
     fn jump(&mut self, limit: Nanos) -> Step {

@@ -1,0 +1,113 @@
+//! The locks' store is Redis: the real adapter and the real scripts, over links and a small server in memory.
+
+pub(crate) mod check;
+mod faults;
+mod host;
+mod leases;
+mod link;
+mod resp;
+mod serve;
+pub(crate) mod server;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod way;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use latchwork::redis::{Redis, RedisBuilder};
+use latchwork::{LockKind, Runtime};
+
+use crate::store::{Harm, Network, Store, StoredLease, duration};
+use crate::world::{Nanos, Process, SECOND, World};
+
+use self::host::Host;
+use self::leases::Leases;
+use self::link::Links;
+
+/// After how long a process tries again that could not connect when it began.
+const CONNECT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Between the heartbeats of a client, as by default.
+const HEARTBEAT: Nanos = SECOND;
+/// The same in half of the runs.
+const SELDOM: Nanos = 60 * SECOND;
+
+/// Redis, and the network before it.
+pub(crate) struct SimulatedRedis {
+    world: World,
+    links: Links,
+    answer_limit: Nanos,
+    heartbeat: Nanos,
+    /// As they were when they were looked at last, and [`Self::changes`] by then.
+    leases: Mutex<(Option<u64>, Leases)>,
+}
+
+impl SimulatedRedis {
+    fn builder(&self) -> RedisBuilder {
+        let builder = Redis::builder().heartbeat(duration(self.heartbeat));
+        match self.answer_limit {
+            0 => builder,
+            limit => builder.response_timeout(duration(limit)),
+        }
+    }
+}
+
+impl Store for SimulatedRedis {
+    type Backend = Redis;
+
+    fn new(world: &World, network: &Network) -> Self {
+        // Where little happens most of the time goes into heartbeats.
+        let heartbeat = world.chance(|draw| if draw.bool() { HEARTBEAT } else { SELDOM });
+        let (world, links) = (world.clone(), Links::new(world, network, heartbeat == HEARTBEAT));
+        Self { world, links, answer_limit: network.answer_limit, heartbeat, leases: Mutex::default() }
+    }
+
+    fn connect(&self, process: &Process) -> impl Future<Output = Redis> + Send + 'static {
+        let (builder, host, process) = (self.builder(), Host::new(process, &self.links), process.clone());
+        async move {
+            loop {
+                match builder.clone().simulated_connect(host.clone(), "redis://server").await {
+                    Ok(redis) => return redis,
+                    Err(error) => process.world().note(|| format!("process {}: {error}", process.index())),
+                }
+                process.sleep_until(process.now() + CONNECT_AGAIN).await;
+            }
+        }
+    }
+
+    fn leases(&self, kind: LockKind, name: &str) -> Vec<StoredLease> {
+        let (now, changes) = (self.world.now(), self.changes());
+        let mut leases = self.leases.lock().expect("nothing panics under this lock");
+        if leases.0 != Some(changes) {
+            let inner = self.links.inner();
+            let time = inner.server_time();
+            *leases = (Some(changes), Leases::new(inner.server.keys(time), (now, time)));
+        }
+        leases.1.of(kind, name, now)
+    }
+
+    fn harm(&self, harm: &Harm) -> bool {
+        let mut inner = self.links.inner();
+        let is_done = inner.harm(harm);
+        self.links.see_to_carrier(inner);
+        is_done
+    }
+
+    fn under_way(&self, process: &Process) -> usize {
+        self.links.inner().under_way(process.index())
+    }
+
+    fn left_over(&self) -> Vec<String> {
+        self.links.inner().left_over()
+    }
+
+    fn commands(&self) -> u64 {
+        self.links.inner().server.commands()
+    }
+    fn changes(&self) -> u64 {
+        let inner = self.links.inner();
+        inner.server.commands() + inner.harms
+    }
+}

@@ -1,0 +1,75 @@
+//! The leases that the server has, read out of its keys as the scripts keep them.
+
+use latchwork::{LeaseId, LockKind};
+
+use crate::store::StoredLease;
+use crate::world::{MS, Nanos};
+
+use super::server::{Content, Key};
+
+/// The keys at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    keys: Vec<Key>,
+    /// By the world's clock, and by the server's (us).
+    at: (Nanos, u64),
+}
+
+impl Leases {
+    /// `keys`: in the order of their names. `at`: the moment, by the world's clock and by the server's (us).
+    pub(super) fn new(keys: Vec<Key>, at: (Nanos, u64)) -> Self {
+        Self { keys, at }
+    }
+
+    /// Those of the lock that are not over by `now`.
+    pub(super) fn of(&self, kind: LockKind, name: &str, now: Nanos) -> Vec<StoredLease> {
+        let Some((Content::Hash(fields), ends)) = self.key(name.as_bytes()) else { return Vec::new() };
+        let mode = fields.iter().find(|(field, _)| field == b"mode").map(|(_, mode)| mode.as_slice());
+        let leases: Vec<_> = match (kind, mode) {
+            (LockKind::Plain, Some(b"lock")) | (LockKind::Fair, Some(b"fair")) => {
+                fields.iter().filter_map(|(field, _)| lease(field, ends, false)).collect()
+            }
+            (LockKind::ReadWrite, Some(b"read" | b"write")) => {
+                fields.iter().filter_map(|(field, value)| self.shared(name, field, value, ends)).collect()
+            }
+            _ => Vec::new(),
+        };
+        leases.into_iter().filter(|lease| lease.ends > now).collect()
+    }
+
+    /// What is in the key, and when it ends.
+    fn key(&self, name: &[u8]) -> Option<(&Content, Nanos)> {
+        let at = self.keys.binary_search_by(|key| key.name.as_slice().cmp(name)).ok()?;
+        let key = &self.keys[at];
+        // In its last millisecond it is there still.
+        let ends = key.left.map_or(Nanos::MAX, |left| {
+            let server = (self.at.1 / 1000 + left + 1) * 1000;
+            self.moment(server)
+        });
+        Some((&key.content, ends))
+    }
+
+    /// When the server's clock shows that (us).
+    fn moment(&self, server: u64) -> Nanos {
+        self.at.0.saturating_add((server.saturating_sub(self.at.1)) * (MS / 1000))
+    }
+
+    /// Of a read-write lock.
+    fn shared(&self, name: &str, field: &[u8], value: &[u8], ends: Nanos) -> Option<StoredLease> {
+        let field = std::str::from_utf8(field).ok()?;
+        if let Some(writer) = field.strip_suffix(":write") {
+            let until = std::str::from_utf8(value).ok()?.strip_prefix("until:").map(str::parse);
+            let ends = until.transpose().ok()?.map_or(ends, |until| self.moment(until).min(ends));
+            return lease(writer.as_bytes(), ends, false);
+        }
+        let before = if name.contains('{') { format!("{name}:") } else { format!("{{{name}}}:") };
+        let (_, own) = self.key(format!("{before}{field}:rwlock_timeout:1").as_bytes())?;
+        lease(field.as_bytes(), own.min(ends), true)
+    }
+}
+
+/// A field that is no id, as `mode`, is no lease.
+fn lease(field: &[u8], ends: Nanos, is_shared: bool) -> Option<StoredLease> {
+    let id: LeaseId = std::str::from_utf8(field).ok()?.parse().ok()?;
+    Some(StoredLease { client: id.client_id(), number: id.number(), ends, is_shared })
+}

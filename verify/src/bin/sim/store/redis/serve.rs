@@ -1,0 +1,112 @@
+//! The server's end of the links: commands run one after another, as they arrive.
+
+use std::collections::BTreeMap;
+
+use super::link::{Inner, To};
+use super::resp;
+use super::server::{Effects, Push, Reply};
+use super::way::Parcel;
+
+/// What a server says that serves nobody just now.
+const REFUSALS: [&str; 3] = [
+    "LOADING Redis is loading the dataset in memory",
+    "READONLY You can't write against a read only replica.",
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+];
+
+/// What the server says to each link.
+type Said = BTreeMap<u64, Vec<u8>>;
+
+impl Inner {
+    pub(super) fn arrives_at_server(&mut self, id: u64, parcel: Parcel) {
+        self.close_dead();
+        let Some(link) = self.links.get_mut(&id) else { return };
+        match parcel {
+            Parcel::Bytes(bytes) => link.unread.extend(bytes),
+            Parcel::End | Parcel::Broken => return self.end_session(id),
+        }
+        let mut said = Said::new();
+        while let Some(link) = self.links.get_mut(&id)
+            && let Some(session) = link.session
+            && let Some(command) = resp::take_command(&mut link.unread)
+        {
+            let effects = match self.refuses(&command) {
+                Some(refusal) => {
+                    let reply = Some(Reply::Error(refusal.to_owned()));
+                    Effects { reply, ..Effects::default() }
+                }
+                None => {
+                    self.copy();
+                    let now = self.server_time();
+                    self.server.call(session, now, &command)
+                }
+            };
+            self.note(id, &command, effects.reply.as_ref());
+            self.spread(id, effects, &mut said);
+        }
+        for (link, bytes) in said {
+            self.send(link, To::Client, Parcel::Bytes(bytes));
+        }
+    }
+
+    fn refuses(&self, command: &[Vec<u8>]) -> Option<&'static str> {
+        let is_script = command.first().is_some_and(|name| name.starts_with(b"EVAL"));
+        if !is_script || !self.happens(self.faults.refused) {
+            return None;
+        }
+        Some(REFUSALS[self.world.chance(|draw| draw.usize(..REFUSALS.len()))])
+    }
+
+    fn note(&self, link: u64, command: &[Vec<u8>], reply: Option<&Reply>) {
+        self.world.note(|| {
+            let words: Vec<_> = command.iter().map(|word| short(word)).collect();
+            format!("link {link}: {} -> {reply:?}", words.join(" "))
+        });
+    }
+
+    fn spread(&mut self, id: u64, effects: Effects, said: &mut Said) {
+        for Push { connection, reply } in effects.pushes {
+            let Some(&link) = self.by_session.get(&connection) else { continue };
+            let is_message = matches!(reply.first(), Some(Reply::Bulk(kind)) if kind.ends_with(b"message"));
+            if is_message && self.happens(self.faults.messages_cut) {
+                said.remove(&link);
+                self.cut(link, true, true);
+                continue;
+            }
+            resp::write_push(&reply, said.entry(link).or_default());
+        }
+        if let Some(reply) = &effects.reply {
+            resp::write(reply, said.entry(id).or_default());
+        }
+        for session in effects.killed {
+            if let Some(link) = self.by_session.remove(&session) {
+                self.send(link, To::Client, Parcel::End);
+                self.end_session(link);
+            }
+        }
+    }
+
+    /// The connection has ended at the server.
+    pub(super) fn end_session(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if let Some(session) = link.session.take() {
+            self.by_session.remove(&session);
+            self.server.disconnect(session);
+        }
+        self.forget_ended(id);
+    }
+
+    /// The server's clock, in microseconds.
+    pub(super) fn server_time(&self) -> u64 {
+        /// Some time in the year 2023.
+        const BEGINNING: u64 = 1_700_000_000_000_000;
+        (BEGINNING + self.world.now() / 1000).saturating_add_signed(self.clock)
+    }
+}
+
+/// A word of a command, for people.
+fn short(word: &[u8]) -> String {
+    const MOST: usize = 48;
+    let text = String::from_utf8_lossy(word);
+    if text.len() > MOST { text.chars().take(8).chain(['…']).collect() } else { text.into_owned() }
+}

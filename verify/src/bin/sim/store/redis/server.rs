@@ -1,0 +1,249 @@
+//! [`Server`]: a small Redis in memory, of just the commands that the lock's scripts and its adapter use.
+//!
+//! It is meant to answer as a real server of [`VERSION`] does, to the letter of its errors, and is checked against one.
+//! What a real server leaves open, such as the order of a large hash, is by rule here: the same calls have the same replies.
+//! The time is the caller's, and stands still during a call. What has expired goes when it is next looked for.
+
+mod command;
+mod connections;
+mod data;
+mod glob;
+mod hash;
+mod number;
+mod reply;
+mod script;
+mod sorted_set;
+#[cfg(test)]
+mod tests;
+mod users;
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use self::command::{Call, Command};
+use self::connections::Connections;
+pub(crate) use self::data::{Content, Data, Key};
+pub(crate) use self::reply::{Effects, Push, Reply};
+use self::script::Scripts;
+use self::users::Users;
+
+/// The server's time, in microseconds since the epoch.
+pub(crate) type Micros = u64;
+
+/// The version that the server says it has.
+pub(crate) const VERSION: &str = "7.0.15";
+
+/// A Redis server.
+pub(crate) struct Server {
+    core: Arc<Mutex<Core>>,
+    scripts: Scripts,
+}
+
+/// In what state a server is, for all who ask it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Condition {
+    #[default]
+    Sound,
+    /// It refuses all that needs data, as it has none yet.
+    Loading,
+    /// It refuses all that could need memory.
+    OutOfMemory,
+    /// It is a replica: it refuses all that writes.
+    ReadOnly,
+    /// It refuses everything, in these words.
+    Refuses(String),
+}
+
+/// What a script has hold of, too, while it runs.
+struct Core {
+    data: Data,
+    connections: Connections,
+    users: Users,
+    condition: Condition,
+    /// Of the call that is under way.
+    now: Micros,
+    effects: Effects,
+    script: Running,
+    commands: u64,
+}
+
+/// A script that runs.
+#[derive(Default)]
+struct Running {
+    user: Arc<str>,
+    /// It has called a command that writes.
+    has_written: bool,
+}
+
+impl Server {
+    pub(crate) fn new() -> Self {
+        let core = Core {
+            data: Data::default(),
+            connections: Connections::default(),
+            users: Users::default(),
+            condition: Condition::default(),
+            now: 0,
+            effects: Effects::default(),
+            script: Running::default(),
+            commands: 0,
+        };
+        let core = Arc::new(Mutex::new(core));
+        Self { scripts: Scripts::new(&core), core }
+    }
+
+    /// A new connection's number, which no other one has had.
+    pub(crate) fn connect(&mut self) -> u64 {
+        let mut core = lock(&self.core);
+        let user = core.users.at_first();
+        core.connections.add(user)
+    }
+
+    /// The connection ends, and its subscriptions with it.
+    pub(crate) fn disconnect(&mut self, connection: u64) {
+        lock(&self.core).connections.remove(connection);
+    }
+
+    /// Runs one command of a connection, at that time. Nothing comes of one over a connection that has ended.
+    pub(crate) fn call(&mut self, connection: u64, now: Micros, words: &[Vec<u8>]) -> Effects {
+        let mut core = lock(&self.core);
+        if !core.connections.has(connection) || words.is_empty() {
+            return Effects::default();
+        }
+        core.now = now;
+        core.commands += 1;
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let reply = match core.admit(connection, &words) {
+            Ok(command) if command.is_script() => {
+                drop(core);
+                let reply = self.run_script(connection, &words);
+                core = lock(&self.core);
+                Some(reply)
+            }
+            Ok(command) => core.run(command, connection, &words),
+            Err(refusal) => Some(Reply::Error(refusal)),
+        };
+        let mut effects = std::mem::take(&mut core.effects);
+        effects.reply = reply;
+        effects
+    }
+
+    /// All data is gone, and all scripts, as after a restart of a server that keeps nothing. Connections stay until they are
+    /// [ended](Self::disconnect).
+    pub(crate) fn forget(&mut self) {
+        lock(&self.core).data = Data::default();
+        self.scripts.forget();
+    }
+
+    /// The data as it is now. Scripts are none.
+    pub(crate) fn snapshot(&self) -> Data {
+        lock(&self.core).data.clone()
+    }
+
+    /// The data is again as it was.
+    pub(crate) fn restore(&mut self, data: Data) {
+        lock(&self.core).data = data;
+    }
+
+    /// The key is gone, as if the server had needed its memory. False if it was not there.
+    pub(crate) fn evict(&mut self, key: &[u8]) -> bool {
+        lock(&self.core).data.evict(key)
+    }
+
+    /// From now on it is in this state.
+    pub(crate) fn set_condition(&mut self, condition: Condition) {
+        lock(&self.core).condition = condition;
+    }
+
+    /// As `ACL SETUSER` does. An error if it does not know a rule.
+    pub(crate) fn set_user(&mut self, name: &str, rules: &[&str]) -> Result<(), String> {
+        let rules: Vec<&[u8]> = rules.iter().map(|rule| rule.as_bytes()).collect();
+        lock(&self.core).users.set(name, &rules)
+    }
+
+    /// All keys that are there at that time, in the order of their names.
+    pub(crate) fn keys(&self, now: Micros) -> Vec<Key> {
+        lock(&self.core).data.list(now)
+    }
+
+    /// How many subscriptions there are, of all connections.
+    pub(crate) fn subscriptions(&self) -> usize {
+        lock(&self.core).connections.subscriptions()
+    }
+
+    /// How many commands were run, or refused. A script is one.
+    pub(crate) fn commands(&self) -> u64 {
+        lock(&self.core).commands
+    }
+
+    fn run_script(&mut self, connection: u64, words: &[&[u8]]) -> Reply {
+        match words[0].to_ascii_lowercase().as_slice() {
+            b"script" => self.scripts.administer(words),
+            name => self.scripts.evaluate(&self.core, connection, name == b"evalsha", words),
+        }
+        .unwrap_or_else(Reply::Error)
+    }
+}
+
+impl Core {
+    /// The command, if the connection may run it now.
+    fn admit(&self, connection: u64, words: &[&[u8]]) -> Result<&'static Command, String> {
+        let command = Command::named(words[0]).ok_or_else(|| command::unknown(words))?;
+        command.check_arity(words)?;
+        if let Condition::Refuses(words) = &self.condition {
+            return Err(words.clone());
+        }
+        match self.connections.user(connection) {
+            Some(user) => self.users.admit(&user, command, words).map_err(|denied| denied.to_connection())?,
+            None if !command.needs_no_user() => return Err("NOAUTH Authentication required.".to_owned()),
+            None => {}
+        }
+        match self.condition {
+            Condition::OutOfMemory if command.needs_memory() => Err(OUT_OF_MEMORY.to_owned()),
+            Condition::ReadOnly if command.writes() => Err(READ_ONLY.to_owned()),
+            Condition::Loading if !command.needs_no_data() => {
+                Err("LOADING Redis is loading the dataset in memory".to_owned())
+            }
+            _ => Ok(command),
+        }
+    }
+
+    /// Runs a command of a connection. `None`: all that comes of it are pushes.
+    fn run(&mut self, command: &'static Command, connection: u64, words: &[&[u8]]) -> Option<Reply> {
+        let is_resp3 = self.connections.is_resp3(connection);
+        let mut call = Call { core: self, connection: Some(connection), is_resp3 };
+        match command.run(&mut call, words) {
+            Ok(reply) => (!command.is_answered_by_pushes()).then_some(reply),
+            Err(error) => Some(Reply::Error(error)),
+        }
+    }
+
+    /// Runs a command of a script. Errors are as the script sees them.
+    fn run_in_script(&mut self, words: &[&[u8]]) -> Result<Reply, String> {
+        let command = Command::named(words[0]).ok_or("ERR Unknown Redis command called from script")?;
+        if !command.has_arity(words) {
+            return Err("ERR Wrong number of args calling Redis command from script".to_owned());
+        }
+        if command.is_not_for_scripts() {
+            return Err("ERR This Redis command is not allowed from script".to_owned());
+        }
+        self.users.admit(&self.script.user, command, words).map_err(|denied| denied.to_script())?;
+        if command.writes() {
+            if self.condition == Condition::ReadOnly {
+                return Err(READ_ONLY.to_owned());
+            }
+            // What is written already cannot be taken back, so only the first write is refused.
+            let is_first = !std::mem::replace(&mut self.script.has_written, true);
+            if is_first && self.condition == Condition::OutOfMemory && command.needs_memory() {
+                self.script.has_written = false;
+                return Err(OUT_OF_MEMORY.to_owned());
+            }
+        }
+        command.run(&mut Call { core: self, connection: None, is_resp3: false }, words)
+    }
+}
+
+const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
+
+fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
+    core.lock().expect("no command panics")
+}

@@ -1,0 +1,124 @@
+//! Sorted sets.
+
+use super::keys::is;
+use super::{Answer, Call, range, syntax_error};
+use crate::store::redis::server::number::{double, general, integer};
+use crate::store::redis::server::reply::Reply;
+use crate::store::redis::server::sorted_set::SortedSet;
+
+/// Which members ZADD changes, and which of them it counts.
+#[derive(Clone, Copy, Default)]
+struct Options {
+    only_new: bool,
+    only_old: bool,
+    greater: bool,
+    less: bool,
+    counts_changed: bool,
+}
+
+impl Options {
+    /// And how many words they are.
+    fn of(words: &[&[u8]]) -> (Self, usize) {
+        let mut all = Self::default();
+        for (at, word) in words.iter().enumerate() {
+            match word.to_ascii_lowercase().as_slice() {
+                b"nx" => all.only_new = true,
+                b"xx" => all.only_old = true,
+                b"gt" => all.greater = true,
+                b"lt" => all.less = true,
+                b"ch" => all.counts_changed = true,
+                _ => return (all, at),
+            }
+        }
+        (all, words.len())
+    }
+
+    fn check(self) -> Result<(), String> {
+        if self.only_new && self.only_old {
+            return Err("ERR XX and NX options at the same time are not compatible".to_owned());
+        }
+        if [self.only_new, self.greater, self.less].iter().filter(|is| **is).count() > 1 {
+            return Err("ERR GT, LT, and/or NX options at the same time are not compatible".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Sets the member's score if it may; whether it counts.
+    fn set(self, set: &mut SortedSet, name: &[u8], score: f64) -> bool {
+        match set.score(name) {
+            None => !self.only_old && set.set(name, score),
+            Some(old) => {
+                let may = !self.only_new
+                    && old != score
+                    && !(self.greater && score <= old)
+                    && !(self.less && score >= old);
+                if may {
+                    set.set(name, score);
+                }
+                may && self.counts_changed
+            }
+        }
+    }
+}
+
+pub(super) fn zadd(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
+    let (options, count) = Options::of(&words[2..]);
+    let pairs = &words[2 + count..];
+    if pairs.is_empty() || pairs.len() % 2 != 0 {
+        return Err(syntax_error());
+    }
+    options.check()?;
+    let scores = pairs.iter().step_by(2).map(|score| double(score)).collect::<Result<Vec<_>, _>>()?;
+    let names = pairs.iter().skip(1).step_by(2);
+    let counted = call.change(words[1], |set: &mut SortedSet| {
+        names.zip(scores).filter(|(name, score)| options.set(set, name, *score)).count()
+    })?;
+    Ok(Reply::count(counted))
+}
+
+pub(super) fn zrem(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
+    let gone = call
+        .change(words[1], |set: &mut SortedSet| words[2..].iter().filter(|name| set.remove(name)).count())?;
+    Ok(Reply::count(gone))
+}
+
+pub(super) fn zcard(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
+    Ok(Reply::count(call.get::<SortedSet>(words[1])?.map_or(0, |set| set.members().len())))
+}
+
+pub(super) fn zscore(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
+    let is_resp3 = call.is_resp3;
+    let score = call.get::<SortedSet>(words[1])?.and_then(|set| set.score(words[2]));
+    Ok(score.map_or(Reply::Nil, |score| number(score, is_resp3)))
+}
+
+pub(super) fn zrange(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
+    let (mut with_scores, mut from_end) = (false, false);
+    for word in &words[4..] {
+        if is(word, "withscores") {
+            with_scores = true;
+        } else if is(word, "rev") {
+            from_end = true;
+        } else {
+            return Err(syntax_error());
+        }
+    }
+    let (first, last) = (integer(words[2])?, integer(words[3])?);
+    let is_resp3 = call.is_resp3;
+    let Some(set) = call.get::<SortedSet>(words[1])? else { return Ok(Reply::Array(Vec::new())) };
+    let mut members: Vec<_> = set.members().iter().collect();
+    if from_end {
+        members.reverse();
+    }
+    let found = members[range(first, last, members.len())].iter();
+    let pairs = found.map(|(score, name)| (Reply::bulk(name), number(*score, is_resp3)));
+    Ok(Reply::Array(match (with_scores, is_resp3) {
+        (false, _) => pairs.map(|(name, _)| name).collect(),
+        (true, false) => pairs.flat_map(|(name, score)| [name, score]).collect(),
+        (true, true) => pairs.map(|(name, score)| Reply::Array(vec![name, score])).collect(),
+    }))
+}
+
+fn number(number: f64, is_resp3: bool) -> Reply {
+    if is_resp3 { Reply::Double(number) } else { Reply::bulk(general(number)) }
+}

@@ -1,0 +1,154 @@
+//! [`Connections`]: who is connected, and what they listen to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::reply::{Push, Reply};
+
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    all: BTreeMap<u64, Connection>,
+    last: u64,
+    /// Who listens to a channel, of either kind.
+    listeners: BTreeMap<(Messages, Vec<u8>), BTreeSet<u64>>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// `None`: not yet.
+    user: Option<Arc<str>>,
+    is_resp3: bool,
+    name: Vec<u8>,
+}
+
+/// The two kinds of messages, which know nothing of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Messages {
+    Plain,
+    Sharded,
+}
+
+impl Messages {
+    /// As a push says which it is: a message, or that a subscription begins or ends.
+    fn kind(self, plain: &str) -> Reply {
+        Reply::bulk(if self == Self::Sharded { ["s", plain].concat() } else { plain.to_owned() })
+    }
+}
+
+impl Connections {
+    pub(super) fn add(&mut self, user: Option<Arc<str>>) -> u64 {
+        self.last += 1;
+        self.all.insert(self.last, Connection { user, is_resp3: false, name: Vec::new() });
+        self.last
+    }
+
+    /// False if it has ended before.
+    pub(super) fn remove(&mut self, connection: u64) -> bool {
+        self.listeners.retain(|_, listeners| {
+            listeners.remove(&connection);
+            !listeners.is_empty()
+        });
+        self.all.remove(&connection).is_some()
+    }
+
+    pub(super) fn has(&self, connection: u64) -> bool {
+        self.all.contains_key(&connection)
+    }
+
+    pub(super) fn user(&self, connection: u64) -> Option<Arc<str>> {
+        self.all[&connection].user.clone()
+    }
+
+    pub(super) fn set_user(&mut self, connection: u64, user: Arc<str>) {
+        self.get(connection).user = Some(user);
+    }
+
+    pub(super) fn is_resp3(&self, connection: u64) -> bool {
+        self.all[&connection].is_resp3
+    }
+
+    pub(super) fn set_resp3(&mut self, connection: u64, is_resp3: bool) {
+        self.get(connection).is_resp3 = is_resp3;
+    }
+
+    pub(super) fn name(&self, connection: u64) -> &[u8] {
+        &self.all[&connection].name
+    }
+
+    pub(super) fn set_name(&mut self, connection: u64, name: &[u8]) {
+        self.get(connection).name = name.to_vec();
+    }
+
+    /// Where it comes from, as the server sees it.
+    pub(super) fn address(connection: u64) -> String {
+        format!("127.0.0.1:{}", 1024 + connection % 64_512)
+    }
+
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.all.keys().copied().collect()
+    }
+
+    fn get(&mut self, connection: u64) -> &mut Connection {
+        self.all.get_mut(&connection).expect("it is connected")
+    }
+
+    pub(super) fn subscribe(&mut self, messages: Messages, connection: u64, channel: &[u8]) -> Push {
+        self.listeners.entry((messages, channel.to_vec())).or_default().insert(connection);
+        self.changed("subscribe", messages, connection, Some(channel))
+    }
+
+    /// From one channel, or if that is `None` from all.
+    pub(super) fn unsubscribe(
+        &mut self,
+        messages: Messages,
+        connection: u64,
+        channel: Option<&[u8]>,
+    ) -> Vec<Push> {
+        let channels: Vec<Vec<u8>> = match channel {
+            Some(channel) => vec![channel.to_vec()],
+            None => {
+                let theirs = |((its, _), listeners): &(&(Messages, _), &BTreeSet<u64>)| {
+                    *its == messages && listeners.contains(&connection)
+                };
+                self.listeners.iter().filter(theirs).map(|((_, channel), _)| channel.clone()).collect()
+            }
+        };
+        if channels.is_empty() {
+            return vec![self.changed("unsubscribe", messages, connection, None)];
+        }
+        let mut pushes = Vec::new();
+        for channel in channels {
+            let key = (messages, channel);
+            if let Some(listeners) = self.listeners.get_mut(&key) {
+                listeners.remove(&connection);
+                if listeners.is_empty() {
+                    self.listeners.remove(&key);
+                }
+            }
+            pushes.push(self.changed("unsubscribe", messages, connection, Some(&key.1)));
+        }
+        pushes
+    }
+
+    fn changed(&self, kind: &str, messages: Messages, connection: u64, channel: Option<&[u8]>) -> Push {
+        let theirs = |((its, _), listeners): &(&(Messages, _), &BTreeSet<u64>)| {
+            *its == messages && listeners.contains(&connection)
+        };
+        let count = Reply::count(self.listeners.iter().filter(theirs).count());
+        Push { connection, reply: vec![messages.kind(kind), Reply::bulk_or_nil(channel), count] }
+    }
+
+    pub(super) fn listeners(&self, messages: Messages, channel: &[u8]) -> usize {
+        self.listeners.get(&(messages, channel.to_vec())).map_or(0, BTreeSet::len)
+    }
+
+    pub(super) fn publish(&self, messages: Messages, channel: &[u8], message: &[u8]) -> Vec<Push> {
+        let Some(listeners) = self.listeners.get(&(messages, channel.to_vec())) else { return Vec::new() };
+        let reply = vec![messages.kind("message"), Reply::bulk(channel), Reply::bulk(message)];
+        listeners.iter().map(|connection| Push { connection: *connection, reply: reply.clone() }).collect()
+    }
+
+    pub(super) fn subscriptions(&self) -> usize {
+        self.listeners.values().map(BTreeSet::len).sum()
+    }
+}

@@ -1,0 +1,1 @@
+//! What the comparison with a real server does not reach.
