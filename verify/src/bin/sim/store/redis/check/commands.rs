@@ -113,7 +113,7 @@ const OF_CONNECTIONS: &[(&str, &[Word])] = &[
     ("AUTH", &[Value, Value, Value]),
 ];
 
-/// Scripts that end in all the ways that scripts can.
+/// Scripts that end in all the ways that scripts can. (Tail calls of the server's functions are in parentheses: see `prelude.lua`.)
 const SCRIPTS: &[&str] = &[
     "return {1, 2.7, -2.7, {err = 'QQ q'}, 'x', true, false, 3}",
     "return {1, nil, 3}",
@@ -133,8 +133,8 @@ const SCRIPTS: &[&str] = &[
     "error('x', 0)",
     "error({err = 'CODE words'})",
     "local function f() error({err = 'CODE words'}) end\nf()",
-    "local function f()\n  return redis.call('nope')\nend\nlocal x = f()\nreturn x",
-    "return redis.call('nope')",
+    "local function f()\n  return (redis.call('nope'))\nend\nlocal x = f()\nreturn x",
+    "return (redis.call('nope'))",
     "local x = redis.call()",
     "local x = redis.call({})",
     "local x = redis.call('get')",
@@ -149,29 +149,29 @@ const SCRIPTS: &[&str] = &[
     "return {KEYS[1] or 'none', ARGV[1] or 'none', #KEYS, #ARGV}",
     "return {tostring(2^53), tostring(1e100), tostring(0.1), 10 .. '', string.format('%.0f', 1e15 + 1)}",
     "local t = redis.call('time') return t[1] * 1000000 + t[2]",
-    "return redis.call('echo', 0.1)",
-    "return redis.call('echo', 1e17)",
-    "return redis.call('echo', 1e16 + 2)",
-    "return redis.call('echo', -1 / 3)",
-    "return redis.call('echo', math.huge)",
-    "return redis.call('echo', 1e-7)",
-    "return redis.call('echo', 123456.789e-5)",
-    "return redis.call('echo', 2^70)",
+    "return (redis.call('echo', 0.1))",
+    "return (redis.call('echo', 1e17))",
+    "return (redis.call('echo', 1e16 + 2))",
+    "return (redis.call('echo', -1 / 3))",
+    "return (redis.call('echo', math.huge))",
+    "return (redis.call('echo', 1e-7))",
+    "return (redis.call('echo', 123456.789e-5))",
+    "return (redis.call('echo', 2^70))",
     "return {tostring(redis.acl_check_cmd('hset', 'a', 'b', 'c')), tostring(redis.acl_check_cmd('get', 'zz'))}",
     "return {tostring(redis.acl_check_cmd('publish', 'c1', 'x')), tostring(redis.acl_check_cmd('pubsub', 'numsub'))}",
-    "return redis.acl_check_cmd('nope')",
-    "return redis.acl_check_cmd()",
+    "return (redis.acl_check_cmd('nope'))",
+    "return (redis.acl_check_cmd())",
     "return redis.sha1hex('x')",
     "return {select('#', unpack({1, 2}, 1, 3)), type(pcall), tostring(pcall(error, 'x'))}",
     "redis.call('set', 'written', 1) error('after')",
-    "redis.call('del', 'k0') return redis.call('set', 'k0', 'x')",
+    "redis.call('del', 'k0') return (redis.call('set', 'k0', 'x'))",
     "x(",
     "return 1 1",
 ];
 
 /// Run a command out of ARGV.
 const CALLS_OF_SCRIPTS: &[&str] = &[
-    "return redis.call(unpack(ARGV))",
+    "return (redis.call(unpack(ARGV)))",
     "local reply = redis.call(unpack(ARGV)) return reply",
     "return redis.pcall(unpack(ARGV))",
     "for i = 2, #ARGV do ARGV[i] = tonumber(ARGV[i]) or ARGV[i] end local reply = redis.call(unpack(ARGV)) return reply",
