@@ -62,7 +62,7 @@ pub(crate) fn run<S: Store>(program: &Program, keeps_history: bool) -> Report {
         hash: world.hash(),
         history: world.history(),
     };
-    drop(run);
+    world.catch(|| drop(run));
     clear(&world, stage);
     report
 }
@@ -148,7 +148,9 @@ impl<S: Store> Run<S> {
                 match self.incidents.front() {
                     Some(next) if next.at <= self.world.now() => {
                         let incident = self.incidents.pop_front();
-                        incident.into_iter().for_each(|incident| self.befall(&incident));
+                        // A link that is cut may wake those who wait for it.
+                        let world = self.world.clone();
+                        world.catch(|| incident.iter().for_each(|incident| self.befall(incident)));
                     }
                     _ => return done(self),
                 }

@@ -1,9 +1,5 @@
 //! [`Store`]: where the locks of a simulation are kept, as its judges and its faults see it.
 
-mod model;
-
-pub(crate) use self::model::Model;
-
 use std::time::Duration;
 
 use latchwork::{FairBackend, LockClient, LockKind, ReadWriteBackend};
@@ -13,6 +9,9 @@ use crate::program::time;
 use crate::world::{Nanos, Process, World};
 
 pub(crate) mod local;
+mod model;
+
+pub(crate) use self::model::Model;
 
 /// A store, and the network before it.
 pub(crate) trait Store: Sized + Send + Sync + 'static {

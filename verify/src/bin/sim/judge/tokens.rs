@@ -45,7 +45,8 @@ impl<S: Store> Judge<S> for Tokens {
         let seen = self.seen.entry((lock.name, lock.kind)).or_default();
         let since = view.excuses.tokens_lost(hold.lock).unwrap_or(0);
         seen.retain(|other| other.granted > since || since == 0);
-        let wrong = seen.iter().find(|other| has_fallen(other, hold, token));
+        let is_inner = seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
+        let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, token));
         let text = wrong.map(|other| {
             format!("{} has token {token}, and {} before it has {}", view.words(hold), other.words, other.token)
         });

@@ -59,7 +59,7 @@ impl Store for LocalStore {
     }
 
     fn changes(&self) -> u64 {
-        self.world.polls()
+        self.world.steps()
     }
 }
 
