@@ -16,6 +16,7 @@ mod shrink;
 mod stage;
 mod store;
 mod task;
+mod twins;
 mod world;
 
 use std::panic;
@@ -46,6 +47,8 @@ enum What {
     Fixed(commands::Fixed),
     /// Seeds one fault after the other, each of which is to be found
     Faults(faults::Faults),
+    /// Shows how long it takes to find each broken twin of the model
+    Twins(twins::Twins),
 }
 
 fn main() -> ExitCode {
@@ -63,5 +66,6 @@ fn main() -> ExitCode {
         What::Same(same) => same.run(),
         What::Fixed(fixed) => fixed.run(),
         What::Faults(faults) => faults.run(),
+        What::Twins(twins) => twins.run(),
     }
 }

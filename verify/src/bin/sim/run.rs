@@ -148,9 +148,7 @@ impl<S: Store> Run<S> {
                 match self.incidents.front() {
                     Some(next) if next.at <= self.world.now() => {
                         let incident = self.incidents.pop_front();
-                        // A link that is cut may wake those who wait for it.
-                        let world = self.world.clone();
-                        world.catch(|| incident.iter().for_each(|incident| self.befall(incident)));
+                        incident.into_iter().for_each(|incident| self.befall(&incident));
                     }
                     _ => return done(self),
                 }
@@ -348,7 +346,11 @@ impl<S: Store> Run<S> {
         {
             return;
         }
-        if !self.stage.store.harm(&self.of_members(harm)) {
+        let harm_here = self.of_members(harm);
+        // A link that is cut may wake those who wait for it, and a waker may panic.
+        let mut is_done = true;
+        self.world.catch(|| is_done = self.stage.store.harm(&harm_here));
+        if !is_done {
             return;
         }
         let (program, now) = (&self.stage.program, self.world.now());

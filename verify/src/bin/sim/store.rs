@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::{FairBackend, LockClient, LockKind, ReadWriteBackend};
+use latchwork::{FairBackend, LockClient, LockKind, LockOptions, ReadWriteBackend};
 use serde::{Deserialize, Serialize};
 
 use crate::program::time;
@@ -10,6 +10,7 @@ use crate::world::{Nanos, Process, World};
 
 pub(crate) mod local;
 mod model;
+pub(crate) mod twin;
 
 pub(crate) use self::model::Model;
 
@@ -25,6 +26,11 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
 
     /// The backend of a process's client. It may have to be connected.
     fn connect(&self, process: &Process) -> impl Future<Output = Self::Backend> + Send + 'static;
+
+    /// What the client of a process is made with, where the program says this.
+    fn options(&self, options: LockOptions) -> LockOptions {
+        options
+    }
 
     /// The leases that the store has at this moment, of locks of this kind and name.
     fn leases(&self, kind: LockKind, name: &str) -> Vec<StoredLease>;
@@ -122,10 +128,11 @@ pub(crate) enum Harm {
 pub(crate) async fn client<S: Store>(
     store: &S,
     process: &Process,
-    options: &latchwork::LockOptions,
+    options: &LockOptions,
 ) -> LockClient<S::Backend> {
     let backend = store.connect(process).await;
-    LockClient::with_options(backend, options).expect("the options are in range")
+    let options = store.options(options.clone());
+    LockClient::with_options(backend, &options).expect("the options are in range")
 }
 
 /// As a duration.

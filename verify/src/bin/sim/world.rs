@@ -482,7 +482,9 @@ impl Executor {
 
     /// How many tasks there are of the living, those of the world included.
     pub(crate) fn tasks(&self) -> usize {
-        self.tasks.len()
+        let inner = self.world.inner();
+        let lives = |task: &&Running| task.process.is_none_or(|process| inner.processes[process].is_alive);
+        self.tasks.values().filter(lives).count()
     }
 }
 

@@ -51,6 +51,12 @@ fn can_be_had<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     own.unwrap_or(watched) > 4 * hand_off(view.program)
 }
 
+/// Whether a call waits for a lock in vain, as its lease is over before it can know of it. It holds up the others of its process.
+pub(super) fn blocks<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
+    let mut calls = view.scene.calls.values();
+    calls.any(|call| waited_for(call).is_some_and(|other| other.name == lock.name) && !can_be_had(view, call))
+}
+
 /// Whether the call is polled whenever it is woken, and was since it began; and is not about to end.
 pub(super) fn is_attended<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let member = &view.scene.members[call.member];

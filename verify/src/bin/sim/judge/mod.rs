@@ -12,6 +12,7 @@ mod metrics;
 mod nothing_left;
 mod order;
 mod service;
+mod tenure;
 mod tokens;
 mod turns;
 
@@ -56,6 +57,7 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(losses::Losses::default()),
         Box::new(order::Order::default()),
         Box::new(turns::Turns::default()),
+        Box::new(tenure::Tenure::default()),
         Box::new(service::Service::default()),
         Box::new(answers::Answers::default()),
         Box::new(metrics::Sums::default()),

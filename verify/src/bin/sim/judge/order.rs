@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 
 use super::Judge;
-use super::calm::{hand_off, is_attended, settled_from, waited_for};
+use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
 use crate::program::{Kind, Op, Which, time};
-use crate::stage::{Answer, Call, Event, View};
+use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::Store;
 use crate::world::{Nanos, SECOND};
 
@@ -101,8 +101,17 @@ impl Order {
         let stalls = |other: &Call| other.member == waiter.member && other.lock == Some(lock) && other.was_stalled;
         let left = self.left.get(&(waiter.member, lock));
         view.scene.calls.values().any(stalls)
+            || blocks(view, lock)
+            || has_expired(view, waiter.member, lock)
             || left.is_some_and(|at| at + 4 * hand_off(view.program) > view.now)
     }
+}
+
+/// Whether a member has lost the lock by time: its release has named nobody, and its waiters are not in the store's queue yet.
+fn has_expired<S: Store>(view: &View<'_, S>, member: usize, lock: Which) -> bool {
+    let of_it = |hold: &&Hold<S>| hold.member == member && hold.lock.name == lock.name;
+    let lost = |hold: &Hold<S>| hold.is_forgotten || hold.guard.as_ref().is_none_or(|guard| !guard.is_held());
+    view.scene.holds.values().filter(of_it).any(lost)
 }
 
 /// Whether positions are kept for longer than a hand-off takes, in all processes.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Judge;
-use super::calm::{hand_off, is_attended, settled_from, waited_for};
+use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
 use crate::program::{Kind, Which, time};
 use crate::stage::{Call, View};
 use crate::store::Store;
@@ -36,7 +36,7 @@ impl<S: Store> Judge<S> for Service {
         for (by, call) in &view.scene.calls {
             let Some(lock) = waited_for(call).filter(|lock| is_free_for(view, *lock)) else { continue };
             let since = self.free_since.get(by).copied().unwrap_or(view.now).max(call.began).max(settled);
-            if view.now > since + within(view) && is_attended(view, call) && !is_held_up(view, lock) {
+            if view.now > since + within(view, lock) && is_attended(view, call) && !blocks(view, lock) {
                 return Some(format!(
                     "p{}t{} waits for {}, which is free since {}",
                     by.0,
@@ -52,10 +52,12 @@ impl<S: Store> Judge<S> for Service {
     }
 }
 
-/// How long a call may wait beside a free lock.
-fn within<S: Store>(view: &View<'_, S>) -> Nanos {
+/// How long a call may wait beside a free lock: calls that are not polled hold it up one after the other.
+fn within<S: Store>(view: &View<'_, S>, lock: Which) -> Nanos {
     let unpolled = view.program.processes.iter().map(|plan| plan.options.unpolled_limit()).max();
-    WITHIN + 2 * unpolled.unwrap_or(0) + 2 * hand_off(view.program)
+    let of_it = |call: &&Call| call.lock.is_some_and(|other| other.name == lock.name);
+    let stalled = view.scene.calls.values().filter(of_it).filter(|call| call.was_stalled).count() as u64;
+    WITHIN + 2 * (1 + stalled) * unpolled.unwrap_or(0) + 2 * (1 + stalled) * hand_off(view.program)
 }
 
 /// Whether the store has nothing against it: a reader may come beside others, unless a writer waits.
@@ -67,10 +69,4 @@ fn is_free_for<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
         }
         _ => view.leases(lock).next().is_none(),
     }
-}
-
-/// Whether a call before this lock is not polled. One after the other it costs the others a while.
-fn is_held_up<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
-    let stalls = |call: &Call| call.lock.is_some_and(|other| other.name == lock.name) && call.was_stalled;
-    view.scene.calls.values().any(stalls)
 }

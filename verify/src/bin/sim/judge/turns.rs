@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::Judge;
-use super::calm::{hand_off, is_attended, settled_from, waited_for};
+use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
 use super::order::is_again;
-use crate::program::{Kind, time};
+use crate::program::{Kind, Which, time};
 use crate::stage::{Answer, Call, Event, View};
 use crate::store::Store;
 use crate::world::Nanos;
@@ -73,6 +73,7 @@ impl Turns {
         };
         let left = self.left.get(&(waiter.member, name));
         view.scene.calls.values().any(stalls)
+            || blocks(view, Which { name, kind: Kind::Read })
             || left.is_some_and(|at| at + 4 * hand_off(view.program) > view.now)
     }
 }

@@ -58,7 +58,9 @@ impl Step<'_> {
     ) -> Result<u64, Duration> {
         let until = self.now + nanos(lease);
         match &mut self.name.lease {
-            Some(writer) if writer.id == *id => writer.until = writer.until.max(until),
+            Some(writer) if writer.id == *id => {
+                writer.until = if self.shortens { until } else { writer.until.max(until) };
+            }
             _ => {
                 if let Some(position) = position {
                     self.name.writers.put(Place::new(id, position, self.now), self.takes_earlier);
