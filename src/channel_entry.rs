@@ -208,7 +208,9 @@ impl ChannelEntry {
         self.figures.resubscribed.add_one();
         let mut panics = Panics::NONE;
         self.readiness.ready(&mut panics);
-        panics.catch(|| self.wake_all());
+        if !fault!(ResubscribedSilently) {
+            panics.catch(|| self.wake_all());
+        }
         panics.resume();
     }
 

@@ -24,6 +24,7 @@ use std::task::Waker;
 #[cfg(feature = "lock")]
 use std::{future::poll_fn, pin::pin, task::Poll};
 
+use crate::fault::fault;
 use crate::sync::thread_cell;
 
 /// The first panic of the foreign code that an operation has called.
@@ -151,6 +152,9 @@ pub(crate) fn flush() {
 
 impl Calls {
     fn call(&self, waker: Waker) {
+        if fault!(PanicEndsWakes) && self.panics.borrow().0.is_some() {
+            return;
+        }
         let mut panics = Panics::NONE;
         // `wake` consumes the waker, so its being dropped is in here as well.
         panics.catch(|| waker.wake());

@@ -25,6 +25,7 @@ use self::sweep::Sweep;
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
 use self::turns::ReadWrite;
+use crate::fault::fault;
 use crate::lock::{
     AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockKind, LockName, ReleaseOutcome,
 };
@@ -157,7 +158,8 @@ impl Held {
 
     /// Takes the lease of `id` away. Whether it is over makes no difference: nobody else has taken it.
     fn take(&mut self, name: &LockName, id: &LeaseId) -> Option<LeaseId> {
-        self.find(name).filter(|lease| lease.id.as_ref() == Some(id))?.id.take()
+        let is_its = |lease: &&mut Lease| lease.id.as_ref() == Some(id) || fault!(LocalReleasesForAnother);
+        self.find(name).filter(is_its)?.id.take()
     }
 
     fn sweep(&mut self, now: Moment) {
@@ -244,7 +246,8 @@ impl<R: Runtime + Clone> Backend for Local<R> {
                     (lease.id, lease.kind) = (Some(id.clone()), LockKind::Plain);
                 }
                 // Never shorter, as long as it lasts.
-                lease.until = if was_alive { lease.until.max(until) } else { until };
+                lease.until =
+                    if was_alive && !fault!(LocalLeaseShortened) { lease.until.max(until) } else { until };
                 if was_dead {
                     held.sweep.revives();
                 }

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::event::Event;
+use crate::fault::fault;
 use crate::latch::Latch;
 pub use crate::moment::Moment;
 use crate::sync::Mutex;
@@ -165,7 +166,7 @@ impl LockEntry {
     /// out.
     #[inline]
     pub(crate) fn call(&self, actions: &mut Actions) {
-        if actions.lost().is_some() {
+        if actions.lost().is_some() && !fault!(LossNotTold) {
             actions.wake_all(self.lost.tell());
         }
         if actions.calls() {

@@ -1,5 +1,7 @@
 //! [`Notification`]: a wake-up that a waiter has received and not yet consumed.
 
+use crate::fault::fault;
+
 use super::Latch;
 
 /// A wake-up that a waiter has received and not yet consumed.
@@ -36,7 +38,9 @@ impl<'a> Notification<'a> {
 
 impl Drop for Notification<'_> {
     fn drop(&mut self) {
-        if let Some(latch) = self.0 {
+        if let Some(latch) = self.0
+            && !fault!(NotificationDiesWithWaiter)
+        {
             latch.release(1);
         }
     }

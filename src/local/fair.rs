@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::lock::{
     AcquireOutcome, FairBackend, FairReleaseOutcome, LeaseId, LockKind, LockName, Next, Position,
 };
@@ -46,7 +47,9 @@ impl Held {
 impl<R: Runtime + Clone> Local<R> {
     /// Tells whose turn it is.
     fn tell(&self, name: &LockName, granted: Granted) {
-        if let Some(id) = granted {
+        if let Some(id) = granted
+            && !fault!(LocalGrantsInSilence)
+        {
             let channel = self.grant_channel(name, &id.client_id());
             self.registry.transport().publish(&channel, Message::Granted(id.number()));
         }
@@ -120,6 +123,7 @@ impl<R: Runtime + Clone> FairBackend for Local<R> {
             }
             let granted = match held.alive(name, now) {
                 Some(_) => None,
+                None if next.is_some() && fault!(LocalNamedOvertakes) => None,
                 None => held.pass_on(name, now, next.map(|next| &next.id), |id| self.listens(name, id)),
             };
             let outcome = match next {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
+use crate::fault::fault;
 use crate::lock::{LeaseId, LockName, NameHasher, Position};
 use crate::lock_entry::Moment;
 
@@ -44,7 +45,8 @@ impl Queues {
             there.until = waiter.until;
             return;
         }
-        let behind = queue.partition_point(|there| there.since <= waiter.since);
+        let behind =
+            queue.partition_point(|there| there.since <= waiter.since || fault!(LocalQueuedByArrival));
         queue.insert(behind, waiter);
     }
 

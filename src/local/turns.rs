@@ -3,6 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::lock::{Holder, LeaseId, LockName, Next, Position, ReadRequest, ReadWriteHolders};
 use crate::lock_entry::Moment;
 use crate::transport::Message;
@@ -71,7 +72,7 @@ impl ReadWrite {
 
     fn write(&mut self, id: LeaseId, until: Moment) {
         self.writer = Some(Term { id, until });
-        self.shared_token = None;
+        self.shared_token.take_if(|_| !fault!(LocalReadersKeepTheirToken));
     }
 
     fn is_free(&self) -> bool {
@@ -104,7 +105,7 @@ impl Turns<'_> {
     /// Ends what is over.
     pub(super) fn settle(&mut self) {
         let now = self.now;
-        if self.lock.let_in.is_none_or(|at| at + READERS_TURN <= now) {
+        if self.lock.let_in.is_none_or(|at| at + READERS_TURN <= now && !fault!(LocalReadersTurnNeverEnds)) {
             self.lock.to_come.clear();
         }
         self.lock.readers.retain(|reader| now < reader.until);
@@ -212,7 +213,9 @@ impl Turns<'_> {
     /// A writer has left: lets in who waits to read. False if nobody does, and the writer did not read itself.
     fn let_in(&mut self) -> bool {
         let waiting = self.readers.remove_all(self.name, self.now);
-        self.lock.to_come.extend(waiting.map(|reader| reader.id));
+        if !fault!(LocalReadersHaveNoTurn) {
+            self.lock.to_come.extend(waiting.map(|reader| reader.id));
+        }
         if self.lock.is_free() {
             return false;
         }
@@ -223,7 +226,7 @@ impl Turns<'_> {
 
     /// Whether who began to wait then may read now, as nobody writes.
     fn may_read(&mut self, since: Moment) -> Result<(), Duration> {
-        if self.lock.let_in.is_some_and(|at| since <= at) {
+        if self.lock.let_in.is_some_and(|at| since <= at) || fault!(LocalReadersOvertakeWriters) {
             return Ok(());
         }
         let Some(first) = self.first_writer().filter(|writer| writer.since <= since) else { return Ok(()) };

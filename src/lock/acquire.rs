@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::lock_entry::{Attempt, Entered, Extension, GiveBack, Grant, Moment, Request, Told};
 
 use super::backend::{AcquireOutcome, Backend, Failure};
@@ -185,6 +186,7 @@ impl<'a, B: Backend> Wanted<'a, B> {
 
     /// When to give up.
     fn limit(&self, begun: Moment) -> Moment {
+        let begun = if fault!(LimitBeginsAnew) { self.entry.now() } else { begun };
         self.wait.map_or(Moment::NEVER, |wait| begun + wait)
     }
 
@@ -315,7 +317,8 @@ impl<'a, B: Backend> Wanted<'a, B> {
         let (writes, under) = (under.number(), Some(under));
         let ask = Ask { id, lease, tokens, position: None, under, sent };
         let give_back = GiveBack { number, until: sent + lease, appoints: false, rolls_back: true };
-        let mut unfinished = OnDrop(Some(|| entry.release_in_background(give_back)));
+        let mut unfinished =
+            OnDrop((!fault!(ReadBesideLeaks)).then_some(|| entry.release_in_background(give_back)));
         let answer = entry.commands.try_acquire(&context.backend, &entry.name, &ask);
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
         let Some(outcome) = until(context.backend.runtime(), give_up, answer).await else {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::event::{Event, Listener};
+use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::Moment;
 use crate::sync::Mutex;
@@ -138,7 +139,7 @@ impl<E: Alarmed> Alarm<E> {
             }
         };
         match was_running {
-            true if is_first => self.wake_keeper(),
+            true if is_first && !fault!(KeeperSleepsOn) => self.wake_keeper(),
             true => {}
             false => self.start(),
         }
@@ -186,7 +187,7 @@ impl<E: Alarmed> Alarm<E> {
     pub(super) fn next(&self) -> Moment {
         let mut set = self.set.lock();
         let at = set.first();
-        set.running = at != Moment::NEVER;
+        set.running = at != Moment::NEVER || fault!(KeeperNotRestarted);
         at
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::foreign::{Panics, caught};
 use crate::lock_entry::{
     Actions, Attempt, Extension, GiveBack, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Next,
@@ -21,6 +22,7 @@ use super::commands::{Ask, Commands, Kind};
 use super::context::Context;
 use super::error::LockError;
 use super::fair::{self, FairReleaseOutcome, Position};
+use super::keeper::drop_apart;
 use super::listening::Listening;
 use super::name::LockName;
 use super::owner::{LeaseId, Owner};
@@ -109,7 +111,9 @@ impl<B: Backend> Entry<B> {
         self.ring(actions.look_at);
         if actions.handed_off > 0 {
             event!(DEBUG, lock = self.name.as_str(), "handed off");
-            self.context.recorder.hand_offs_local.add_one();
+            if !fault!(HandOffsNotCounted) {
+                self.context.recorder.hand_offs_local.add_one();
+            }
         }
         if !actions.is_usual() {
             self.carry_out_more(actions);
@@ -122,7 +126,7 @@ impl<B: Backend> Entry<B> {
     #[must_use = "the panic goes on when the outcome has an owner"]
     pub(super) fn carry_out_caught(self: &Arc<Self>, actions: Actions) -> Panics {
         let mut panics = Panics::NONE;
-        if actions.is_quiet() {
+        if actions.is_quiet() || fault!(OutcomeDiesWithPanic) {
             self.carry_out(actions);
         } else {
             panics.catch(|| self.carry_out(actions));
@@ -137,7 +141,9 @@ impl<B: Backend> Entry<B> {
         if !panics.is_some() {
             return left;
         }
-        if let Left::Return(give_back) = left {
+        if let Left::Return(give_back) = left
+            && !fault!(ReleaseDiesWithPanic)
+        {
             self.release_unawaited(give_back, now);
         }
         panics.resume();
@@ -148,6 +154,7 @@ impl<B: Backend> Entry<B> {
     /// hold, and it is given back.
     #[inline]
     pub(super) fn carry_out_granted(self: &Arc<Self>, grant: Option<Grant>, actions: Actions) {
+        let grant = grant.filter(|_| !fault!(GrantDiesWithPanic));
         let mut unheard = OnDrop(grant.map(|grant| move || self.give_back(&grant)));
         self.carry_out(actions);
         unheard.0 = None;
@@ -180,7 +187,9 @@ impl<B: Backend> Entry<B> {
             panics.catch(|| drop(kept));
         }
         if let Some(_reason) = actions.lost() {
-            self.context.recorder.leases_lost.add_one();
+            if !fault!(LossesNotCounted) {
+                self.context.recorder.leases_lost.add_one();
+            }
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
             panics.catch(|| self.context.releases.tell());
         }
@@ -195,7 +204,11 @@ impl<B: Backend> Entry<B> {
             }
         }
         self.context.recorder.superseded.add(actions.superseded() as usize);
-        panics.catch(|| drop(actions));
+        match actions.lost() {
+            // By no call: a waker that panics or blocks is not to cost the one that has found it.
+            Some(reason) if reason.is_by_time() => panics.catch(|| drop_apart(&self.context, actions)),
+            _ => panics.catch(|| drop(actions)),
+        };
         panics.resume();
     }
 
@@ -251,7 +264,8 @@ impl<B: Backend> Entry<B> {
 
     /// Its position in the store's queue, if that has one.
     pub(super) fn position_of(&self, head: &HeadTicket, sent: Moment) -> Option<Position> {
-        let waited = sent.saturating_duration_since(head.since());
+        let since = if fault!(WaitNotCounted) { sent } else { head.since() };
+        let waited = sent.saturating_duration_since(since);
         self.position.map(|kept| Position { waited, kept })
     }
 
@@ -284,7 +298,7 @@ impl<B: Backend> Entry<B> {
                 (release.await, !self.release_answered(give_back))
             }
         };
-        if outcome.is_ok() {
+        if outcome.is_ok() || fault!(AwaitedReleaseNotRepeated) {
             repeat.0 = None;
         }
         self.released(outcome, repeated)
@@ -293,7 +307,7 @@ impl<B: Backend> Entry<B> {
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
     async fn send_once(&self, id: &LeaseId, rolls_back: bool) -> Result<ReleaseOutcome, B::Error> {
         let (commands, backend) = (self.commands, &self.context.backend);
-        match rolls_back {
+        match rolls_back && !fault!(RollsBackByRelease) {
             true => commands.roll_back(backend, &self.name, id).await,
             false => commands.release(backend, &self.name, id).await,
         }
@@ -393,7 +407,9 @@ impl<B: Backend> Entry<B> {
                 };
                 awaited.swap_remove(at)
             };
-            self.release_in_background(late.give_back);
+            if !fault!(UnpolledReleaseForgotten) {
+                self.release_in_background(late.give_back);
+            }
         }
     }
 
@@ -499,7 +515,7 @@ impl<B: Backend> Entry<B> {
                 return Err(context.failed(&self.name, error));
             }
         };
-        if !held {
+        if !held && !fault!(GoneCountsAsExtended) {
             self.state.not_extended(extension);
             self.lose(number);
             return Ok(Err(LossReason::Gone));
@@ -509,7 +525,9 @@ impl<B: Backend> Entry<B> {
         if !in_hand {
             // It was given back meanwhile, and the command may have begun it anew.
             let until = sent + lease;
-            self.release_in_background(GiveBack { number, until, appoints: false, rolls_back: true });
+            if !fault!(LateTokenNotUndone) {
+                self.release_in_background(GiveBack { number, until, appoints: false, rolls_back: true });
+            }
             return Ok(Err(LossReason::Expired));
         }
         Ok(Ok(token))
@@ -524,7 +542,7 @@ impl<B: Backend> Entry<B> {
                 Err(reason) => return Ok(Err(reason)),
             };
             let is_there = self.lease_check().await?;
-            if !is_there(number) {
+            if !is_there(number) && !fault!(EnsuredInMemory) {
                 self.lose(number);
             }
             // The lease may have ended while we asked, or a shared hold have gone on by another one.
@@ -627,7 +645,7 @@ impl<B: Backend> ReleaseEnds<B> {
             let outcome = match (commands, &self.next) {
                 (Commands::Of(kind), Some((_, Some(named)))) => {
                     // Only what comes after the subscription was confirmed comes for sure.
-                    let hears_all = named.listening.is_ready();
+                    let hears_all = named.listening.is_ready() || fault!(NamedBeforeItListens);
                     let outcome = caught(kind.release(backend, &entry.name, &id, Some(&named.next))).await;
                     outcome.map(|outcome| outcome.map(|outcome| self.tell_next(outcome, hears_all)))
                 }
@@ -656,7 +674,7 @@ impl<B: Backend> ReleaseEnds<B> {
             panics.catch(|| self.appoint(0));
             panics.report("waking a waiter");
             let (runtime, again) = (backend.runtime(), context.now() + back_off);
-            if self.give_back.until <= again || runtime.has_ended() {
+            if self.give_back.until <= again || runtime.has_ended() || fault!(ReleaseNotRepeated) {
                 return;
             }
             until(runtime, again, pending::<()>()).await;
@@ -698,7 +716,7 @@ impl<B: Backend> ReleaseEnds<B> {
             panics.catch(|| entry.carry_out(entry.state.named_waits(&head, attempt, now)));
             panics.catch(|| drop(named));
         }
-        if std::mem::replace(&mut self.appoints, false) {
+        if std::mem::replace(&mut self.appoints, false) && !fault!(ReturnedToNobody) {
             panics.catch(|| entry.carry_out(entry.state.returned(heard, now)));
         } else if heard > 0 {
             entry.state.heard_by(heard, now);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::lock_entry::{Extension, Grant, Left, LossReason, Moment};
 use crate::runtime::Runtime;
 
@@ -116,7 +117,10 @@ impl<B: Backend> Guard<B> {
                 // Nobody renews it any more, and no timer tells its end.
                 Ok(_) if self.entry.context.backend.runtime().has_ended() => return LossReason::Unreachable,
                 // A renewal moves the end while we sleep: then this wakes too early, and looks again.
-                Ok(hold) => _ = until(self.entry.context.backend.runtime(), hold.ends, some_loss).await,
+                Ok(hold) => {
+                    let ends = if fault!(LossHasNoTimer) { Moment::NEVER } else { hold.ends };
+                    until(self.entry.context.backend.runtime(), ends, some_loss).await;
+                }
             }
         }
     }
@@ -236,6 +240,7 @@ impl<B: Backend> Guard<B> {
                 true => Err(self.lost_for(LossReason::Expired)),
                 false => Ok(()),
             },
+            Left::Lost(_) if fault!(LostUnlockedAllTheSame) => Ok(()),
             Left::Lost(reason) => Err(self.lost_for(reason)),
             Left::NotHeld => Err(self.lost_for(LossReason::GivenBack)),
             Left::Return(give_back) => match self.entry.release(give_back, now).await? {

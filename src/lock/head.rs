@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::latch::Notification;
 use crate::lock_entry::{Attempt, BACK_OFF, Grant, HeadTicket, Moment, Request, Verdict};
 use crate::runtime::Runtime;
@@ -158,7 +159,7 @@ impl<'a, B: Backend> Head<'a, B> {
         let (entry, ticket) = (self.entry, self.ticket);
         let competed = as_head(entry, &ticket, async {
             let kept = if ticket.has_position() { entry.take_kept() } else { None };
-            let hears_all = kept.is_some();
+            let hears_all = kept.is_some() || fault!(NoQuestionOnceItListens);
             let listening = kept.unwrap_or_else(|| entry.listen());
             self.wait_listening(&listening, hears_all, left, unanswered, patient, give_up).await
         })
@@ -318,8 +319,12 @@ impl<'a, B: Backend> Head<'a, B> {
     /// When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its release go
     /// unheard, that is what it costs. And early enough to keep a position in the store's queue, should a look or two be lost.
     fn look_again(&self, left: Duration, give_up: Moment) -> Moment {
+        if fault!(LeaseEndNotAwaited) {
+            return give_up;
+        }
         let context = &self.entry.context;
-        let at_most = self.entry.position.map_or(context.rules.renewed_lease, |kept| kept / 3);
+        let position = self.entry.position.filter(|_| !fault!(PositionNotKept));
+        let at_most = position.map_or(context.rules.renewed_lease, |kept| kept / 3);
         let left = left.min(at_most) + ROUNDING;
         give_up.min(context.now() + left)
     }
@@ -371,7 +376,7 @@ impl<'a, B: Backend> Head<'a, B> {
                 return Ok(if queued { Asked::Held(left) } else { Asked::TooLate });
             }
             Err(error) => {
-                if context.failure(&error) != Failure::Indeterminate {
+                if context.failure(&error) != Failure::Indeterminate || fault!(UnansweredNeverRan) {
                     entry.state.did_not_run(&self.ticket);
                 }
                 return Err(context.failed(&entry.name, error));

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::fault::fault;
 use crate::foreign::{Panics, caught};
 use crate::lock_entry::{Actions, Moment, Renewal};
 use crate::runtime::Runtime;
@@ -160,6 +161,7 @@ fn look<B: Backend>(context: &Arc<Context<B>>, alarm: &Alarm<Entry<B>>, now: Mom
             }
             match renewal {
                 Some(renewal) => add(entry, renewal, &mut panics),
+                None if fault!(EarlyLookNotPutBack) => {}
                 None => alarm.put_back(&entry, at),
             }
         }
@@ -177,12 +179,28 @@ fn carry_out_apart<B: Backend>(context: &Context<B>, effects: Effects<B>) {
     if effects.is_empty() {
         return;
     }
-    let effects = CarriedOut(effects);
+    drop_apart(context, CarriedOut(effects));
+}
+
+/// Drops what wakes others in a task of its own.
+pub(super) fn drop_apart<B: Backend>(context: &Context<B>, wakes: impl Send + 'static) {
+    let wakes = Apart(Some(wakes));
     context.backend.runtime().spawn(async move {
         // Not in the task that spawns this one, which a runtime may poll in place.
         yield_now().await;
-        drop(effects);
+        drop(wakes);
     });
+}
+
+/// What wakes others when it is dropped, by no call that its panics could go on in.
+struct Apart<T>(Option<T>);
+
+impl<T> Drop for Apart<T> {
+    fn drop(&mut self) {
+        let mut panics = Panics::NONE;
+        panics.catch(|| drop(self.0.take()));
+        panics.report("waking waiters");
+    }
 }
 
 /// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot run the task as well.
@@ -192,6 +210,9 @@ impl<B: Backend> Drop for CarriedOut<B> {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
         for (entry, mut actions) in self.0.drain(..) {
+            if fault!(PanicEndsEffects) && panics.is_some() {
+                break;
+            }
             panics.catch(|| {
                 entry.state.call(&mut actions);
                 entry.carry_out(actions);
@@ -225,6 +246,7 @@ impl<B: Backend> Renewing<B> {
         let mut effects = Effects::new();
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
             // A store that says nothing of a lease has not confirmed it.
+            let at = if fault!(FirstAnswerForAll) { 0 } else { at };
             let held = held.as_ref().and_then(|held| held.get(at).copied());
             let (counts, actions) = entry.state.renewal_ended(renewal, held, sent, now);
             if counts && held == Some(true) {

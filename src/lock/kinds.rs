@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use crate::fault::fault;
+
 use super::backend::{AcquireOutcome, Holder, LeaseKey};
 use super::commands::{Answer, Ask, Commands, Kind, KindCommands};
 use super::fair::{FairBackend, FairReleaseOutcome, Next};
@@ -167,7 +169,7 @@ impl<B: ReadWriteBackend> KindCommands<B> for Read<B> {
     ) -> Answer<'a, B, AcquireOutcome> {
         let Ask { id, lease, tokens, position, under, sent } = ask;
         Box::pin(async move {
-            let under = under.as_ref();
+            let under = under.as_ref().filter(|_| !fault!(ReadsAsAStranger));
             let read = ReadRequest { lease: *lease, fenced: *tokens > 0, position: *position, under };
             backend.try_read(name, id, &read, *sent).await
         })
@@ -189,10 +191,16 @@ impl<B: ReadWriteBackend> KindCommands<B> for Read<B> {
         name: &'a LockName,
         id: &'a LeaseId,
     ) -> Answer<'a, B, FairReleaseOutcome> {
+        if fault!(ReadsRolledBackAsWrites) {
+            return Box::pin(backend.roll_back_write(name, id));
+        }
         Box::pin(async { backend.roll_back_read(name, id).await.map(released) })
     }
 
     fn renew<'a>(&self, backend: &'a B, leases: &'a [LeaseKey], lease: Duration) -> Answer<'a, B, Vec<bool>> {
+        if fault!(ReadsRenewedAsWrites) {
+            return Box::pin(backend.renew_writes(leases, lease));
+        }
         Box::pin(backend.renew_reads(leases, lease))
     }
 

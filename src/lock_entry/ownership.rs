@@ -287,6 +287,7 @@ impl Hold {
     fn prolong(&mut self, grant: &Grant, ends: Moment) {
         if let Some(sharer) = self.sharers.get_mut(grant.serial)
             && !grant.watched
+            && !fault!(ProlongedInName)
         {
             sharer.remove_end(false, grant.ends);
             sharer.add_end(false, ends);
@@ -495,7 +496,8 @@ impl Ownership {
         let number = lease.number;
         // A newcomer is one for whom the lease suffices; one that is renewed anyway need not be long from the first moment on.
         let renewed = watched && hold.renewed && hold.watched > 0;
-        let suffices = serial == fresh || renewed || wanted <= lease.left(now);
+        let suffices =
+            serial == fresh || renewed || wanted <= lease.left(now) || fault!(InnerLeaseNotAskedFor);
         let extension = if request.fenced && token.is_none() {
             Some(Extension::Token { number, lease: wanted })
         } else {

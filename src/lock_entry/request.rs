@@ -169,6 +169,14 @@ pub enum LossReason {
     Forked,
 }
 
+impl LossReason {
+    /// Whether time has ended the hold, and no call.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn is_by_time(self) -> bool {
+        matches!(self, Self::Expired | Self::HeldTooLong | Self::Unreachable)
+    }
+}
+
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

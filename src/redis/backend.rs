@@ -8,6 +8,7 @@ use std::time::Duration;
 use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
 use futures_util::stream::{self, StreamExt};
 
+use crate::fault::fault;
 use crate::lock::{
     AcquireOutcome, Backend, Failure, Holder, LeaseId, LeaseKey, LockName, Moment, NameError, ReleaseOutcome,
 };
@@ -322,7 +323,9 @@ impl Redis {
                 ReleaseOutcome::Released { heard: heard.saturating_sub(ours) }
             }
             // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
-            Err(_) if sent == Sent::Again => ReleaseOutcome::Released { heard: 0 },
+            Err(_) if sent == Sent::Again && !fault!(SentAgainMeansNotHeld) => {
+                ReleaseOutcome::Released { heard: 0 }
+            }
             Err(_) => ReleaseOutcome::NotHeld,
         })
     }

@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 use ::redis::{Cmd, ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
 use futures_util::FutureExt;
 
+use crate::fault::fault;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
@@ -119,7 +120,10 @@ impl Connection {
         let command = as_of_now.as_deref().unwrap_or(&request.command);
         let reply = self.send_on(&live, request, command, asking, give_up).await;
         let reply = match (reply, request.in_full) {
-            (Err(error), Some(in_full)) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
+            (Err(error), Some(in_full))
+                if error.kind() == Kind::Server(ServerErrorKind::NoScript)
+                    && !fault!(ScriptNotSentInFull) =>
+            {
                 // It takes as long as the first one did, and that was not its fault.
                 let give_up = give_up.max(self.0.common.runtime.now() + request.patience());
                 Box::pin(async { self.send_on(&live, request, &in_full(), asking, give_up).await }).await

@@ -6,6 +6,7 @@
 //! counter of `x` and of `{x}` the same. Of these two names the process that waits for both keeps its waiters
 //! apart (see [`listened`]); a counter that rises for both rises for each.
 
+use crate::fault::fault;
 use crate::lock::LeaseId;
 
 /// Redisson's `LockPubSub.UNLOCK_MESSAGE`.
@@ -87,6 +88,7 @@ fn beside(prefix: &str, name: &str) -> String {
 /// A key or channel of ours. The slot of a name without braces is that of the whole of it, so it is repeated
 /// as a hash tag.
 fn own(name: &str, what: &str) -> String {
+    let name = if fault!(BracesShareAQueue) { name.trim_matches(['{', '}']) } else { name };
     if name.contains('{') {
         [name, ":latchwork:", what].concat()
     } else {
@@ -102,7 +104,8 @@ const IN_BRACES: char = '\0';
 /// the waiters of each name have a latch of their own, and the message goes to both.
 pub(super) fn listened(name: &str, channel: String) -> String {
     let inner = name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-    if inner.is_some_and(|inner| !inner.is_empty() && !inner.contains(['{', '}'])) {
+    let is_shared = |inner: &str| !inner.is_empty() && !inner.contains(['{', '}']);
+    if inner.is_some_and(is_shared) && !fault!(BracesShareALatch) {
         format!("{IN_BRACES}{channel}")
     } else {
         channel

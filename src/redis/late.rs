@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
+use crate::fault::fault;
 use crate::lock::LeaseId;
 use crate::sync::Mutex;
 
@@ -34,7 +35,7 @@ impl LateAttempts {
 
     /// Until when an attempt by this id may come, now that its lease is given back.
     pub(super) fn may_come(&self, id: &LeaseId, common: &Common) -> Option<Instant> {
-        if self.0.lock().remove(id) { common.late_until() } else { None }
+        if self.0.lock().remove(id) && !fault!(LateAttemptsForgotten) { common.late_until() } else { None }
     }
 }
 

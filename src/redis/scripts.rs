@@ -4,6 +4,8 @@ mod reply;
 
 use ::redis::Cmd;
 
+use crate::fault::fault;
+
 pub(super) use self::reply::Reply;
 
 pub(super) struct Scripts {
@@ -73,7 +75,7 @@ pub(super) struct Script {
 
 impl Script {
     fn new(source: &str) -> Self {
-        let text = without_comments(source);
+        let text = broken(without_comments(source));
         let sha1 = ::redis::Script::new(&text).get_hash().to_owned();
         Self { text, sha1 }
     }
@@ -103,6 +105,38 @@ fn without_comments(source: &str) -> String {
     let lines =
         source.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
     lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The text, or what a fault makes of it: a line of it, and what stands in its place.
+fn broken(text: String) -> String {
+    let faults = [
+        (fault!(ScriptShortensTheLease), "if left < tonumber(ARGV[1]) then", "do"),
+        (
+            fault!(ScriptFreesForAnother),
+            "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then",
+            "if false then",
+        ),
+        (fault!(ScriptFreesInSilence), "redis.call(ARGV[3], ARGV[4], ARGV[2])", "0"),
+        (
+            fault!(ScriptForgetsTheReadersLease),
+            "elseif own and own < lease then",
+            "elseif own and false then",
+        ),
+        (fault!(ScriptNamedOvertakes), "left, more = first(next, began)", "left, more = nil, {}"),
+        (
+            fault!(ScriptEndsWithOneReader),
+            "lock.holder and writes_for(lock) or 1, lock.reads or 1, lock.turn",
+            "1",
+        ),
+        (
+            fault!(ScriptLastsForTheFirstReader),
+            "if lock_left < tonumber(millis) then",
+            "if lock_left == -2 then",
+        ),
+        (fault!(ScriptReadersHaveTheWritersToken), "KEYS[6], true", "KEYS[6], false"),
+    ];
+    let seeded = faults.into_iter().filter(|(is_seeded, ..)| *is_seeded);
+    seeded.fold(text, |text, (_, line, instead)| text.replace(line, instead))
 }
 
 #[cfg(test)]

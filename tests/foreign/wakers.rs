@@ -1,5 +1,6 @@
 //! Wakers that panic or block, at every place where one is called.
 
+use std::future::{Pending, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex};
@@ -7,7 +8,7 @@ use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork::local::Local;
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Backend, Guard, Lock, LockClient, LockOptions, Message, Runtime, SubscribeError};
 
 use super::{poll, ready};
@@ -320,6 +321,49 @@ fn waker_that_blocks_on_a_thread_of_the_runtime_delays_no_timer_and_no_renewal()
                 stage.assert_free(name);
             });
         }
+    });
+}
+
+/// A runtime whose timers do not fire: what time brings is found by the next call.
+#[derive(Clone)]
+struct Untimed(ThreadRuntime);
+
+impl Runtime for Untimed {
+    type Sleep = Pending<()>;
+
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, _deadline: Instant) -> Pending<()> {
+        pending()
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+}
+
+/// A newcomer finds that another's hold has ended by time, and is the queue head by then: whoever waits behind it would wait for a stranger.
+#[test]
+fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
+    let client = LockClient::new(Local::with_runtime(Untimed(ThreadRuntime::new())));
+    let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::new(true));
+    let held = ready(lock.lock_with_lease(Duration::from_millis(5))).unwrap();
+    let mut lost = Box::pin(held.lost());
+    assert!(poll(lost.as_mut(), &trap.waker()).is_pending());
+    while held.is_held() {}
+    thread::scope(|scope| {
+        let newcomer = scope.spawn(|| wait(lock.lock()).map(drop));
+        trap.await_call();
+        let begun = Instant::now();
+        while !newcomer.is_finished() && begun.elapsed() < SOON {
+            thread::yield_now();
+        }
+        let is_delayed = !newcomer.is_finished();
+        trap.let_go();
+        newcomer.join().unwrap().unwrap();
+        assert!(!is_delayed, "a waker blocks in a newcomer's call");
     });
 }
 

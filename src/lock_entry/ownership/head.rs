@@ -87,7 +87,7 @@ impl Head {
 
     /// Since when it could go on and was not polled.
     pub(super) fn woken(&self) -> Option<Moment> {
-        self.woken
+        self.woken.filter(|_| !fault!(UnpolledHeadKept))
     }
 
     #[cfg(test)]
@@ -263,6 +263,7 @@ impl Ownership {
         head.settle();
         let inherited = head.inherited.take();
         let before = head.unconfirmed(inherited.as_ref(), now + lease);
+        let sent = if fault!(AcquiredFromTheAnswer) { now } else { sent };
         let sure_until = sent + lease;
         if sure_until <= now && !fault!(GrantedAfterDeadline) {
             self.too_late(serial, attempt, before.until, actions);
@@ -474,7 +475,7 @@ impl Ownership {
             actions.more().roll_back = Some(attempt.to_roll_back());
             return false;
         }
-        head.queued_at = Some(sent);
+        head.queued_at = Some(if fault!(PositionCountedFromAnswer) { now } else { sent });
         true
     }
 
@@ -492,7 +493,8 @@ impl Ownership {
         let (since, until) = (head.queued_at?, head.at_store?);
         // A lease of its own length, or a token, takes a question.
         let suffices = request.is_watched() && !request.fenced;
-        if head.number != Some(number) || !suffices || since + kept <= now {
+        let is_other = head.number != Some(number) && !fault!(OtherGrantBelieved);
+        if is_other || !suffices || since + kept <= now {
             return None;
         }
         // No attempt is answered by this; and what was asked for last may last as long.
@@ -559,7 +561,7 @@ impl Ownership {
             actions.more().roll_back = Some(roll_back);
         }
         // It may be asleep where a notification would stay with it.
-        actions.more().call = true;
+        actions.more().call = !fault!(SupersededStaysInLine);
         let (slot, waker, known_held) = (head.slot, head.take_waker(), head.is_known_held());
         actions.wake(waker);
         if let Some(slot) = slot {

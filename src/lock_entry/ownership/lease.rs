@@ -137,7 +137,9 @@ impl Lease {
 
     /// A command is about to be sent that makes it last for `lease` from then on at least.
     pub(super) fn lengthens(&mut self, sent: Moment, lease: Duration) {
-        self.possible_until = self.possible_until.max(sent + lease);
+        if !fault!(ExtensionNotNoted) {
+            self.possible_until = self.possible_until.max(sent + lease);
+        }
     }
 
     /// A renewal is about to be sent, for as long as that, or to ask only.
@@ -154,7 +156,7 @@ impl Lease {
         let possible = self.possible_until.saturating_duration_since(sent);
         let lease = if fault!(LeasedAnewForLess) { lease } else { lease.max(possible) };
         self.lengthens(sent, lease);
-        self.unsettled += 1;
+        self.unsettled += u32::from(!fault!(TokenCommandForgotten));
         lease
     }
 
@@ -165,6 +167,7 @@ impl Lease {
 
     /// The store confirmed, by a command that was sent at `sent` and answered at `now`, that it lasts at least for `lease`.
     pub(super) fn confirm(&mut self, sent: Moment, now: Moment, lease: Option<Duration>, third: Duration) {
+        let sent = if fault!(ConfirmedFromTheAnswer) { now } else { sent };
         (self.confirmed, self.unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
         if let Some(lease) = lease {
             self.sure_until = self.sure_until.max(sent + lease);

@@ -117,7 +117,7 @@ impl Ownership {
             self.name_next(now, actions);
             return Left::Passed;
         }
-        let used_up = lease.tenure_ends <= now;
+        let used_up = lease.tenure_ends <= now && !fault!(TenureNeverUsedUp);
         // No lease is made shorter, so one that the store may keep for longer than the next request wants is none for it: this process is not
         // to keep others out for longer, if it dies.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
@@ -326,7 +326,9 @@ impl Ownership {
         actions: &mut Actions,
     ) -> bool {
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
-        lease.gone(now);
+        if !fault!(GoneLeasePassedOn) {
+            lease.gone(now);
+        }
         let sharers = std::mem::replace(hold, Hold::of_nobody()).sharers;
         sharers.into_each(|serial, sharer| self.record_loss(serial, sharer.guards, reason, actions));
         self.end_in_background_if_empty(now, actions);
@@ -376,7 +378,8 @@ impl Ownership {
     pub(in crate::lock_entry) fn close(&mut self, actions: &mut Actions) {
         self.closed = true;
         while let Some(slot) = self.queue.pop() {
-            actions.wake(self.queue.place_at(slot, Place::Closed));
+            let waker = self.queue.place_at(slot, Place::Closed);
+            actions.wake(waker.filter(|_| !fault!(ClosedInSilence)));
         }
         if let Phase::Competing(head) = &mut self.phase {
             let (slot, roll_back) = (head.slot(), head.to_roll_back());
@@ -386,7 +389,7 @@ impl Ownership {
                 actions.wake(self.queue.place_at(slot, Place::Closed));
             }
             // Here, as nobody may poll it before the client ends. Who is named is rolled back by the answer.
-            if let Some(roll_back) = roll_back.filter(|_| !is_named) {
+            if let Some(roll_back) = roll_back.filter(|_| !is_named && !fault!(ClosedHeadLeavesItsTrace)) {
                 actions.more().roll_back = Some(roll_back);
             }
             self.phase = Phase::Free;

@@ -70,7 +70,7 @@ impl Ownership {
     fn supersede_grants(&mut self, now: Moment, actions: &mut Actions) {
         let before = now - self.rules.unpolled_limit;
         // Looked for only where there are some: it takes a look at all waiters.
-        while self.held().any(|(hold, _)| hold.unclaimed > 0)
+        while self.held().any(|(hold, _)| hold.unclaimed > 0 && !fault!(UnpolledGrantKept))
             && let Some((slot, since)) = self.queue.granted_first()
         {
             if since > before && fault!(GrantedLongAgo) {
@@ -102,7 +102,7 @@ impl Ownership {
     #[inline]
     fn next_look_at(&self, hold: &Hold, lease: &Lease, now: Moment) -> Moment {
         let mut at = self.renewal_due(hold, lease).max(now);
-        if hold.unclaimed > 0 {
+        if hold.unclaimed > 0 && !fault!(UnpolledGrantKept) {
             at = at.min(hold.granted + self.rules.unpolled_limit);
         }
         // A hold that ends together with its lease leaves nothing to be done here, unless there are waiters: a task that waits for the loss
@@ -119,7 +119,8 @@ impl Ownership {
         if lease.renewing {
             return Moment::NEVER;
         }
-        let renew = match (hold.watched > 0, self.may_be_cut(lease)) {
+        let is_watched = hold.watched > 0 && (hold.renewed || !fault!(ReentryNotWatched));
+        let renew = match (is_watched, self.may_be_cut(lease)) {
             // One that lasts for long, by an extension or an inner hold's lease, is asked for as often: it may have been forced free.
             (true, false) => lease.renew_at.min(lease.confirmed + self.third),
             (_, true) => lease.confirmed + self.third,
@@ -165,7 +166,7 @@ impl Ownership {
         self.end_if_over(now, actions);
         let third = self.third;
         let Some((_, lease)) = self.held_by_number(renewal.number) else { return false };
-        if !held {
+        if !held && !fault!(GoneCountsAsRenewed) {
             return self.lose(renewal.number, LossReason::Gone, now, actions);
         }
         lease.renewing = false;
@@ -184,7 +185,7 @@ impl Ownership {
         self.end_if_over(now, actions);
         let soon = (self.rules.renewed_lease / 30).max(Duration::from_millis(1));
         if let Some((_, lease)) = self.held_by_number(renewal.number) {
-            lease.renewing = false;
+            lease.renewing = fault!(FailedRenewalNotRepeated);
             lease.not_before = Some(now + soon);
             // It was sent later than it was named, and by now.
             if let Some(wanted) = renewal.lease {

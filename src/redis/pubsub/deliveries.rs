@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ::redis::{Msg, PushInfo, PushKind};
 
+use crate::fault::fault;
 use crate::transport::Message;
 
 use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
@@ -52,7 +53,8 @@ fn read(payload: &[u8], nonce: impl Fn(u64) -> u64) -> Option<Message> {
             let number = is_number.then(|| number.parse().ok())??;
             let is_hex = proof.len() == 16 && proof.bytes().all(|byte| byte.is_ascii_hexdigit());
             let proof = is_hex.then(|| u64::from_str_radix(proof, 16).ok()).flatten();
-            Some(if proof == Some(nonce(number)) { Message::Granted(number) } else { Message::Unlock })
+            let is_proven = proof == Some(nonce(number)) || fault!(NonceNotChecked);
+            Some(if is_proven { Message::Granted(number) } else { Message::Unlock })
         }
     }
 }

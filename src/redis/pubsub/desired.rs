@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::fault::fault;
 use crate::sync::Mutex;
 use crate::transport::Inbox;
 
@@ -76,7 +77,11 @@ impl Desired {
     pub(super) fn leave(&self, channel: &str, which: usize, now: Instant) -> Left {
         let mut channels = self.0.lock();
         match channels.by_name.get_mut(channel) {
-            Some(want) if want.left.is_none() && want.inboxes[1 - which].is_some() => {
+            Some(want)
+                if want.left.is_none()
+                    && want.inboxes[1 - which].is_some()
+                    && !fault!(LeavesForBothNames) =>
+            {
                 want.inboxes[which] = None;
                 return Left::Kept;
             }

@@ -1,11 +1,12 @@
 //! The whole lock in virtual time: programs that are drawn, over stores that do what a store may do.
 //!
 //! `sim run` plays programs of fresh seeds, `sim replay` and `sim shrink` one of them, `sim same` shows that the same seed gives the same
-//! history, and `sim fixed` plays programs that have found something once.
+//! history, and `sim fixed` plays programs that have found something once. `sim faults` shows what it finds.
 
 mod care;
 mod commands;
 mod excuses;
+mod faults;
 mod judge;
 mod leases;
 mod player;
@@ -44,6 +45,8 @@ enum What {
     Same(commands::Same),
     /// Plays the programs that are kept
     Fixed(commands::Fixed),
+    /// Seeds one fault after the other, each of which is to be found
+    Faults(faults::Faults),
     /// Shows how long it takes to find each broken twin of the model
     Twins(twins::Twins),
     /// Compares the small Redis with a real one
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         What::Shrink(one) => one.shrink(),
         What::Same(same) => same.run(),
         What::Fixed(fixed) => fixed.run(),
+        What::Faults(faults) => faults.run(),
         What::Twins(twins) => twins.run(),
         What::CheckRedis(command_line) => match store::redis::check::run(&command_line) {
             Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,248 @@
+//! `sim faults`: seeds one fault after the other into the real code, and has the simulator find it.
+//!
+//! A judge that has never found anything says nothing, and neither does a generator whose programs no fault can hurt. So each fault of the
+//! crate that lies above the semaphore has to be found, by a run of its own: a survivor is a hole in the generator or in a judge. Before that
+//! nothing may be found without a fault.
+
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets};
+use latchwork::fault::Fault;
+use serde::Deserialize;
+
+/// A store that runs are made over, as `sim run --store` spells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Over {
+    Model,
+    Local,
+    Redis,
+}
+
+impl Over {
+    /// All of them: those first over which most programs are played in a second.
+    const ALL: [Self; 3] = [Self::Model, Self::Local, Self::Redis];
+
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
+/// Faults of one part of the crate, and the stores over which that part runs.
+const PARTS: [(&[Fault], &[Over]); 5] = [
+    (Fault::CHANNELS, &Over::ALL),
+    (Fault::ENTRY, &Over::ALL),
+    (Fault::CLIENT, &Over::ALL),
+    (Fault::LOCAL, &[Over::Local]),
+    (Fault::REDIS, &[Over::Redis]),
+];
+
+/// Seeds each fault into a run of its own, and fails if one survives.
+#[derive(Args, Debug)]
+pub(crate) struct Faults {
+    /// For how long each is looked for over each store.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// For how long each store is played over without a fault before.
+    #[arg(long, default_value_t = 10)]
+    control: u64,
+    /// So many at a time.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Only these, by their names.
+    #[arg(long = "fault", value_name = "NAME")]
+    names: Vec<String>,
+    /// Only over these stores. A fault that lives over none of them is left out.
+    #[arg(long = "store", value_enum)]
+    stores: Vec<Over>,
+}
+
+/// The last line of what `sim run --json` says.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    /// The judge, if one has found something.
+    found: Option<String>,
+    programs: u64,
+    seconds: f64,
+    /// Of the program, when it was made as small as it gets.
+    operations: Option<u64>,
+    seed: Option<u64>,
+}
+
+/// What became of a fault.
+#[derive(Debug)]
+struct Verdict {
+    fault: Fault,
+    /// By the first run that has found it.
+    found: Option<(Over, Answer)>,
+    /// Programs and seconds of those that have not.
+    in_vain: (u64, f64),
+    /// Runs that have not come to an end.
+    broken: Vec<String>,
+}
+
+impl Faults {
+    pub(crate) fn run(&self) -> ExitCode {
+        let faults = match self.chosen() {
+            Ok(faults) => faults,
+            Err(unknown) => {
+                eprintln!("there is no fault {unknown} above the semaphore");
+                return ExitCode::FAILURE;
+            }
+        };
+        if !self.nothing_is_found_without(&faults) {
+            return ExitCode::FAILURE;
+        }
+        let verdicts = self.judge_all(&faults);
+        println!("{}", table(&verdicts));
+        let survivors: Vec<_> = verdicts.iter().filter(|verdict| verdict.found.is_none()).collect();
+        println!("{} of {} faults found", verdicts.len() - survivors.len(), verdicts.len());
+        for survivor in &survivors {
+            println!("{:?} survives", survivor.fault);
+        }
+        if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    /// Which faults are looked for, and over which stores. Or a name that is none.
+    fn chosen(&self) -> Result<Vec<(Fault, Vec<Over>)>, &str> {
+        let all = PARTS.iter().flat_map(|(faults, stores)| faults.iter().map(move |fault| (fault, stores)));
+        let is_called = |fault: &Fault, name: &String| format!("{fault:?}") == *name;
+        if let Some(unknown) =
+            self.names.iter().find(|name| !all.clone().any(|(fault, _)| is_called(fault, name)))
+        {
+            return Err(unknown);
+        }
+        let wanted =
+            |fault: &Fault| self.names.is_empty() || self.names.iter().any(|name| is_called(fault, name));
+        let over = |store: &&Over| self.stores.is_empty() || self.stores.contains(store);
+        let chosen = all
+            .filter(|(fault, _)| wanted(fault))
+            .map(|(fault, stores)| (*fault, stores.iter().filter(over).copied().collect::<Vec<_>>()));
+        Ok(chosen.filter(|(_, stores)| !stores.is_empty()).collect())
+    }
+
+    /// The control: a judge that finds something in any case says nothing of a fault.
+    fn nothing_is_found_without(&self, faults: &[(Fault, Vec<Over>)]) -> bool {
+        let is_used = |store: &Over| faults.iter().any(|(_, stores)| stores.contains(store));
+        let mut is_clean = true;
+        for store in Over::ALL.into_iter().filter(is_used) {
+            match ask(None, store, self.control) {
+                Ok(Answer { found: None, programs, .. }) => {
+                    eprintln!("without a fault: nothing in {programs} programs over {}", store.name());
+                }
+                Ok(Answer { found: Some(judge), seed, .. }) => {
+                    eprintln!("without a fault: {judge} over {}, seed {seed:?}", store.name());
+                    is_clean = false;
+                }
+                Err(error) => {
+                    eprintln!("without a fault: {error}, over {}", store.name());
+                    is_clean = false;
+                }
+            }
+        }
+        is_clean
+    }
+
+    fn judge_all(&self, faults: &[(Fault, Vec<Over>)]) -> Vec<Verdict> {
+        let next = Mutex::new(faults.iter().enumerate());
+        let verdicts = Mutex::new(Vec::new());
+        // Each waits for a process of its own: nothing is simulated here.
+        thread::scope(|scope| {
+            for _ in 0..self.jobs.max(1) {
+                scope.spawn(|| {
+                    loop {
+                        let Some((at, (fault, stores))) = next.lock().expect("no job panics").next() else {
+                            return;
+                        };
+                        let verdict = self.judge(*fault, stores);
+                        eprintln!("{}", line(&verdict));
+                        verdicts.lock().expect("no job panics").push((at, verdict));
+                    }
+                });
+            }
+        });
+        let mut verdicts = verdicts.into_inner().expect("no job panics");
+        verdicts.sort_by_key(|(at, _)| *at);
+        verdicts.into_iter().map(|(_, verdict)| verdict).collect()
+    }
+
+    /// Looks for a fault over one store after the other, until it is found.
+    fn judge(&self, fault: Fault, stores: &[Over]) -> Verdict {
+        let mut verdict = Verdict { fault, found: None, in_vain: (0, 0.0), broken: Vec::new() };
+        for store in stores {
+            match ask(Some(fault), *store, self.seconds) {
+                Ok(answer) if answer.found.is_some() => {
+                    verdict.found = Some((*store, answer));
+                    break;
+                }
+                Ok(answer) => {
+                    verdict.in_vain.0 += answer.programs;
+                    verdict.in_vain.1 += answer.seconds;
+                }
+                Err(error) => verdict.broken.push(format!("{}: {error}", store.name())),
+            }
+        }
+        verdict
+    }
+}
+
+/// One run in a process of its own, since a fault is seeded once and for all.
+fn ask(fault: Option<Fault>, store: Over, seconds: u64) -> Result<Answer, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut run = Command::new(program);
+    run.args(["run", "--stop-at-first", "--json", "--store", &store.name()]);
+    run.args(["--seconds", &seconds.to_string()]);
+    if let Some(fault) = fault {
+        run.args(["--fault", &format!("{fault:?}")]);
+    }
+    let output = run.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let last = said.lines().last().unwrap_or_default();
+    serde_json::from_str(last).map_err(|_| {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        format!("{}, {}", output.status, complaint.lines().last().unwrap_or("and nothing said"))
+    })
+}
+
+/// What is said of a fault as soon as it is known.
+fn line(verdict: &Verdict) -> String {
+    let Verdict { fault, found, in_vain: (programs, seconds), broken } = verdict;
+    match found {
+        Some((store, answer)) => {
+            let judge = answer.found.as_deref().unwrap_or_default();
+            format!("{fault:?}: by {judge} over {}, {:.2} s", store.name(), answer.seconds)
+        }
+        None if broken.is_empty() => format!("{fault:?}: survives {programs} programs, {seconds:.0} s"),
+        None => format!("{fault:?}: survives {programs} programs, and {}", broken.join("; ")),
+    }
+}
+
+/// One row for each fault.
+fn table(verdicts: &[Verdict]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["fault", "found by", "over", "programs", "seconds", "operations", "seed"]);
+    for Verdict { fault, found, in_vain: (programs, seconds), .. } in verdicts {
+        let name = format!("{fault:?}");
+        let number = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
+        table.add_row(match found {
+            Some((store, answer)) => [
+                name,
+                answer.found.clone().unwrap_or_default(),
+                store.name(),
+                answer.programs.to_string(),
+                format!("{:.2}", answer.seconds),
+                number(answer.operations),
+                number(answer.seed),
+            ],
+            None => {
+                let in_vain = [programs.to_string(), format!("{seconds:.2}")];
+                let [programs, seconds] = in_vain;
+                [name, "none".to_owned(), String::new(), programs, seconds, String::new(), String::new()]
+            }
+        });
+    }
+    table
+}
