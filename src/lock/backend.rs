@@ -55,7 +55,8 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 ///
 /// Commands of one id may be under way side by side, may run twice, and may run in another order than they were sent in. One
 /// that has failed as [`Failure::Indeterminate`], or whose future was dropped, may still run, after its error and after commands
-/// that were sent later. One that has failed otherwise did not run, and never will.
+/// that were sent later. One that has failed otherwise did not run, and never will; one that was answered does not run any more,
+/// and its answer is that of its last run.
 ///
 /// All of that is harmless by three rules, which the client and the store keep together:
 ///

@@ -118,6 +118,8 @@ impl LockClient {
     ///   the first again when it is back;
     /// * a waiter whose future is kept and not polled, or whose process stands still, holds up the others for a third of the
     ///   [watchdog's timeout](crate::LockOptions::watchdog_timeout) at most, and for 10 s at most. It waits anew then;
+    /// * the waiters of the client whose lock was forced free, or whose lease ended by itself, are in the store's queue within a second after that,
+    ///   by when they began to wait;
     /// * after a failover or flush of the store the waiters queue anew, by when they began to wait.
     ///
     /// [`Lock::try_lock`] does not overtake anybody.

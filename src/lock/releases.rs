@@ -1,6 +1,6 @@
 //! [`Releases`]: the releases of a client that are under way in the background.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::event::Event;
 use crate::sync::Mutex;
@@ -10,7 +10,8 @@ use super::name::LockName;
 
 /// The releases of a client that are under way in the background.
 pub(super) struct Releases {
-    under_way: Mutex<HashMap<u64, LockName>>,
+    /// In order, so that errors name them in the order in which they began.
+    under_way: Mutex<BTreeMap<u64, LockName>>,
     /// Tells that one is done, or that a lock was released otherwise.
     done: Event,
     /// The last error was told; so is the next one after a success.

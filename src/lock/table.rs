@@ -117,8 +117,15 @@ impl<T> Table<T> {
         let _kept = self.0.lock().kept.remove(name);
     }
 
+    /// By name, so that a shutdown takes them in the same order each time.
     fn all(&self) -> Vec<Arc<T>> {
-        self.0.lock().by_name.values().filter_map(Weak::upgrade).collect()
+        let mut all: Vec<(LockName, Arc<T>)> = {
+            let entries = self.0.lock();
+            let by_name = entries.by_name.iter();
+            by_name.filter_map(|(name, entry)| Some((name.clone(), entry.upgrade()?))).collect()
+        };
+        all.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+        all.into_iter().map(|(_, entry)| entry).collect()
     }
 
     #[cfg(test)]

@@ -41,7 +41,7 @@ impl ServerClock {
         let dir = tempfile::Builder::new().prefix("latchwork-clock-").tempdir();
         let clock =
             ServerClock { dir: Arc::new(dir.map_err(StartError::io("make a directory for a clock"))?) };
-        clock.write(0).map_err(StartError::io("write a clock's offset"))?;
+        clock.write("0").map_err(StartError::io("write a clock's offset"))?;
         let source = clock.path("clock.c");
         fs::write(&source, SOURCE).map_err(StartError::io("write a clock's source"))?;
         let mut offset = OsString::from("-DOFFSET=\"");
@@ -66,9 +66,17 @@ impl ServerClock {
     /// If the directory for temporary files cannot be written to any more.
     #[track_caller]
     pub fn set(&self, seconds: i64) {
-        if let Err(error) = self.write(seconds) {
-            panic!("cannot set a server's clock: {error}");
-        }
+        self.write_or_panic(&seconds.to_string());
+    }
+
+    /// From now on the server's time stands still, at so many microseconds since the epoch, until it is set again.
+    ///
+    /// # Panics
+    ///
+    /// If the directory for temporary files cannot be written to any more.
+    #[track_caller]
+    pub fn stop_at(&self, micros: u64) {
+        self.write_or_panic(&format!("={micros}"));
     }
 
     /// What a server is to load before its own libraries.
@@ -80,10 +88,17 @@ impl ServerClock {
         self.dir.path().join(name)
     }
 
+    #[track_caller]
+    fn write_or_panic(&self, time: &str) {
+        if let Err(error) = self.write(time) {
+            panic!("cannot set a server's clock: {error}");
+        }
+    }
+
     /// In one step: a server that reads it meanwhile finds either.
-    fn write(&self, seconds: i64) -> io::Result<()> {
+    fn write(&self, time: &str) -> io::Result<()> {
         let new = self.path("new");
-        fs::write(&new, seconds.to_string())?;
+        fs::write(&new, time)?;
         fs::rename(new, self.path("offset"))
     }
 }

@@ -23,6 +23,10 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, args: &[String]) -> 
     })?;
     steps.run("doc tests", || Ok(cmd!(shell, "{cargo} test --doc -- {args...}").run()?))?;
     loom::run(workspace, steps, args)?;
-    // Not a test with a name: a filter does not mean it.
-    if args.is_empty() { verify::quick_model(workspace, steps) } else { Ok(()) }
+    // Not tests with a name: a filter does not mean them.
+    if args.is_empty() {
+        verify::quick_model(workspace, steps)?;
+        verify::quick_sim(workspace, steps)?;
+    }
+    Ok(())
 }

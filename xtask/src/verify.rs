@@ -9,6 +9,7 @@ mod model;
 mod mutants;
 mod sanitizers;
 mod shuttle;
+mod sim;
 mod stress;
 mod suspension;
 
@@ -17,6 +18,7 @@ use clap::ValueEnum;
 
 pub(crate) use self::canary::must_fail;
 pub(crate) use self::model::quick as quick_model;
+pub(crate) use self::sim::quick as quick_sim;
 use crate::interop;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
@@ -28,12 +30,15 @@ pub(crate) struct Options {
     /// Schedules of each model under shuttle, by either scheduler; a tenth of them under AddressSanitizer
     #[arg(long, default_value_t = 20_000)]
     iterations: u32,
-    /// Seconds of each run with real threads, by default 10; of the long run and of each sample of the model, 30
+    /// Seconds of each run with real threads, by default 10; of the long run and of each sample of the model, 30; of the simulation, 600
     #[arg(long)]
     seconds: Option<u32>,
     /// The long run's faults and tasks
     #[arg(long, default_value_t = 6)]
     seed: u64,
+    /// Of the first program that is simulated; drawn by default
+    #[arg(long)]
+    sim_seed: Option<u64>,
 }
 
 impl Options {
@@ -57,6 +62,8 @@ enum Part {
     Asan,
     /// Real threads under ThreadSanitizer
     Tsan,
+    /// The whole lock in virtual time: programs that are drawn, over stores that do what a store may do
+    Sim,
     /// Processes that compete for locks over a Redis server, on bad days, with a judgement of their history
     LongRun,
     /// This crate's lock beside the real Redisson; left out where there is no JDK or no Maven, unless it is named
@@ -76,6 +83,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
         Part::Shuttle => shuttle::run(workspace, steps, options),
         Part::Asan => sanitizers::address(workspace, steps, options),
         Part::Tsan => sanitizers::thread(workspace, steps, options),
+        Part::Sim => sim::run(workspace, steps, options),
         Part::LongRun => long_run::run(workspace, steps, options),
         Part::Interop => beside_redisson(workspace, steps, options),
         Part::Mutants => mutants::run(workspace, steps),

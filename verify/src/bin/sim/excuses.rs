@@ -18,6 +18,8 @@ pub(crate) struct Excuses {
     forced: BTreeMap<Which, Forced>,
     /// When tokens of a lock began anew, as the store has lost the last ones.
     tokens_lost: BTreeMap<Which, Nanos>,
+    /// When the store fell back last: places in its queues are there again that were given up, and are granted.
+    pub(crate) fell_back: Option<Nanos>,
     /// When harm was done last.
     pub(crate) last_harm: Option<Nanos>,
 }

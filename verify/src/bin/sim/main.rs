@@ -16,6 +16,7 @@ mod shrink;
 mod stage;
 mod store;
 mod task;
+mod twins;
 mod world;
 
 use std::panic;
@@ -46,6 +47,10 @@ enum What {
     Fixed(commands::Fixed),
     /// Seeds one fault after the other, each of which is to be found
     Faults(faults::Faults),
+    /// Shows how long it takes to find each broken twin of the model
+    Twins(twins::Twins),
+    /// Compares the small Redis with a real one
+    CheckRedis(store::redis::check::CommandLine),
 }
 
 fn main() -> ExitCode {
@@ -63,5 +68,13 @@ fn main() -> ExitCode {
         What::Same(same) => same.run(),
         What::Fixed(fixed) => fixed.run(),
         What::Faults(faults) => faults.run(),
+        What::Twins(twins) => twins.run(),
+        What::CheckRedis(command_line) => match store::redis::check::run(&command_line) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("{failure}");
+                ExitCode::FAILURE
+            }
+        },
     }
 }

@@ -4,8 +4,8 @@ use clap::ValueEnum;
 
 use crate::program::Program;
 use crate::run::{Report, run};
-use crate::store::Model;
 use crate::store::local::LocalStore;
+use crate::store::{Model, SimulatedRedis};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Player {
@@ -13,7 +13,9 @@ pub(crate) enum Player {
     Model,
     /// The locks in memory
     Local,
-    /// All of them, in turn
+    /// The Redis adapter and its scripts, over links and a small server
+    Redis,
+    /// All but Redis, in turn
     All,
 }
 
@@ -31,13 +33,14 @@ impl Player {
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::All.each().into_iter().find(|player| player.name() == name)
+        [Self::Model, Self::Local, Self::Redis].into_iter().find(|player| player.name() == name)
     }
 
     /// Plays a program over this store. `keeps_history`: for people to read.
     pub(crate) fn play(self, program: &Program, keeps_history: bool) -> Report {
         match self {
             Self::Local => run::<LocalStore>(program, keeps_history),
+            Self::Redis => run::<SimulatedRedis>(program, keeps_history),
             Self::Model | Self::All => run::<Model>(program, keeps_history),
         }
     }

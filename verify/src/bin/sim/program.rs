@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::draw::draw;
 use crate::store::{Harm, Network};
-use crate::world::{MS, Nanos, SECOND};
+use crate::world::{Nanos, SECOND};
 
 /// All that a run depends on, but for the code that it runs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -279,6 +279,15 @@ impl Program {
         ends.max().unwrap_or(0).max(network)
     }
 
+    /// By how much the store's clock is set back in all.
+    pub(crate) fn set_back(&self) -> Nanos {
+        let by = self.incidents.iter().map(|incident| match incident.what {
+            Trouble::Harm(Harm::SetClock(by)) if by < 0 => by.unsigned_abs(),
+            _ => 0,
+        });
+        by.sum()
+    }
+
     /// The longest lease that some operation asks for.
     pub(crate) fn longest_lease(&self) -> Nanos {
         let operations = self.processes.iter().flat_map(|plan| &plan.tasks).flatten();
@@ -342,10 +351,5 @@ impl Network {
         let faults = [self.late, self.requests_lost, self.replies_lost, self.twice];
         let others = [self.refused, self.reordered, self.messages_cut];
         faults.into_iter().chain(others).any(|fault| fault > 0)
-    }
-
-    /// A network on which nothing goes wrong.
-    pub(crate) fn calm() -> Self {
-        Self { latency: 50 * MS, answer_limit: 3 * SECOND, ..Self::default() }
     }
 }

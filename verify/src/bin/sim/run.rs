@@ -62,7 +62,7 @@ pub(crate) fn run<S: Store>(program: &Program, keeps_history: bool) -> Report {
         hash: world.hash(),
         history: world.history(),
     };
-    drop(run);
+    world.catch(|| drop(run));
     clear(&world, stage);
     report
 }
@@ -256,7 +256,8 @@ impl<S: Store> Run<S> {
             self.finds("left", format!("{channels} channels are in the registry, and all clients are gone"));
         }
         drop(registries);
-        self.go(self.world.now() + GONE_WITHIN, |_| false);
+        // By a clock that was set back what the dead leave lasts for longer by as much.
+        self.go(self.world.now() + GONE_WITHIN + self.stage.program.set_back(), |_| false);
         let left = self.stage.store.left_over();
         if !left.is_empty() {
             self.finds("left", format!("the store has {}", left.join(", ")));
@@ -351,7 +352,11 @@ impl<S: Store> Run<S> {
         {
             return;
         }
-        if !self.stage.store.harm(&self.of_members(harm)) {
+        let harm_here = self.of_members(harm);
+        // A link that is cut may wake those who wait for it, and a waker may panic.
+        let mut is_done = true;
+        self.world.catch(|| is_done = self.stage.store.harm(&harm_here));
+        if !is_done {
             return;
         }
         let (program, now) = (&self.stage.program, self.world.now());
@@ -365,6 +370,9 @@ impl<S: Store> Run<S> {
         }
         if let Harm::Forget | Harm::FallBack(_) | Harm::Evict { .. } = harm {
             program.locks().into_iter().for_each(|lock| excuses.lose_tokens(lock, now));
+        }
+        if let Harm::FallBack(_) = harm {
+            excuses.fell_back = Some(now);
         }
         excuses.last_harm = Some(now);
         self.stage.scene().events.push(Event::Harmed(self.harms));
@@ -433,8 +441,9 @@ impl<S: Store> Run<S> {
                 }
                 Event::Answered(call, _) if forced(&call.op).is_some() => {
                     // Though it was answered, it may run once more.
-                    let until =
-                        self.world.now().max(network.faults_end) + network.late_by + network.answer_limit;
+                    let until = self.world.now().max(self.stage.program.faults_end())
+                        + network.late_by
+                        + network.answer_limit;
                     forced(&call.op).into_iter().for_each(|lock| self.excuses.force_ended(lock, until));
                 }
                 _ => {}

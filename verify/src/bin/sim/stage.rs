@@ -18,20 +18,20 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) world: World,
     pub(crate) program: Program,
     pub(crate) store: S,
-    scene: Mutex<Scene<S>>,
+    scene: Mutex<Scene>,
 }
 
 /// What is the case between two polls.
-pub(crate) struct Scene<S: Store> {
+pub(crate) struct Scene {
     /// Processes that were started, those included that are dead. By [`Member`]s' index.
-    pub(crate) members: Vec<Member<S>>,
-    pub(crate) holds: BTreeMap<u64, Hold<S>>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) holds: BTreeMap<u64, Hold>,
     /// What tasks are doing, by member and task.
     pub(crate) calls: BTreeMap<(usize, usize), Call>,
     /// What has happened since judges were asked.
     pub(crate) events: Vec<Event>,
     /// What belongs to the dead. No destructor may run before all is over.
-    pub(crate) graveyard: Vec<Remains<S>>,
+    pub(crate) graveyard: Vec<Remains>,
     pub(crate) operations: u64,
     /// With which operation a task goes on if its process is started again, by plan and task.
     progress: BTreeMap<(usize, usize), usize>,
@@ -41,18 +41,18 @@ pub(crate) struct Scene<S: Store> {
 }
 
 /// What a process leaves that was killed.
-pub(crate) struct Remains<S: Store> {
-    pub(crate) _guard: Option<Arc<Guard<S::Backend>>>,
-    pub(crate) _client: Option<LockClient<S::Backend>>,
+pub(crate) struct Remains {
+    pub(crate) _guard: Option<Arc<Guard>>,
+    pub(crate) _client: Option<LockClient>,
 }
 
 /// A process that was started.
-pub(crate) struct Member<S: Store> {
+pub(crate) struct Member {
     /// Which of the program's it is.
     pub(crate) plan: usize,
     pub(crate) process: Process,
     /// Once it is connected.
-    pub(crate) client: Option<LockClient<S::Backend>>,
+    pub(crate) client: Option<LockClient>,
     /// As the store has it.
     pub(crate) client_id: String,
     /// Shared by its tasks.
@@ -65,14 +65,14 @@ pub(crate) struct Member<S: Store> {
 }
 
 /// A hold that a task has.
-pub(crate) struct Hold<S: Store> {
+pub(crate) struct Hold {
     pub(crate) id: u64,
     pub(crate) member: usize,
     pub(crate) task: usize,
     pub(crate) lock: Which,
     pub(crate) owner: Owner,
     /// Absent while it is being extended, and once it was forgotten.
-    pub(crate) guard: Option<Arc<Guard<S::Backend>>>,
+    pub(crate) guard: Option<Arc<Guard>>,
     pub(crate) token: Option<u64>,
     /// The number of the lease that it stands on, as it was last seen; 0 if it was not.
     pub(crate) number: u64,
@@ -85,6 +85,7 @@ pub(crate) struct Hold<S: Store> {
 }
 
 /// What a task is doing.
+#[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) member: usize,
@@ -104,6 +105,7 @@ pub(crate) struct Call {
 }
 
 /// What has happened.
+#[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A task began an operation.
@@ -123,6 +125,7 @@ pub(crate) enum Event {
 }
 
 /// What an operation came to.
+#[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
@@ -163,19 +166,21 @@ pub(crate) enum Phase {
 }
 
 /// What judges look at.
+#[allow(dead_code, reason = "judges take of it what they need")]
 pub(crate) struct View<'a, S: Store> {
     pub(crate) now: Nanos,
     pub(crate) phase: Phase,
     pub(crate) world: &'a World,
     pub(crate) program: &'a Program,
     pub(crate) store: &'a S,
-    pub(crate) scene: &'a Scene<S>,
+    pub(crate) scene: &'a Scene,
     /// What the store has.
     pub(crate) leases: &'a Leases,
     /// What is excused.
     pub(crate) excuses: &'a Excuses,
 }
 
+#[allow(dead_code, reason = "judges take of it what they need")]
 impl<S: Store> View<'_, S> {
     /// The leases that the store has of a lock now: of both sides, if it is a read-write lock.
     pub(crate) fn leases(&self, lock: Which) -> impl Iterator<Item = &StoredLease> {
@@ -183,7 +188,7 @@ impl<S: Store> View<'_, S> {
         self.leases.of(lock).iter().filter(move |lease| lease.ends > now)
     }
 
-    pub(crate) fn member(&self, hold: &Hold<S>) -> &Member<S> {
+    pub(crate) fn member(&self, hold: &Hold) -> &Member {
         &self.scene.members[hold.member]
     }
 
@@ -200,7 +205,7 @@ impl<S: Store> View<'_, S> {
     }
 
     /// Words for a hold, as histories have them.
-    pub(crate) fn words(&self, hold: &Hold<S>) -> String {
+    pub(crate) fn words(&self, hold: &Hold) -> String {
         format!(
             "hold {} of p{}t{} on {} by owner {}",
             hold.id,
@@ -249,12 +254,12 @@ impl<S: Store> Stage<S> {
     }
 
     /// Never locked across a call of the API, which may call wakers and run destructors that come here.
-    pub(crate) fn scene(&self) -> MutexGuard<'_, Scene<S>> {
+    pub(crate) fn scene(&self) -> MutexGuard<'_, Scene> {
         self.0.scene.lock().expect("nothing panics under this lock")
     }
 
     /// A member's client is there. With which operation each of its tasks begins.
-    pub(crate) fn connected(&self, member: usize, client: LockClient<S::Backend>) -> Vec<usize> {
+    pub(crate) fn connected(&self, member: usize, client: LockClient) -> Vec<usize> {
         let owners = (0..OWNERS).map(|_| client.owner()).collect();
         let mut scene = self.scene();
         let scene = &mut *scene;
@@ -265,7 +270,7 @@ impl<S: Store> Stage<S> {
         (0..tasks).map(|task| scene.progress(plan, task)).collect()
     }
 
-    pub(crate) fn client(&self, member: usize) -> LockClient<S::Backend> {
+    pub(crate) fn client(&self, member: usize) -> LockClient {
         self.scene().members[member].client.clone().expect("tasks begin when it is connected")
     }
 }
@@ -284,7 +289,7 @@ impl<S: Store> Clone for Stage<S> {
     }
 }
 
-impl<S: Store> Scene<S> {
+impl Scene {
     pub(crate) fn new_hold(&mut self) -> u64 {
         self.holds_made += 1;
         self.holds_made

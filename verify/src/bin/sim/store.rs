@@ -1,19 +1,20 @@
 //! [`Store`]: where the locks of a simulation are kept, as its judges and its faults see it.
 
-mod model;
-
-pub(crate) use self::model::Model;
-pub(crate) mod redis;
-
 use std::time::Duration;
 
-use latchwork::{FairBackend, LockClient, LockKind, ReadWriteBackend};
+use latchwork::{Backend, LockClient, LockKind, LockOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::program::time;
 use crate::world::{Nanos, Process, World};
 
 pub(crate) mod local;
+mod model;
+pub(crate) mod redis;
+pub(crate) mod twin;
+
+pub(crate) use self::model::Model;
+pub(crate) use self::redis::SimulatedRedis;
 
 /// A store, and the network before it.
 pub(crate) trait Store: Sized + Send + Sync + 'static {
@@ -21,12 +22,17 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     const APART: bool = true;
 
     /// What the clients of this store stand on.
-    type Backend: FairBackend + ReadWriteBackend;
+    type Backend: Backend;
 
     fn new(world: &World, network: &Network) -> Self;
 
     /// The backend of a process's client. It may have to be connected.
     fn connect(&self, process: &Process) -> impl Future<Output = Self::Backend> + Send + 'static;
+
+    /// What the client of a process is made with, where the program says this.
+    fn options(&self, options: LockOptions) -> LockOptions {
+        options
+    }
 
     /// The leases that the store has at this moment, of locks of this kind and name.
     fn leases(&self, kind: LockKind, name: &str) -> Vec<StoredLease>;
@@ -124,10 +130,11 @@ pub(crate) enum Harm {
 pub(crate) async fn client<S: Store>(
     store: &S,
     process: &Process,
-    options: &latchwork::LockOptions,
+    options: &LockOptions,
 ) -> LockClient {
     let backend = store.connect(process).await;
-    LockClient::with_options(backend, options).expect("the options are in range")
+    let options = store.options(options.clone());
+    LockClient::with_options(backend, &options).expect("the options are in range")
 }
 
 /// As a duration.

@@ -1,13 +1,14 @@
 //! A task of a process: plays its operations one after another.
 
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::{Guard, Lease, Lock, LockError, Owner, Runtime};
 
 use crate::care::{Callback, Ended, cared};
-use crate::program::{Care, How, Kind, Op, Question, WakerKind, Which, time};
+use crate::program::{Care, How, Kind, Op, Program, Question, WakerKind, Which, time};
 use crate::stage::{Answer, Call, Event, Hold, Stage, lock_words, number_of};
 use crate::store::{Store, duration};
 use crate::world::{MS, Nanos, SECOND};
@@ -29,6 +30,8 @@ pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, 
         }
         player.at = at;
         player.stage.scene().begins(plan, task, at);
+        // The judges look between two operations.
+        yield_now().await;
         player.perform(operation).await;
     }
     player.give_everything_back().await;
@@ -104,7 +107,7 @@ impl<S: Store> Player<S> {
         }
     }
 
-    fn lock(&self, which: Which) -> Option<Lock<S::Backend>> {
+    fn lock(&self, which: Which) -> Option<Lock> {
         let client = self.stage.client(self.member);
         let name = &self.stage.program.names[which.name];
         let lock = match which.kind {
@@ -175,14 +178,14 @@ impl<S: Store> Player<S> {
     async fn cared<F: Future>(
         &self,
         care: &Care,
-        lock: Option<&Lock<S::Backend>>,
+        lock: Option<&Lock>,
         future: F,
     ) -> Ended<F::Output> {
         let callback = lock.and_then(|lock| self.callback(care.waker, lock));
         cared(&self.stage, (self.member, self.task), care, callback, future).await
     }
 
-    fn callback(&self, kind: WakerKind, lock: &Lock<S::Backend>) -> Option<Callback> {
+    fn callback(&self, kind: WakerKind, lock: &Lock) -> Option<Callback> {
         let lock = lock.clone();
         match kind {
             WakerKind::Plain | WakerKind::Panics => None,
@@ -199,9 +202,8 @@ impl<S: Store> Player<S> {
         }
     }
 
-    /// For how long a command and what goes along with it may take, which no limit of the caller's ends.
     fn command_limit(&self) -> Nanos {
-        4 * self.stage.program.network.answer_limit + 2 * SECOND
+        command_limit(&self.stage.program)
     }
 
     async fn acquire(
@@ -223,6 +225,10 @@ impl<S: Store> Player<S> {
         let due = match how {
             How::Lock | How::Leased(_) => care.limit.map(|limit| self.stage.world.now() + limit),
             How::Try | How::TryFor { wait: 0, .. } => Some(self.later(self.command_limit())),
+            // An owner that has the lock may have to ask for a longer lease, or for a token, which takes the time that it takes.
+            How::TryFor { wait, .. } if owner.is_some() => {
+                Some(self.later(wait.saturating_add(self.command_limit())))
+            }
             How::TryFor { wait, .. } => Some(self.later(*wait)),
         };
         let call = self.called(operation, About { lock: Some(which), hold: None }, due);
@@ -248,7 +254,7 @@ impl<S: Store> Player<S> {
         }
     }
 
-    async fn got(&mut self, call: &Call, lock: Which, guard: Guard<S::Backend>, lease: Option<Nanos>) {
+    async fn got(&mut self, call: &Call, lock: Which, guard: Guard, lease: Option<Nanos>) {
         let (owner, token, left) = (*guard.owner(), guard.fencing_token(), guard.remaining());
         let granted = self.stage.world.now();
         let id = {
@@ -302,7 +308,7 @@ impl<S: Store> Player<S> {
     }
 
     /// The guard alone, as it is to be used by value.
-    fn take_guard(&self, id: u64) -> Option<(Guard<S::Backend>, Which)> {
+    fn take_guard(&self, id: u64) -> Option<(Guard, Which)> {
         let mut scene = self.stage.scene();
         let hold = scene.holds.get_mut(&id)?;
         let guard = hold.guard.take()?;
@@ -391,7 +397,7 @@ impl<S: Store> Player<S> {
     }
 
     /// The guard, beside the scene's.
-    fn shared_guard(&self, id: u64) -> Option<(Arc<Guard<S::Backend>>, Which)> {
+    fn shared_guard(&self, id: u64) -> Option<(Arc<Guard>, Which)> {
         let scene = self.stage.scene();
         let hold = scene.holds.get(&id)?;
         Some((Arc::clone(hold.guard.as_ref()?), hold.lock))
@@ -481,6 +487,18 @@ impl<S: Store> Player<S> {
     }
 }
 
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 fn nanos(time: Duration) -> Nanos {
     u64::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
 }
@@ -553,7 +571,7 @@ pub(crate) fn error_words(error: &LockError) -> String {
 }
 
 /// An operation as a line of a history, or of a program's table.
-pub(crate) fn operation_words(program: &crate::program::Program, operation: &Op) -> String {
+pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
     let lock = |lock: Which| lock_words(program, lock);
     match operation {
         Op::Sleep(time) => format!("sleep {}", time::text(*time)),
@@ -604,6 +622,11 @@ fn care_words(care: &Care) -> String {
     };
     let words: Vec<String> = [dropped, limited, stalled, waker].into_iter().flatten().collect();
     if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+}
+
+/// For how long a command and what goes along with it may take, which no limit of the caller's ends.
+pub(crate) fn command_limit(program: &Program) -> Nanos {
+    4 * program.network.answer_limit + 2 * SECOND
 }
 
 /// A round trip of a calm network, and a moment: what judges allow beside a limit.

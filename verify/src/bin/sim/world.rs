@@ -49,6 +49,7 @@ struct Inner {
     chance: fastrand::Rng,
     history: History,
     polls: u64,
+    jumps: u64,
     panic: Option<String>,
     is_over: bool,
 }
@@ -116,6 +117,7 @@ impl World {
                 chance: seeds.fork(),
                 history: History { lines: keeps_history.then(Vec::new), ..History::default() },
                 polls: 0,
+                jumps: 0,
                 panic: None,
                 is_over: false,
             }),
@@ -189,6 +191,12 @@ impl World {
 
     pub(crate) fn polls(&self) -> u64 {
         self.inner().polls
+    }
+
+    /// How often a task was polled, or timers fired.
+    pub(crate) fn steps(&self) -> u64 {
+        let inner = self.inner();
+        inner.polls + inner.jumps
     }
 
     /// Calls what may panic. Of a [`WakerPanic`] nothing more comes; any other panic is kept.
@@ -454,6 +462,7 @@ impl Executor {
                 }
             };
             inner.now = inner.now.max(at);
+            inner.jumps += 1;
             let later = inner.timers.split_off(&(at + 1, 0));
             std::mem::replace(&mut inner.timers, later)
         };
@@ -477,7 +486,9 @@ impl Executor {
 
     /// How many tasks there are of the living, those of the world included.
     pub(crate) fn tasks(&self) -> usize {
-        self.tasks.len()
+        let inner = self.world.inner();
+        let lives = |task: &&Running| task.process.is_none_or(|process| inner.processes[process].is_alive);
+        self.tasks.values().filter(lives).count()
     }
 }
 

@@ -28,14 +28,14 @@ impl<S: Store> Judge<S> for Belief {
 }
 
 /// How long a hold counts on its lease by now.
-fn believed<S: Store>(hold: &Hold<S>) -> Option<Nanos> {
+fn believed(hold: &Hold) -> Option<Nanos> {
     let guard = hold.guard.as_ref()?;
     let left = Nanos::try_from(guard.remaining().as_nanos()).unwrap_or(Nanos::MAX);
     (left > 0).then_some(left)
 }
 
 /// What a clock may add to a belief: a lease that was asked for at most so long ago, and so long.
-pub(super) fn allowance<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> Nanos {
+pub(super) fn allowance<S: Store>(view: &View<'_, S>, hold: &Hold) -> Nanos {
     let watched = view.program.processes[view.member(hold).plan].options.watchdog_timeout();
     // An owner's other holds may have asked for more.
     let longest = match view.program.processes[view.member(hold).plan].clock_ppm {
@@ -46,13 +46,13 @@ pub(super) fn allowance<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> Nanos {
 }
 
 /// What the store has for the lease that a hold stands on.
-pub(super) fn stored<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> Nanos {
+pub(super) fn stored<S: Store>(view: &View<'_, S>, hold: &Hold) -> Nanos {
     let client = &view.member(hold).client_id;
     let lease = view.leases(hold.lock).find(|lease| lease.number == hold.number && lease.client == *client);
     lease.map_or(0, |lease| lease.ends - view.now)
 }
 
-fn too_long<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> Option<String> {
+fn too_long<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<String> {
     let left = believed(hold)?;
     let stored = stored(view, hold);
     if left <= stored.saturating_add(allowance(view, hold))

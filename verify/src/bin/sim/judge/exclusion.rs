@@ -19,7 +19,7 @@ impl<S: Store> Judge<S> for Exclusion {
     }
 
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
-        let mut holders: Vec<&Hold<S>> = Vec::new();
+        let mut holders: Vec<&Hold> = Vec::new();
         for hold in view.scene.holds.values().filter(|hold| counts(view, hold)) {
             if let Some(other) = holders.iter().find(|other| exclude(other, hold)) {
                 return Some(
@@ -38,12 +38,12 @@ impl<S: Store> Judge<S> for Exclusion {
     }
 }
 
-fn left<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> String {
+fn left<S: Store>(view: &View<'_, S>, hold: &Hold) -> String {
     time::seconds(stored(view, hold))
 }
 
 /// It is held, by more than what clocks that do not run at the same speed may add, and its client can know it.
-fn counts<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> bool {
+fn counts<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
     let Some(guard) = &hold.guard else { return false };
     // Of most programs there is nothing to allow, and the shortest belief counts.
     let allowed = match view.program.processes[view.member(hold).plan].clock_ppm {
@@ -54,7 +54,7 @@ fn counts<S: Store>(view: &View<'_, S>, hold: &Hold<S>) -> bool {
     guard.is_held() && left > allowed && !view.excuses.is_victim(&view.member(hold).client_id, hold.number)
 }
 
-fn exclude<S: Store>(one: &Hold<S>, other: &Hold<S>) -> bool {
+fn exclude(one: &Hold, other: &Hold) -> bool {
     if one.lock.name != other.lock.name || one.owner == other.owner {
         return false;
     }

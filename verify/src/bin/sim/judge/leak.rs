@@ -56,10 +56,16 @@ impl<S: Store> Judge<S> for Leak {
     }
 }
 
+/// For how long a place in a queue is kept at most that came back with a store that fell back, or the lease that it was granted.
+const PLACES_LAST: Nanos = 30 * SECOND;
+
 /// The member that has the lease, if it lives and nobody there counts on it.
 fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> Option<usize> {
     let at = view.scene.members.iter().position(|member| member.client_id == lease.client)?;
     let member = &view.scene.members[at];
+    if view.excuses.fell_back.is_some_and(|at| view.now < at + PLACES_LAST) {
+        return None;
+    }
     let same_name = |other: Which| other.name == lock.name;
     let is_held = view.scene.holds.values().any(|hold| {
         // Which lease a forgotten one stands on, or one that is being extended, is not known for certain.
@@ -71,7 +77,7 @@ fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> 
         .then_some(at)
 }
 
-fn counts<S: Store>(view: &View<'_, S>, hold: &crate::stage::Hold<S>) -> bool {
+fn counts<S: Store>(view: &View<'_, S>, hold: &crate::stage::Hold) -> bool {
     match &hold.guard {
         Some(guard) => guard.is_held(),
         None => hold.is_forgotten || view.scene.calls.values().any(|call| call.hold == Some(hold.id)),
@@ -79,7 +85,7 @@ fn counts<S: Store>(view: &View<'_, S>, hold: &crate::stage::Hold<S>) -> bool {
 }
 
 /// It is dead, or stands still, or has something under way that concerns who knows what.
-fn is_busy<S: Store>(view: &View<'_, S>, member: &Member<S>) -> bool {
+fn is_busy<S: Store>(view: &View<'_, S>, member: &Member) -> bool {
     let releases = || member.client.as_ref().is_some_and(|client| client.metrics().releases_pending > 0);
     !member.process.runs() || view.store.under_way(&member.process) > 0 || releases()
 }

@@ -7,7 +7,7 @@ use super::Judge;
 use crate::program::time;
 use crate::stage::{Call, View};
 use crate::store::Store;
-use crate::task::{MOMENT, operation_words};
+use crate::task::{MOMENT, command_limit, operation_words};
 
 #[derive(Default)]
 pub(crate) struct Limits;
@@ -30,6 +30,8 @@ fn is_late<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let member = &view.scene.members[call.member];
     // It cannot be done while nobody polls it; and is, once it is polled.
     let polled_from = call.stalled_until.max(member.stood_still_until);
-    let due = if call.was_stalled || polled_from > call.began { due.max(polled_from) } else { due };
+    // It may have missed its turn meanwhile, and has to ask once more.
+    let again = polled_from + command_limit(view.program);
+    let due = if call.was_stalled || polled_from > call.began { due.max(again) } else { due };
     view.now > due + MOMENT && member.process.runs() && view.now > polled_from + MOMENT
 }

@@ -6,7 +6,7 @@
 use latchwork::{LockError, LossReason};
 
 use super::Judge;
-use crate::program::{Op, time};
+use crate::program::{Op, Which, time};
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::Store;
 use crate::task::MOMENT;
@@ -16,7 +16,10 @@ use crate::world::Nanos;
 struct Known {
     id: u64,
     member: usize,
+    owner: latchwork::Owner,
+    lock: Which,
     number: u64,
+    began: Nanos,
     granted: Nanos,
     lease: Option<Nanos>,
 }
@@ -27,8 +30,8 @@ pub(crate) struct Losses {
     known: Vec<Known>,
     /// Since when a hold is lost whose `lost` is awaited: member, task, moment.
     untold: Vec<((usize, usize), Nanos)>,
-    /// Owners that gave back a hold by name, with its member and the owner's words.
-    given_back: Vec<(usize, latchwork::Owner)>,
+    /// Owners that gave back a hold by name.
+    given_back: Vec<latchwork::Owner>,
 }
 
 impl<S: Store> Judge<S> for Losses {
@@ -58,9 +61,9 @@ impl<S: Store> Judge<S> for Losses {
         match event {
             Event::Called(call) => {
                 if matches!(call.op, Op::UnlockByOwner { .. })
-                    && let Some(hold) = call.hold.and_then(|id| view.scene.holds.get(&id))
+                    && let Some(known) = self.known.iter().find(|known| Some(known.id) == call.hold)
                 {
-                    self.given_back.push((hold.member, hold.owner));
+                    self.given_back.push(known.owner);
                 }
                 None
             }
@@ -78,8 +81,17 @@ impl<S: Store> Judge<S> for Losses {
     }
 }
 
-fn known<S: Store>(hold: &Hold<S>) -> Known {
-    Known { id: hold.id, member: hold.member, number: hold.number, granted: hold.granted, lease: hold.lease }
+fn known(hold: &Hold) -> Known {
+    Known {
+        id: hold.id,
+        member: hold.member,
+        owner: hold.owner,
+        lock: hold.lock,
+        number: hold.number,
+        began: hold.began,
+        granted: hold.granted,
+        lease: hold.lease,
+    }
 }
 
 /// A task awaits the loss of a hold, and it is lost.
@@ -94,6 +106,13 @@ fn is_untold<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
 }
 
 impl Losses {
+    /// For how long the hold's owner may have had the lock.
+    fn owned(&self, known: &Known, now: Nanos) -> Nanos {
+        let owners = self.known.iter().filter(|other| other.owner == known.owner && other.lock == known.lock);
+        // Counted from before the command was sent.
+        now - owners.map(|other| other.began).min().unwrap_or(known.began) + MOMENT
+    }
+
     /// Whether there is a reason for what was said.
     fn check<S: Store>(&self, view: &View<'_, S>, call: &Call, reason: LossReason) -> Option<String> {
         let known = self.known.iter().find(|known| Some(known.id) == call.hold)?;
@@ -108,10 +127,12 @@ impl Losses {
         let is_right = match reason {
             // Of an owner's holds the last one's lease counts, and this one's is known.
             LossReason::Expired => known.lease.is_none_or(|lease| lasted + call_time(view, call) >= lease),
-            LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| lasted >= limit),
+            LossReason::HeldTooLong => {
+                options.max_hold.is_some_and(|limit| self.owned(known, view.now) >= limit)
+            }
             LossReason::Gone => stored.is_none() || view.excuses.is_victim(&member.client_id, known.number),
             LossReason::Unreachable => !is_calm(view),
-            LossReason::GivenBack => self.given_back.iter().any(|(member, _)| *member == known.member),
+            LossReason::GivenBack => self.given_back.contains(&known.owner),
             _ => false,
         };
         (!is_right).then(|| {

@@ -1,12 +1,20 @@
 //! [`Judge`]: what happens in a run against sentences of the documentation. One file for each judge, which begins with the
 //! sentence that it judges.
 
+mod answers;
 mod belief;
+mod calm;
 mod exclusion;
 mod leak;
 mod limits;
 mod losses;
+mod metrics;
+mod nothing_left;
+mod order;
+mod service;
+mod tenure;
 mod tokens;
+mod turns;
 
 use crate::stage::{Event, View};
 use crate::store::Store;
@@ -47,5 +55,12 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(tokens::Tokens::default()),
         Box::new(limits::Limits),
         Box::new(losses::Losses::default()),
+        Box::new(order::Order::default()),
+        Box::new(turns::Turns::default()),
+        Box::new(tenure::Tenure::default()),
+        Box::new(service::Service::default()),
+        Box::new(answers::Answers::default()),
+        Box::new(metrics::Sums::default()),
+        Box::new(nothing_left::NothingLeft),
     ]
 }

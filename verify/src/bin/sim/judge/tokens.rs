@@ -46,7 +46,9 @@ impl<S: Store> Judge<S> for Tokens {
         let seen = self.seen.entry((lock.name, lock.kind)).or_default();
         let since = view.excuses.tokens_lost(hold.lock).unwrap_or(0);
         seen.retain(|other| other.granted > since || since == 0);
-        let wrong = seen.iter().find(|other| has_fallen(other, hold, token));
+        let is_inner =
+            seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
+        let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, token));
         let text = wrong.map(|other| {
             format!(
                 "{} has token {token}, and {} before it has {}",
@@ -67,7 +69,7 @@ impl<S: Store> Judge<S> for Tokens {
 }
 
 /// The hold was called for after the other had its token, and has not a greater one.
-fn has_fallen<S: Store>(other: &Seen, hold: &Hold<S>, token: u64) -> bool {
+fn has_fallen(other: &Seen, hold: &Hold, token: u64) -> bool {
     if other.granted >= hold.began {
         return false;
     }

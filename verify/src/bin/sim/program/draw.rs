@@ -34,7 +34,8 @@ type Draw = fn(&mut Rng, &Taste) -> Op;
 pub(crate) fn draw(seed: u64) -> Program {
     let rng = &mut Rng::with_seed(seed);
     let names = names(rng);
-    let taste = Taste::draw(rng, &names);
+    let latency = pick(rng, &[100 * US, 2 * MS, 50 * MS, 200 * MS]);
+    let taste = Taste::draw(rng, &names, latency);
     let end = pick(rng, &[10, 30, 300, 300, 3600, 3 * 3600]) * SECOND;
     let (processes, tasks) = (rng.usize(1..=4), rng.usize(1..=4));
     let operations = rng.usize(3..=14);
@@ -47,7 +48,7 @@ pub(crate) fn draw(seed: u64) -> Program {
     };
     let processes: Vec<Plan> = (0..processes).map(|_| plan(rng)).collect();
     let incidents = incidents(rng, processes.len(), &names, &taste, end);
-    let network = network(rng, end);
+    let network = network(rng, latency, end);
     Program { schedule: rng.u64(..), names, network, processes, incidents, end }
 }
 
@@ -89,10 +90,10 @@ fn between(rng: &mut Rng, (from, to): (Nanos, Nanos)) -> Nanos {
 }
 
 impl Taste {
-    fn draw(rng: &mut Rng, names: &[String]) -> Self {
+    fn draw(rng: &mut Rng, names: &[String], latency: Nanos) -> Self {
         const LEASES: [(Nanos, Nanos); 5] = [
             (MS, 50 * MS),
-            (SECOND / 2, 10 * SECOND),
+            (2 * SECOND, 10 * SECOND),
             (10 * SECOND, 120 * SECOND),
             (120 * SECOND, 3600 * SECOND),
             (3600 * SECOND, 10 * 3600 * SECOND),
@@ -102,7 +103,8 @@ impl Taste {
         let wakers = [WakerKind::Panics, WakerKind::Looks, WakerKind::Tries];
         Self {
             locks: locks(rng, names),
-            leases: some(rng, &LEASES, 45),
+            // A lease that is over before its grant is known is asked for again and again.
+            leases: some(rng, if latency < MS { &LEASES } else { &LEASES[1..] }, 45),
             sleeps: some(rng, &SLEEPS, 50),
             operations: operations(rng),
             owners: rng.usize(1..=super::OWNERS),
@@ -266,8 +268,7 @@ fn options(rng: &mut Rng) -> Options {
     }
 }
 
-fn network(rng: &mut Rng, end: Nanos) -> Network {
-    let latency = pick(rng, &[100 * US, 2 * MS, 50 * MS, 200 * MS]);
+fn network(rng: &mut Rng, latency: Nanos, end: Nanos) -> Network {
     let answer_limit = pick(rng, &[SECOND, 3 * SECOND, 3 * SECOND, 5 * SECOND]);
     let calm = Network { latency, answer_limit, faults_end: end, ..Network::default() };
     if rng.u32(..4) == 0 {

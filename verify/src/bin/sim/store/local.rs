@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use latchwork::local::Local;
-use latchwork::{Backend, Holder, LockKind, LockName, ReadWriteBackend};
+use latchwork::{Backend, Holder, LockKind, LockName, Mode};
 
 use super::{Harm, Network, Store, StoredLease};
 use crate::world::{Clock, Nanos, Process, World};
@@ -31,14 +31,13 @@ impl Store for LocalStore {
 
     fn leases(&self, kind: LockKind, name: &str) -> Vec<StoredLease> {
         let Ok(name) = LockName::new(name) else { return Vec::new() };
-        if kind != LockKind::ReadWrite {
-            let holder = at_once(self.local.holder(&name)).ok().flatten();
-            return holder.into_iter().filter_map(|holder| self.stored(holder, false)).collect();
-        }
-        let Ok(holders) = at_once(self.local.read_write_holders(&name)) else { return Vec::new() };
-        let writer = holders.writer.into_iter().map(|holder| (holder, false));
-        let readers = holders.readers.into_iter().map(|holder| (holder, true));
-        writer.chain(readers).filter_map(|(holder, is_shared)| self.stored(holder, is_shared)).collect()
+        let modes: &[Mode] = match kind {
+            LockKind::ReadWrite => &[Mode::Write, Mode::Read],
+            _ => &[Mode::Plain],
+        };
+        let holders = |mode: &Mode| at_once(self.local.holders(*mode, &name)).unwrap_or_default();
+        let each = modes.iter().flat_map(|mode| holders(mode).into_iter().map(|it| (it, *mode == Mode::Read)));
+        each.filter_map(|(holder, is_shared)| self.stored(holder, is_shared)).collect()
     }
 
     fn harm(&self, _harm: &Harm) -> bool {
@@ -59,7 +58,7 @@ impl Store for LocalStore {
     }
 
     fn changes(&self) -> u64 {
-        self.world.polls()
+        self.world.steps()
     }
 }
 

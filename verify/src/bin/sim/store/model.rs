@@ -24,6 +24,7 @@ use self::habits::Habits;
 use self::messages::Subscriber;
 use self::name::{Name, News, Step};
 use self::network::Link;
+use super::twin::Twin;
 use super::{Harm, Network, Store, StoredLease};
 use crate::world::{Nanos, Process, SECOND, World};
 
@@ -50,7 +51,16 @@ struct Shared {
     world: World,
     network: Network,
     habits: Habits,
+    flaws: Flaws,
     data: Mutex<Data>,
+}
+
+/// What a broken twin does wrong.
+#[derive(Clone, Copy, Debug)]
+struct Flaws {
+    shortens_leases: bool,
+    rolls_back_too_soon: bool,
+    runs_after_its_answer: bool,
 }
 
 #[derive(Default)]
@@ -148,6 +158,7 @@ impl Shared {
             told: &told,
             takes_earlier: self.habits.takes_earlier,
             releases_the_dead: self.habits.releases_the_dead,
+            shortens: self.flaws.shortens_leases,
             token_gap,
             news: News::default(),
         };
@@ -234,6 +245,16 @@ impl Shared {
     }
 }
 
+impl Flaws {
+    fn of_twin() -> Self {
+        Self {
+            shortens_leases: Twin::ShortensLeases.is_made(),
+            rolls_back_too_soon: Twin::RollsBackTooSoon.is_made(),
+            runs_after_its_answer: Twin::RunsAfterItsAnswer.is_made(),
+        }
+    }
+}
+
 impl Data {
     fn link(&mut self, process: &Process) -> &mut Link {
         self.links.entry(process.index()).or_insert_with(|| Link::new(process))
@@ -267,12 +288,9 @@ impl Store for Model {
         let habits = world.chance(Habits::draw);
         world.note(|| format!("{habits:?}"));
         let (world, network) = (world.clone(), network.clone());
-        Self(Arc::new_cyclic(|this| Shared {
-            this: this.clone(),
-            world,
-            network,
-            habits,
-            data: Mutex::default(),
+        Self(Arc::new_cyclic(|this| {
+            let (this, data) = (this.clone(), Mutex::default());
+            Shared { this, world, network, habits, flaws: Flaws::of_twin(), data }
         }))
     }
 

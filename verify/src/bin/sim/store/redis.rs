@@ -1,5 +1,6 @@
 //! The locks' store is Redis: the real adapter and the real scripts, over links and a small server in memory.
 
+pub(crate) mod check;
 mod faults;
 mod host;
 mod leases;
@@ -19,7 +20,7 @@ use latchwork::redis::{Redis, RedisBuilder};
 use latchwork::{LockKind, Runtime};
 
 use crate::store::{Harm, Network, Store, StoredLease, duration};
-use crate::world::{Nanos, Process, World};
+use crate::world::{Nanos, Process, SECOND, World};
 
 use self::host::Host;
 use self::leases::Leases;
@@ -28,26 +29,27 @@ use self::link::Links;
 /// After how long a process tries again that could not connect when it began.
 const CONNECT_AGAIN: Duration = Duration::from_millis(100);
 
+/// Between the heartbeats of a client, as by default.
+const HEARTBEAT: Nanos = SECOND;
+/// The same in half of the runs.
+const SELDOM: Nanos = 60 * SECOND;
+
 /// Redis, and the network before it.
 pub(crate) struct SimulatedRedis {
     world: World,
     links: Links,
     answer_limit: Nanos,
+    heartbeat: Nanos,
     /// As they were when they were looked at last, and [`Self::changes`] by then.
     leases: Mutex<(Option<u64>, Leases)>,
 }
 
 impl SimulatedRedis {
-    /// A number that is another one whenever the leases may be others.
-    pub(crate) fn changes(&self) -> u64 {
-        let inner = self.links.inner();
-        inner.server.commands() + inner.harms
-    }
-
     fn builder(&self) -> RedisBuilder {
+        let builder = Redis::builder().heartbeat(duration(self.heartbeat));
         match self.answer_limit {
-            0 => Redis::builder(),
-            limit => Redis::builder().response_timeout(duration(limit)),
+            0 => builder,
+            limit => builder.response_timeout(duration(limit)),
         }
     }
 }
@@ -56,8 +58,10 @@ impl Store for SimulatedRedis {
     type Backend = Redis;
 
     fn new(world: &World, network: &Network) -> Self {
-        let (world, links) = (world.clone(), Links::new(world, network));
-        Self { world, links, answer_limit: network.answer_limit, leases: Mutex::default() }
+        // Where little happens most of the time goes into heartbeats.
+        let heartbeat = world.chance(|draw| if draw.bool() { HEARTBEAT } else { SELDOM });
+        let (world, links) = (world.clone(), Links::new(world, network, heartbeat == HEARTBEAT));
+        Self { world, links, answer_limit: network.answer_limit, heartbeat, leases: Mutex::default() }
     }
 
     fn connect(&self, process: &Process) -> impl Future<Output = Redis> + Send + 'static {
@@ -101,5 +105,9 @@ impl Store for SimulatedRedis {
 
     fn commands(&self) -> u64 {
         self.links.inner().server.commands()
+    }
+    fn changes(&self) -> u64 {
+        let inner = self.links.inner();
+        inner.server.commands() + inner.harms
     }
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::{
-    AcquireOutcome, Backend, Failure, FairBackend, FairReleaseOutcome, Holder, LeaseId, LeaseKey, LockKind,
-    LockName, Moment, Next, Position, ReadRequest, ReadWriteBackend, ReadWriteHolders, Registry,
-    ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockKind, LockName, Mode,
+    NextWaiter, Registry, ReleaseOutcome,
 };
 
 use super::messages::ModelTransport;
@@ -37,7 +36,7 @@ fn roll_back(id: &LeaseId) -> Role {
 }
 
 /// A release that names a waiter is an attempt by that one.
-fn release(next: Option<&Next>) -> Role {
+fn release(next: Option<&NextWaiter>) -> Role {
     Role { attempts: next.map(|next| next.id.number()), ..Role::default() }
 }
 
@@ -111,9 +110,9 @@ impl ModelBackend {
         &self,
         name: &LockName,
         id: &LeaseId,
-        next: Option<&Next>,
+        next: Option<&NextWaiter>,
         role: Role,
-    ) -> Result<FairReleaseOutcome, Failed> {
+    ) -> Result<ReleaseOutcome, Failed> {
         let what = releasing("release fair", name, id, next, role);
         let (id, next) = (id.clone(), next.cloned());
         let step = move |step: &mut Step<'_>| step.release_fair(&id, next.as_ref());
@@ -124,22 +123,28 @@ impl ModelBackend {
         &self,
         name: &LockName,
         id: &LeaseId,
-        next: Option<&Next>,
+        next: Option<&NextWaiter>,
         role: Role,
-    ) -> Result<FairReleaseOutcome, Failed> {
+    ) -> Result<ReleaseOutcome, Failed> {
         let what = releasing("release write", name, id, next, role);
         let (id, next) = (id.clone(), next.cloned());
         let step = move |step: &mut Step<'_>| match step.begin_read_write() {
             Ok(()) => step.release_write(&id, next.as_ref()),
             Err(_) => {
                 step.name.writers.remove(&id);
-                FairReleaseOutcome::NotHeld
+                ReleaseOutcome::NotHeld
             }
         };
         Ok(self.send(LockKind::ReadWrite, name, what, role, step).await?.0)
     }
 
-    async fn free_read(&self, name: &LockName, id: &LeaseId, what: &str, role: Role) -> Result<bool, Failed> {
+    async fn free_read(
+        &self,
+        name: &LockName,
+        id: &LeaseId,
+        what: &str,
+        role: Role,
+    ) -> Result<ReleaseOutcome, Failed> {
         let lease = id.clone();
         let step = move |step: &mut Step<'_>| match step.begin_read_write() {
             Ok(()) => step.release_read(&lease),
@@ -148,7 +153,8 @@ impl ModelBackend {
                 false
             }
         };
-        Ok(self.send(LockKind::ReadWrite, name, called(what, name, id), role, step).await?.0)
+        let (did_read, _) = self.send(LockKind::ReadWrite, name, called(what, name, id), role, step).await?;
+        Ok(if did_read { ReleaseOutcome::Released { heard: 0 } } else { ReleaseOutcome::NotHeld })
     }
 
     async fn renew_each(
@@ -181,24 +187,47 @@ impl ModelBackend {
     }
 }
 
-fn releasing(what: &str, name: &LockName, id: &LeaseId, next: Option<&Next>, role: Role) -> String {
+fn releasing(what: &str, name: &LockName, id: &LeaseId, next: Option<&NextWaiter>, role: Role) -> String {
     let what = if role.behind.is_some() { format!("{what}, to roll back") } else { what.to_owned() };
     let next = next.map(|next| format!(" for #{} by {:?}", next.id.number(), next.lease));
     called(&what, name, id) + &next.unwrap_or_default()
 }
 
 /// The words for an attempt.
-fn asking(
-    what: &str,
-    name: &LockName,
-    id: &LeaseId,
-    lease: Duration,
-    tokens: u64,
-    position: Option<Position>,
-) -> String {
-    let tokens = if tokens > 0 { format!(", {tokens} tokens") } else { String::new() };
+fn asking(mode: Mode, name: &LockName, request: &AcquireRequest) -> String {
+    let AcquireRequest { id, lease, tokens, position, .. } = request;
+    let tokens = if *tokens > 0 { format!(", {tokens} tokens") } else { String::new() };
     let waits = position.map(|it| format!(", waited {:?}, kept {:?}", it.waited, it.kept));
-    format!("{} for {lease:?}{tokens}{}", called(what, name, id), waits.unwrap_or_default())
+    let what = called(&format!("acquire {mode}"), name, id);
+    format!("{what} for {lease:?}{tokens}{}", waits.unwrap_or_default())
+}
+
+/// The kind of lock that this is a mode of.
+fn kind(mode: Mode) -> LockKind {
+    match mode {
+        Mode::Plain => LockKind::Plain,
+        Mode::Fair => LockKind::Fair,
+        _ => LockKind::ReadWrite,
+    }
+}
+
+impl ModelBackend {
+    async fn free(
+        &self,
+        mode: Mode,
+        name: &LockName,
+        id: &LeaseId,
+        next: Option<&NextWaiter>,
+        role: Role,
+    ) -> Result<ReleaseOutcome, Failed> {
+        let what = if role.behind.is_some() { "roll back" } else { "release" };
+        match mode {
+            Mode::Plain => self.free_plain(name, id, what, role).await,
+            Mode::Fair => self.free_fair(name, id, next, role).await,
+            Mode::Write => self.free_write(name, id, next, role).await,
+            _ => self.free_read(name, id, &format!("{what} read"), role).await,
+        }
+    }
 }
 
 impl Backend for ModelBackend {
@@ -214,8 +243,28 @@ impl Backend for ModelBackend {
         &self.process
     }
 
-    fn channel(&self, name: &LockName) -> String {
-        channels::plain(name.as_str())
+    fn supports(&self, _mode: Mode) -> bool {
+        true
+    }
+
+    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
+        let (name, habits) = (name.as_str(), &self.shared.habits);
+        match mode {
+            Mode::Plain => Channels::one(channels::plain(name)),
+            Mode::Fair => {
+                let common = habits.has_foreign_channel.then(|| channels::foreign(name));
+                Channels { own: channels::fair_grants(name, client), common }
+            }
+            Mode::Write => {
+                let common = Some(channels::read_write(name));
+                Channels { own: channels::write_grants(name, client), common }
+            }
+            _ => Channels::one(channels::read_write(name)),
+        }
+    }
+
+    fn grants_suffice(&self) -> bool {
+        self.shared.habits.grants_suffice
     }
 
     fn failure(&self, error: &Failed) -> Failure {
@@ -228,193 +277,79 @@ impl Backend for ModelBackend {
         hash.finish() % self.shared.habits.renewal_groups
     }
 
-    async fn try_acquire(
+    async fn acquire(
         &self,
+        mode: Mode,
         name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        _now: Moment,
+        request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Failed> {
-        let what = asking("acquire", name, id, lease, tokens, None);
-        let asks = id.clone();
-        let step = move |step: &mut Step<'_>| step.try_acquire(&asks, lease, tokens);
-        self.attempt(LockKind::Plain, name, id, what, step).await
-    }
-
-    async fn release(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Failed> {
-        self.free_plain(name, id, "release", Role::default()).await
-    }
-
-    async fn roll_back(&self, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Failed> {
-        self.free_plain(name, id, "roll back", roll_back(id)).await
-    }
-
-    async fn renew(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Failed> {
-        self.renew_each(LockKind::Plain, leases, lease, |step, id, lease| step.renew(id, lease)).await
-    }
-
-    async fn force_release(&self, name: &LockName) -> Result<bool, Failed> {
-        self.force(LockKind::Plain, name, |step: &mut Step<'_>| step.force_release()).await
-    }
-
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Failed> {
-        let what = format!("holder of {:?}", name.as_str());
-        let name = name.as_str().to_owned();
-        let run = move |shared: &Arc<Shared>| {
-            shared.look(&name, |name, now| {
-                let left = left(name.held_until(now)?, now);
-                let id = name.held(now).filter(|_| name.kind != LockKind::ReadWrite).map(|it| it.id.clone());
-                Some(Holder { id, left })
-            })
-        };
-        let found = self.shared.command(&self.process, what, Role::default(), run);
-        found.await
-    }
-}
-
-impl FairBackend for ModelBackend {
-    fn grant_channel(&self, name: &LockName, client: &str) -> String {
-        channels::fair_grants(name.as_str(), client)
-    }
-
-    fn foreign_channel(&self, name: &LockName) -> Option<String> {
-        self.shared.habits.has_foreign_channel.then(|| channels::foreign(name.as_str()))
-    }
-
-    fn grants_suffice(&self) -> bool {
-        self.shared.habits.grants_suffice
-    }
-
-    async fn try_acquire_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        _now: Moment,
-    ) -> Result<AcquireOutcome, Failed> {
-        let what = asking("acquire fair", name, id, lease, tokens, position);
-        let asks = id.clone();
-        let step = move |step: &mut Step<'_>| step.try_acquire_fair(&asks, lease, tokens, position);
-        self.attempt(LockKind::Fair, name, id, what, step).await
-    }
-
-    async fn release_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, Failed> {
-        self.free_fair(name, id, next, release(next)).await
-    }
-
-    async fn roll_back_fair(&self, name: &LockName, id: &LeaseId) -> Result<FairReleaseOutcome, Failed> {
-        self.free_fair(name, id, None, roll_back(id)).await
-    }
-
-    async fn force_release_fair(&self, name: &LockName) -> Result<bool, Failed> {
-        self.force(LockKind::Fair, name, |step: &mut Step<'_>| step.force_release_fair()).await
-    }
-}
-
-impl ReadWriteBackend for ModelBackend {
-    fn read_write_channel(&self, name: &LockName) -> String {
-        channels::read_write(name.as_str())
-    }
-
-    fn write_grant_channel(&self, name: &LockName, client: &str) -> String {
-        channels::write_grants(name.as_str(), client)
-    }
-
-    fn write_grants_suffice(&self) -> bool {
-        self.shared.habits.grants_suffice
-    }
-
-    async fn try_write(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-        position: Option<Position>,
-        _now: Moment,
-    ) -> Result<AcquireOutcome, Failed> {
-        let what = asking("write", name, id, lease, tokens, position);
-        let asks = id.clone();
+        let (what, asks) = (asking(mode, name, request), request.clone());
         let step = move |step: &mut Step<'_>| {
-            step.begin_read_write()?;
-            Ok(acquired(step.try_write(&asks, lease, tokens, position)))
+            let AcquireRequest { id, lease, tokens, position, .. } = &asks;
+            match mode {
+                Mode::Plain => step.try_acquire(id, *lease, *tokens),
+                Mode::Fair => step.try_acquire_fair(id, *lease, *tokens, *position),
+                Mode::Write => {
+                    step.begin_read_write()?;
+                    Ok(acquired(step.try_write(id, *lease, *tokens, *position)))
+                }
+                _ => {
+                    step.begin_read_write()?;
+                    Ok(acquired(step.try_read(&asks)))
+                }
+            }
         };
-        self.attempt(LockKind::ReadWrite, name, id, what, step).await
+        self.attempt(kind(mode), name, &request.id, what, step).await
     }
 
-    async fn release_write(
+    async fn release(
         &self,
+        mode: Mode,
         name: &LockName,
         id: &LeaseId,
-        next: Option<&Next>,
-    ) -> Result<FairReleaseOutcome, Failed> {
-        self.free_write(name, id, next, release(next)).await
+        next: Option<&NextWaiter>,
+    ) -> Result<ReleaseOutcome, Failed> {
+        self.free(mode, name, id, next, release(next)).await
     }
 
-    async fn roll_back_write(&self, name: &LockName, id: &LeaseId) -> Result<FairReleaseOutcome, Failed> {
-        self.free_write(name, id, None, roll_back(id)).await
+    async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Failed> {
+        self.free(mode, name, id, None, roll_back(id)).await
     }
 
-    async fn try_read(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        read: &ReadRequest<'_>,
-        _now: Moment,
-    ) -> Result<AcquireOutcome, Failed> {
-        let what = asking("read", name, id, read.lease, u64::from(read.fenced), read.position);
-        let (asks, under) = (id.clone(), read.under.cloned());
-        let ReadRequest { lease, fenced, position, .. } = *read;
-        let step = move |step: &mut Step<'_>| {
-            step.begin_read_write()?;
-            let read = ReadRequest { lease, fenced, position, under: under.as_ref() };
-            Ok(acquired(step.try_read(&asks, &read)))
+    async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Failed> {
+        let step: fn(&mut Step<'_>, &LeaseId, Duration) -> bool = match mode {
+            Mode::Plain | Mode::Fair => |step, id, lease| step.renew(id, lease),
+            Mode::Write => |step, id, lease| step.renew_write(id, lease),
+            _ => |step, id, lease| step.renew_read(id, lease),
         };
-        self.attempt(LockKind::ReadWrite, name, id, what, step).await
+        self.renew_each(kind(mode), leases, lease, step).await
     }
 
-    async fn release_read(&self, name: &LockName, id: &LeaseId) -> Result<bool, Failed> {
-        self.free_read(name, id, "release read", Role::default()).await
-    }
-
-    async fn roll_back_read(&self, name: &LockName, id: &LeaseId) -> Result<bool, Failed> {
-        self.free_read(name, id, "roll back read", roll_back(id)).await
-    }
-
-    async fn renew_writes(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Failed> {
-        let step = |step: &mut Step<'_>, id: &LeaseId, lease| step.renew_write(id, lease);
-        self.renew_each(LockKind::ReadWrite, leases, lease, step).await
-    }
-
-    async fn renew_reads(&self, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Failed> {
-        let step = |step: &mut Step<'_>, id: &LeaseId, lease| step.renew_read(id, lease);
-        self.renew_each(LockKind::ReadWrite, leases, lease, step).await
-    }
-
-    async fn force_release_read_write(&self, name: &LockName) -> Result<bool, Failed> {
-        let step = |step: &mut Step<'_>| {
-            step.begin_read_write()?;
-            Ok(step.force_release_read_write())
+    async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Failed> {
+        let step = move |step: &mut Step<'_>| match mode {
+            Mode::Plain => step.force_release(),
+            Mode::Fair => step.force_release_fair(),
+            _ => {
+                step.begin_read_write()?;
+                Ok(step.force_release_read_write())
+            }
         };
-        self.force(LockKind::ReadWrite, name, step).await
+        self.force(kind(mode), name, step).await
     }
 
-    async fn read_write_holders(&self, name: &LockName) -> Result<ReadWriteHolders, Failed> {
+    async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Failed> {
         let what = format!("holders of {:?}", name.as_str());
         let name = name.as_str().to_owned();
         let run = move |shared: &Arc<Shared>| {
-            shared.look(&name, |name, now| match name.held_as(now) {
-                Some(other) if other != LockKind::ReadWrite => Err(other),
-                Some(_) => Ok(name.holders(now)),
-                None => Ok(ReadWriteHolders::default()),
+            shared.look(&name, |name, now| match (kind(mode), name.held_as(now)) {
+                (LockKind::ReadWrite, Some(LockKind::ReadWrite)) => Ok(name.holders(mode, now)),
+                (LockKind::ReadWrite, Some(other)) => Err(other),
+                (LockKind::ReadWrite, None) => Ok(Vec::new()),
+                // It is held, as whatever.
+                _ => Ok(name.held_until(now).map(|until| {
+                    let id = name.held(now).filter(|_| name.kind != LockKind::ReadWrite);
+                    Holder { id: id.map(|it| it.id.clone()), left: left(until, now) }
+                }).into_iter().collect()),
             })
         };
         self.shared.command(&self.process, what, Role::default(), run).await?.map_err(Failed::other_kind)

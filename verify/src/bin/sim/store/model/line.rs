@@ -1,6 +1,6 @@
 //! [`Line`]: ids in the order in which they began to wait.
 
-use latchwork::{LeaseId, Position};
+use latchwork::{LeaseId, QueuePosition};
 
 use super::{Time, nanos};
 
@@ -15,7 +15,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(id: &LeaseId, position: Position, now: Time) -> Self {
+    pub(super) fn new(id: &LeaseId, position: QueuePosition, now: Time) -> Self {
         Self { id: id.clone(), since: now - nanos(position.waited), until: now + nanos(position.kept) }
     }
 }

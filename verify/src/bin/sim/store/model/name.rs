@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::{AcquireOutcome, FairReleaseOutcome, LeaseId, LockKind, Message, Next, Position};
+use latchwork::{AcquireOutcome, LeaseId, LockKind, Message, NextWaiter, QueuePosition, ReleaseOutcome};
 
 use super::line::{Line, Place};
 use super::{NEVER, READERS_TURN, Time, nanos};
@@ -54,6 +54,8 @@ pub(super) struct Step<'a> {
     pub(super) told: &'a dyn Fn(&LeaseId) -> bool,
     pub(super) takes_earlier: bool,
     pub(super) releases_the_dead: bool,
+    /// A flaw: a lease that is taken again lasts for as long as is said then.
+    pub(super) shortens: bool,
     /// How much further than by one the tokens rise here.
     pub(super) token_gap: u64,
     pub(super) news: News,
@@ -150,6 +152,11 @@ impl Step<'_> {
         self.name.held_as(self.now).filter(|held| *held != kind)
     }
 
+    /// No command makes a lease shorter.
+    pub(super) fn never_shorter(&self, until: Time, held_until: Time) -> Time {
+        if self.shortens { until } else { until.max(held_until) }
+    }
+
     // === Plain ===
 
     pub(super) fn try_acquire(
@@ -166,8 +173,7 @@ impl Step<'_> {
             if held.id != *id {
                 return Ok(AcquireOutcome::Held { left: left(held.until, self.now) });
             }
-            // No command makes a lease shorter.
-            until = until.max(held.until);
+            until = self.never_shorter(until, held.until);
         }
         self.lease_to(LockKind::Plain, id, until);
         Ok(AcquireOutcome::Acquired { last_token: self.reserve(tokens) })
@@ -190,10 +196,11 @@ impl Step<'_> {
 
     /// Of plain and fair locks.
     pub(super) fn renew(&mut self, id: &LeaseId, lease: Duration) -> bool {
-        let (now, kind) = (self.now, self.name.kind);
+        let (now, kind, shortens) = (self.now, self.name.kind, self.shortens);
         let held = self.name.lease.as_mut().filter(|term| term.id == *id && now < term.until);
         let Some(term) = held.filter(|_| kind != LockKind::ReadWrite) else { return false };
-        term.until = term.until.max(now + nanos(lease));
+        let until = now + nanos(lease);
+        term.until = if shortens { until } else { term.until.max(until) };
         true
     }
 
@@ -225,7 +232,7 @@ impl Step<'_> {
         id: &LeaseId,
         lease: Duration,
         tokens: u64,
-        position: Option<Position>,
+        position: Option<QueuePosition>,
     ) -> Result<AcquireOutcome, LockKind> {
         if let Some(other) = self.other_kind(LockKind::Fair) {
             return Err(other);
@@ -233,7 +240,7 @@ impl Step<'_> {
         let mut until = self.now + nanos(lease);
         let held = self.name.held(self.now).cloned();
         if let Some(held) = held.as_ref().filter(|held| held.id == *id) {
-            until = until.max(held.until);
+            until = self.never_shorter(until, held.until);
         } else {
             if let Some(position) = position {
                 self.name.fair.put(Place::new(id, position, self.now), self.takes_earlier);
@@ -248,7 +255,7 @@ impl Step<'_> {
         Ok(AcquireOutcome::Acquired { last_token: self.reserve(tokens) })
     }
 
-    pub(super) fn release_fair(&mut self, id: &LeaseId, next: Option<&Next>) -> FairReleaseOutcome {
+    pub(super) fn release_fair(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
         self.name.fair.remove(id);
         let had_it = self.take(LockKind::Fair, id);
         let next = next.filter(|_| had_it);
@@ -258,13 +265,13 @@ impl Step<'_> {
         let is_free = self.name.held_as(self.now).is_none();
         let passed_on = is_free && self.pass_on_fair(next.map(|next| &next.id));
         match next {
-            _ if !had_it => FairReleaseOutcome::NotHeld,
+            _ if !had_it => ReleaseOutcome::NotHeld,
             Some(next) if !passed_on => {
                 self.name.fair.remove(&next.id);
                 self.lease_to(LockKind::Fair, &next.id, self.now + nanos(next.lease));
-                FairReleaseOutcome::GrantedToNext { last_token: self.reserve(next.tokens) }
+                ReleaseOutcome::GrantedToNext { last_token: self.reserve(next.tokens) }
             }
-            _ => FairReleaseOutcome::Released,
+            _ => ReleaseOutcome::Released { heard: 0 },
         }
     }
 

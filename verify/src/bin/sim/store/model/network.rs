@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
@@ -110,7 +111,8 @@ impl<T> Answer<T> {
             set(&mut awaited);
             awaited.waker.take()
         };
-        waker.into_iter().for_each(Waker::wake);
+        // Foreign code.
+        waker.into_iter().for_each(|waker| _ = catch_unwind(AssertUnwindSafe(|| waker.wake())));
     }
 
     fn take(&self, waker: &Waker) -> Option<Result<T, Failed>> {
@@ -195,7 +197,8 @@ impl Shared {
         let (world, faults) = (&self.world, self.has_faults());
         let fate = world.chance(|chance| fate(&self.network, chance, faults));
         if let Some(failure) = fate.refused {
-            world.sleep(fate.there + fate.back).await;
+            // As late as an answer can be.
+            world.sleep((fate.there + fate.back).min(self.answer_limit())).await;
             world.note(|| format!("p{} {what}: {failure:?}", process.index()));
             return Err(Failed(failure));
         }
@@ -206,8 +209,7 @@ impl Shared {
         } else {
             self.send(process, what.clone(), role, fate, Arc::clone(&answer), run);
         }
-        let limit = if self.network.answer_limit == 0 { ANSWER_LIMIT } else { self.network.answer_limit };
-        let mut over = pin!(world.sleep(limit));
+        let mut over = pin!(world.sleep(self.answer_limit()));
         let answered = poll_fn(|task| match answer.take(task.waker()) {
             Some(answered) => Poll::Ready(answered),
             None => over.as_mut().poll(task).map(|()| Err(Failed(Failure::Indeterminate))),
@@ -217,6 +219,10 @@ impl Shared {
             world.note(|| format!("p{} {what}: no answer", process.index()));
         }
         answered
+    }
+
+    fn answer_limit(&self) -> Nanos {
+        if self.network.answer_limit == 0 { ANSWER_LIMIT } else { self.network.answer_limit }
     }
 
     fn send<T: fmt::Debug + Send + 'static>(
@@ -235,15 +241,20 @@ impl Shared {
             shared.attempts_before(&process, role).await;
             // What was on its way when the link was cut may have come through, or not.
             let is_cut = shared.data().link(&process).cuts != cuts && shared.world.chance(|it| it.bool());
-            let ran = (!is_cut).then(|| {
+            let mut ran = (!is_cut).then(|| {
                 let ran = run(&shared);
                 shared.world.note(|| format!("p{} {what}: {ran:?}", process.index()));
                 ran
             });
             if let Some(again) = fate.again.filter(|_| !is_cut) {
+                if shared.flaws.runs_after_its_answer {
+                    return shared.run_late(&process, role, again, answer, ran, run).await;
+                }
                 shared.world.sleep(again).await;
-                let ran = run(&shared);
-                shared.world.note(|| format!("p{} {what}, again: {ran:?}", process.index()));
+                let last = run(&shared);
+                shared.world.note(|| format!("p{} {what}, again: {last:?}", process.index()));
+                // What runs twice is answered by what it came to last.
+                ran = Some(last);
             }
             shared.has_arrived(&process, role);
             let (Some(ran), false) = (ran, fate.reply_is_lost) else { return };
@@ -252,6 +263,22 @@ impl Shared {
                 answer.set(|awaited| awaited.answer = Some(ran));
             }
         });
+    }
+
+    /// A flaw: answers, and runs once more then.
+    async fn run_late<T: Send>(
+        self: &Arc<Self>,
+        process: &Process,
+        role: Role,
+        again: Nanos,
+        answer: Arc<Answer<T>>,
+        ran: Option<T>,
+        run: impl Fn(&Arc<Self>) -> T,
+    ) {
+        answer.set(|awaited| awaited.answer = ran);
+        self.world.sleep(again).await;
+        run(self);
+        self.has_arrived(process, role);
     }
 
     /// When a command arrives, and how often its link was cut by now.
@@ -311,7 +338,7 @@ impl Shared {
 
     /// Waits until the attempts are over that this command is not to overtake.
     async fn attempts_before(&self, process: &Process, role: Role) {
-        let Some(number) = role.behind else { return };
+        let Some(number) = role.behind.filter(|_| !self.flaws.rolls_back_too_soon) else { return };
         loop {
             let expected = self.data().attempts.get(&(process.index(), number)).map(|(_, last)| *last);
             let Some(expected) = expected else { return };

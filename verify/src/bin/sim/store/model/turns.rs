@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::ReadWriteHolders;
-use latchwork::{FairReleaseOutcome, Holder, LeaseId, LockKind, Message, Next, Position, ReadRequest};
+use latchwork::{AcquireRequest, Holder, LeaseId, LockKind, Message, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 
 use super::line::Place;
 use super::name::{Name, Step, Term, left};
@@ -15,12 +14,12 @@ impl Name {
         self.lease.is_none() && self.readers.is_empty() && self.to_come.is_empty()
     }
 
-    pub(super) fn holders(&self, now: Time) -> ReadWriteHolders {
+    pub(super) fn holders(&self, mode: Mode, now: Time) -> Vec<Holder> {
         let holder = |term: &Term| Holder { id: Some(term.id.clone()), left: left(term.until, now) };
         let is_alive = |term: &&Term| now < term.until;
-        ReadWriteHolders {
-            writer: self.lease.as_ref().filter(is_alive).map(holder),
-            readers: self.readers.iter().filter(is_alive).map(holder).collect(),
+        match mode {
+            Mode::Read => self.readers.iter().filter(is_alive).map(holder).collect(),
+            _ => self.lease.iter().filter(is_alive).map(holder).collect(),
         }
     }
 }
@@ -54,11 +53,13 @@ impl Step<'_> {
         id: &LeaseId,
         lease: Duration,
         tokens: u64,
-        position: Option<Position>,
+        position: Option<QueuePosition>,
     ) -> Result<u64, Duration> {
         let until = self.now + nanos(lease);
         match &mut self.name.lease {
-            Some(writer) if writer.id == *id => writer.until = writer.until.max(until),
+            Some(writer) if writer.id == *id => {
+                writer.until = if self.shortens { until } else { writer.until.max(until) };
+            }
             _ => {
                 if let Some(position) = position {
                     self.name.writers.put(Place::new(id, position, self.now), self.takes_earlier);
@@ -76,7 +77,7 @@ impl Step<'_> {
         Ok(self.reserve(tokens))
     }
 
-    pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&Next>) -> FairReleaseOutcome {
+    pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
         let place = self.name.writers.remove(id);
         if self.name.lease.take_if(|writer| writer.id == *id).is_none() {
             if self.name.is_free() {
@@ -85,20 +86,20 @@ impl Step<'_> {
             if let Some(place) = place {
                 self.tell_readers_behind(&place);
             }
-            return FairReleaseOutcome::NotHeld;
+            return ReleaseOutcome::NotHeld;
         }
         if let Some(next) = next {
             self.name.writers.put(Place::new(&next.id, next.position, self.now), self.takes_earlier);
         }
         if self.let_in() || self.grant_first(next.map(|next| &next.id)) {
-            return FairReleaseOutcome::Released;
+            return ReleaseOutcome::Released { heard: 0 };
         }
         let Some(next) = next else {
             self.news.message = Some(Message::Unlock);
-            return FairReleaseOutcome::Released;
+            return ReleaseOutcome::Released { heard: 0 };
         };
         self.lease_to_write(&next.id, self.now + nanos(next.lease));
-        FairReleaseOutcome::GrantedToNext { last_token: self.reserve(next.tokens) }
+        ReleaseOutcome::GrantedToNext { last_token: self.reserve(next.tokens) }
     }
 
     pub(super) fn renew_write(&mut self, id: &LeaseId, lease: Duration) -> bool {
@@ -110,12 +111,13 @@ impl Step<'_> {
 
     // === To read ===
 
-    pub(super) fn try_read(&mut self, id: &LeaseId, read: &ReadRequest<'_>) -> Result<u64, Duration> {
+    pub(super) fn try_read(&mut self, read: &AcquireRequest) -> Result<u64, Duration> {
+        let id = &read.id;
         if !self.renew_read(id, read.lease) {
             self.name.to_come.retain(|other| other != id);
             let waited = read.position.map_or(Duration::ZERO, |position| position.waited);
             let admitted = match &self.name.lease {
-                Some(writer) if read.under == Some(&writer.id) => Ok(()),
+                Some(writer) if read.under.as_ref() == Some(&writer.id) => Ok(()),
                 Some(writer) => Err(left(writer.until, self.now)),
                 None => self.may_read(self.now - nanos(waited)),
             };
@@ -129,7 +131,7 @@ impl Step<'_> {
             self.name.waiting_readers.remove(id);
             self.name.readers.push(Term { id: id.clone(), until: self.now + nanos(read.lease) });
         }
-        if !read.fenced {
+        if !(read.tokens > 0) {
             return Ok(0);
         }
         if self.name.shared_token.is_none() {

@@ -60,7 +60,7 @@ impl Inner {
     /// Cuts a link. Of what is under way some may arrive yet.
     pub(super) fn cut(&mut self, link: u64, tells_client: bool, tells_server: bool) {
         let now = self.world.now();
-        let client = tells_client.then(|| now + self.usual_delay());
+        let client = (tells_client || !self.has_heartbeats).then(|| now + self.usual_delay());
         let server = now + if tells_server { self.usual_delay() } else { self.until_keepalive() };
         self.world.note(|| format!("link {link} is cut, told: client {client:?}, server {server}"));
         let arrive = self.world.chance(|draw| draw.usize(..3));

@@ -37,6 +37,8 @@ pub(super) struct Inner {
     pub(super) copies: VecDeque<(Nanos, Data)>,
     /// How much harm was done.
     pub(super) harms: u64,
+    /// Clients find out by themselves when a link is cut, and soon.
+    pub(super) has_heartbeats: bool,
     pub(super) links: BTreeMap<u64, Link>,
     links_made: u64,
     /// By the server's number of the connection.
@@ -89,7 +91,7 @@ impl Link {
 }
 
 impl Links {
-    pub(super) fn new(world: &World, faults: &Network) -> Self {
+    pub(super) fn new(world: &World, faults: &Network, has_heartbeats: bool) -> Self {
         let inner = Inner {
             world: world.clone(),
             faults: faults.clone(),
@@ -97,6 +99,7 @@ impl Links {
             clock: 0,
             copies: VecDeque::new(),
             harms: 0,
+            has_heartbeats,
             links: BTreeMap::new(),
             links_made: 0,
             by_session: BTreeMap::new(),

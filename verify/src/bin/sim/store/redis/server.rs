@@ -19,7 +19,7 @@ mod users;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use self::command::{Call, Command};
+use self::command::{Call, Command, Misuse};
 use self::connections::Connections;
 pub(crate) use self::data::{Content, Data, Key};
 pub(crate) use self::reply::{Effects, Push, Reply};
@@ -187,7 +187,7 @@ impl Core {
     /// The command, if the connection may run it now.
     fn admit(&self, connection: u64, words: &[&[u8]]) -> Result<&'static Command, String> {
         let command = Command::named(words[0]).ok_or_else(|| command::unknown(words))?;
-        command.check_arity(words)?;
+        command.check(words).map_err(|misuse| command.explain(misuse, words))?;
         if let Condition::Refuses(words) = &self.condition {
             return Err(words.clone());
         }
@@ -218,10 +218,14 @@ impl Core {
 
     /// Runs a command of a script. Errors are as the script sees them.
     fn run_in_script(&mut self, words: &[&[u8]]) -> Result<Reply, String> {
-        let command = Command::named(words[0]).ok_or("ERR Unknown Redis command called from script")?;
-        if !command.has_arity(words) {
-            return Err("ERR Wrong number of args calling Redis command from script".to_owned());
-        }
+        const UNKNOWN: &str = "ERR Unknown Redis command called from script";
+        let command = Command::named(words[0]).ok_or(UNKNOWN)?;
+        command.check(words).map_err(|misuse| match misuse {
+            Misuse::Unknown => UNKNOWN,
+            Misuse::WrongNumber | Misuse::WrongNumberOfPart => {
+                "ERR Wrong number of args calling Redis command from script"
+            }
+        })?;
         if command.is_not_for_scripts() {
             return Err("ERR This Redis command is not allowed from script".to_owned());
         }

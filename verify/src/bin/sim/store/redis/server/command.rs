@@ -135,6 +135,35 @@ static COMMANDS: &[Command] = {
     ]
 };
 
+/// What containers contain, with their arities.
+static PARTS: &[(&str, i32)] = &[
+    ("acl|setuser", -3),
+    ("acl|whoami", 2),
+    ("client|getname", 2),
+    ("client|id", 2),
+    ("client|info", 2),
+    ("client|kill", -3),
+    ("client|setname", 3),
+    ("pubsub|numsub", -2),
+    ("pubsub|shardnumsub", -2),
+    ("script|exists", -3),
+    ("script|flush", -2),
+    ("script|load", 3),
+];
+
+/// In which way words are no call of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Misuse {
+    Unknown,
+    WrongNumber,
+    WrongNumberOfPart,
+}
+
+fn fits(arity: i32, words: &[&[u8]]) -> bool {
+    let (count, least) = (words.len(), arity.unsigned_abs() as usize);
+    if arity < 0 { count >= least } else { count == least }
+}
+
 /// The longest name of a command.
 const LONGEST_NAME: usize = 12;
 
@@ -194,13 +223,31 @@ impl Command {
         self.has(PUSHES)
     }
 
-    pub(super) fn has_arity(&self, words: &[&[u8]]) -> bool {
-        let (count, least) = (words.len(), self.arity.unsigned_abs() as usize);
-        if self.arity < 0 { count >= least } else { count == least }
+    /// Whether these words are a call of it, as far as can be said by their number.
+    pub(super) fn check(&self, words: &[&[u8]]) -> Result<(), Misuse> {
+        if !fits(self.arity, words) {
+            return Err(Misuse::WrongNumber);
+        }
+        if self.has(CONTAINER) {
+            let part = PARTS.iter().find(|(name, _)| *name == self.full_name(words));
+            let (_, arity) = part.ok_or(Misuse::Unknown)?;
+            if !fits(*arity, words) {
+                return Err(Misuse::WrongNumberOfPart);
+            }
+        }
+        Ok(())
     }
 
-    pub(super) fn check_arity(&self, words: &[&[u8]]) -> Result<(), String> {
-        if self.has_arity(words) { Ok(()) } else { Err(wrong_number(self.name)) }
+    /// What a connection is told whose words are no call of it.
+    pub(super) fn explain(&self, misuse: Misuse, words: &[&[u8]]) -> String {
+        match misuse {
+            Misuse::WrongNumber => wrong_number(self.name),
+            Misuse::WrongNumberOfPart => wrong_number(&self.full_name(words)),
+            Misuse::Unknown => {
+                let (name, part) = (self.name.to_ascii_uppercase(), String::from_utf8_lossy(words[1]));
+                format!("ERR unknown subcommand '{part}'. Try {name} HELP.")
+            }
+        }
     }
 
     /// The keys or channels among the words.
@@ -267,11 +314,6 @@ pub(super) fn unknown(words: &[&[u8]]) -> String {
 
 fn wrong_number(name: &str) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
-}
-
-fn unknown_subcommand(words: &[&[u8]]) -> String {
-    let [name, which] = [words[0], words[1]].map(String::from_utf8_lossy);
-    format!("ERR unknown subcommand '{which}'. Try {} HELP.", name.to_ascii_uppercase())
 }
 
 fn syntax_error() -> String {

@@ -12,6 +12,7 @@ redis = {
     sha1hex = sha1hex,
 }
 
+-- (This is Lua, so if it is called last, as in `return redis.call(...)`, its caller is not known any more, and the line of an error is -1.)
 function redis.call(...)
     local failed, reply = run(...)
     if failed then

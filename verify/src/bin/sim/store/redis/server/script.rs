@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 
-use super::command::Command;
+use super::command::{Command, Misuse};
 use super::number::{self, general};
 use super::reply::Reply;
 use super::{Core, Running, lock};
@@ -38,22 +38,21 @@ impl Scripts {
     pub(super) fn administer(&mut self, words: &[&[u8]]) -> Result<Reply, String> {
         match (words[1].to_ascii_lowercase().as_slice(), words) {
             (b"load", [_, _, text]) => Ok(Reply::bulk(self.learn(text)?)),
-            (b"flush", [_, _] | [_, _, _]) => {
+            (b"flush", [_, _, mode, rest @ ..])
+                if !rest.is_empty()
+                    || !mode.eq_ignore_ascii_case(b"sync") && !mode.eq_ignore_ascii_case(b"async") =>
+            {
+                Err("ERR SCRIPT FLUSH only support SYNC|ASYNC option".to_owned())
+            }
+            (b"flush", _) => {
                 self.forget();
                 Ok(Reply::ok())
             }
-            (b"exists", [_, _, hashes @ ..]) if !hashes.is_empty() => {
+            (b"exists", [_, _, hashes @ ..]) => {
                 let known = |hash: &&[u8]| i64::from(self.known.contains_key(&lower(hash)));
                 Ok(Reply::Array(hashes.iter().map(|hash| Reply::Int(known(hash))).collect()))
             }
-            (name @ (b"load" | b"exists"), _) => {
-                let name = String::from_utf8_lossy(name);
-                Err(format!("ERR wrong number of arguments for 'script|{name}' command"))
-            }
-            _ => {
-                let which = String::from_utf8_lossy(words[1]);
-                Err(format!("ERR unknown subcommand '{which}'. Try SCRIPT HELP."))
-            }
+            _ => unreachable!("it was checked"),
         }
     }
 
@@ -167,7 +166,8 @@ fn prelude(lua: &Lua, core: &Arc<Mutex<Core>>) -> mlua::Result<Function> {
 }
 
 fn may_run(core: &Core, words: &[&[u8]]) -> Result<bool, String> {
-    let command = Command::named(words[0]).ok_or("ERR Invalid command passed to redis.acl_check_cmd()")?;
+    let command = Command::named(words[0]).filter(|command| command.check(words) != Err(Misuse::Unknown));
+    let command = command.ok_or("ERR Invalid command passed to redis.acl_check_cmd()")?;
     Ok(core.users.admit(&core.script.user, command, words).is_ok())
 }
 

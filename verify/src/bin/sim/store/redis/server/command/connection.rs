@@ -1,7 +1,7 @@
 //! Connections and their users, and the server's time.
 
 use super::keys::is;
-use super::{Answer, Call, syntax_error, unknown_subcommand, wrong_number};
+use super::{Answer, Call, syntax_error, wrong_number};
 use crate::store::redis::server::VERSION;
 use crate::store::redis::server::connections::Connections;
 use crate::store::redis::server::number::integer;
@@ -128,11 +128,8 @@ pub(super) fn client(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
             Ok(Reply::bulk_or_nil((!name.is_empty()).then_some(name)))
         }
         (b"setname", [_, _, name]) => set_name(call, name).map(|()| Reply::ok()),
-        (b"kill", [_, _, filters @ ..]) if !filters.is_empty() => kill(call, filters),
-        (b"id" | b"info" | b"getname" | b"setname" | b"kill", _) => {
-            Err(wrong_number(&format!("client|{}", String::from_utf8_lossy(words[1]).to_ascii_lowercase())))
-        }
-        _ => Err(unknown_subcommand(words)),
+        (b"kill", [_, _, filters @ ..]) => kill(call, filters),
+        _ => unreachable!("it was checked"),
     }
 }
 
@@ -146,6 +143,15 @@ fn set_name(call: &mut Call<'_>, name: &[u8]) -> Result<(), String> {
 
 /// Ends connections, by number or address, but the one that asks for it.
 fn kill(call: &mut Call<'_>, filters: &[&[u8]]) -> Answer {
+    if filters.len() == 1 {
+        // The old form: it is an address, and the caller's may be that.
+        let address = String::from_utf8_lossy(filters[0]);
+        let ids = call.core.connections.ids();
+        let found = ids.into_iter().find(|other| Connections::address(*other) == address);
+        let connection = found.ok_or("ERR No such client")?;
+        end(call, &[connection]);
+        return Ok(Reply::ok());
+    }
     if filters.len() % 2 != 0 {
         return Err(syntax_error());
     }
@@ -167,12 +173,15 @@ fn kill(call: &mut Call<'_>, filters: &[&[u8]]) -> Answer {
             && address.as_ref().is_none_or(|address| *address == Connections::address(*other))
     };
     let killed: Vec<u64> = call.core.connections.ids().into_iter().filter(is_meant).collect();
-    for connection in &killed {
+    end(call, &killed);
+    Ok(Reply::count(killed.len()))
+}
+
+fn end(call: &mut Call<'_>, connections: &[u64]) {
+    for connection in connections {
         call.core.connections.remove(*connection);
     }
-    let count = Reply::count(killed.len());
-    call.core.effects.killed.extend(killed);
-    Ok(count)
+    call.core.effects.killed.extend(connections);
 }
 
 pub(super) fn acl(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
@@ -184,6 +193,6 @@ pub(super) fn acl(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
         (b"whoami", [_, _]) => {
             Ok(Reply::bulk(call.core.connections.user(call.caller()).unwrap_or_default().as_bytes()))
         }
-        _ => Err(unknown_subcommand(words)),
+        _ => unreachable!("it was checked"),
     }
 }

@@ -57,8 +57,7 @@ pub(super) fn hgetall(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
 const COUNT: i64 = 10;
 
 pub(super) fn hscan(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
-    let cursor = str::from_utf8(words[2]).ok().and_then(|text| text.parse().ok());
-    let cursor: u64 = cursor.ok_or("ERR invalid cursor")?;
+    let cursor = cursor(words[2]).ok_or("ERR invalid cursor")?;
     let page = |next: u64, fields| Reply::Array(vec![Reply::bulk(next.to_string()), Reply::Array(fields)]);
     let Some(hash) = call.get::<Hash>(words[1])? else { return Ok(page(0, Vec::new())) };
     let (mut count, mut pattern): (_, &[u8]) = (COUNT, b"*");
@@ -79,4 +78,13 @@ pub(super) fn hscan(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     let found = found.into_iter().filter(|(field, _)| glob::matches(pattern, field));
     let fields = found.flat_map(|(field, value)| [Reply::bulk(field), Reply::bulk(value)]);
     Ok(page(next, fields.collect()))
+}
+
+/// As C reads it: what is below zero is counted from the end of all numbers.
+fn cursor(text: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(text).ok()?;
+    match text.strip_prefix('-') {
+        Some(digits) => digits.parse().ok().map(u64::wrapping_neg),
+        None => text.parse().ok(),
+    }
 }

@@ -1,6 +1,6 @@
 //! Messages, of both kinds.
 
-use super::{Answer, Call, unknown_subcommand};
+use super::{Answer, Call};
 use crate::store::redis::server::connections::Messages;
 use crate::store::redis::server::reply::Reply;
 
@@ -20,11 +20,8 @@ fn send(call: &mut Call<'_>, messages: Messages, words: &[&[u8]]) -> Answer {
 }
 
 pub(super) fn pubsub(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
-    let messages = match words[1].to_ascii_lowercase().as_slice() {
-        b"numsub" => Messages::Plain,
-        b"shardnumsub" => Messages::Sharded,
-        _ => return Err(unknown_subcommand(words)),
-    };
+    let is_sharded = words[1].eq_ignore_ascii_case(b"shardnumsub");
+    let messages = if is_sharded { Messages::Sharded } else { Messages::Plain };
     let connections = &call.core.connections;
     let counts = words[2..]
         .iter()

@@ -1,0 +1,199 @@
+//! `Lock::holder`: "Who has the lock, of all clients: `None` if nobody has. Of several readers the one whose lease lasts longest."
+//! `Lock::is_locked`: "Whether anybody has the lock." `Lock::remaining`: "How long the lock's lease lasts if nobody renews it".
+//! `Lock::hold_count`: "How often `owner` has the lock; 0 if it has not, or is another client's." Each is true of some moment
+//! between the call and its return.
+
+use std::collections::BTreeMap;
+
+use super::Judge;
+use crate::program::{Kind, Op, Question, Which, time};
+use crate::stage::{Answer, Call, Event, Hold, View};
+use crate::store::{Store, StoredLease};
+use crate::world::{MS, Nanos};
+
+/// Stores count in milliseconds.
+const ROUNDING: Nanos = MS;
+
+/// What the store had, from a moment on.
+struct Stored {
+    from: Nanos,
+    leases: Vec<StoredLease>,
+}
+
+/// What was the case since a question was asked.
+struct Asked {
+    stored: Vec<Stored>,
+    most_holds: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Answers {
+    open: BTreeMap<(usize, usize), Asked>,
+    changes: Option<u64>,
+}
+
+impl<S: Store> Judge<S> for Answers {
+    fn name(&self) -> &'static str {
+        "answers"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        let changes = view.store.changes();
+        let is_same = self.changes.replace(changes) == Some(changes);
+        for (by, asked) in &mut self.open {
+            let Some(call) = view.scene.calls.get(by) else { continue };
+            let Some(lock) = call.lock else { continue };
+            if !is_same {
+                see(asked, view, lock);
+            }
+            if let Some(owner) = about_owner(call) {
+                asked.most_holds = asked.most_holds.max(holds_at_most(view, call, lock, owner));
+            }
+        }
+        None
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        match event {
+            Event::Called(call) if matches!(call.op, Op::Ask { .. }) => {
+                let mut asked = Asked { stored: Vec::new(), most_holds: 0 };
+                call.lock.into_iter().for_each(|lock| see(&mut asked, view, lock));
+                self.open.insert((call.member, call.task), asked);
+                None
+            }
+            Event::Answered(call, answer) if matches!(call.op, Op::Ask { .. }) => {
+                let mut asked = self.open.remove(&(call.member, call.task))?;
+                let lock = call.lock?;
+                see(&mut asked, view, lock);
+                self.judge(view, call, lock, answer, &asked)
+            }
+            Event::Harmed(_) => {
+                // The store's clock may have been set, which no command tells.
+                self.changes = None;
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+fn about_owner(call: &Call) -> Option<usize> {
+    match call.op {
+        Op::Ask { what: Question::HoldCount(owner) | Question::IsHeldBy(owner), .. } => Some(owner),
+        _ => None,
+    }
+}
+
+/// What the store has now of this side of the lock. Who has a plain lock or a fair one is told by both.
+fn see<S: Store>(asked: &mut Asked, view: &View<'_, S>, lock: Which) {
+    let kinds: &[Kind] = match lock.kind {
+        Kind::Plain | Kind::Fair => &[Kind::Plain, Kind::Fair],
+        Kind::Read => &[Kind::Read],
+        Kind::Write => &[Kind::Write],
+    };
+    let shared = lock.kind == Kind::Read;
+    let leases = kinds.iter().flat_map(|kind| view.leases(Which { kind: *kind, ..lock }));
+    let leases = leases.filter(|lease| lease.is_shared == shared).cloned().collect();
+    asked.stored.push(Stored { from: view.now, leases });
+}
+
+/// Holds and attempts of an owner: as often as that it may have the lock.
+fn holds_at_most<S: Store>(view: &View<'_, S>, asks: &Call, lock: Which, owner: usize) -> u64 {
+    let owners = &view.scene.members[asks.member].owners;
+    let id = owners[owner % owners.len()];
+    let is_it = |hold: &&Hold| hold.member == asks.member && hold.lock == lock && hold.owner == id;
+    let comes = |call: &&Call| {
+        let by = matches!(call.op, Op::Acquire { owner: Some(by), .. } if owners[by % owners.len()] == id);
+        by && call.member == asks.member && call.lock == Some(lock)
+    };
+    (view.scene.holds.values().filter(is_it).count() + view.scene.calls.values().filter(comes).count()) as u64
+}
+
+impl Answers {
+    fn judge<S: Store>(
+        &self,
+        view: &View<'_, S>,
+        call: &Call,
+        lock: Which,
+        answer: &Answer,
+        asked: &Asked,
+    ) -> Option<String> {
+        let is_right = match answer {
+            // What else happens in the same poll is not seen.
+            _ if call.began == view.now => true,
+            Answer::Holder(Some((None, _))) | Answer::Failed(_) => true,
+            Answer::Holder(Some((Some((client, number)), left))) => {
+                let is_it = |lease: &StoredLease| lease.client == *client && lease.number == *number;
+                any_moment(asked, view.now, |leases, from, to| lasts(leases, from, to, *left, is_it))
+            }
+            Answer::Remaining(Some(left)) => any_moment(asked, view.now, |leases, from, to| {
+                lasts(leases, from, to, *left, |_| true) || leases.is_empty()
+            }),
+            Answer::Holder(None) | Answer::Remaining(None) => {
+                any_moment(asked, view.now, |leases, _, to| leases.iter().all(|lease| lease.ends <= to))
+            }
+            Answer::Yes(said) if about_owner(call).is_none() => {
+                any_moment(asked, view.now, |leases, _, to| {
+                    // What is held as another kind is among the answers, and not among these leases.
+                    *said || leases.iter().all(|lease| lease.ends <= to)
+                })
+            }
+            Answer::Yes(said) => self.counts(view, call, lock, u64::from(*said), asked),
+            Answer::Count(count) if about_owner(call).is_some() => {
+                self.counts(view, call, lock, *count, asked)
+            }
+            _ => true,
+        };
+        (!is_right).then(|| {
+            let what = crate::task::operation_words(view.program, &call.op);
+            let (member, task, began) = (call.member, call.task, time::seconds(call.began));
+            format!("p{member}t{task} {what}: {answer:?} was not true at any moment since {began}")
+        })
+    }
+
+    /// Whether an owner may have the lock so often.
+    fn counts<S: Store>(
+        &self,
+        view: &View<'_, S>,
+        call: &Call,
+        lock: Which,
+        count: u64,
+        asked: &Asked,
+    ) -> bool {
+        let Some(owner) = about_owner(call) else { return true };
+        let owners = &view.scene.members[call.member].owners;
+        let id = owners[owner % owners.len()];
+        let had_it = |hold: &Hold| {
+            let is_it = hold.member == call.member && hold.lock == lock && hold.owner == id;
+            let is_old = hold.granted <= call.began;
+            is_it && is_old && hold.guard.as_ref().is_some_and(|guard| guard.is_held())
+        };
+        let least = view.scene.holds.values().filter(|hold| had_it(hold)).count() as u64;
+        let most = asked.most_holds.max(holds_at_most(view, call, lock, owner));
+        // A hold that was given back by its owner's name is counted no more, and no guard says whose it was.
+        let least = least.min(1);
+        (least..=most).contains(&count)
+    }
+}
+
+/// Whether something was true of what the store had, from one change to the next.
+fn any_moment(asked: &Asked, now: Nanos, is_true: impl Fn(&[StoredLease], Nanos, Nanos) -> bool) -> bool {
+    let ends = asked.stored.iter().skip(1).map(|stored| stored.from).chain([now]);
+    asked.stored.iter().zip(ends).any(|(stored, to)| is_true(&stored.leases, stored.from, to))
+}
+
+/// Whether one of them had so much left at some moment.
+fn lasts(
+    leases: &[StoredLease],
+    from: Nanos,
+    to: Nanos,
+    left: Nanos,
+    is_it: impl Fn(&StoredLease) -> bool,
+) -> bool {
+    let fits = |lease: &StoredLease| {
+        let ends = left.saturating_add(from).saturating_sub(ROUNDING)
+            ..=left.saturating_add(to).saturating_add(ROUNDING);
+        ends.contains(&lease.ends) || left == Nanos::MAX
+    };
+    leases.iter().any(|lease| is_it(lease) && fits(lease))
+}

@@ -1,0 +1,141 @@
+//! `Metrics`: "Its count is the number of acquisitions." (`waits`) "Calls that ended without the lock: it was held, or the time was
+//! over." (`given_up`) "From the guard's being made to its end, for each guard." (`holds`) "Releases that are under way in the background
+//! now." "Holds that were lost, for whatever reason." "Channels that somebody waits on." And: "counters only rise".
+
+use std::collections::BTreeMap;
+
+use latchwork::{LockError, LossReason, Metrics};
+
+use super::Judge;
+use crate::program::{Care, Op, WakerKind};
+use crate::stage::{Answer, Event, Phase, View};
+use crate::store::Store;
+
+/// What the tasks of a member have seen.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    acquisitions: u64,
+    given_up: u64,
+    forgotten: u64,
+    /// Attempts that ended otherwise: each may have had a guard for a moment.
+    ended_otherwise: u64,
+    losses_told: u64,
+    /// Wakers have tried to take locks, and nothing tells what came of that.
+    others_try: bool,
+    last: Metrics,
+}
+
+#[derive(Default)]
+pub(crate) struct Sums {
+    seen: BTreeMap<usize, Seen>,
+}
+
+impl<S: Store> Judge<S> for Sums {
+    fn name(&self) -> &'static str {
+        "metrics"
+    }
+
+    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
+        None
+    }
+
+    fn hear(&mut self, event: &Event, _view: &View<'_, S>) -> Option<String> {
+        let (call, answer) = match event {
+            Event::Answered(call, answer) => (call, answer),
+            Event::Called(call) => {
+                let tries = care(&call.op).is_some_and(|care| care.waker == WakerKind::Tries);
+                self.seen.entry(call.member).or_default().others_try |= tries;
+                return None;
+            }
+            _ => return None,
+        };
+        let seen = self.seen.entry(call.member).or_default();
+        match (&call.op, answer) {
+            (Op::Acquire { .. }, Answer::Got(_)) => seen.acquisitions += 1,
+            (Op::Acquire { .. }, Answer::NotGot) => seen.given_up += 1,
+            (Op::Acquire { .. }, _) => seen.ended_otherwise += 1,
+            (Op::Forget { .. }, Answer::Done) => seen.forgotten += 1,
+            (_, Answer::Metrics(metrics)) => {
+                let fell = fallen(&seen.last, metrics);
+                seen.last = **metrics;
+                return fell.map(|what| format!("p{}: {what} fell", call.member));
+            }
+            _ => {}
+        }
+        if let Answer::Lost(reason) | Answer::Failed(LockError::Lost { reason, .. }) = answer
+            // An owner's further lease may end while it has the lock by another one, which counts as no loss.
+            && matches!(reason, LossReason::Gone | LossReason::Unreachable | LossReason::HeldTooLong)
+        {
+            seen.losses_told += 1;
+        }
+        None
+    }
+
+    fn phase_ends(&mut self, view: &View<'_, S>) -> Option<String> {
+        if view.phase != Phase::Quiet {
+            return None;
+        }
+        view.scene.members.iter().enumerate().find_map(|(at, member)| {
+            let metrics = member.client.as_ref().filter(|_| member.process.is_alive())?.metrics();
+            let seen = self.seen.get(&at).cloned().unwrap_or_default();
+            let wrong = wrong(&seen, &metrics, S::APART)?;
+            Some(format!("p{at}: {wrong}; {seen:?}; {metrics:?}"))
+        })
+    }
+}
+
+fn care(operation: &Op) -> Option<&Care> {
+    match operation {
+        Op::Acquire { care, .. }
+        | Op::Extend { care, .. }
+        | Op::Unlock { care, .. }
+        | Op::UnlockByOwner { care }
+        | Op::ForceUnlock { care, .. }
+        | Op::EnsureHeld { care, .. }
+        | Op::Lost { care, .. }
+        | Op::Ask { care, .. } => Some(care),
+        _ => None,
+    }
+}
+
+/// Which counter is lower than it was.
+fn fallen(before: &Metrics, now: &Metrics) -> Option<&'static str> {
+    let counters = |metrics: &Metrics| {
+        [
+            ("waits", metrics.waits.count()),
+            ("given_up", metrics.given_up),
+            ("holds", metrics.holds.count()),
+            ("hand_offs_local", metrics.hand_offs_local),
+            ("hand_offs_remote", metrics.hand_offs_remote),
+            ("superseded", metrics.superseded),
+            ("releases_failed", metrics.releases_failed),
+            ("renewals_sent", metrics.renewals_sent),
+            ("renewals_failed", metrics.renewals_failed),
+            ("leases_lost", metrics.leases_lost),
+            ("wakes_useful", metrics.wakes_useful),
+            ("wakes_spurious", metrics.wakes_spurious),
+        ]
+    };
+    let pairs = counters(before).into_iter().zip(counters(now));
+    pairs.into_iter().find(|((_, before), (_, now))| now < before).map(|((what, _), _)| what)
+}
+
+/// What does not add up, when all tasks have ended and nothing is held. `apart`: the client shares its messages with no other.
+fn wrong(seen: &Seen, metrics: &Metrics, apart: bool) -> Option<&'static str> {
+    let guards =
+        seen.acquisitions - seen.forgotten..=seen.acquisitions - seen.forgotten + seen.ended_otherwise;
+    let sums = [
+        ("acquisitions", seen.others_try || metrics.waits.count() == seen.acquisitions),
+        ("attempts that were given up", seen.others_try || metrics.given_up == seen.given_up),
+        ("guards", seen.others_try || guards.contains(&metrics.holds.count())),
+        ("losses", seen.losses_told == 0 || metrics.leases_lost > 0),
+        ("releases under way", metrics.releases_pending == 0),
+        ("subscriptions", !apart || metrics.subscriptions == 0),
+        ("renewals", metrics.renewals_failed <= metrics.renewals_sent),
+        (
+            "wake-ups for what was got",
+            metrics.hand_offs_remote <= metrics.waits.count() + seen.ended_otherwise || seen.others_try,
+        ),
+    ];
+    sums.into_iter().find(|(_, is_right)| !is_right).map(|(what, _)| what)
+}

@@ -1,0 +1,144 @@
+//! `LockClient::fair_lock`: "First come, first served, up to the time that messages take. Except: an owner that has the lock already
+//! takes it once more without waiting; a waiter that cannot be told when its turn has come […] is passed over […]; a waiter whose
+//! future is kept and not polled, or whose process stands still, holds up the others […]; after a failover or flush of the store the
+//! waiters queue anew, by when they began to wait. `Lock::try_lock` does not overtake anybody." And of read-write locks: "Writers have
+//! the lock in the order in which they began to wait". And of plain ones: "Within a process waiters are served first in, first out, and
+//! newcomers queue behind them".
+
+use std::collections::BTreeMap;
+
+use super::Judge;
+use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
+use crate::program::{Kind, Op, Which, time};
+use crate::stage::{Answer, Call, Event, Hold, View};
+use crate::store::Store;
+use crate::world::{Nanos, SECOND};
+
+/// A client learns within a second that its lock was forced free if others of it wait, and these are not in the store's queue before.
+const TOLD_OF_FORCE: Nanos = 2 * SECOND;
+
+#[derive(Default)]
+pub(crate) struct Order {
+    /// The member and owner that had each lock last, and when: the owner's other calls are let in along with it.
+    last: BTreeMap<Which, (usize, usize, Nanos)>,
+    /// When a name was forced free last.
+    forced: BTreeMap<usize, Nanos>,
+    /// When a waiter of a member left, or was not polled: until the next one has told the store of itself, it has no place there.
+    left: BTreeMap<(usize, Which), Nanos>,
+}
+
+impl<S: Store> Judge<S> for Order {
+    fn name(&self) -> &'static str {
+        "order"
+    }
+
+    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
+        None
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        let Event::Answered(call, answer) = event else { return None };
+        let lock = call.lock?;
+        if let Op::ForceUnlock { .. } = call.op {
+            self.forced.insert(lock.name, view.now);
+        }
+        let Answer::Got(hold) = answer else {
+            self.left.insert((call.member, lock), view.now);
+            return None;
+        };
+        if let Op::Acquire { owner: Some(owner), .. } = call.op {
+            let before = self.last.insert(lock, (call.member, owner, view.now));
+            let until = view.now.saturating_sub(hand_off(view.program));
+            if before.is_some_and(|(member, had, at)| (member, had) == (call.member, owner) && at >= until) {
+                return None;
+            }
+        }
+        if call.was_stalled {
+            self.left.insert((call.member, lock), view.now);
+            return None;
+        }
+        if lock.kind == Kind::Read || is_again(view, *hold) || comes_along(view, call) {
+            return None;
+        }
+        let overtaken =
+            view.scene.calls.values().find(|waiter| self.is_overtaken(view, waiter, call, lock))?;
+        Some(format!(
+            "{}: p{}t{} waits since {} and is overtaken by p{}t{}, which came at {}",
+            view.lock_words(lock),
+            overtaken.member,
+            overtaken.task,
+            time::seconds(overtaken.began),
+            call.member,
+            call.task,
+            time::seconds(call.began),
+        ))
+    }
+}
+
+/// Whether another call by the same owner waited before it: all of an owner's are let in at once.
+fn comes_along<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
+    let owner = |call: &Call| match call.op {
+        Op::Acquire { owner, .. } => owner,
+        _ => None,
+    };
+    let same = |other: &Call| (other.member, other.lock, owner(other)) == (call.member, call.lock, owner(call));
+    owner(call).is_some() && view.scene.calls.values().any(|other| same(other) && other.began < call.began)
+}
+
+/// Whether the owner of a hold has the lock by another one, too.
+pub(super) fn is_again<S: Store>(view: &View<'_, S>, id: u64) -> bool {
+    let Some(hold) = view.scene.holds.get(&id) else { return true };
+    let mut others = view.scene.holds.values().filter(|other| other.id != id);
+    others.any(|other| other.lock.name == hold.lock.name && other.owner == hold.owner)
+}
+
+impl Order {
+    fn is_overtaken<S: Store>(&self, view: &View<'_, S>, waiter: &Call, call: &Call, lock: Which) -> bool {
+        let is_one =
+            waited_for(waiter) == Some(lock) && (waiter.member, waiter.task) != (call.member, call.task);
+        // Turns of processes are not in the order of their waiters.
+        if !is_one || lock.kind == Kind::Plain && waiter.member != call.member {
+            return false;
+        }
+        let waited = view.now - waiter.began;
+        let drift = view.drift(waiter.member, waited) + view.drift(call.member, waited);
+        waiter.began + hand_off(view.program) + drift < call.began
+            && waiter.began > settled_from(view)
+            && is_attended(view, waiter)
+            && view.scene.members[call.member].stood_still_until < call.began
+            && !self.was_held_up(view, waiter, lock)
+            && !self.is_forced(view, lock)
+            && positions_last(view)
+    }
+
+    fn is_forced<S: Store>(&self, view: &View<'_, S>, lock: Which) -> bool {
+        let forces =
+            |call: &Call| matches!(call.op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
+        let told = |at: &Nanos| at + TOLD_OF_FORCE + hand_off(view.program) > view.now;
+        view.scene.calls.values().any(forces) || self.forced.get(&lock.name).is_some_and(told)
+    }
+
+    /// Whether another waiter of the same member may have kept it from the store.
+    fn was_held_up<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
+        let stalls =
+            |other: &Call| other.member == waiter.member && other.lock == Some(lock) && other.was_stalled;
+        let left = self.left.get(&(waiter.member, lock));
+        view.scene.calls.values().any(stalls)
+            || blocks(view, lock)
+            || has_expired(view, waiter.member, lock)
+            || left.is_some_and(|at| at + 4 * hand_off(view.program) > view.now)
+    }
+}
+
+/// Whether a member has lost the lock by time: its release has named nobody, and its waiters are not in the store's queue yet.
+fn has_expired<S: Store>(view: &View<'_, S>, member: usize, lock: Which) -> bool {
+    let of_it = |hold: &&Hold| hold.member == member && hold.lock.name == lock.name;
+    let lost = |hold: &Hold| hold.is_forgotten || hold.guard.as_ref().is_none_or(|guard| !guard.is_held());
+    view.scene.holds.values().filter(of_it).any(lost)
+}
+
+/// Whether positions are kept for longer than a hand-off takes, in all processes.
+fn positions_last<S: Store>(view: &View<'_, S>) -> bool {
+    let mut plans = view.program.processes.iter();
+    plans.all(|plan| plan.options.watchdog_timeout() / 3 > 4 * hand_off(view.program))
+}

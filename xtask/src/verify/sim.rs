@@ -1,0 +1,42 @@
+//! `cargo xtask verify sim`.
+
+use anyhow::Result;
+use xshell::Cmd;
+
+use super::Options;
+use super::build::Build;
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+const BUILD: Build = Build { cfg: "latchwork_simulation", sanitizer: None, target_dir: "simulation" };
+
+/// Ten minutes of fresh seeds, if nothing else is asked for.
+const SECONDS: u32 = 600;
+
+/// Of the tests: programs of fixed seeds, in two processes whose histories must be the same. They take some 20 s.
+const FIXED_PROGRAMS: &str = "1500";
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    quick(workspace, steps)?;
+    let seconds = options.seconds.unwrap_or(SECONDS).to_string();
+    steps.run("simulation", || {
+        let mut command = command(workspace)?.args(["run", "--seconds", &seconds]);
+        if let Some(seed) = options.sim_seed {
+            command = command.args(["--seed", &seed.to_string()]);
+        }
+        Ok(command.run()?)
+    })
+}
+
+/// What belongs to the tests: programs that have found something once, and fixed seeds.
+pub(crate) fn quick(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    steps.run("simulation of fixed programs", || Ok(command(workspace)?.arg("fixed").run()?))?;
+    steps.run("simulation of fixed seeds, twice", || {
+        Ok(command(workspace)?.args(["same", "--programs", FIXED_PROGRAMS, "--twice"]).run()?)
+    })
+}
+
+fn command(workspace: &Workspace) -> Result<Cmd<'_>> {
+    let run = ["--quiet", "--features", "simulation", "--bin", "sim", "--"];
+    Ok(BUILD.cargo(workspace, "run")?.args(run))
+}
