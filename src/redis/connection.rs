@@ -26,6 +26,8 @@ mod session;
 mod simulated;
 mod standing;
 mod state;
+#[cfg(latchwork_simulation)]
+mod surroundings;
 mod timing;
 mod tls;
 
@@ -50,16 +52,14 @@ pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
 pub(crate) use self::multiplexed::MultiplexedConnection;
 pub(crate) use self::request::Request;
-#[cfg(feature = "sentinel")]
-pub(crate) use self::runtime::OwnedTask;
 pub use self::runtime::{TokioRuntime, TokioSleep};
 pub(crate) use self::server::{Boxed, Push, Server};
 use self::session::Session;
-#[cfg(latchwork_simulation)]
-pub use self::simulated::{Bytes, Surroundings};
 pub(crate) use self::standing::{Known, Standing};
 pub(crate) use self::state::Live;
 use self::state::State;
+#[cfg(latchwork_simulation)]
+pub use self::surroundings::{Bytes, Surroundings};
 pub(crate) use self::timing::Timing;
 pub(crate) use self::tls::BUILT_IN as TLS_IS_BUILT_IN;
 

@@ -10,8 +10,6 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[cfg(any(feature = "sentinel", latchwork_simulation))]
-use futures_util::future::{AbortHandle, FutureExt, abortable};
 use tokio::runtime::{Builder, EnterGuard, Handle};
 use tokio::sync::{Notify, oneshot};
 
@@ -19,7 +17,7 @@ use crate::runtime::Runtime;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(latchwork_simulation)]
-use super::simulated::Surroundings;
+use super::surroundings::Surroundings;
 
 /// A [`Runtime`] on tokio.
 #[derive(Clone, Debug)]
@@ -184,26 +182,6 @@ impl TokioRuntime {
                 outcome.await.ok()
             }
         }
-    }
-
-    /// Runs `task` here until it has ended, or what is returned is dropped.
-    #[cfg(any(feature = "sentinel", latchwork_simulation))]
-    pub(crate) fn spawn_owned(&self, task: impl Future<Output = ()> + Send + 'static) -> OwnedTask {
-        let (task, handle) = abortable(task);
-        self.spawn(task.map(drop));
-        OwnedTask(handle)
-    }
-}
-
-/// A task that ends with this.
-#[cfg(any(feature = "sentinel", latchwork_simulation))]
-#[derive(Debug)]
-pub(crate) struct OwnedTask(AbortHandle);
-
-#[cfg(any(feature = "sentinel", latchwork_simulation))]
-impl Drop for OwnedTask {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -1,43 +1,18 @@
-//! [`Surroundings`]: what a simulation puts in the place of tokio, the network and the system's randomness; and the redis crate's
-//! connection on top of it. The crate takes timers from tokio, which is not there: its limits are kept here instead.
+//! [`MultiplexedConnection`] in a simulation: the redis crate's, on the simulation's streams. The crate takes timers from tokio, which is not
+//! there: its limits are kept here instead.
 
-use std::fmt;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::redis::aio::{ConnectionLike, MultiplexedConnection as Inner};
 use ::redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisFuture, RedisResult, Value};
 use futures_util::FutureExt;
-use tokio::io::{AsyncRead, AsyncWrite};
+use futures_util::future::{AbortHandle, abortable};
 
-use super::runtime::{OwnedTask, TokioRuntime};
+use crate::runtime::Runtime;
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// A stream of bytes to a server and back.
-pub trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
-
-/// What a simulated process stands on.
-pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
-    /// As [`Runtime::now`](crate::Runtime::now).
-    fn now(&self) -> Instant;
-
-    /// As [`Runtime::sleep_until`](crate::Runtime::sleep_until).
-    fn sleep_until(&self, deadline: Instant) -> Boxed<()>;
-
-    /// As [`Runtime::spawn`](crate::Runtime::spawn).
-    fn spawn(&self, task: Boxed<()>);
-
-    /// As [`Runtime::random`](crate::Runtime::random).
-    fn random(&self) -> u64;
-
-    /// Connects to the server at `address`, host and port.
-    fn connect(&self, address: &str) -> Boxed<io::Result<Box<dyn Bytes>>>;
-}
+use super::runtime::TokioRuntime;
 
 /// The redis crate's connection, with its limit kept by the simulation's clock. Clones are the same connection.
 #[derive(Clone)]
@@ -47,6 +22,15 @@ pub(crate) struct MultiplexedConnection {
     limit: Duration,
     /// The connection ends with its last clone, whatever is under way: so does the task that the redis crate spawns itself.
     _task: Option<Arc<OwnedTask>>,
+}
+
+/// A task that ends with this.
+struct OwnedTask(AbortHandle);
+
+impl Drop for OwnedTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// As in every other build.
@@ -65,7 +49,9 @@ pub(crate) async fn dial(
     let stream = surroundings.connect(&info.addr().to_string()).await?;
     let config = config.set_connection_timeout(None).set_response_timeout(None);
     let (inner, driver) = Inner::new_with_config(info.redis_settings(), stream, config).await?;
-    let task = Some(Arc::new(runtime.spawn_owned(driver)));
+    let (task, handle) = abortable(driver);
+    runtime.spawn(task.map(drop));
+    let task = Some(Arc::new(OwnedTask(handle)));
     Ok(MultiplexedConnection { inner, runtime, limit, _task: task })
 }
 
@@ -77,7 +63,7 @@ impl MultiplexedConnection {
         }
     }
 
-    #[cfg(feature = "sentinel")]
+    #[allow(dead_code, reason = "only Sentinel subscribes here, which need not be built in")]
     pub(crate) async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
         let subscribed = self.inner.subscribe(channel);
         within(&self.runtime, self.limit, subscribed).await

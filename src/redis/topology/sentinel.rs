@@ -15,9 +15,12 @@ mod url;
 use std::sync::Arc;
 
 use ::redis::{ErrorKind as Kind, RedisResult, ServerErrorKind};
+use futures_util::future::{AbortHandle, FutureExt, abortable};
+
+use crate::runtime::Runtime;
 
 use super::super::connection::{
-    Boxed, Common, Dialer, Error, Introduction, MultiplexedConnection, OwnedTask, Push, Server, Standing,
+    Boxed, Common, Dialer, Error, Introduction, MultiplexedConnection, Push, Server, Standing,
     TLS_IS_BUILT_IN,
 };
 use super::contract::Topology;
@@ -46,14 +49,21 @@ pub(super) async fn connect(
 struct Sentinels {
     shared: Arc<Shared>,
     /// Ends with this.
-    _follower: OwnedTask,
+    follower: AbortHandle,
 }
 
 impl Sentinels {
     fn new(shared: Shared, common: &Arc<Common>) -> Self {
         let shared = Arc::new(shared);
-        let follower = common.runtime.spawn_owned(follow::follow(Arc::clone(&shared), Arc::clone(common)));
-        Self { shared, _follower: follower }
+        let (follower, handle) = abortable(follow::follow(Arc::clone(&shared), Arc::clone(common)));
+        common.runtime.spawn(follower.map(drop));
+        Self { shared, follower: handle }
+    }
+}
+
+impl Drop for Sentinels {
+    fn drop(&mut self) {
+        self.follower.abort();
     }
 }
 

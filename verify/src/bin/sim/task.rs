@@ -175,12 +175,7 @@ impl<S: Store> Player<S> {
         operation_words(&self.stage.program, operation)
     }
 
-    async fn cared<F: Future>(
-        &self,
-        care: &Care,
-        lock: Option<&Lock>,
-        future: F,
-    ) -> Ended<F::Output> {
+    async fn cared<F: Future>(&self, care: &Care, lock: Option<&Lock>, future: F) -> Ended<F::Output> {
         let callback = lock.and_then(|lock| self.callback(care.waker, lock));
         cared(&self.stage, (self.member, self.task), care, callback, future).await
     }
