@@ -291,8 +291,11 @@ impl Ownership {
         head.settle();
         let inherited = head.inherited.take();
         let before = head.unconfirmed(inherited.as_ref(), now + attempt.lease);
-        let checked = if named.is_some() { !fault!(NamedGrantedLate) } else { !fault!(GrantedAfterDeadline) };
-        if checked && attempt.sent + attempt.lease <= now {
+        let unchecked = match named {
+            Some(_) => fault!(NamedGrantedLate),
+            None => fault!(GrantedAfterDeadline),
+        };
+        if !unchecked && attempt.sent + attempt.lease <= now {
             self.too_late(serial, attempt, before.until, actions);
             if let Some(slot) = named {
                 self.appoint_named(slot, now, actions);
