@@ -18,6 +18,7 @@ const FIXED_PROGRAMS: &str = "1500";
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     quick(workspace, steps)?;
+    steps.run("simulation of broken twins", || Ok(command(workspace)?.arg("twins").run()?))?;
     let seconds = options.seconds.unwrap_or(SECONDS).to_string();
     steps.run("simulation", || {
         let mut command = command(workspace)?.args(["run", "--seconds", &seconds]);
