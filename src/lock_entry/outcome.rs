@@ -19,7 +19,7 @@ pub struct Ticket {
     pub(super) generation: u64,
 }
 
-/// The right to compete for the lock at the store. It ends by [`acquired`](super::LockEntry::acquired) or
+/// The right to compete for the lock at the store. It ends by [`answered`](super::LockEntry::answered) or
 /// [`abandon`](super::LockEntry::abandon).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the others wait until the queue head has got the lock, or has given up"]
