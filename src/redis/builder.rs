@@ -9,7 +9,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 
 use super::backend::{Redis, Replicas};
-use super::connection::{Common, Credentials, Error, Introduction, Timing, TokioRuntime};
+use super::connection::{Boxed, Common, Credentials, Error, Introduction, Timing, TokioRuntime};
 use super::late::LateAttempts;
 use super::nonces::Nonces;
 use super::pubsub::RedisTransport;
@@ -258,7 +258,14 @@ impl RedisBuilder {
     /// If the runtime's timers or its I/O are off.
     pub async fn connect(self, url: &str) -> Result<Redis, Error> {
         let runtime = TokioRuntime::try_current().ok_or_else(Error::no_runtime)?;
-        self.connect_on(runtime, url).await
+        self.begin_connect(runtime, url).await
+    }
+
+    /// Boxed in a function that is not inlined, so that all that connecting stands on is compiled here, and not once more in the crate that
+    /// awaits it.
+    #[inline(never)]
+    fn begin_connect(self, runtime: TokioRuntime, url: &str) -> Boxed<'_, Result<Redis, Error>> {
+        Box::pin(self.connect_on(runtime, url))
     }
 
     /// Connects to the server at `url` and blocks this thread until that is done. For code without a runtime: the connections
