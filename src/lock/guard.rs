@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::lock_entry::{Extension, Grant, Left, LossReason, Moment};
 
+use super::backend::Boxed;
 use super::entry::Entry;
 use super::error::LockError;
 use super::lease::Lease;
@@ -228,11 +229,20 @@ impl Guard {
     /// which is not touched. [`LockError::ReleasePending`] if the command failed: the hold is over as it was to be, and the release is
     /// repeated in the background until the store has answered, or the lease is over. Do not repeat the work for it.
     pub async fn unlock(mut self) -> Result<(), LockError> {
+        match self.begin_unlock() {
+            Unlocking::Over(outcome) => outcome,
+            Unlocking::UnderWay(answer) => answer.await,
+        }
+    }
+
+    /// Not `async`, and so compiled here: what an `async fn` does is compiled in each crate that awaits it.
+    fn begin_unlock(&mut self) -> Unlocking {
         self.armed = false;
-        self.entry.context.check_origin()?;
+        if let Err(error) = self.entry.context.check_origin() {
+            return Unlocking::Over(Err(error));
+        }
         let now = self.entry.now();
-        let left = self.leave(now);
-        match left {
+        Unlocking::Over(match self.leave(now) {
             Left::Remains | Left::Passed => match self.grant.ends() <= now {
                 true => Err(self.lost_for(LossReason::Expired)),
                 false => Ok(()),
@@ -240,11 +250,21 @@ impl Guard {
             Left::Lost(_) if fault!(LostUnlockedAllTheSame) => Ok(()),
             Left::Lost(reason) => Err(self.lost_for(reason)),
             Left::NotHeld => Err(self.lost_for(LossReason::GivenBack)),
-            Left::Return(give_back) => match self.entry.release(give_back, now).await? {
-                true => Ok(()),
-                false => Err(self.lost_for(LossReason::Gone)),
+            Left::Return(give_back) => match self.entry.release_by_the_call(give_back, now) {
+                Some(Ok(true)) => Ok(()),
+                Some(Ok(false)) => Err(self.lost_for(LossReason::Gone)),
+                Some(Err(error)) => Err(error),
+                None => {
+                    let (entry, owner) = (Arc::clone(&self.entry), self.owner);
+                    return Unlocking::UnderWay(Box::pin(async move {
+                        match entry.release(give_back, now).await? {
+                            true => Ok(()),
+                            false => Err(LockError::lost(&entry.name, owner, LossReason::Gone)),
+                        }
+                    }));
+                }
             },
-        }
+        })
     }
 
     /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until
@@ -280,6 +300,13 @@ impl Guard {
     fn lost_for(&self, reason: LossReason) -> LockError {
         LockError::lost(&self.entry.name, self.owner, reason)
     }
+}
+
+/// What giving a guard's hold back has come to.
+enum Unlocking {
+    Over(Result<(), LockError>),
+    /// The store has to answer.
+    UnderWay(Boxed<'static, Result<(), LockError>>),
 }
 
 impl Drop for Guard {

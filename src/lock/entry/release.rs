@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | [`release`](Entry::release) | the caller's future, which waits | the store has answered | the caller is told, and it is repeated in the background |
 //! | the same, dropped or not polled | the background, from then on | the store has answered, or the lease is over | it is repeated |
+//! | [`release_by_the_call`](Entry::release_by_the_call) | the call, by a store that answers at once | the same | as `release` |
 //! | [`release_unawaited`](Entry::release_unawaited) | the call, by a store that answers at once; else the background | the same | it is repeated |
 //! | [`release_in_background`](Entry::release_in_background) | the background, from its first poll on in the call | the same | it is repeated |
 //! | an event that [names](Next) the next waiter | the same | the same | it is repeated without the name, and the waiter asks itself |
@@ -67,6 +68,28 @@ impl Entry {
             repeat.0 = None;
         }
         self.released(outcome, repeated)
+    }
+
+    /// As [`release`](Self::release), to a store that answers at once. `None` if it does not, and then nothing has become of it.
+    pub(in crate::lock) fn release_by_the_call(
+        self: &Arc<Self>,
+        give_back: GiveBack,
+        now: Moment,
+    ) -> Option<Result<bool, LockError>> {
+        if !self.context.at_once {
+            return None;
+        }
+        let id = self.context.lease_id(give_back.number);
+        let mut repeat = OnDrop(Some(|| self.release_in_background(give_back)));
+        let outcome = {
+            // As in `release`.
+            let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
+            self.send_once(&id, give_back.rolls_back).at_once()
+        };
+        if outcome.as_ref().is_none_or(Result::is_ok) {
+            repeat.0 = None;
+        }
+        Some(self.released(outcome?, false))
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
