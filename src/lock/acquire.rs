@@ -64,8 +64,13 @@ impl Outcome for Guard {
 ///
 /// What the store has no part in, or answers at once, takes no future of its own.
 pub(super) struct Acquisition<'a, O> {
-    wanted: Wanted<'a>,
+    progress: Progress<'a>,
     outcome: PhantomData<fn() -> O>,
+}
+
+/// How far an acquisition is.
+struct Progress<'a> {
+    wanted: Wanted<'a>,
     begun: Option<Moment>,
     /// A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
     patient: bool,
@@ -101,15 +106,24 @@ enum Step<'a> {
 impl<'a, O> Acquisition<'a, O> {
     pub(super) fn new(wanted: Wanted<'a>) -> Self {
         let patient = wanted.wait.is_some();
-        Self { wanted, outcome: PhantomData, begun: None, patient, stage: Stage::Entering }
+        let progress = Progress { wanted, begun: None, patient, stage: Stage::Entering };
+        Self { progress, outcome: PhantomData }
     }
 }
 
 impl<O: Outcome> Future for Acquisition<'_, O> {
     type Output = Result<O, LockError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let Self { wanted, begun, patient, stage, .. } = &mut *self;
+        self.progress.drive(task).map(|got| Ok(got?.map_or_else(O::held, O::granted)))
+    }
+}
+
+impl Progress<'_> {
+    /// Not generic, and so compiled here, and not once more in each crate that takes a lock. `None`: the time to wait is over.
+    fn drive(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<Option<Guard>, LockError>> {
+        let Self { wanted, begun, patient, stage } = self;
         loop {
             let step = match stage {
                 Stage::Entering => {
@@ -130,7 +144,7 @@ impl<O: Outcome> Future for Acquisition<'_, O> {
             *stage = match step {
                 Step::Granted(guard) => {
                     wanted.entry.context.recorder.waits.add(guard.since().micros_since(begun));
-                    return Poll::Ready(Ok(O::granted(guard)));
+                    return Poll::Ready(Ok(Some(guard)));
                 }
                 Step::Enter => {
                     *patient = true;
@@ -155,7 +169,7 @@ impl<O: Outcome> Future for Acquisition<'_, O> {
                 }
                 Step::Held => {
                     wanted.entry.context.recorder.given_up.add_one();
-                    return Poll::Ready(Ok(O::held()));
+                    return Poll::Ready(Ok(None));
                 }
                 Step::Unanswered => return Poll::Ready(Err(wanted.no_answer())),
             };
