@@ -66,3 +66,21 @@ async fn forgotten_hold_ends_though_others_read_on() {
     timeout(Duration::from_secs(5), ends).await.expect("it is renewed for others");
     others.ensure_held().await.unwrap();
 }
+
+/// What one release calls is one of those who wait, and the other one knows of the first holder's lease only.
+#[tokio::test]
+async fn lease_that_ends_by_itself_is_told_to_another_client_that_waits_by_an_earlier_holders() {
+    let store = Local::new();
+    let [first, second, third] = [(); 3].map(|()| LockClient::new(store.clone()));
+    let lock_of = |client: &LockClient| client.get_lock("orders").unwrap();
+    let held = lock_of(&first).lock().await.unwrap();
+    let (by_lease, waits) = (lock_of(&second), lock_of(&third));
+    let by_lease = tokio::spawn(async move { by_lease.lock_with_lease(Duration::from_millis(300)).await });
+    sleep(Duration::from_millis(50)).await;
+    let waits = tokio::spawn(async move { waits.lock().await.map(drop) });
+    sleep(Duration::from_millis(50)).await;
+    held.unlock().await.unwrap();
+    let kept = timeout(Duration::from_secs(5), by_lease).await.expect("the first that waits is called");
+    timeout(Duration::from_secs(5), waits).await.expect("it is told of the end").unwrap().unwrap();
+    assert!(!kept.unwrap().unwrap().is_held());
+}
