@@ -150,8 +150,7 @@ impl<O: Outcome> Future for Acquisition<'_, O> {
                     Stage::Waiting(Box::pin(wanted.read_under(request, under, begun)))
                 }
                 Step::GrantedShort(guard, extension) => {
-                    let extended = guard.extended_by(extension);
-                    Stage::Waiting(Box::pin(async { Ok(Step::Granted(extended.await?)) }))
+                    Stage::Waiting(Box::pin(wanted.extended(guard, extension, begun)))
                 }
                 Step::Held => {
                     wanted.entry.context.recorder.given_up.add_one();
@@ -399,6 +398,21 @@ impl<'a> Wanted<'a> {
             Competed::Held => Step::Held,
             Competed::Unanswered => Step::Unanswered,
         })
+    }
+
+    /// Asks for what the lease in hand lacks, for as long as the caller waits. What is dropped then leaves the hold
+    /// as any other guard does.
+    async fn extended(
+        self,
+        guard: Guard,
+        extension: Extension,
+        begun: Moment,
+    ) -> Result<Step<'a>, LockError> {
+        let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
+        match until(&self.entry.context, give_up, guard.extended_by(extension)).await {
+            Some(extended) => extended.map(Step::Granted),
+            None => Ok(Step::Unanswered),
+        }
     }
 
     fn granted(

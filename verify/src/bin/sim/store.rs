@@ -127,11 +127,7 @@ pub(crate) enum Harm {
 }
 
 /// The client of a process.
-pub(crate) async fn client<S: Store>(
-    store: &S,
-    process: &Process,
-    options: &LockOptions,
-) -> LockClient {
+pub(crate) async fn client<S: Store>(store: &S, process: &Process, options: &LockOptions) -> LockClient {
     let backend = store.connect(process).await;
     let options = store.options(options.clone());
     LockClient::with_options(backend, &options).expect("the options are in range")

@@ -175,12 +175,7 @@ impl<S: Store> Player<S> {
         operation_words(&self.stage.program, operation)
     }
 
-    async fn cared<F: Future>(
-        &self,
-        care: &Care,
-        lock: Option<&Lock>,
-        future: F,
-    ) -> Ended<F::Output> {
+    async fn cared<F: Future>(&self, care: &Care, lock: Option<&Lock>, future: F) -> Ended<F::Output> {
         let callback = lock.and_then(|lock| self.callback(care.waker, lock));
         cared(&self.stage, (self.member, self.task), care, callback, future).await
     }
@@ -225,10 +220,6 @@ impl<S: Store> Player<S> {
         let due = match how {
             How::Lock | How::Leased(_) => care.limit.map(|limit| self.stage.world.now() + limit),
             How::Try | How::TryFor { wait: 0, .. } => Some(self.later(self.command_limit())),
-            // An owner that has the lock may have to ask for a longer lease, or for a token, which takes the time that it takes.
-            How::TryFor { wait, .. } if owner.is_some() => {
-                Some(self.later(wait.saturating_add(self.command_limit())))
-            }
             How::TryFor { wait, .. } => Some(self.later(*wait)),
         };
         let call = self.called(operation, About { lock: Some(which), hold: None }, due);

@@ -36,7 +36,8 @@ impl Store for LocalStore {
             _ => &[Mode::Plain],
         };
         let holders = |mode: &Mode| at_once(self.local.holders(*mode, &name)).unwrap_or_default();
-        let each = modes.iter().flat_map(|mode| holders(mode).into_iter().map(|it| (it, *mode == Mode::Read)));
+        let each =
+            modes.iter().flat_map(|mode| holders(mode).into_iter().map(|it| (it, *mode == Mode::Read)));
         each.filter_map(|(holder, is_shared)| self.stored(holder, is_shared)).collect()
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockKind, LockName,
-    LockOptions, Mode, NameError, NextWaiter, QueuePosition, Registry, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockKind,
+    LockName, LockOptions, Mode, NameError, NextWaiter, QueuePosition, Registry, ReleaseOutcome,
 };
 
 use super::{Harm, Network, Store, StoredLease};
@@ -279,8 +279,7 @@ impl<B: Backend> Backend for Twinned<B> {
 
     async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, B::Error> {
         let holders = self.backend.holders(mode, name).await?;
-        let is_said_free =
-            matches!(mode, Mode::Plain | Mode::Fair) && self.goes_wrong(Twin::SaysItIsFree, 2);
+        let is_said_free = matches!(mode, Mode::Plain | Mode::Fair) && self.goes_wrong(Twin::SaysItIsFree, 2);
         Ok(if is_said_free { Vec::new() } else { holders })
     }
 }

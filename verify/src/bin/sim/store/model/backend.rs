@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockKind, LockName, Mode,
-    NextWaiter, Registry, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockKind,
+    LockName, Mode, NextWaiter, Registry, ReleaseOutcome,
 };
 
 use super::messages::ModelTransport;
@@ -346,10 +346,14 @@ impl Backend for ModelBackend {
                 (LockKind::ReadWrite, Some(other)) => Err(other),
                 (LockKind::ReadWrite, None) => Ok(Vec::new()),
                 // It is held, as whatever.
-                _ => Ok(name.held_until(now).map(|until| {
-                    let id = name.held(now).filter(|_| name.kind != LockKind::ReadWrite);
-                    Holder { id: id.map(|it| it.id.clone()), left: left(until, now) }
-                }).into_iter().collect()),
+                _ => Ok(name
+                    .held_until(now)
+                    .map(|until| {
+                        let id = name.held(now).filter(|_| name.kind != LockKind::ReadWrite);
+                        Holder { id: id.map(|it| it.id.clone()), left: left(until, now) }
+                    })
+                    .into_iter()
+                    .collect()),
             })
         };
         self.shared.command(&self.process, what, Role::default(), run).await?.map_err(Failed::other_kind)

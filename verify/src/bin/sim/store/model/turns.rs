@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use latchwork::{AcquireRequest, Holder, LeaseId, LockKind, Message, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
+use latchwork::{
+    AcquireRequest, Holder, LeaseId, LockKind, Message, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+};
 
 use super::line::Place;
 use super::name::{Name, Step, Term, left};
