@@ -1,9 +1,12 @@
 //! When an owner's holds end, and that it is told.
 
+mod over_local;
+
 use std::time::Duration;
 
-use latchwork::local::Local;
-use latchwork::{LockClient, LockOptions, LossReason};
+use latchwork::local::{Local, OtherKind};
+use latchwork::{LockClient, LockError, LockOptions, LossReason};
+use over_local::{Between, Command, OverLocal};
 use tokio::time::{sleep, timeout};
 
 #[tokio::test]
@@ -83,4 +86,52 @@ async fn lease_that_ends_by_itself_is_told_to_another_client_that_waits_by_an_ea
     let kept = timeout(Duration::from_secs(5), by_lease).await.expect("the first that waits is called");
     timeout(Duration::from_secs(5), waits).await.expect("it is told of the end").unwrap().unwrap();
     assert!(!kept.unwrap().unwrap().is_held());
+}
+
+/// Lets what asks for a longer lease take a while.
+struct SlowRenewals;
+
+impl Between for SlowRenewals {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Renew(_) = command {
+            sleep(Duration::from_millis(500)).await;
+        }
+        run.await
+    }
+}
+
+#[tokio::test]
+async fn limit_of_a_wait_holds_for_the_longer_lease_that_its_owner_asks_for() {
+    let client = LockClient::new(OverLocal::new(&Local::new(), SlowRenewals));
+    let me = client.owner();
+    let lock = client.get_lock("orders").unwrap().owned_by(&me);
+    let _outer = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
+    let inner = lock.try_lock_for(Duration::from_millis(50), Duration::from_secs(600));
+    let inner =
+        timeout(Duration::from_millis(400), inner).await.expect("it lasts longer than the caller waits");
+    assert!(matches!(inner, Err(LockError::NoAnswer { .. })), "{inner:?}");
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "it is kept");
+}
+
+#[tokio::test]
+async fn extension_of_a_hold_that_was_given_back_meanwhile_says_so() {
+    let client = LockClient::new(OverLocal::new(&Local::new(), SlowRenewals));
+    let me = client.owner();
+    let lock = client.get_lock("orders").unwrap().owned_by(&me);
+    let mut extended = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
+    let other = lock.lock().await.unwrap();
+    let given_back = async {
+        sleep(Duration::from_millis(50)).await;
+        lock.unlock(&me).await.unwrap();
+        drop(other);
+    };
+    let (extension, ()) = tokio::join!(extended.extend(Duration::from_secs(600)), given_back);
+    let why = extension.unwrap_err();
+    assert!(matches!(why, LockError::Lost { reason: LossReason::GivenBack, .. }), "{why:?}");
 }
