@@ -5,7 +5,7 @@ mod over_local;
 use std::time::Duration;
 
 use latchwork::local::{Local, OtherKind};
-use latchwork::{LockClient, LockError, LockOptions, LossReason};
+use latchwork::{LeaseError, LockClient, LockError, LockOptions, LossReason};
 use over_local::{Between, Command, OverLocal};
 use tokio::time::{sleep, timeout};
 
@@ -134,4 +134,36 @@ async fn extension_of_a_hold_that_was_given_back_meanwhile_says_so() {
     let (extension, ()) = tokio::join!(extended.extend(Duration::from_secs(600)), given_back);
     let why = extension.unwrap_err();
     assert!(matches!(why, LockError::Lost { reason: LossReason::GivenBack, .. }), "{why:?}");
+}
+
+/// Answers after a while that a lock is acquired.
+struct SlowAnswers;
+
+impl Between for SlowAnswers {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let outcome = run.await;
+        if let Command::Acquire(_) = command {
+            sleep(Duration::from_millis(50)).await;
+        }
+        outcome
+    }
+}
+
+#[tokio::test]
+async fn lease_that_is_over_before_the_answer_fails_and_lets_the_next_waiter_have_its_turn() {
+    let client = LockClient::new(OverLocal::new(&Local::new(), SlowAnswers));
+    let prices = client.read_write("prices").unwrap();
+    for lock in [client.get_lock("a").unwrap(), client.fair_lock("b").unwrap(), prices.read().clone()] {
+        let both =
+            async { tokio::join!(biased; lock.lock_with_lease(Duration::from_millis(1)), lock.lock()) };
+        let (short, watched) = timeout(Duration::from_secs(5), both).await.expect("it asks again and again");
+        assert!(matches!(short, Err(LockError::Lease(LeaseError::OverBeforeAnswer))), "{short:?}");
+        assert!(watched.unwrap().is_held());
+    }
 }

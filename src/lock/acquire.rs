@@ -14,7 +14,7 @@ use super::entry::{Entry, OnDrop};
 use super::error::LockError;
 use super::guard::Guard;
 use super::head::{Competed, Head};
-use super::lease::Lease;
+use super::lease::{Lease, LeaseError};
 use super::owner::LeaseId;
 use super::until::until;
 use super::waiter::Waiter;
@@ -331,6 +331,9 @@ impl<'a> Wanted<'a> {
                 let now = entry.now();
                 let (grant, actions) = entry.state.adopt(&request, attempt, last_token, now);
                 entry.carry_out_granted(grant, actions);
+                if grant.is_none() && !request.is_watched() && sent + lease <= now {
+                    return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
+                }
                 Ok(grant.map_or(Step::Enter, |grant| Step::Granted(self.guard(&request, grant, now))))
             }
             Ok(AcquireOutcome::Held { .. }) => {
