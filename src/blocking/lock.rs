@@ -76,7 +76,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before the store's
+    /// answer is there.
     pub fn lock_with_lease(&self, lease: Duration) -> Result<Guard, LockError> {
         block_on(self.inner.lock_with_lease(lease)).map(Guard::from_async)
     }
@@ -94,7 +95,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before the store's
+    /// answer is there.
     pub fn try_lock_for(&self, wait: Duration, lease: impl Into<Lease>) -> Result<Option<Guard>, LockError> {
         Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
     }

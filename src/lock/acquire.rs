@@ -14,7 +14,7 @@ use super::entry::{Entry, OnDrop};
 use super::error::LockError;
 use super::guard::Guard;
 use super::head::{Competed, Head};
-use super::lease::Lease;
+use super::lease::{Lease, LeaseError};
 use super::owner::LeaseId;
 use super::until::until;
 use super::waiter::Waiter;
@@ -164,8 +164,7 @@ impl Progress<'_> {
                     Stage::Waiting(Box::pin(wanted.read_under(request, under, begun)))
                 }
                 Step::GrantedShort(guard, extension) => {
-                    let extended = guard.extended_by(extension);
-                    Stage::Waiting(Box::pin(async { Ok(Step::Granted(extended.await?)) }))
+                    Stage::Waiting(Box::pin(wanted.extended(guard, extension, begun)))
                 }
                 Step::Held => {
                     wanted.entry.context.recorder.given_up.add_one();
@@ -346,6 +345,9 @@ impl<'a> Wanted<'a> {
                 let now = entry.now();
                 let (grant, actions) = entry.state.adopt(&request, attempt, last_token, now);
                 entry.carry_out_granted(grant, actions);
+                if grant.is_none() && !request.is_watched() && sent + lease <= now {
+                    return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
+                }
                 Ok(grant.map_or(Step::Enter, |grant| Step::Granted(self.guard(&request, grant, now))))
             }
             Ok(AcquireOutcome::Held { .. }) => {
@@ -413,6 +415,21 @@ impl<'a> Wanted<'a> {
             Competed::Held => Step::Held,
             Competed::Unanswered => Step::Unanswered,
         })
+    }
+
+    /// Asks for what the lease in hand lacks, for as long as the caller waits. What is dropped then leaves the hold
+    /// as any other guard does.
+    async fn extended(
+        self,
+        guard: Guard,
+        extension: Extension,
+        begun: Moment,
+    ) -> Result<Step<'a>, LockError> {
+        let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
+        match until(&self.entry.context, give_up, guard.extended_by(extension)).await {
+            Some(extended) => extended.map(Step::Granted),
+            None => Ok(Step::Unanswered),
+        }
     }
 
     fn granted(

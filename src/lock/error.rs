@@ -59,7 +59,7 @@ pub enum LockError {
         /// What was asked for.
         mode: Mode,
     },
-    /// The lease cannot be kept; nothing was sent.
+    /// The lease cannot be kept; nothing was sent, or it was over before the store's answer was there, and is rolled back.
     Lease(LeaseError),
     /// The lock's messages cannot be had, so nobody would wake a waiter.
     Subscribe(SubscribeError),

@@ -142,7 +142,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept.
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before the store's
+    /// answer is there.
     pub fn lock_with_lease(&self, lease: Duration) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::For(lease), None)
     }
@@ -165,7 +166,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease cannot be kept, and [`LockError::NoAnswer`] if the time is over
+    /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease cannot be kept, or is over before the store's
+    /// answer is there, and [`LockError::NoAnswer`] if the time is over
     /// before the store has said whether the lock is held.
     pub fn try_lock_for(
         &self,

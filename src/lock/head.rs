@@ -26,6 +26,7 @@ use crate::lock_entry::{Answer, Attempt, Grant, HeadTicket, Moment, Request, Ver
 use super::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
 use super::entry::{Entry, first_poll};
 use super::error::LockError;
+use super::lease::LeaseError;
 use super::until::until;
 
 use self::wait::Wait;
@@ -235,6 +236,10 @@ impl<'a> Head<'a> {
         Ok(match verdict {
             Verdict::Granted(grant) => Asked::Over(Competed::Granted(grant, now)),
             Verdict::Waits => Asked::Held(left),
+            // Each further attempt would take as long, and all others of this process wait behind it.
+            Verdict::TooLate if matches!(answer, Answer::Granted { .. }) && !self.request.is_watched() => {
+                return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
+            }
             Verdict::TooLate => Asked::TooLate,
             Verdict::Superseded => Asked::Over(Competed::Superseded),
         })

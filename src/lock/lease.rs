@@ -49,6 +49,8 @@ pub enum LeaseError {
     TooShort,
     /// More than [`Lease::MAX`].
     TooLong,
+    /// It was over before the store's answer was there. What the store has of it is rolled back.
+    OverBeforeAnswer,
 }
 
 impl fmt::Display for LeaseError {
@@ -58,6 +60,9 @@ impl fmt::Display for LeaseError {
                 "the lease is shorter than a millisecond; give at least 1 ms, or Lease::Watched to hold without a limit"
             }
             Self::TooLong => "the lease is longer than Lease::MAX; use Lease::Watched to hold without a limit",
+            Self::OverBeforeAnswer => {
+                "the lease was over before the store's answer came; give one that is longer than the store takes to answer"
+            }
         })
     }
 }

@@ -34,7 +34,8 @@ pub struct Metrics {
     pub renewals_late: u64,
     /// Renewals of which it is not known whether they were done. The keeper tries again.
     pub renewals_failed: u64,
-    /// Holds that were lost, for whatever reason. A hold that nobody renews is found lost when somebody looks.
+    /// Holds that were lost, for whatever reason. A hold that nobody renews is found lost when somebody looks. An inner
+    /// hold whose own lease ends while its owner has the lock on is not counted: only its guard says so.
     pub leases_lost: u64,
     /// Wake-ups after which the lock was had. Of all clients of the backend, as they share their messages; so are the next ones.
     pub wakes_useful: u64,

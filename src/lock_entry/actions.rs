@@ -97,8 +97,8 @@ impl Actions {
         self.more.as_ref()?.lost
     }
 
-    /// A queue head was superseded: call all who sleep for this name, wherever else than on the entry's latch they do. A notification that
-    /// came to the superseded one would stay with it.
+    /// Call all who sleep for this name, wherever else than on the entry's latch they do. A queue head was superseded, and a notification that
+    /// came to it would stay with it; or a lease has ended by itself, of which no release tells those who share this process' messages.
     pub fn calls(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.call)
     }

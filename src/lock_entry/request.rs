@@ -50,7 +50,7 @@ impl Request {
     }
 
     /// By a lease that the client renews.
-    pub(super) fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self) -> bool {
         self.lease.is_none()
     }
 

@@ -30,7 +30,9 @@ impl Entry {
             // A shared hold may go on by another lease meanwhile.
             match self.state.state_of(grant, self.now()) {
                 Ok(hold) if hold.number != number => extension = extension.of(hold.number),
-                _ => return Err(LockError::lost(&self.name, owner, reason)),
+                Ok(_) => return Err(LockError::lost(&self.name, owner, reason)),
+                // What ended the hold is known here, and not to the command that came too late for it.
+                Err(reason) => return Err(LockError::lost(&self.name, owner, reason)),
             }
         }
     }

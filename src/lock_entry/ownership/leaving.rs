@@ -305,14 +305,20 @@ impl Ownership {
     /// A hold may be empty now. No caller sends its release; none is needed if the store does not keep the lease.
     pub(super) fn end_in_background_if_empty(&mut self, now: Moment, actions: &mut Actions) {
         for (_, lease) in self.beside.extract_if(.., |(hold, _)| hold.sharers.is_empty()) {
-            if lease.may_outlast(now) {
-                actions.more().beside.push(lease.give_back(false));
+            match lease.may_outlast(now) {
+                true => actions.more().beside.push(lease.give_back(false)),
+                // No release tells another client's queue head of this process, which may sleep by an earlier
+                // holder's lease.
+                false => actions.more().call = true,
             }
         }
         match &self.phase {
             Phase::Held(hold, _) if !hold.sharers.is_empty() => {}
             Phase::Held(_, lease) if lease.may_outlast(now) => self.pass_on_in_background(now, actions),
-            Phase::Held(..) => self.appoint(None, 0, now, actions),
+            Phase::Held(..) => {
+                actions.more().call = true;
+                self.appoint(None, 0, now, actions);
+            }
             _ => {}
         }
     }

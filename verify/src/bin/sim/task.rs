@@ -220,10 +220,6 @@ impl<S: Store> Player<S> {
         let due = match how {
             How::Lock | How::Leased(_) => care.limit.map(|limit| self.stage.world.now() + limit),
             How::Try | How::TryFor { wait: 0, .. } => Some(self.later(self.command_limit())),
-            // An owner that has the lock may have to ask for a longer lease, or for a token, which takes the time that it takes.
-            How::TryFor { wait, .. } if owner.is_some() => {
-                Some(self.later(wait.saturating_add(self.command_limit())))
-            }
             How::TryFor { wait, .. } => Some(self.later(*wait)),
         };
         let call = self.called(operation, About { lock: Some(which), hold: None }, due);
