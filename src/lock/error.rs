@@ -131,7 +131,7 @@ impl LockError {
             self,
             Self::Name(_)
                 | Self::Unsupported { .. }
-                | Self::Lease(_)
+                | Self::Lease(LeaseError::TooShort | LeaseError::TooLong)
                 | Self::Subscribe(_)
                 | Self::Backend { failure: Failure::Refused, .. }
                 | Self::ReleasePending { failure: Failure::Refused, .. }
@@ -182,7 +182,9 @@ impl LockError {
     /// Whether the same call may succeed later, with nothing changed. Not of a [release that is pending](Self::is_release_pending): the work under
     /// the lock is done, and is not to be repeated.
     pub fn is_retryable(&self) -> bool {
-        self.is_unreachable() || self.is_indeterminate()
+        self.is_unreachable()
+            || self.is_indeterminate()
+            || matches!(self, Self::Lease(LeaseError::OverBeforeAnswer))
     }
 }
 
