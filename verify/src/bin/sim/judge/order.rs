@@ -81,7 +81,8 @@ fn comes_along<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
         Op::Acquire { owner, .. } => owner,
         _ => None,
     };
-    let same = |other: &Call| (other.member, other.lock, owner(other)) == (call.member, call.lock, owner(call));
+    let same =
+        |other: &Call| (other.member, other.lock, owner(other)) == (call.member, call.lock, owner(call));
     owner(call).is_some() && view.scene.calls.values().any(|other| same(other) && other.began < call.began)
 }
 
