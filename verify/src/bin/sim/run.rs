@@ -18,8 +18,12 @@ const SERVED_WITHIN: Nanos = 90 * SECOND;
 /// How long clients are given for their shutdown, when nothing is held any more.
 const SHUTDOWN_LIMIT: Nanos = 60 * SECOND;
 
-/// A client that is dropped is gone within this: its keeper sees it when it looks again.
-const GONE_WITHIN: Nanos = 30 * SECOND;
+/// A client that is dropped is gone within this: its keeper sees it when it looks again, and a connection's when its next
+/// heartbeat is due, of which the rarest are 75 s apart.
+const GONE_WITHIN: Nanos = 80 * SECOND;
+
+/// A task that is polled so often while no time passes spins.
+const MOST_STEPS_AT_ONCE: u64 = 1_000_000;
 
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +108,10 @@ impl<S: Store> Run<S> {
         let (end, faults_end) = (program.end, program.faults_end());
         self.go(end.max(faults_end), |run| run.incidents.is_empty() && run.tasks_left() == 0);
         self.next(Phase::Ending);
-        let limit = self.horizon() + SERVED_WITHIN;
+        // What the dead have sent may prolong a lease of theirs until then.
+        let heard = self.horizon();
+        self.go(heard, |run| run.tasks_left() == 0);
+        let limit = heard.max(self.horizon_of_dead()) + SERVED_WITHIN;
         if !self.go(limit, |run| run.tasks_left() == 0) {
             let left = self.calls_left();
             self.finds("end", format!("not all tasks have ended, {left}"));
@@ -139,9 +146,15 @@ impl<S: Store> Run<S> {
 
     /// Goes on until `done`, or until the limit: false then, true if something was found as well.
     fn go(&mut self, limit: Nanos, done: impl Fn(&Self) -> bool) -> bool {
+        let (mut moment, mut steps) = (self.world.now(), 0);
         loop {
             if self.finding.is_some() || done(self) {
                 return true;
+            }
+            steps = if self.world.now() == moment { steps + 1 } else { 0 };
+            moment = self.world.now();
+            if steps > MOST_STEPS_AT_ONCE {
+                self.finds("spins", "tasks are polled again and again, and no time passes".to_owned());
             }
             let incident = self.incidents.front().map_or(limit, |incident| incident.at.min(limit));
             if self.executor.step(incident) == Step::Idle {
@@ -257,7 +270,9 @@ impl<S: Store> Run<S> {
         }
         drop(registries);
         // By a clock that was set back what the dead leave lasts for longer by as much.
-        self.go(self.world.now() + GONE_WITHIN + self.stage.program.set_back(), |_| false);
+        // Late ways of commands and of answers follow one another.
+        let late = 3 * self.stage.program.network.late_by;
+        self.go(self.world.now() + GONE_WITHIN + late + self.stage.program.set_back(), |_| false);
         let left = self.stage.store.left_over();
         if !left.is_empty() {
             self.finds("left", format!("the store has {}", left.join(", ")));

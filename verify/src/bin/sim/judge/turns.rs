@@ -34,7 +34,10 @@ impl<S: Store> Judge<S> for Turns {
         let lock = call.lock?;
         self.writers_seen.remove(&(call.member, call.task));
         match (lock.kind, answer) {
-            (Kind::Write, Answer::Got(hold)) if !is_again(view, *hold) => self.writer_comes(view, lock.name),
+            // One that was not polled may have been granted the lock before any of those who wait now came.
+            (Kind::Write, Answer::Got(hold)) if !is_again(view, *hold) && !call.was_stalled => {
+                self.writer_comes(view, lock.name)
+            }
             (Kind::Read, Answer::Got(_)) if !call.was_stalled => None,
             (Kind::Read, _) => {
                 self.left.insert((call.member, lock.name), view.now);
