@@ -164,7 +164,10 @@ async fn lease_that_is_over_before_the_answer_fails_and_lets_the_next_waiter_hav
             async { tokio::join!(biased; lock.lock_with_lease(Duration::from_millis(1)), lock.lock()) };
         let (short, watched) = timeout(Duration::from_secs(5), both).await.expect("it asks again and again");
         assert!(matches!(short, Err(LockError::Lease(LeaseError::OverBeforeAnswer))), "{short:?}");
-        assert!(short.is_err_and(|error| error.is_retryable() && !error.is_refused()), "the next answer may be in time");
+        assert!(
+            short.is_err_and(|error| error.is_retryable() && !error.is_refused()),
+            "the next answer may be in time"
+        );
         assert!(watched.unwrap().is_held());
     }
 }
