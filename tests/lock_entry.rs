@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::lock_entry::{Answer, Entered, Left, LockEntry, Moment, Request, Rules, Told, Verdict};
+use latchwork::lock_entry::{
+    Answer, Entered, Left, LockEntry, LossReason, Moment, Request, Rules, Told, Verdict,
+};
 
 /// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how many elsewhere hear of its
 /// return. Before the first one another process has the lock, if it was `refused`.
@@ -129,4 +131,20 @@ fn who_comes_to_share_a_lock_does_not_look_at_all_who_are_there() {
         let (first, last) = (quickest(&times[..5]), quickest(&times[30..]));
         assert!(last < first * 10, "a thousand take {first:?}, and {last:?} once 30 thousand are there");
     }
+}
+
+/// To be asked whether it is there prolongs no lease, so its end has nothing to do with that question's answer.
+#[test]
+fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
+    let (entry, now, lease) =
+        (LockEntry::new(Rules::default()), Moment::from(Instant::now()), Duration::from_secs(5));
+    let (Entered::Head(head), _) = entry.enter(&Request::new(1).lease(lease), true, now) else { panic!() };
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let (Entered::Queued(waiter), _) = entry.enter(&Request::new(2), true, now) else { panic!() };
+    let (look, _) = entry.tick(now + Duration::from_secs(2));
+    assert!(look.is_some_and(|look| look.lease.is_none()), "a waiter has it looked at");
+    assert_eq!(entry.state_of(&grant, now + lease).unwrap_err(), LossReason::Expired);
+    let _ = entry.cancel(waiter, now + lease);
 }

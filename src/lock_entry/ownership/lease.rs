@@ -144,8 +144,9 @@ impl Lease {
 
     /// A renewal is about to be sent, for as long as that, or to ask only.
     pub(super) fn renews(&mut self, sent: Moment, lease: Option<Duration>) {
-        (self.renewing, self.verify, self.unanswered) = (true, false, true);
+        (self.renewing, self.verify) = (true, false);
         if let Some(lease) = lease {
+            self.unanswered = true;
             self.lengthens(sent, lease);
         }
     }
