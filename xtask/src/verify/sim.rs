@@ -13,11 +13,17 @@ const BUILD: Build = Build { cfg: "latchwork_simulation", sanitizer: None, targe
 /// Ten minutes of fresh seeds, if nothing else is asked for.
 const SECONDS: u32 = 600;
 
+/// Some thousands of calls: the small Redis changes rarely.
+const CHECK_SECONDS: &str = "20";
+
 /// Of the tests: programs of fixed seeds, in two processes whose histories must be the same. They take some 20 s.
 const FIXED_PROGRAMS: &str = "1500";
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     quick(workspace, steps)?;
+    steps.run("comparison of the small Redis with a real one", || {
+        Ok(command(workspace)?.args(["check-redis", "--seconds", CHECK_SECONDS]).run()?)
+    })?;
     let seconds = options.seconds.unwrap_or(SECONDS).to_string();
     steps.run("simulation", || {
         let mut command = command(workspace)?.args(["run", "--seconds", &seconds]);
