@@ -180,13 +180,7 @@ impl Entry {
             panics.catch(|| self.context.releases.tell());
         }
         if actions.calls() {
-            for channel in self.channels.all() {
-                panics.catch(|| {
-                    if let Some(subscription) = self.context.registry.join(channel) {
-                        subscription.latch().release_all();
-                    }
-                });
-            }
+            panics.catch(|| self.call_queue_heads());
         }
         self.context.recorder.superseded.add(actions.superseded() as usize);
         match actions.lost() {
@@ -217,6 +211,19 @@ impl Entry {
     pub(super) fn is_heard(&self) -> bool {
         let transport = self.context.registry.transport();
         self.channels.all().all(|channel| transport.stands(channel))
+    }
+
+    /// Has the queue heads of this process that listen for the name ask again, those of other clients included.
+    pub(super) fn call_queue_heads(&self) {
+        let mut panics = Panics::NONE;
+        for channel in self.channels.all() {
+            panics.catch(|| {
+                if let Some(subscription) = self.context.registry.join(channel) {
+                    subscription.latch().release_all();
+                }
+            });
+        }
+        panics.resume();
     }
 
     /// The entry of the other side of the same read-write lock, if somebody uses it.

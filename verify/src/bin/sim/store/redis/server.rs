@@ -43,14 +43,10 @@ pub(crate) struct Server {
 pub(crate) enum Condition {
     #[default]
     Sound,
-    /// It refuses all that needs data, as it has none yet.
-    Loading,
     /// It refuses all that could need memory.
     OutOfMemory,
     /// It is a replica: it refuses all that writes.
     ReadOnly,
-    /// It refuses everything, in these words.
-    Refuses(String),
 }
 
 /// What a script has hold of, too, while it runs.
@@ -153,12 +149,6 @@ impl Server {
         lock(&self.core).condition = condition;
     }
 
-    /// As `ACL SETUSER` does. An error if it does not know a rule.
-    pub(crate) fn set_user(&mut self, name: &str, rules: &[&str]) -> Result<(), String> {
-        let rules: Vec<&[u8]> = rules.iter().map(|rule| rule.as_bytes()).collect();
-        lock(&self.core).users.set(name, &rules)
-    }
-
     /// All keys that are there at that time, in the order of their names.
     pub(crate) fn keys(&self, now: Micros) -> Vec<Key> {
         lock(&self.core).data.list(now)
@@ -188,9 +178,6 @@ impl Core {
     fn admit(&self, connection: u64, words: &[&[u8]]) -> Result<&'static Command, String> {
         let command = Command::named(words[0]).ok_or_else(|| command::unknown(words))?;
         command.check(words).map_err(|misuse| command.explain(misuse, words))?;
-        if let Condition::Refuses(words) = &self.condition {
-            return Err(words.clone());
-        }
         match self.connections.user(connection) {
             Some(user) => self.users.admit(&user, command, words).map_err(|denied| denied.to_connection())?,
             None if !command.needs_no_user() => return Err("NOAUTH Authentication required.".to_owned()),
@@ -199,9 +186,6 @@ impl Core {
         match self.condition {
             Condition::OutOfMemory if command.needs_memory() => Err(OUT_OF_MEMORY.to_owned()),
             Condition::ReadOnly if command.writes() => Err(READ_ONLY.to_owned()),
-            Condition::Loading if !command.needs_no_data() => {
-                Err("LOADING Redis is loading the dataset in memory".to_owned())
-            }
             _ => Ok(command),
         }
     }

@@ -73,10 +73,6 @@ impl Way {
     pub(super) fn under_way(&self) -> usize {
         self.parcels.iter().filter(|(_, parcel)| matches!(parcel, Parcel::Bytes(_))).count()
     }
-
-    pub(super) fn is_cut(&self) -> bool {
-        self.is_cut
-    }
 }
 
 #[cfg(test)]

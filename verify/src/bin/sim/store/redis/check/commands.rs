@@ -86,7 +86,6 @@ const COMMANDS: &[(&str, &[Word])] = &[
     ("ZSCORE", &[Key, Item]),
     ("ECHO", &[Value]),
     ("PING", &[Maybe(&[Value])]),
-    ("DBSIZE", &[]),
     ("NOPE", &[Maybe(&[Value])]),
 ];
 

@@ -203,10 +203,6 @@ impl Command {
         self.has(GROWS)
     }
 
-    pub(super) fn needs_no_data(&self) -> bool {
-        self.has(LOADING)
-    }
-
     pub(super) fn needs_no_user(&self) -> bool {
         self.has(ANYBODY)
     }

@@ -64,13 +64,17 @@ impl Scripts {
         is_by_hash: bool,
         words: &[&[u8]],
     ) -> Result<Reply, String> {
+        // What cannot be a hash is refused before anything else is looked at.
+        if is_by_hash && words[1].len() != HASH_LEN {
+            return Err(NO_SCRIPT.to_owned());
+        }
         let keys = number::integer(words[2])?;
         if keys > words.len() as i64 - 3 {
             return Err("ERR Number of keys can't be greater than number of args".to_owned());
         }
         let keys = usize::try_from(keys).map_err(|_| "ERR Number of keys can't be negative")?;
         let hash = if is_by_hash { lower(words[1]) } else { self.learn(words[1])? };
-        let script = self.known.get(&hash).ok_or("NOSCRIPT No matching script. Please use EVAL.")?;
+        let script = self.known.get(&hash).ok_or(NO_SCRIPT)?;
         {
             let mut core = lock(core);
             let user = core.connections.user(connection).unwrap_or_default();
@@ -112,6 +116,11 @@ impl Scripts {
         Ok(table)
     }
 }
+
+/// How long a script's hash is, in hexadecimal digits.
+const HASH_LEN: usize = 40;
+
+const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
 /// An error that a script has raised.
 struct Failure {

@@ -80,11 +80,12 @@ pub(super) fn hscan(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     Ok(page(next, fields.collect()))
 }
 
-/// As C reads it: what is below zero is counted from the end of all numbers.
+/// As C reads it: what is below zero is counted from the end of all numbers, and nothing at all is 0.
 fn cursor(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text).ok()?;
     match text.strip_prefix('-') {
         Some(digits) => digits.parse().ok().map(u64::wrapping_neg),
+        None if text.is_empty() => Some(0),
         None => text.parse().ok(),
     }
 }
