@@ -118,7 +118,11 @@ impl Server {
             Err(refusal) => Some(Reply::Error(refusal)),
         };
         let mut effects = std::mem::take(&mut core.effects);
-        effects.reply = reply;
+        effects.reply = reply.map(|reply| match reply {
+            // An error does not go over the end of a line.
+            Reply::Error(text) => Reply::Error(text.replace(['\r', '\n'], " ")),
+            reply => reply,
+        });
         effects
     }
 

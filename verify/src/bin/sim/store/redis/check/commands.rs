@@ -1,4 +1,5 @@
-//! Commands, with words of all kinds, right and wrong ones; asked for by a connection, or by a script.
+//! Commands, with words of all kinds, right and wrong ones; asked for by a connection, or by a script. Of commands that only the adapter
+//! sends, and always in the same words, wrong ones are left out.
 
 use fastrand::Rng;
 
@@ -86,7 +87,7 @@ const COMMANDS: &[(&str, &[Word])] = &[
     ("ZSCORE", &[Key, Item]),
     ("ECHO", &[Value]),
     ("PING", &[Maybe(&[Value])]),
-    ("NOPE", &[Maybe(&[Value])]),
+    ("NOPE", &[]),
 ];
 
 /// The commands that only connections can call.
@@ -97,19 +98,16 @@ const OF_CONNECTIONS: &[(&str, &[Word])] = &[
     ("SSUBSCRIBE", &[Many(&[Channel], 3)]),
     ("SUNSUBSCRIBE", &[Channel]),
     ("SUNSUBSCRIBE", &[]),
-    ("SELECT", &[One(&["0", "16", "x"])]),
-    ("WAIT", &[One(&["0"]), One(&["0", "1", "-1", "x"])]),
+    ("SELECT", &[One(&["0"])]),
     ("CLIENT", &[One(&["setname"]), One(&["a", "b c", "ä"])]),
     ("CLIENT", &[One(&["getname"])]),
-    ("CLIENT", &[One(&["kill"]), One(&["id"]), One(&["999999", "x", "0"])]),
-    ("CLIENT", &[One(&["setinfo", "nope", "Kill", "ID"]), Value]),
+    ("CLIENT", &[One(&["kill"]), One(&["id"]), One(&["999999"])]),
     ("SCRIPT", &[One(&["exists"]), Many(&[Value], 2)]),
     ("SCRIPT", &[One(&["load"]), One(&["return 1", "return KEYS[1]", "x("])]),
-    ("SCRIPT", &[One(&["flush", "nope", "exists", "load"])]),
+    ("SCRIPT", &[One(&["flush", "exists", "load"])]),
     ("EVALSHA", &[One(&["e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "abc"]), One(&["0", "1", "-1", "x"])]),
     ("EVAL", &[One(SCRIPTS), One(&["0", "1", "-1", "2", "x"]), Any(&[Value])]),
-    ("ACL", &[One(&["whoami", "nope"])]),
-    ("AUTH", &[Value, Value, Value]),
+    ("ACL", &[One(&["whoami"])]),
 ];
 
 /// Scripts that end in all the ways that scripts can. (Tail calls of the server's functions are in parentheses: see `prelude.lua`.)
@@ -320,7 +318,6 @@ fn add(rng: &mut Rng, kind: Word, words: &mut Vec<Vec<u8>>) {
                 "+1",
                 " 1",
                 "",
-                "-0",
                 "x",
             ],
         )),
@@ -343,7 +340,6 @@ fn add(rng: &mut Rng, kind: Word, words: &mut Vec<Vec<u8>>) {
                 "1e3",
                 "1e300",
                 "1700000000000001",
-                "-0",
                 "3.0e-10",
                 "nan",
                 "x",

@@ -300,11 +300,16 @@ fn by_interpreter(_: &mut Call<'_>, _: &[&[u8]]) -> Answer {
     unreachable!("the interpreter runs it")
 }
 
+/// A word in a text of C's, which ends with the first NUL.
+fn c_text(word: &[u8]) -> String {
+    let end = word.iter().position(|byte| *byte == 0).unwrap_or(word.len());
+    String::from_utf8_lossy(&word[..end]).into_owned()
+}
+
 /// A name and words that are no command.
 pub(super) fn unknown(words: &[&[u8]]) -> String {
-    let name = String::from_utf8_lossy(words[0]);
-    let args: String =
-        words[1..].iter().map(|word| format!("'{}' ", String::from_utf8_lossy(word))).collect();
+    let name = c_text(words[0]);
+    let args: String = words[1..].iter().map(|word| format!("'{}' ", c_text(word))).collect();
     format!("ERR unknown command '{name}', with args beginning with: {args}")
 }
 

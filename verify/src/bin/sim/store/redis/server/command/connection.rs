@@ -33,7 +33,8 @@ pub(super) fn time(call: &mut Call<'_>, _: &[&[u8]]) -> Answer {
 
 /// There are no replicas.
 pub(super) fn wait(_: &mut Call<'_>, words: &[&[u8]]) -> Answer {
-    let (_, timeout) = (integer(words[1])?, integer(words[2])?);
+    let _ = integer(words[1])?;
+    let timeout = integer(words[2]).map_err(|_| "ERR timeout is not an integer or out of range")?;
     if timeout < 0 {
         return Err("ERR timeout is negative".to_owned());
     }
@@ -158,7 +159,7 @@ fn kill(call: &mut Call<'_>, filters: &[&[u8]]) -> Answer {
     let (mut id, mut address) = (None, None);
     for pair in filters.chunks_exact(2) {
         if is(pair[0], "id") {
-            let given = integer(pair[1]).ok().and_then(|id| u64::try_from(id).ok());
+            let given = integer(pair[1]).ok().and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
             id = Some(given.ok_or("ERR client-id should be greater than 0")?);
         } else if is(pair[0], "addr") {
             address = Some(String::from_utf8_lossy(pair[1]).into_owned());

@@ -84,6 +84,7 @@ pub(super) fn hscan(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
 fn cursor(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text).ok()?;
     match text.strip_prefix('-') {
+        Some(digits) if digits.starts_with('+') => None,
         Some(digits) => digits.parse().ok().map(u64::wrapping_neg),
         None if text.is_empty() => Some(0),
         None => text.parse().ok(),

@@ -50,7 +50,7 @@ impl Conditions {
                 b"gt" => all.later = true,
                 b"lt" => all.earlier = true,
                 _ => {
-                    let word = String::from_utf8_lossy(word);
+                    let word = super::c_text(word);
                     return Err(format!("ERR Unsupported option {word}"));
                 }
             }

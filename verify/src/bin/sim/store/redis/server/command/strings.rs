@@ -38,7 +38,7 @@ impl Options {
                 all.only_new = true;
             } else if is(word, "xx") && !all.only_new {
                 all.only_old = true;
-            } else if is(word, "keepttl") && !has_end {
+            } else if is(word, "keepttl") && all.lasts.is_none() {
                 all.keeps_end = true;
             } else if (is(word, "px") || is(word, "ex")) && !has_end {
                 let unit = if is(word, "ex") { 1000 } else { 1 };
