@@ -18,6 +18,9 @@ const FIXED_PROGRAMS: &str = "1500";
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     quick(workspace, steps)?;
+    steps.run("small Redis beside a real one", || {
+        Ok(command(workspace)?.args(["check-redis", "--seconds", "20"]).run()?)
+    })?;
     steps.run("simulation of broken twins", || Ok(command(workspace)?.arg("twins").run()?))?;
     let seconds = options.seconds.unwrap_or(SECONDS).to_string();
     steps.run("simulation", || {
