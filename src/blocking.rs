@@ -1,9 +1,9 @@
-//! The lock for threads: the same as [`LockClient`](crate::LockClient), [`Lock`](crate::Lock) and [`Guard`](crate::Guard),
-//! for code without an async runtime.
+//! The lock for threads: the same as [`LockClient`](crate::LockClient), [`Lock`](crate::Lock) and
+//! [`Guard`](crate::Guard), for code without an async runtime.
 //!
-//! Each call blocks its thread on the async one. So waiting threads and waiting tasks stand in the same line, owners, errors
-//! and statistics are the same, and both may be used side by side: a client of the one kind makes one of the other
-//! ([`LockClient::from_async`], [`LockClient::as_async`]).
+//! Each call blocks its thread on the async one. So waiting threads and waiting tasks stand in the same line,
+//! owners, errors and statistics are the same, and both may be used side by side: a client of the one kind
+//! makes one of the other ([`LockClient::from_async`], [`LockClient::as_async`]).
 //!
 //! # Inside of async code
 //!
@@ -27,8 +27,8 @@ pub use self::guard::Guard;
 pub use self::lock::Lock;
 pub use self::read_write_lock::ReadWriteLock;
 
-/// The semaphore's, and not the plain one: a thread may come here inside of a waker, and those whom it has freed there must not
-/// sleep as long as it does.
+/// The semaphore's, and not the plain one: a thread may come here inside of a waker, and the threads that it
+/// has freed there must not sleep as long as it does.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     crate::semaphore::block_on(pin!(poll_fn(|context| {

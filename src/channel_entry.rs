@@ -12,30 +12,32 @@ use std::time::{Duration, Instant};
 use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::latch::Latch;
+use crate::message::{Message, SubscribeError};
 use crate::semaphore::{block_on, block_on_until};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::transport::{Message, SubscribeError};
 use crate::unless::unless;
 
 pub(crate) use self::figures::Figures;
 pub use self::listener::Listener;
 use self::readiness::Readiness;
 
-/// What all subscribers of one channel in this process share: their number, whether the subscription stands, and the latch that a
-/// message releases.
+/// What all subscribers of one channel in this process share: their number, whether the subscription stands,
+/// and the latch that a message releases.
 ///
 /// ```text
 /// created by the first subscriber ─► subscribing ─► ready ─► removed when the last subscriber leaves
-///                                        └───────────┴────► failed ─► removed likewise; a newcomer starts a fresh entry
+///                                        └───────────┴────► failed ─► removed likewise; a newcomer
+///                                                                      starts a fresh entry
 /// ```
 ///
-/// An entry is reached through a [`Subscription`](crate::Subscription), which is one unit of its interest count.
+/// An entry is reached through a [`Subscription`](crate::Subscription), which is one unit of its interest
+/// count.
 pub struct ChannelEntry {
     channel: Arc<str>,
     /// Of the channel, by the registry's hasher: kept, so that leaving and a growing map need not hash again.
     hash: u64,
-    /// Subscriptions alive. Comes to 0 only under the channel's stripe and with the registry's map locked, and is out of the map
-    /// then.
+    /// Subscriptions alive. Comes to 0 only under the channel's stripe and with the registry's map locked,
+    /// and is out of the map then.
     interest: AtomicUsize,
     readiness: Readiness,
     latch: Latch,
@@ -73,10 +75,11 @@ impl ChannelEntry {
         self.interest.load(Ordering::Relaxed)
     }
 
-    /// Adds one unit of interest. The caller holds a unit, or has found the entry in the registry's map and holds that locked.
+    /// Adds one unit of interest. The caller holds a unit, or has found the entry in the registry's map and
+    /// holds that locked.
     pub(crate) fn acquire(&self) {
-        // Ordering: Relaxed. The unit, or the lock, that the caller holds keeps the entry from being removed meanwhile; as with
-        // Arc's count, nothing is read through this.
+        // Ordering: Relaxed. The unit, or the lock, that the caller holds keeps the entry from being removed
+        // meanwhile; as with Arc's count, nothing is read through this.
         self.interest.fetch_add(1, Ordering::Relaxed);
         self.figures.interest.add_one();
     }
@@ -109,12 +112,13 @@ impl ChannelEntry {
         false
     }
 
-    /// Gives up one unit of interest. True if it was the last: then the entry is to be removed. The caller holds the channel's
-    /// stripe, and the registry's map locked.
+    /// Gives up one unit of interest. True if it was the last: then the entry is to be removed. The caller
+    /// holds the channel's stripe, and the registry's map locked.
     pub(crate) fn release(&self) -> bool {
         self.figures.interest.subtract_one();
-        // Ordering: Relaxed. Others may leave, or join by cloning, at the same time, and the count orders those steps by
-        // itself; nobody can join an entry at zero, since that takes a unit, or the map that the caller holds locked.
+        // Ordering: Relaxed. Others may leave, or join by cloning, at the same time, and the count orders
+        // those steps by itself; an entry at zero cannot be joined, since that takes a unit, or the map that
+        // the caller holds locked.
         self.interest.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
@@ -130,7 +134,8 @@ impl ChannelEntry {
 
     /// Waits until messages published from now on will arrive.
     ///
-    /// Every waiter waits for itself, under whatever limit it sets; one that gives up takes nothing from the others.
+    /// Every waiter waits for itself, under whatever limit it sets; one that gives up takes nothing from the
+    /// others.
     ///
     /// # Cancel safety
     ///
@@ -143,7 +148,8 @@ impl ChannelEntry {
         self.readiness.wait().await
     }
 
-    /// Waits as [`subscribed`](Self::subscribed) does, unless `timer` is ready first: then `None`. Any runtime's sleep will do.
+    /// Waits as [`subscribed`](Self::subscribed) does, unless `timer` is ready first: then `None`. Any
+    /// runtime's sleep will do.
     ///
     /// # Cancel safety
     ///
@@ -155,7 +161,8 @@ impl ChannelEntry {
         unless(self.subscribed(), timer).await
     }
 
-    /// Waits as [`subscribed`](Self::subscribed) does, with this thread asleep, until `timeout` is over: then `None`.
+    /// Waits as [`subscribed`](Self::subscribed) does, with this thread asleep, until `timeout` is over: then
+    /// `None`.
     pub fn blocking_subscribed_timeout(&self, timeout: Duration) -> Option<Result<(), SubscribeError>> {
         let subscribed = pin!(self.subscribed());
         match Instant::now().checked_add(timeout) {
@@ -167,14 +174,16 @@ impl ChannelEntry {
 
     /// Calls `callback` once, when the first message comes that no earlier waiter takes.
     ///
-    /// Callbacks stand in one line with those who sleep on the [`latch`](Self::latch): one `Unlock` calls one of them, a
-    /// `ReadUnlock` calls all, and a message that came before is kept for it (then the callback runs before `listen` returns). It
-    /// runs on whatever thread delivers the message, so it must be short and must not block. Dropping the [`Listener`] takes it
-    /// out of the line, however long that is, in one step.
+    /// Callbacks share one queue with the tasks that sleep on the [`latch`](Self::latch): one `Unlock` calls
+    /// one of them, a `ReadUnlock` calls all, and a message that came before is kept for it (then the
+    /// callback runs before `listen` returns). It runs on whatever thread delivers the message, so it must be
+    /// short and must not block. Dropping the [`Listener`] takes it out of the line, however long that is, in
+    /// one step.
     ///
     /// What calls everybody (messages may have been lost, or will not come any more) runs it, too.
     ///
-    /// A listener is not interest: when the last [`Subscription`](crate::Subscription) is dropped, no message comes any more.
+    /// A listener is not interest: when the last [`Subscription`](crate::Subscription) is dropped, no message
+    /// comes any more.
     pub fn listen(&self, callback: impl FnOnce() + Send + 'static) -> Listener {
         Listener::new(&self.latch, Box::new(callback))
     }
@@ -198,7 +207,7 @@ impl ChannelEntry {
         let mut panics = Panics::NONE;
         if self.readiness.fail(error, &mut panics) {
             self.figures.failed.add_one();
-            // Those who were ready, and sleep on the latch, must learn it too.
+            // Waiters that were ready, and sleep on the latch, must learn it too.
             panics.catch(|| self.wake_all());
         }
         panics.resume();
@@ -214,7 +223,7 @@ impl ChannelEntry {
         panics.resume();
     }
 
-    /// Nobody is interested any more. True if there is a subscription to be ended, false if it failed.
+    /// No waiter is interested any more. True if there is a subscription to be ended, false if it failed.
     pub(crate) fn end(&self, panics: &mut Panics) -> bool {
         let stood = self.readiness.end(panics);
         if stood {
@@ -235,8 +244,9 @@ impl ChannelEntry {
             }
             Message::Granted(number) => {
                 self.figures.grants.add_one();
-                // Ordering: Relaxed. The waiter that this wakes sees it through the latch. Numbers rise, and only the one waiter that
-                // asked for it goes by it, so that a message that comes late or twice changes nothing.
+                // Ordering: Relaxed. The waiter that this wakes sees it through the latch. Numbers rise, and
+                // only the one waiter that asked for it goes by it, so that a message that comes late or
+                // twice changes nothing.
                 self.granted.fetch_max(number, Ordering::Relaxed);
                 self.latch.release(1);
             }
@@ -250,8 +260,9 @@ impl ChannelEntry {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Calls everyone. Of those who are interested, some may be busy trying and not asleep yet: for them the call is kept, which is
-    /// why this does not only count the sleepers. And one subscription may have several sleepers and listeners.
+    /// Calls every waiter. Of those that are interested, some may be busy trying and not asleep yet: for them
+    /// the call is kept, which is why this does not only count the sleepers. And one subscription may have
+    /// several sleepers and listeners.
     fn wake_all(&self) {
         let all = self.acquired().max(self.latch.waiters());
         self.latch.release(if fault!(CallsOne) { 1 } else { all });

@@ -2,7 +2,7 @@
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts for whoever wants to look; nothing is decided by it, and it wraps around.
+/// A count for observation alone; nothing is decided by it, and it wraps around.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicUsize);
 
@@ -17,7 +17,8 @@ impl Counter {
     }
 
     pub(crate) fn add(&self, more: usize) {
-        // To the model checker each step on an atomic is one more fork in the road, and this one leads nowhere.
+        // To the model checker each step on an atomic is one more fork in the road, and this one leads
+        // nowhere.
         if !cfg!(latchwork_loom) {
             // Ordering: Relaxed, a figure to look at; nothing is read through it.
             self.0.fetch_add(more, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! [`Event`]: tells all who listen at a time that something has happened.
+//! [`Event`]: tells all its listeners of a moment that something has happened.
 
 use std::fmt;
 use std::mem;
@@ -12,11 +12,12 @@ use crate::sync::Mutex;
 /// A slab that has grown beyond so many places is freed once it is empty.
 const KEPT: usize = 64;
 
-/// Tells all who listen at a time that something has happened.
+/// Tells all its listeners of a moment that something has happened.
 ///
-/// The wakers are taken out under the mutex and called when it is free, so that one may listen anew, or notify, or panic.
+/// The wakers are taken out under the mutex and called when it is free, so that one may listen anew, or
+/// notify, or panic.
 pub(crate) struct Event {
-    /// What all listeners since the last notification wait for; none if nobody has listened since.
+    /// What all listeners since the last notification wait for; none if there were no listeners since.
     round: Mutex<Option<Arc<Round>>>,
 }
 
@@ -42,7 +43,7 @@ impl Event {
         Listener { round, place: None }
     }
 
-    /// Tells all who listen. Their wakers are for the caller to call.
+    /// Notifies all listeners. Their wakers are for the caller to call.
     pub(crate) fn tell(&self) -> Vec<Waker> {
         let Some(round) = self.round.lock().take() else { return Vec::new() };
         let wakers = {
@@ -54,7 +55,8 @@ impl Event {
         wakers.into_iter().flatten().collect()
     }
 
-    /// Tells all who listen, and wakes them. Goes on with the first panic of their wakers when all were called.
+    /// Notifies all listeners, and wakes them. Goes on with the first panic of their wakers when all were
+    /// called.
     pub(crate) fn notify(&self) {
         foreign::wake(self.tell());
     }
@@ -162,7 +164,8 @@ mod tests {
         assert!(poll(late, Waker::noop()).is_pending());
     }
 
-    /// A waker that listens to the same event would wait for the mutex that its caller has, were it called under it.
+    /// A waker that listens to the same event would wait for the mutex that its caller has, were it called
+    /// under it.
     #[test]
     fn waker_that_listens_again_and_one_that_panics_keep_no_other_from_being_woken() {
         let (event, woken) = (Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));

@@ -3,15 +3,21 @@
 //! Foreign code may panic, block, or call this crate again. One rule holds wherever it is called:
 //!
 //! 1. It is called when the state is consistent, and while no mutex of this crate is locked.
-//! 2. It is called through this module, which catches its panic, so that the rest of the work is done nevertheless: other waiters are
-//!    woken, releases are sent, leases are renewed.
-//! 3. The panic goes on in the call that caused it, once the rest is done: [`Panics::resume`]. Where no call did, as in a timer or in a
-//!    task of the background, it is reported: [`Panics::report`]. std's panic hook has printed it in either case.
-//! 4. A waker that wakes others has them called by the outermost call of its thread, so that the stack does not grow with their number.
-//! 5. What runs in the background does not depend on a waker's return: the keeper hands wakers to a task of their own, and the threads of
-//!    [`ThreadRuntime`](crate::local::ThreadRuntime) replace the one that is inside of a waker.
+//! 2. It is called through this module, which catches its panic, so that the rest of the work is done
+//!    nevertheless: other waiters are woken, releases are sent, leases are renewed.
+//! 3. The panic goes on in the call that caused it, once the rest is done: [`Panics::resume`]. Where no call
+//!    did, as in a timer or in a task of the background, it is reported: [`Panics::report`]. std's panic hook
+//!    has printed it in either case. Code of other crates is not made for it: tasks of the redis crate and
+//!    timers of tokio would end by it. They get a waker that reports the panic
+//!    (`redis/shield.rs`).
+//! 4. A waker that wakes others has them called by the outermost call of its thread, so that the stack does
+//!    not grow with their number.
+//! 5. What runs in the background does not depend on a waker's return: the keeper hands wakers to a task of
+//!    their own, and the threads of [`ThreadRuntime`](crate::local::ThreadRuntime) replace the one that is
+//!    inside of a waker.
 //!
-//! A semaphore keeps the same rule by a batch of its own (`semaphore/wakes.rs`), as a release must not allocate.
+//! A semaphore keeps the same rule by a batch of its own (`semaphore/wakes.rs`), as a release must not
+//! allocate.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -48,7 +54,8 @@ impl Panics {
         }
     }
 
-    /// Goes on with the first panic, if there was one. For the call that caused it, when the rest of its work is done.
+    /// Goes on with the first panic, if there was one. For the call that caused it, when the rest of its work
+    /// is done.
     pub(crate) fn resume(mut self) {
         // A second panic would end the process.
         if !std::thread::panicking()
@@ -116,8 +123,8 @@ struct Calls {
 // Those of this thread, while it is inside of a waker.
 thread_cell!(CALLING: Cell<*const Calls> = Cell::new(ptr::null()));
 
-/// Calls wakers, and those that they defer; or, inside of a waker, defers them to the outermost call of this thread. Then goes on with the
-/// first panic.
+/// Calls wakers, and those that they defer; or, inside of a waker, defers them to the outermost call of this
+/// thread. Then goes on with the first panic.
 pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     wake_after(Panics::NONE, wakers);
 }
@@ -125,8 +132,8 @@ pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
 /// As [`wake`], after foreign code that may have panicked.
 pub(crate) fn wake_after(panics: Panics, wakers: impl IntoIterator<Item = Waker>) {
     let outer = CALLING.with(Cell::get);
-    // SAFETY: null, or made further down this thread's stack by the call below, which takes it out before it returns. Only shared references
-    // to it are around.
+    // SAFETY: null, or made further down this thread's stack by the call below, which takes it out before it
+    // returns. Only shared references to it are around.
     if let Some(outer) = unsafe { outer.as_ref() } {
         outer.deferred.borrow_mut().extend(wakers);
         return panics.resume();
@@ -139,8 +146,8 @@ pub(crate) fn wake_after(panics: Panics, wakers: impl IntoIterator<Item = Waker>
     calls.panics.into_inner().resume();
 }
 
-/// Calls the wakers that were deferred on this thread, which is about to sleep inside of a waker: the task that is to wake it may be among
-/// them.
+/// Calls the wakers that were deferred on this thread, which is about to sleep inside of a waker: the task
+/// that is to wake it may be among them.
 #[cfg(feature = "lock")]
 pub(crate) fn flush() {
     let outer = CALLING.with(Cell::get);

@@ -15,9 +15,10 @@ pub use self::notification::Notification;
 
 /// Where tasks and threads wait for notifications, which wake them one by one or many at once.
 ///
-/// A notification that finds no waiter stays pending, so that a task which looked, found nothing to do and is about to wait does not
-/// miss it. Pending notifications do not add up: of many that find no waiter, as many stay pending as the largest
-/// [`release`](Self::release) made at once. So a burst of notifications does not become a series of spurious wake-ups later.
+/// A notification that finds no waiter stays pending, so that a task which looked, found nothing to do and is
+/// about to wait does not miss it. Pending notifications do not add up: of many that find no waiter, as many
+/// stay pending as the largest [`release`](Self::release) made at once. So a burst of notifications does not
+/// become a series of spurious wake-ups later.
 ///
 /// # Fairness
 ///
@@ -25,7 +26,8 @@ pub use self::notification::Notification;
 ///
 /// # Memory ordering
 ///
-/// What the caller of `release` did before [`release`](Self::release) happens before what the woken task does.
+/// What the caller of `release` did before [`release`](Self::release) happens before what the woken task
+/// does.
 ///
 /// # Examples
 ///
@@ -58,10 +60,11 @@ impl Latch {
 
     // === Notifying ===
 
-    /// Notifies the `n` oldest waiters; notifications beyond the number of waiters stay pending, but do not add up with those that
-    /// are pending already.
+    /// Notifies the `n` oldest waiters; notifications beyond the number of waiters stay pending, but do not
+    /// add up with those that are pending already.
     ///
-    /// If some are pending already, and are taken at the same time, the notifications come in more than one step.
+    /// If some are pending already, and are taken at the same time, the notifications come in more than one
+    /// step.
     ///
     /// # Panics
     ///
@@ -70,8 +73,9 @@ impl Latch {
         self.semaphore.notify(n);
     }
 
-    /// Notifies all waiters that were not notified before. If there are none, one notification stays pending; and so does one for
-    /// each waiter that gives up at that very moment. Takes time proportional to the number of waiters.
+    /// Notifies all waiters that were not notified before. If there are none, one notification stays pending;
+    /// and so does one for each waiter that gives up at that very moment. Takes time proportional to the
+    /// number of waiters.
     pub fn release_all(&self) {
         self.release(self.semaphore.sleepers().max(1));
     }
@@ -82,8 +86,8 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the queue; a notification that it had been sent, or that has been returned and is dropped
-    /// unconsumed, passes to the next waiter.
+    /// Dropping the future leaves the queue; a notification that it had been sent, or that has been returned
+    /// and is dropped unconsumed, passes to the next waiter.
     pub async fn wait(&self) -> Notification<'_> {
         self.semaphore.acquire().await.expect("a latch's semaphore is never closed").forget();
         Notification::new(self)
@@ -119,8 +123,8 @@ impl Latch {
         Notification::new(self)
     }
 
-    /// Waits for a notification, and blocks this thread, until `timeout` is over: then `None`. With a timeout of zero it is
-    /// [`try_wait`](Self::try_wait).
+    /// Waits for a notification, and blocks this thread, until `timeout` is over: then `None`. With a timeout
+    /// of zero it is [`try_wait`](Self::try_wait).
     pub fn blocking_wait_timeout(&self, timeout: Duration) -> Option<Notification<'_>> {
         self.semaphore.blocking_acquire_timeout(1, timeout).ok()?.forget();
         Some(Notification::new(self))
@@ -139,7 +143,8 @@ impl Latch {
         self.semaphore.available_permits()
     }
 
-    /// The number of waiters, those included that were notified and have not been polled since. Takes time proportional to it.
+    /// The number of waiters, those included that were notified and have not been polled since. Takes time
+    /// proportional to it.
     pub fn waiters(&self) -> usize {
         self.semaphore.waiters()
     }

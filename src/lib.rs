@@ -107,25 +107,13 @@ mod counter;
 // For loom-tests, verify and unit tests alone.
 pub mod channel_entry;
 mod event;
-#[cfg(any(
-    test,
-    latchwork_loom,
-    latchwork_shuttle,
-    latchwork_suspend,
-    latchwork_faults,
-    latchwork_simulation
-))]
+// Unit tests, and the builds that checks are made of, have faults to seed.
+#[cfg_attr(
+    any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults, latchwork_simulation),
+    path = "fault/seeded.rs"
+)]
 #[doc(hidden)]
 pub mod fault;
-#[cfg(not(any(
-    test,
-    latchwork_loom,
-    latchwork_shuttle,
-    latchwork_suspend,
-    latchwork_faults,
-    latchwork_simulation
-)))]
-mod fault;
 mod foreign;
 pub mod latch;
 #[cfg(feature = "local")]
@@ -133,6 +121,7 @@ pub mod local;
 #[cfg(feature = "lock")]
 pub mod lock;
 pub mod lock_entry;
+mod message;
 mod moment;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -1,4 +1,5 @@
-//! The in-process backend: named, re-entrant, leased async locks without a server and without an async runtime.
+//! The in-process backend: named, re-entrant, leased async locks without a server and without an async
+//! runtime.
 
 mod other_kind;
 mod queue;
@@ -34,9 +35,9 @@ use crate::transport::Message;
 
 /// Locks kept in this process's memory.
 ///
-/// Clones share their locks; two `Local`s made separately know nothing of each other. Nothing here can fail but by a name's being
-/// held as another kind of lock, and no command is awaited: a lock that is free is taken, and a guard that is dropped has let go,
-/// without a trip to another thread.
+/// Clones share their locks; two `Local`s made separately know nothing of each other. Nothing here can fail
+/// but by a name's being held as another kind of lock, and no command is awaited: a lock that is free is
+/// taken, and a guard that is dropped has let go, without a trip to another thread.
 #[derive(Clone)]
 pub struct Local<R: Runtime + Clone = ThreadRuntime> {
     store: Arc<Mutex<Store>>,
@@ -103,7 +104,8 @@ impl<R: Runtime + Clone> Local<R> {
             Mode::Plain => return self.store.lock().acquire(name, request),
             Mode::Fair | Mode::Write => self.step(mode, name, request.sent, |turns, tokens| {
                 turns.try_write(&request.id, request.sent + request.lease, request.position).map(|()| {
-                    // What reads beside it had one before, and what reads after it gets a greater one than this.
+                    // What reads beside it had one before, and what reads after it gets a greater one than
+                    // this.
                     turns.lock.shared_token.take_if(|_| request.tokens > 0);
                     tokens.reserve(request.tokens)
                 })

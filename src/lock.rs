@@ -3,36 +3,39 @@
 //! # How a lock is acquired
 //!
 //! The store leases a name to the *client*, under an id that is new for each lease. Inside of the client a
-//! [`LockEntry`](crate::LockEntry) passes the ownership on in memory: to an owner's inner holds, and from a holder to the next waiter.
+//! [`LockEntry`](crate::LockEntry) passes the ownership on in memory: to an owner's inner holds, and from a
+//! holder to the next waiter.
 //!
 //! ```text
 //! held here by this owner ─────────────► a count in memory
 //! held or wanted here by others ───────► queue ──handed off in memory──► guard
 //!                                          └──────── the oldest waiter ──┐
-//! nobody here ──────────────────────────────────────► queue head ◄───────┘
+//! idle ─────────────────────────────────────────────► queue head ◄───────┘
 //!                                                         │ try, subscribe, try again, sleep
 //!                                                         ▼
 //!                                                       guard
 //! ```
 //!
-//! Only the queue head talks to the store. The lease's end stands beside every message as a timer, so a message that is lost costs time
-//! and never a hang. Every way out, an error and a dropped future included, leaves the queue and the subscription; an attempt that was
-//! under way is rolled back, and a release is repeated until the store has answered or the lease is over.
+//! Only the queue head talks to the store. The lease's end stands beside every message as a timer, so a
+//! message that is lost costs time and never a hang. Every way out, an error and a dropped future included,
+//! leaves the queue and the subscription; an attempt that was under way is rolled back, and a release is
+//! repeated until the store has answered or the lease is over.
 //!
-//! A release with a waiter here costs the store nothing, until the client's [tenure](LockOptions::tenure) is over: then the lease goes back,
-//! and this client asks again behind the others.
+//! A release with a waiter here costs the store nothing, until the client's [tenure](LockOptions::tenure) is
+//! over: then the lease goes back, and this client asks again behind the others.
 //!
-//! A [fair lock](LockClient::fair_lock) is the same up to the release. The store has a queue, in which the queue head of each client has a
-//! position, and each release goes there:
+//! A [fair lock](LockClient::fair_lock) is the same up to the release. The store has a queue, in which the
+//! queue head of each client has a position, and each release goes there:
 //!
 //! ```text
-//! release, with the next waiter of this client ─► store ──its turn──────────────────────► guard
-//!                                                   └─ in the queue, behind other clients ─► queue head, asleep
-//!                                                         a release elsewhere, which grants ──────┘─► guard
+//! release, with the next waiter of this client ─► store ──its turn─────────────────► guard
+//!                                                   └─ behind other clients ─► queue head, asleep
+//!                                                  a release elsewhere, which grants ────┘─► guard
 //! ```
 //!
-//! A [read-write lock](LockClient::read_write) is two locks. To write is a fair lock, by other commands. To read is one that is shared: the
-//! readers of a client have one lease together, which newcomers join in memory within the tenure, and ask the store for anew after it.
+//! A [read-write lock](LockClient::read_write) is two locks. To write is a fair lock, by other commands. To
+//! read is one that is shared: the readers of a client have one lease together, which newcomers join in
+//! memory within the tenure, and ask the store for anew after it.
 //!
 //! # Where to look
 //!
@@ -69,13 +72,13 @@
 //! | WARN | `connection for commands lost`, `server`, `silent` | the next command makes a new one |
 //! | WARN | `connection for subscriptions lost`, `server`, `silent` | it is made again |
 //! | WARN | `not unsubscribed`, `channel`, `error` | the user is not allowed to; messages go on coming |
-//! | WARN | `message of the other kind not published`, `channel`, `error` | those who listen to it are not woken |
+//! | WARN | `message of the other kind not published`, `channel`, `error` | its subscribers are not woken |
 //! | WARN | `heartbeat refused`, `error` | the user is not allowed it any more |
 //! | WARN | `CLIENT KILL is refused …`, `error` | told once; see the page of `redis` |
-//! | WARN | `an attempt that came late was undone` | it had taken the lock for nobody |
+//! | WARN | `an attempt that came late was undone` | it had taken the lock for a caller that had gone |
 //! | DEBUG | `subscriptions are back`, `channels` | it was, and every queue head tries again |
 //! | INFO | `master found`, `master`, `server` | where the master is, that was not known or was elsewhere |
-//! | WARN | `Sentinel lost`, `sentinel`, `error` | it does not answer, or lets nobody follow; another one is followed |
+//! | WARN | `Sentinel lost`, `sentinel`, `error` | it does not answer, or lets no client follow; another one is followed |
 //!
 //! Without a subscriber each costs a load and a branch, without the feature nothing.
 
@@ -104,6 +107,7 @@ mod owner;
 mod pace;
 mod read_write_lock;
 mod releases;
+mod run;
 mod span;
 mod stats;
 mod table;

@@ -1,11 +1,13 @@
 //! [`Moment`]: a time, in one number.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// A time by which the lock decides, in one number: nanoseconds, so that to add to it and to compare it is one instruction each.
+/// A time by which the lock decides, in one number: nanoseconds, so that to add to it and to compare it is
+/// one instruction each. An `Option` of it is as small.
 ///
 /// Made of an [`Instant`] by `From`. What is further away than 438 years is [`NEVER`](Self::NEVER).
 ///
@@ -21,33 +23,44 @@ use std::time::{Duration, Instant};
 /// assert_eq!(lease + Duration::MAX, Moment::NEVER);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(u64);
+pub struct Moment(NonZeroU64);
 
 /// The moment of [`AT_BASE`].
 static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// In the middle, so that an instant before it can be told as well.
-const AT_BASE: u64 = 1 << 62;
+const AT_BASE: NonZeroU64 = NonZeroU64::new(1 << 62).expect("not zero");
 
 const NANOS: u64 = 1_000_000_000;
 
+#[inline]
 fn nanos(time: Duration) -> u64 {
-    time.as_secs().saturating_mul(NANOS).saturating_add(time.subsec_nanos().into())
+    // One comparison, and not a check of each step: this is done several times in each acquisition.
+    match time.as_secs() {
+        secs if secs < u64::MAX / NANOS => secs * NANOS + u64::from(time.subsec_nanos()),
+        _ => u64::MAX,
+    }
+}
+
+/// So much less, and at least one: an `Option<Moment>` is one number, too.
+#[inline]
+fn saturating_sub(number: NonZeroU64, nanos: u64) -> NonZeroU64 {
+    NonZeroU64::new(number.get().saturating_sub(nanos)).unwrap_or(NonZeroU64::MIN)
 }
 
 impl Moment {
     /// Later than any other.
-    pub const NEVER: Self = Self(u64::MAX);
+    pub const NEVER: Self = Self(NonZeroU64::MAX);
 
     /// The number, for an atomic.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn number(self) -> u64 {
-        self.0
+        self.0.get()
     }
 
     /// The moment of a [number](Self::number).
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn of_number(number: u64) -> Self {
-        Self(number)
+        Self(NonZeroU64::new(number).expect("the number of a moment"))
     }
 
     /// The instant, for timers; `None` if that is never.
@@ -55,24 +68,25 @@ impl Moment {
         if self == Self::NEVER {
             return None;
         }
-        match self.0.checked_sub(AT_BASE) {
+        match self.0.get().checked_sub(AT_BASE.get()) {
             Some(since) => BASE.checked_add(Duration::from_nanos(since)),
-            None => BASE.checked_sub(Duration::from_nanos(AT_BASE - self.0)),
+            None => BASE.checked_sub(Duration::from_nanos(AT_BASE.get() - self.0.get())),
         }
     }
 
-    /// How long it is from `earlier` to this: zero if that is not the earlier one, [`Duration::MAX`] if this is never.
+    /// How long it is from `earlier` to this: zero if that is not the earlier one, [`Duration::MAX`] if this
+    /// is never.
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         if self == Self::NEVER {
             return Duration::MAX;
         }
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
     /// As [`saturating_duration_since`](Self::saturating_duration_since), in whole microseconds.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn micros_since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0) / 1000
+        self.0.get().saturating_sub(earlier.0.get()) / 1000
     }
 }
 
@@ -81,8 +95,8 @@ impl From<Instant> for Moment {
     fn from(instant: Instant) -> Self {
         let base = *BASE;
         match instant.checked_duration_since(base) {
-            Some(since) => Self(nanos(since).saturating_add(AT_BASE)),
-            None => Self(AT_BASE.saturating_sub(nanos(base.saturating_duration_since(instant)))),
+            Some(since) => Self(AT_BASE.saturating_add(nanos(since))),
+            None => Self(saturating_sub(AT_BASE, nanos(base.saturating_duration_since(instant)))),
         }
     }
 }
@@ -91,6 +105,7 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     /// So much later; [`NEVER`](Self::NEVER) if it cannot be told.
+    #[inline]
     fn add(self, time: Duration) -> Self {
         Self(self.0.saturating_add(nanos(time)))
     }
@@ -100,8 +115,9 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     /// So much earlier. What is never stays so.
+    #[inline]
     fn sub(self, time: Duration) -> Self {
-        if self == Self::NEVER { self } else { Self(self.0.saturating_sub(nanos(time))) }
+        if self == Self::NEVER { self } else { Self(saturating_sub(self.0, nanos(time))) }
     }
 }
 

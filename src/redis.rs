@@ -25,12 +25,13 @@
 //! own slot, as all do.
 //!
 //! A message is a hint, and no right to anything. A waiter takes a grant for the lease only if it brings the
-//! waiter's own nonce, which nobody can know without the right to read the lock's keys; any other message
+//! waiter's own nonce, which only a user with the right to read the lock's keys can know; any other message
 //! makes it ask.
 //!
-//! Whoever gives a fair lock back leases it to the first waiter whose client listens, by the server's count of listeners. (In a Cluster with
-//! plain messages no node knows of all; there a client that died has its turn, until its position is over.) Redisson's clients are told when
-//! nobody of ours waits, those of its plain lock on the lock's channel, and the head of its fair lock's queue on its own.
+//! The release of a fair lock leases it to the first waiter whose client listens, by the server's count of
+//! listeners. (In a Cluster with plain messages no node knows of all; there a client that died has its turn,
+//! until its position is over.) Redisson's clients are told when none of ours waits, those of its plain lock
+//! on the lock's channel, and the head of its fair lock's queue on its own.
 //!
 //! A read-write lock is Redisson's `RReadWriteLock`:
 //!
@@ -39,21 +40,23 @@
 //! | the lock | a hash under its name, with `read` or `write` as `mode`; readers' ids, and the writer's with `:write` behind it, with `1` as value. A writer whose owner reads as well has `until:` and the server's time (µs) at which its lease ends |
 //! | a reader's lease | a key `{name}:<id>:rwlock_timeout:1`. A reader without it is dead; of a reader of Redisson's there is one for each hold, `:1`, `:2` … |
 //! | the lock's end | the longest of the leases |
-//! | the channel | `redisson_rwlock:{name}`, with `0`, or `1` if it is to wake all who wait |
+//! | the channel | `redisson_rwlock:{name}`, with `0`, or `1` if it is to wake all waiters |
 //! | the writers' queue | as that of a fair lock: `name:latchwork:{name}:rw_queue`, `…:rw_kept`, `…:rw_nonces`; grants on `…:rw_grant:<uuid>` |
-//! | who waits to read | a sorted set, `…:rw_readers`: ids by the time (µs) until when they are remembered |
-//! | whose turn it is | the same, moved to `…:rw_turn` when a writer has left, with `phase` by the time when that was. While one of them has not come yet, at most for a second, a lock that nobody reads is left with `read` as `mode` |
+//! | waiting readers | a sorted set, `…:rw_readers`: ids by the time (µs) until when they are remembered |
+//! | whose turn it is | the same, moved to `…:rw_turn` when a writer has left, with `phase` by the time when that was. While one of them has not come yet, at most for a second, a lock without readers is left with `read` as `mode` |
 //!
 //! Redisson's readers do not mind writers that wait, ours included. Its clients that wait leave nothing on
 //! the server that tells of them: so after 31 releases of a name by a process, each of which has passed it
 //! on, the next one leaves it to whichever client asks first, and tells all.
 //!
-//! While a reader of Redisson's is there, its watchdog sets the lock's end to its own timeout, and up to 3.x every reader's lease: give both sides the
-//! same timeout. A longer lease to read is made whole again each third of it.
+//! While a reader of Redisson's is there, its watchdog sets the lock's end to its own timeout, and up to 3.x
+//! every reader's lease: give both sides the same timeout. A longer lease to read is made whole again each
+//! third of it.
 //!
-//! A Redisson client on the same name takes turns with this one, and each wakes the other. Its plain, fair, fenced and spin locks have no
-//! `mode`, and look the same; as the fair and the spin lock wake nobody of ours, the one waiter of a process that talks to the server asks
-//! once a second while the hash has none. Our fair lock's waiters hear the plain one's release at once.
+//! A Redisson client on the same name takes turns with this one, and each wakes the other. Its plain, fair,
+//! fenced and spin locks have no `mode`, and look the same; as the fair and the spin lock wake no waiter of
+//! ours, the one waiter of a process that talks to the server asks once a second while the hash has none. Our
+//! fair lock's waiters hear the plain one's release at once.
 //!
 //! Redisson calls the channel and the counter of tokens of `x` and of `{x}` the same. The waiters of both are
 //! woken, and a counter that rises for both rises for each; but a thread of Redisson's that reads both has
@@ -61,9 +64,10 @@
 //! fair lock of ours, and a name that they hold is an error there
 //! ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
 //!
-//! Every key but the counter of the tokens has a time to live, always. A script does all that it is to do or nothing, whichever command in
-//! it the server refuses. (Servers before 7.0 cannot be asked what a user may do; there a counter may have been raised for nothing, which
-//! leaves a gap, and a server that is out of memory still leases locks.)
+//! Every key but the counter of the tokens has a time to live, always. A script does all that it is to do or
+//! nothing, whichever command in it the server refuses. (Servers before 7.0 cannot be asked what a user may
+//! do; there a counter may have been raised for nothing, which leaves a gap, and a server that is out of
+//! memory still leases locks.)
 //!
 //! # Where to look
 //!
@@ -71,40 +75,45 @@
 //! |---|---|
 //! | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means |
 //! | `topology` → `single`, `sentinel`, `cluster` | which connection a key or a channel goes to; `router` sends a command until it is answered |
-//! | `pubsub` | which channels are desired, who has confirmed them, how long they linger |
+//! | `shield` | callers' wakers in tasks of the redis crate and timers of tokio |
+//! | `pubsub` | which channels are desired, which are confirmed, how long they linger |
 //! | `backend`, `fair` and `read_write` → `queue` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
 //!
 //! DESIGN.md has a picture of how a command travels.
 //!
 //! # Connections
 //!
-//! Two to a server, both RESP3, both dialled anew when they break: one for commands, one for subscriptions. A connection
-//! that has subscribed is in a class of its own on the server (it can be killed for reading too slowly), and renewals must
-//! not die with it.
+//! Two to a server, both RESP3, both dialled anew when they break: one for commands, one for subscriptions. A
+//! connection that has subscribed is in a class of its own on the server (it can be killed for reading too
+//! slowly), and renewals must not die with it.
 //!
-//! A connection over which nothing comes for a second is asked for a sign of life ([`RedisBuilder::heartbeat`]), and probed by the system
-//! ([`RedisBuilder::keepalive`]). One that is silent is given up. Dials wait for a random time, which grows up to a second with each that
-//! fails, and is short again only after a heartbeat was answered; after a silence, which meets all clients of a server, they are spread
-//! over half a second. Each dial looks the server's name up, and asks for the [credentials](RedisBuilder::credentials).
+//! A connection over which nothing comes for a second is asked for a sign of life
+//! ([`RedisBuilder::heartbeat`]), and probed by the system ([`RedisBuilder::keepalive`]). One that is silent
+//! is given up. Dials wait for a random time, which grows up to a second with each that fails, and is short
+//! again only after a heartbeat was answered; after a silence, which meets all clients of a server, they are
+//! spread over half a second. Each dial looks the server's name up, and asks for the
+//! [credentials](RedisBuilder::credentials).
 //!
-//! A server that says that it is a replica (READONLY, MASTERDOWN), has none (NOREPLICAS) or loads its data (LOADING) is left: its name or
-//! address may lead to the master by now. One that is busy with a script (BUSY) is asked again. The command, which did not run, is sent to
-//! whoever answers next, until its limit is over.
+//! A server that says that it is a replica (READONLY, MASTERDOWN), has none (NOREPLICAS) or loads its data
+//! (LOADING) is left: its name or address may lead to the master by now. One that is busy with a script
+//! (BUSY) is asked again. The command, which did not run, is sent to the node that answers next, until its
+//! limit is over.
 //!
 //! # Sentinel
 //!
-//! With a `redis+sentinel://` URL (feature `sentinel`) the server is whatever the Sentinels call the master, if its answer to ROLE
-//! is that it is one; a user needs to be allowed that. The Sentinels are asked whenever something is to be connected to, in turn,
-//! beginning with the last one who was right. Besides, one of them is followed: by its message `+switch-master`, and by asking it
-//! once a second, should a message be lost. Another one is followed as soon as it does not answer.
+//! With a `redis+sentinel://` URL (feature `sentinel`) the server is whatever the Sentinels call the master,
+//! if its answer to ROLE is that it is one; a user needs to be allowed that. The Sentinels are asked whenever
+//! something is to be connected to, in turn, beginning with the last one that was right. Besides, one of them
+//! is followed: by its message `+switch-master`, and by asking it once a second, should a message be lost.
+//! Another one is followed as soon as it does not answer.
 //!
-//! When the master changes, no command is sent to the former one any more, although it may take writes for ten seconds still. What
-//! is under way there is given up, and sent to the new one; both connections are made again, and everybody who waits
-//! tries again. The same happens when the server says that it is a replica, be it to a command (READONLY) or to the heartbeat, which is a
-//! ROLE.
+//! When the master changes, no command is sent to the former one any more, although it may take writes for
+//! ten seconds still. What is under way there is given up, and sent to the new one; both connections are made
+//! again, and all waiters try again. The same happens when the server says that it is a replica, be it to a
+//! command (READONLY) or to the heartbeat, which is a ROLE.
 //!
-//! A command that did not run, because there is no master at the moment or because it came to one that is none, waits for
-//! the next one as long as for a reply, and is then sent once.
+//! A command that did not run, because there is no master at the moment or because it came to one that is
+//! none, waits for the next one as long as for a reply, and is then sent once.
 //!
 //! # Cluster
 //!
@@ -115,25 +124,29 @@
 //! `RedisBuilder::sharded_messages` overrules that. A node that is slow or gone delays the renewals of its
 //! own locks only.
 //!
-//! All that belongs to a lock lies in one slot. A name whose first braces are empty (`{}`) would make that impossible, and
-//! [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving, three things wait for the end of the
-//! move: the first acquisition of a fenced lock, whose lock and counter would be with different nodes, all that is done with a fair or a
-//! read-write lock but its renewals, and a sharded message.
+//! All that belongs to a lock lies in one slot. A name whose first braces are empty (`{}`) would make that
+//! impossible, and [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving,
+//! three things wait for the end of the move: the first acquisition of a fenced lock, whose lock and counter
+//! would be with different nodes, all that is done with a fair or a read-write lock but its renewals, and a
+//! sharded message.
 //!
 //! # Lost replies
 //!
-//! A command whose connection breaks, or is silent for a second, is sent again over a new one, until it has taken three seconds in all
-//! ([`RedisBuilder::response_timeout`]). That costs nothing but the time, as each means the same when it runs twice. Only forcing a lock
-//! free is not sent again. An attempt to take the lock that is not answered by then is rolled back, and a release is repeated until it is
-//! answered or the lease is over.
+//! A command whose connection breaks, or is silent for a second, is sent again over a new one, until it has
+//! taken three seconds in all ([`RedisBuilder::response_timeout`]). That costs nothing but the time, as each
+//! means the same when it runs twice. Only forcing a lock free is not sent again. An attempt to take the lock
+//! that is not answered by then is rolled back, and a release is repeated until it is answered or the lease
+//! is over.
 //!
-//! That is the limit of a command. A lock that waits outlasts an outage however long it is, [`try_lock_for`](crate::Lock::try_lock_for) as
-//! long as it may wait, and a hold as long as its lease: renewals are tried until that is over.
+//! That is the limit of a command. A lock that waits outlasts an outage however long it is,
+//! [`try_lock_for`](crate::Lock::try_lock_for) as long as it may wait, and a hold as long as its lease:
+//! renewals are tried until that is over.
 //!
-//! What was sent over a connection that is given up may still be on its way. A release that comes late finds nothing, as an id is not used
-//! again. An attempt that comes late would take the lock for nobody until its lease ends, so the next connection has the server end the one
-//! before it (`CLIENT KILL`), before anything else is sent. Where the server refuses that, or is older than 6.2, the attempt's id is
-//! released again each second for two minutes after its lease was given back: so it keeps others out for a second.
+//! What was sent over a connection that is given up may still be on its way. A release that comes late finds
+//! nothing, as an id is not used again. An attempt that comes late would hold the lock unused until its lease
+//! ends, so the next connection has the server end the one before it (`CLIENT KILL`), before anything else is
+//! sent. Where the server refuses that, or is older than 6.2, the attempt's id is released again each second
+//! for two minutes after its lease was given back: so it keeps others out for a second.
 //!
 //! # Rights
 //!
@@ -175,13 +188,13 @@
 //!
 //! # What is not guaranteed
 //!
-//! One Redis server is not consensus. A lock that was written to a master which fails before its replica has heard of it is
-//! free on the new master; two holders can then believe in it until the first one's next renewal. In the same way the counter of
-//! the tokens can be set back, and begins anew if it is deleted or evicted.
-//! [`RedisBuilder::wait_for_replicas`] makes that less likely, and says what is left.
+//! One Redis server is not consensus. A lock that was written to a master which fails before its replica has
+//! heard of it is free on the new master; two holders can then believe in it until the first one's next
+//! renewal. In the same way the counter of the tokens can be set back, and begins anew if it is deleted or
+//! evicted. [`RedisBuilder::wait_for_replicas`] makes that less likely, and says what is left.
 //!
-//! A master that is cut off from its Sentinels, but not from us, is believed for as long as the Sentinels that we reach name it; the
-//! server's own `min-replicas-to-write` is the remedy for that.
+//! A master that is cut off from its Sentinels, but not from us, is believed for as long as the Sentinels
+//! that we reach name it; the server's own `min-replicas-to-write` is the remedy for that.
 
 mod backend;
 mod builder;
@@ -194,6 +207,7 @@ mod pubsub;
 mod queue;
 mod read_write;
 mod scripts;
+mod shield;
 mod topology;
 
 pub use self::backend::Redis;

@@ -18,20 +18,20 @@ use crate::transport::{Inbox, SubscribeError, Transport};
 
 pub use self::stats::RegistryStats;
 
-/// Keeps one subscription per channel, shared by all who are interested: the first one in subscribes, the last one out
+/// Keeps one subscription per channel, shared by all its users: the first one in subscribes, the last one out
 /// unsubscribes.
 ///
 /// # How it keeps order
 ///
-/// The calls to the transport for one channel must be made in the order of what they go by: an entry's coming into the map, and
-/// its going out of it. So both are done, each together with its call, under the channel's *stripe*, one of
-/// [`StripedSemaphores`]. Who joins an entry that is there needs no stripe: the interest count reaches zero, and the entry
-/// leaves the map, in one step under the map's mutex.
+/// The calls to the transport for one channel must be made in the order of what they go by: an entry's coming
+/// into the map, and its going out of it. So both are done, each together with its call, under the channel's
+/// *stripe*, one of [`StripedSemaphores`]. To join an entry that is there needs no stripe: the interest count
+/// reaches zero, and the entry leaves the map, in one step under the map's mutex.
 ///
-/// Nothing is awaited and no foreign future polled while a stripe is held: the transport only begins its work, and the
-/// confirmation is awaited by each waiter on the entry. So a slow, failing or cancelled subscription delays nobody on an
-/// unrelated channel of the same stripe, and a stripe is taken by a thread for some hundred nanoseconds at most, which is why it
-/// may be taken in `Drop` as well.
+/// Nothing is awaited and no foreign future polled while a stripe is held: the transport only begins its
+/// work, and the confirmation is awaited by each waiter on the entry. So a slow, failing or cancelled
+/// subscription delays no caller on an unrelated channel of the same stripe, and a stripe is taken by a
+/// thread for some hundred nanoseconds at most, which is why it may be taken in `Drop` as well.
 ///
 /// # Examples
 ///
@@ -73,7 +73,8 @@ pub struct Registry<T: Transport + ?Sized> {
 
 struct Shared<T: ?Sized> {
     stripes: StripedSemaphores,
-    /// Each under its channel's hash. Never locked while the transport is called, nor while anything foreign runs.
+    /// Each under its channel's hash. Never locked while the transport is called, nor while anything foreign
+    /// runs.
     entries: Mutex<HashTable<Arc<ChannelEntry>>>,
     figures: Arc<Figures>,
     /// The last field, so that its type can be forgotten.
@@ -100,7 +101,7 @@ impl<T: Transport> Registry<T> {
 }
 
 impl<T: Transport + ?Sized> Registry<T> {
-    /// Joins the entry of `channel`, subscribing if nobody has yet.
+    /// Joins the entry of `channel`, subscribing if it is the first.
     ///
     /// Returns at once. Await [`ChannelEntry::subscribed`] before relying on messages.
     ///
@@ -113,11 +114,12 @@ impl<T: Transport + ?Sized> Registry<T> {
         if let Some(entry) = shared.join(channel, hash) {
             return self.subscription(entry);
         }
-        // Declared before the stripe, and so dropped after it if the transport panics: leaving takes the stripe, too.
+        // Declared before the stripe, and so dropped after it if the transport panics: leaving takes the
+        // stripe, too.
         let subscription;
         let _stripe =
             (!fault!(FoundsWithoutStripe)).then(|| shared.stripes.for_hash(hash).blocking_acquire());
-        // Somebody else may have had the stripe before us.
+        // Another caller may have had the stripe before us.
         if let Some(entry) = shared.join(channel, hash)
             && !fault!(NoLookWhoFounded)
         {
@@ -132,7 +134,7 @@ impl<T: Transport + ?Sized> Registry<T> {
         subscription
     }
 
-    /// Joins the entry of `channel` if somebody is interested in it already, and does nothing otherwise.
+    /// Joins the entry of `channel` if there is interest in it already, and does nothing otherwise.
     pub fn join(&self, channel: &str) -> Option<Subscription<T>> {
         let entry = self.shared.join(channel, self.shared.stripes.hash(channel))?;
         Some(self.subscription(entry))
@@ -148,12 +150,12 @@ impl<T: Transport + ?Sized> Registry<T> {
         &self.shared.transport
     }
 
-    /// Channels that somebody is interested in now.
+    /// Channels that have users now.
     pub fn len(&self) -> usize {
         self.shared.entries.lock().len()
     }
 
-    /// Whether nobody is interested in anything.
+    /// Whether no channel has users.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -185,8 +187,8 @@ impl<T: Transport + ?Sized> Clone for Registry<T> {
 }
 
 impl<T: ?Sized> Shared<T> {
-    /// Adds a unit of interest to the entry of `channel`, if there is one that has not failed: a failed one is only good for
-    /// telling those who are in it.
+    /// Adds a unit of interest to the entry of `channel`, if there is one that has not failed: a failed one
+    /// is only good for telling its users.
     fn join(&self, channel: &str, hash: u64) -> Option<Arc<ChannelEntry>> {
         let entries = self.entries.lock();
         let entry = entries.find(hash, |entry| entry.channel() == channel)?;
@@ -197,14 +199,14 @@ impl<T: ?Sized> Shared<T> {
         Some(Arc::clone(entry))
     }
 
-    /// Puts a fresh entry of `channel` into the map, with a unit of interest, in the place of one that has failed if there is one.
-    /// The caller holds the channel's stripe.
+    /// Puts a fresh entry of `channel` into the map, with a unit of interest, in the place of one that has
+    /// failed if there is one. The caller holds the channel's stripe.
     fn found(&self, channel: &str, hash: u64) -> Arc<ChannelEntry> {
         let entry = Arc::new(ChannelEntry::new(Arc::from(channel), hash, Arc::clone(&self.figures)));
         let fresh = Arc::clone(&entry);
         let mut entries = self.entries.lock();
         match entries.entry(hash, |entry| entry.channel() == channel, |entry| entry.hash()) {
-            // Whoever still is in the old one holds it.
+            // The old one is kept alive by its users.
             Entry::Occupied(mut failed) => *failed.get_mut() = fresh,
             Entry::Vacant(vacant) => {
                 vacant.insert(fresh);
@@ -213,15 +215,16 @@ impl<T: ?Sized> Shared<T> {
         entry
     }
 
-    /// Gives up a unit of interest in `entry`. True if it was the last; then the entry is out of the map. The caller holds the
-    /// channel's stripe.
+    /// Gives up a unit of interest in `entry`. True if it was the last; then the entry is out of the map. The
+    /// caller holds the channel's stripe.
     fn leave(&self, entry: &Arc<ChannelEntry>) -> bool {
-        // Locked before the count is lowered: who finds an entry in the map can join it.
+        // Locked before the count is lowered: an entry that is found in the map can be joined.
         let mut entries = self.entries.lock();
         if !entry.release() && !fault!(NoLookWhoJoined) {
             return false;
         }
-        // One that failed is not there if a newcomer has put a fresh one in its place. That one is not for us to touch.
+        // One that failed is not there if a newcomer has put a fresh one in its place. That one is not for us
+        // to touch.
         let is_ours = |found: &_| Arc::ptr_eq(found, entry) || fault!(AnyEntryIsOurs);
         if let Ok(ours) = entries.find_entry(entry.hash(), is_ours) {
             ours.remove();
@@ -237,8 +240,8 @@ impl<T: ?Sized> Shared<T> {
 /// A map with room for so many is not worth shrinking.
 const FEW: usize = 64;
 
-/// What a panicking transport leaves behind is an entry that nobody will ever confirm. It must not look like one that is
-/// being subscribed to.
+/// What a panicking transport leaves behind is an entry that will never be confirmed. It must not look like
+/// one that is being subscribed to.
 struct FailsWhenDropped<'a>(&'a ChannelEntry);
 
 impl Drop for FailsWhenDropped<'_> {
@@ -247,8 +250,8 @@ impl Drop for FailsWhenDropped<'_> {
     }
 }
 
-/// One unit of interest in a channel. Dereferences to the [`ChannelEntry`] that all its subscribers share; dropping the last
-/// one unsubscribes.
+/// One unit of interest in a channel. Dereferences to the [`ChannelEntry`] that all its subscribers share;
+/// dropping the last one unsubscribes.
 #[must_use = "dropping a subscription gives it up"]
 pub struct Subscription<T: Transport + ?Sized> {
     shared: Arc<Shared<T>>,
@@ -276,8 +279,8 @@ impl<T: Transport + ?Sized> Drop for Subscription<T> {
             return;
         }
         let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire());
-        // Somebody may have joined before we had the stripe. And a failed subscription has left nothing behind that could be
-        // ended (the transport's contract).
+        // Another caller may have joined before we had the stripe. And a failed subscription has left nothing
+        // behind that could be ended (the transport's contract).
         let mut panics = Panics::NONE;
         if self.shared.leave(&self.entry) && (self.entry.end(&mut panics) || fault!(UnsubscribesTheFailed)) {
             if fault!(UnsubscribesWithoutStripe) {

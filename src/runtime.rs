@@ -1,13 +1,15 @@
-//! [`Runtime`]: what the lock asks of its surroundings, namely a clock, timers, and a place for work that outlives its caller.
+//! [`Runtime`]: what the lock asks of its surroundings, namely a clock, timers, and a place for work that
+//! outlives its caller.
 
 use std::time::Instant;
 
 /// A clock, timers and detached tasks.
 ///
-/// The lock never names an executor: its futures run on whichever polls them, and what they need besides comes from the
-/// `Backend`, through this.
+/// The lock never names an executor: its futures run on whichever polls them, and what they need besides
+/// comes from the `Backend`, through this.
 pub trait Runtime: Send + Sync + 'static {
-    /// A timer. What it wakes is foreign code, which may panic or block: neither is to keep other timers from firing, nor tasks from running.
+    /// A timer. What it wakes is foreign code, which may panic or block: neither is to keep other timers from
+    /// firing, nor tasks from running.
     type Sleep: Future<Output = ()> + Send + 'static;
 
     /// The time by the clock that [`sleep_until`](Self::sleep_until) goes by.
@@ -16,12 +18,13 @@ pub trait Runtime: Send + Sync + 'static {
     /// Is ready once [`now`](Self::now) has reached `deadline`.
     fn sleep_until(&self, deadline: Instant) -> Self::Sleep;
 
-    /// Runs `task` to its end, whatever becomes of the caller. Returns without waiting for it, and may be called from `Drop`.
+    /// Runs `task` to its end, whatever becomes of the caller. Returns without waiting for it, and may be
+    /// called from `Drop`.
     ///
     /// When the runtime itself ends first, the task is dropped unfinished. A task that panics ends alone.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 
-    /// A random number, for ids that nobody else may have and for pauses that others are not to make, too.
+    /// A random number, for ids that must be unique and for pauses that must differ from those of others.
     ///
     /// By default it is the system's. A runtime that is to do the same again, in a simulation, has its own.
     ///
@@ -35,8 +38,8 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Whether the runtime has ended: no task is run any more, and no timer fires.
     ///
-    /// From then on [`sleep_until`](Self::sleep_until) is ready at once, those sleeps included that were pending, so that whoever waits sees
-    /// it. False if it lasts for as long as the process.
+    /// From then on [`sleep_until`](Self::sleep_until) is ready at once, those sleeps included that were
+    /// pending, so that sleepers see it. False if it lasts for as long as the process.
     fn has_ended(&self) -> bool {
         false
     }

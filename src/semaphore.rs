@@ -3,12 +3,12 @@
 mod acquire;
 mod blocking;
 mod engine;
+mod epoch;
 mod error;
-mod memory;
 mod node;
 mod permit;
 mod poll;
-mod presence;
+mod reclaim;
 mod wakes;
 
 use std::fmt;
@@ -28,47 +28,54 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 
 /// A counting semaphore whose waiters are futures, or threads.
 ///
-/// If too few permits are free, [`acquire`](Self::acquire) waits in a FIFO queue; released permits go to the oldest waiter. The
-/// semaphore needs no runtime: any executor can poll its futures, and the `blocking_…` methods need none at all. Tasks and threads wait
-/// in the same queue.
+/// If too few permits are free, [`acquire`](Self::acquire) waits in a FIFO queue; released permits go to the
+/// oldest waiter. The semaphore needs no runtime: any executor can poll its futures, and the `blocking_…`
+/// methods need none at all. Tasks and threads wait in the same queue.
 ///
 /// # For users of `tokio::sync::Semaphore`
 ///
-/// The names, their meaning and their errors are tokio's; `use latchwork::AsyncSemaphore as Semaphore` compiles. What differs:
+/// The names, their meaning and their errors are tokio's; `use latchwork::AsyncSemaphore as Semaphore`
+/// compiles. What differs:
 ///
 /// * `acquire` and its kin return a named future ([`Acquire`]) that is `Unpin`.
 /// * `blocking_acquire` does not panic inside of an async context, as it cannot tell.
 /// * [`MAX_PERMITS`](Self::MAX_PERMITS) is less, 2⁴⁰ − 1, and the limit is for all permits in existence, not
 ///   only for those that are free.
 /// * There is no cooperative budget: an acquire that finds a permit never yields.
-/// * A waiter that was granted its permits before [`close`](Self::close), and is polled afterwards, gets them.
-/// * Permits that are too few for the first waiter are not held by anything: if it is cancelled, they are free at once.
+/// * A waiter that was granted its permits before [`close`](Self::close), and is polled afterwards, gets
+///   them.
+/// * Permits that are too few for the first waiter are not held by anything: if it is cancelled, they are
+///   free at once.
 ///
-/// More than tokio's: weights of `usize` ([`acquire_weight`](Self::acquire_weight)), [`acquire_up_to`](Self::acquire_up_to), waiting with
-/// a time limit for threads ([`blocking_acquire_timeout`](Self::blocking_acquire_timeout)), [`set_capacity`](Self::set_capacity), and a look
-/// at the queue: [`waiters`](Self::waiters), [`held`](Self::held) and `Debug`. [`PollSemaphore`] is tokio-util's.
+/// More than tokio's: weights of `usize` ([`acquire_weight`](Self::acquire_weight)),
+/// [`acquire_up_to`](Self::acquire_up_to), waiting with a time limit for threads
+/// ([`blocking_acquire_timeout`](Self::blocking_acquire_timeout)), [`set_capacity`](Self::set_capacity), and
+/// a look at the queue: [`waiters`](Self::waiters), [`held`](Self::held) and `Debug`. [`PollSemaphore`] is
+/// tokio-util's.
 ///
 /// # Fairness
 ///
-/// Strictly first come, first served, by the order in which the futures were first polled, and whatever they ask for: a request for many is
-/// not overtaken by those for few behind it, and all wait until it has its permits. A request for more permits than will ever exist is such a one; it
-/// is not refused, since permits can be added. Requests for none never wait.
+/// Strictly first come, first served, by the order in which the futures were first polled, and whatever they
+/// ask for: a request for many is not overtaken by those for few behind it, and all wait until it has its
+/// permits. A request for more permits than will ever exist is such a one; it is not refused, since permits
+/// can be added. Requests for none never wait.
 ///
-/// Permits are assigned by the thread that releases them. A waiter that was granted its permits and is not polled keeps them from all others;
-/// see `Debug` for how to find it.
+/// Permits are assigned by the thread that releases them. A waiter that was granted its permits and is not
+/// polled keeps them from all others; see `Debug` for how to find it.
 ///
 /// # Consistency
 ///
-/// No permit is ever in flight: once a call that releases permits has credited them, they are free or assigned, whatever any thread is doing or
-/// not doing, also while wakers run. `try_acquire` and its kin, [`available_permits`](Self::available_permits), releases,
-/// [`add_permits`](Self::add_permits), [`set_capacity`](Self::set_capacity) and [`close`](Self::close) are linearizable, failures included: each
+/// No permit is ever in flight: once a call that releases permits has credited them, they are free or
+/// assigned, whatever any thread is doing or not doing, also while wakers run. `try_acquire` and its kin,
+/// [`available_permits`](Self::available_permits), releases, [`add_permits`](Self::add_permits),
+/// [`set_capacity`](Self::set_capacity) and [`close`](Self::close) are linearizable, failures included: each
 /// takes effect at one moment between its call and its return. The exceptions:
 ///
-/// * [`forget_permits`](Self::forget_permits), and what [`acquire_up_to`](Self::acquire_up_to) takes beyond its least, take what is free in one
-///   or more steps of their own.
+/// * [`forget_permits`](Self::forget_permits), and what [`acquire_up_to`](Self::acquire_up_to) takes beyond
+///   its least, take what is free in one or more steps of their own.
 /// * `close` may overtake grants of a release that runs at the same time.
-/// * While several threads change the capacity at once (`add_permits`, `set_capacity`), fewer permits may be free for a moment than in any
-///   order of these calls; never more.
+/// * While several threads change the capacity at once (`add_permits`, `set_capacity`), fewer permits may be
+///   free for a moment than in any order of these calls; never more.
 ///
 /// # Progress
 ///
@@ -89,31 +96,36 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// | `waiters` | as many steps as there are waiters | no | no |
 /// | `Debug` | as `available_permits` and `waiters` | a list of the waiters | yes |
 ///
-/// Inside of a waker, any of them allocates when it wakes more than there is room for beside those that wait to be woken already.
+/// Inside of a waker, any of them allocates when it wakes more than there is room for beside those that wait
+/// to be woken already.
 ///
-/// "Calls wakers" is foreign code, for which nothing of this holds. A thread that is stopped for ever, at any step, keeps no other from
-/// finishing, and none from permits that were free before its call or were released by another one. What it holds back:
+/// "Calls wakers" is foreign code, for which nothing of this holds. A thread that is stopped for ever, at any
+/// step, keeps no other from finishing, and none from permits that were free before its call or were released
+/// by another one. What it holds back:
 ///
-/// * The effect of its own call, as if that had not been made, until another call that finds too few permits free for the first waiter, or
-///   that counts what is free, comes by and finishes it.
-/// * The wake-ups of up to 32 waiters that it has granted their permits; whoever polls these finds them ready.
+/// * The effect of its own call, as if that had not been made, until another call that finds too few permits
+///   free for the first waiter, or that counts what is free, comes by and finishes it.
+/// * The wake-ups of up to 32 waiters that it has granted their permits; a task that polls these finds them
+///   ready.
 /// * The memory of waiters that leave this semaphore, at most 56 bytes each, and that of no other semaphore.
 ///   Where the capacity is lowered while a task or thread waits, 80 bytes more for each call that lowers it.
 ///
-/// The checks behind these entries: `cargo xtask verify suspension` stops the compiled code before each access to what threads share, one
-/// thread or two, for ever; counts the steps of all others, and explains what they were answered and who sleeps by an order of the
-/// calls. `cargo xtask verify model` explores the algorithm through all interleavings of small programs, with any number of threads stopped
-/// at any step. `tests/semaphore_memory.rs` counts allocations.
+/// The checks behind these entries: `cargo xtask verify suspension` stops the compiled code before each
+/// access to what threads share, one thread or two, for ever; counts the steps of all others, and explains
+/// what they were answered and which waiters sleep by an order of the calls. `cargo xtask verify model`
+/// explores the algorithm through all interleavings of small programs, with any number of threads stopped at
+/// any step. `tests/semaphore_memory.rs` counts allocations.
 ///
 /// # Memory ordering
 ///
-/// What a thread did before it released a permit (or added it) happens before what another does after acquiring that permit.
+/// What a thread did before it released a permit (or added it) happens before what another does after
+/// acquiring that permit.
 ///
 /// # Memory
 ///
-/// A waiter costs 40 bytes on the heap; nothing is allocated until a future waits. The memory of waiters that have gone is used again, or
-/// freed, wherever they stood in the queue. Neither a release nor `close` allocates, unless a waker makes it,
-/// also on a thread that never used a semaphore.
+/// A waiter costs 40 bytes on the heap; nothing is allocated until a future waits. The memory of waiters that
+/// have gone is used again, or freed, wherever they stood in the queue. Neither a release nor `close`
+/// allocates, unless a waker makes it, also on a thread that never used a semaphore.
 ///
 /// What is kept when waiters have gone:
 ///
@@ -125,18 +137,18 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 ///
 /// # Panicking and re-entrant wakers
 ///
-/// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop its futures. Waiters granted by
-/// that call are woken after the waker returns, or before it blocks in one of the `blocking_…` calls. So the stack does not grow with the number
-/// of waiters or of semaphores, only with that of wakers that block at the same time. A waker must not wait in any other way for a task or
-/// thread that it has granted permits to. One that blocks while another one does so behind it, in the same
-/// thread, returns after that, however early its own permits come. If a waker panics, the others are called
-/// all the same, and then the panic goes on in the call that
-/// called them.
+/// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop
+/// its futures. Waiters granted by that call are woken after the waker returns, or before it blocks in one of
+/// the `blocking_…` calls. So the stack does not grow with the number of waiters or of semaphores, only with
+/// that of wakers that block at the same time. A waker must not wait in any other way for a task or thread
+/// that it has granted permits to. One that blocks while another one does so behind it, in the same thread,
+/// returns after that, however early its own permits come. If a waker panics, the others are called all the
+/// same, and then the panic goes on in the call that called them.
 ///
 /// # Sources
 ///
-/// Redisson's `AsyncSemaphore` is the seed: a counter, a lock-free queue of wakers, and a loop between them. `semaphore/engine.rs` begins with
-/// the proof, and says why one counter became two.
+/// Redisson's `AsyncSemaphore` is the seed: a counter, a lock-free queue of wakers, and a loop between them.
+/// `semaphore/engine.rs` begins with the proof, and says why one counter became two.
 ///
 /// # Examples
 ///
@@ -156,11 +168,13 @@ pub struct AsyncSemaphore {
     engine: Engine,
 }
 
-// What is behind the pointers is only ever changed by single atomic steps, so a panic leaves it as it should be.
+// What is behind the pointers is only ever changed by single atomic steps, so a panic leaves it as it should
+// be.
 impl UnwindSafe for AsyncSemaphore {}
 impl RefUnwindSafe for AsyncSemaphore {}
 
-/// The most that tokio's calls can ask for on a machine of 16 bits is still a `usize`; on all others this is no conversion.
+/// The most that tokio's calls can ask for on a machine of 16 bits is still a `usize`; on all others this is
+/// no conversion.
 fn weight(permits: u32) -> usize {
     usize::try_from(permits).unwrap_or(usize::MAX)
 }
@@ -214,8 +228,8 @@ impl AsyncSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the position in the queue, without blocking. Permits that were granted already go to the next waiter;
-    /// none is lost.
+    /// Dropping the future gives up the position in the queue, without blocking. Permits that were granted
+    /// already go to the next waiter; none is lost.
     ///
     /// # Errors
     ///
@@ -229,7 +243,8 @@ impl AsyncSemaphore {
         Acquire::new(self, 1, 1)
     }
 
-    /// Acquires `n` permits at once. If fewer are free, waits in the queue. For `n` of zero it takes none and never waits.
+    /// Acquires `n` permits at once. If fewer are free, waits in the queue. For `n` of zero it takes none and
+    /// never waits.
     ///
     /// # Cancel safety
     ///
@@ -259,18 +274,19 @@ impl AsyncSemaphore {
     ///
     /// # Panics
     ///
-    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was ready.
+    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was
+    /// ready.
     #[track_caller]
     #[inline]
     pub fn acquire_weight(&self, n: usize) -> Acquire<'_> {
         Acquire::new(self, n, n)
     }
 
-    /// Acquires as many permits as are free, at least the range's start and at most its end. If fewer than the start are free, waits in the
-    /// queue for so many.
+    /// Acquires as many permits as are free, at least the range's start and at most its end. If fewer than
+    /// the start are free, waits in the queue for so many.
     ///
-    /// What is taken beyond the start is taken in a step of its own, when the others are there; after a wait, when the future is polled, and
-    /// not if the semaphore was closed meanwhile.
+    /// What is taken beyond the start is taken in a step of its own, when the others are there; after a wait,
+    /// when the future is polled, and not if the semaphore was closed meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -282,8 +298,8 @@ impl AsyncSemaphore {
     ///
     /// # Panics
     ///
-    /// If the range is empty, or ends beyond [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was
-    /// ready.
+    /// If the range is empty, or ends beyond [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is
+    /// polled again after it was ready.
     ///
     /// # Examples
     ///
@@ -353,7 +369,8 @@ impl AsyncSemaphore {
     ///
     /// # Panics
     ///
-    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was ready.
+    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was
+    /// ready.
     #[track_caller]
     #[inline]
     pub fn acquire_weight_owned(self: Arc<Self>, n: usize) -> AcquireOwned {
@@ -438,8 +455,8 @@ impl AsyncSemaphore {
         self.engine.free().max(0) as usize
     }
 
-    /// Adds `n` permits and wakes the waiters that they serve. A deficit left by [`set_capacity`](Self::set_capacity) takes what it
-    /// is short of first.
+    /// Adds `n` permits and wakes the waiters that they serve. A deficit left by
+    /// [`set_capacity`](Self::set_capacity) takes what it is short of first.
     ///
     /// # Panics
     ///
@@ -448,38 +465,41 @@ impl AsyncSemaphore {
         self.engine.add(n);
     }
 
-    /// Removes up to `n` free permits from the semaphore for good, and returns how many: fewer if fewer were free.
+    /// Removes up to `n` free permits from the semaphore for good, and returns how many: fewer if fewer were
+    /// free.
     ///
-    /// What is free is taken in one or more steps, so permits that are released meanwhile may be among them or not.
-    /// [`set_capacity`](Self::set_capacity) also removes those that are held, once they are released.
+    /// What is free is taken in one or more steps, so permits that are released meanwhile may be among them
+    /// or not. [`set_capacity`](Self::set_capacity) also removes those that are held, once they are released.
     pub fn forget_permits(&self, n: usize) -> usize {
         let forgotten = self.engine.drain(n, 0, true);
         self.engine.forget(forgotten);
         forgotten
     }
 
-    /// Returns the number of permits in existence: free, held, and waited for by the first waiter. Permits that
-    /// [`set_capacity`](Self::set_capacity) has removed and that are still held do not count any more, so while there are some this can be
-    /// less than [`held`](Self::held).
+    /// Returns the number of permits in existence: free, held, and waited for by the first waiter. Permits
+    /// that [`set_capacity`](Self::set_capacity) has removed and that are still held do not count any more,
+    /// so while there are some this can be less than [`held`](Self::held).
     ///
     /// Right as long as permits are removed by [`forget`](SemaphorePermit::forget) and not by `mem::forget`.
     pub fn capacity(&self) -> usize {
         self.engine.capacity()
     }
 
-    /// Returns the number of permits that are not free, as far as [`capacity`](Self::capacity) is right: held, or too few for the first
-    /// waiter.
+    /// Returns the number of permits that are not free, as far as [`capacity`](Self::capacity) is right:
+    /// held, or too few for the first waiter.
     pub fn held(&self) -> usize {
         self.engine.held()
     }
 
     /// Makes the permits in existence `capacity` in all. Takes effect at once.
     ///
-    /// If it is more than before, the others are added. If it is less, permits are removed, free or not: if too few are free, the rest is a
-    /// deficit, and whatever is released or added next makes up for it first, before any waiter is granted. So once this has returned,
-    /// nothing is granted until fewer permits are held than `capacity`.
+    /// If it is more than before, the others are added. If it is less, permits are removed, free or not: if
+    /// too few are free, the rest is a deficit, and whatever is released or added next makes up for it first,
+    /// before any waiter is granted. So once this has returned, nothing is granted until fewer permits are
+    /// held than `capacity`.
     ///
-    /// Changes of the capacity that run at the same time may, for a moment, leave fewer permits free than either; never more.
+    /// Changes of the capacity that run at the same time may, for a moment, leave fewer permits free than
+    /// either; never more.
     ///
     /// # Panics
     ///
@@ -502,8 +522,8 @@ impl AsyncSemaphore {
         self.engine.set_capacity(capacity);
     }
 
-    /// Returns the number of waiters, those included that were granted their permits, or refused, and have not been polled since. Walks
-    /// the queue.
+    /// Returns the number of waiters, those included that were granted their permits, or refused, and have
+    /// not been polled since. Walks the queue.
     pub fn waiters(&self) -> usize {
         let mut waiters = 0;
         self.engine.for_each_waiter(|_| waiters += 1);
@@ -532,7 +552,8 @@ impl AsyncSemaphore {
 
     /// Refuses all requests from now on: waiters are woken with an error, and later calls fail with one.
     ///
-    /// Permits that are held stay valid; releasing them is harmless. Waiters that were granted their permits before get them.
+    /// Permits that are held stay valid; releasing them is harmless. Waiters that were granted their permits
+    /// before get them.
     pub fn close(&self) {
         self.engine.close();
     }
@@ -545,8 +566,8 @@ impl AsyncSemaphore {
 }
 
 impl fmt::Debug for AsyncSemaphore {
-    /// Shows the queue, oldest first. A waiter that was granted its permits and does not take them, because its future is not polled,
-    /// shows as `Granted`.
+    /// Shows the queue, oldest first. A waiter that was granted its permits and does not take them, because
+    /// its future is not polled, shows as `Granted`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncSemaphore")
             .field("available_permits", &self.available_permits())

@@ -14,20 +14,21 @@ pub use self::stripe::Stripe;
 /// As many stripes as Redisson's subscription service has.
 pub const DEFAULT_STRIPES: usize = if cfg!(latchwork_loom) { MODEL_STRIPES } else { 50 };
 
-/// One stripe in a model: which of several a name falls on would depend on the hasher's seed, and loom replays a model step by
-/// step. It would also have to keep book of fifty semaphores.
+/// One stripe in a model: which of several a name falls on would depend on the hasher's seed, and loom
+/// replays a model step by step. It would also have to keep book of fifty semaphores.
 const MODEL_STRIPES: usize = 1;
 
 /// An array of one-permit semaphores; the same name always selects the same one.
 ///
-/// It orders work on one name without keeping anything per name: two jobs for one name never run at once, two for different
-/// names do unless their names share a stripe. By default the hash is SipHash with a random key, so an
-/// attacker cannot choose names that all fall on one stripe.
+/// It orders work on one name without keeping anything per name: two jobs for one name never run at once, two
+/// for different names do unless their names share a stripe. By default the hash is SipHash with a random
+/// key, so an attacker cannot choose names that all fall on one stripe.
 ///
 /// # Several names at once
 ///
-/// Taking one stripe after another by hand can deadlock with a task that takes them in another order, and with itself, since
-/// two names may share a stripe. [`acquire_all`](Self::acquire_all) takes each stripe once, in the order of their numbers.
+/// Taking one stripe after another by hand can deadlock with a task that takes them in another order, and
+/// with itself, since two names may share a stripe. [`acquire_all`](Self::acquire_all) takes each stripe
+/// once, in the order of their numbers.
 ///
 /// # Fairness
 ///
@@ -79,8 +80,8 @@ impl StripedSemaphores {
 impl<S: BuildHasher> StripedSemaphores<S> {
     /// Makes `stripes` stripes among which `hasher` chooses.
     ///
-    /// With a hash that can be foreseen, whoever chooses the names can make all of them fall on one stripe, where they wait for each
-    /// other.
+    /// With a hash that can be foreseen, an attacker that chooses the names can make all of them fall on one
+    /// stripe, where they wait for each other.
     ///
     /// # Panics
     ///
@@ -100,15 +101,16 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         self.for_hash(self.hash(name))
     }
 
-    /// Takes the stripes of all `names`, each once, in the order of their numbers, waiting in the queue of each.
+    /// Takes the stripes of all `names`, each once, in the order of their numbers, waiting in the queue of
+    /// each.
     ///
-    /// Calls of this, and of its kin below, never deadlock with each other. Taking one more stripe by other means while a guard
-    /// of this lives can.
+    /// Calls of this, and of its kin below, never deadlock with each other. Taking one more stripe by other
+    /// means while a guard of this lives can.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives back the stripes that it has, and its position in a queue. A future that is neither polled
-    /// nor dropped keeps the stripes that it was assigned.
+    /// Dropping the future gives back the stripes that it has, and its position in a queue. A future that is
+    /// neither polled nor dropped keeps the stripes that it was assigned.
     pub fn acquire_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -152,8 +154,8 @@ impl<S: BuildHasher> StripedSemaphores<S> {
     /// The stripes of `names`, in the order in which every caller takes them, each once.
     fn in_order<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Vec<usize> {
         let mut stripes: Vec<usize> = names.into_iter().map(|name| self.stripe_of(name.as_ref())).collect();
-        // Without an order, two tasks that want the same two stripes can each have one and wait for the other's; and a task that takes
-        // a stripe twice waits for itself.
+        // Without an order, two tasks that want the same two stripes can each have one and wait for the
+        // other's; and a task that takes a stripe twice waits for itself.
         stripes.sort_unstable();
         stripes.dedup();
         stripes

@@ -12,7 +12,8 @@ std::thread_local! {
     static HOOK: Cell<Option<Hook>> = const { Cell::new(None) };
 }
 
-/// From now on, `hook` is called before each access of this thread. It may block; it must not use what it is called from.
+/// From now on, `hook` is called before each access of this thread. It may block; it must not use what it is
+/// called from.
 pub fn before_each_access(hook: Option<Hook>) {
     HOOK.with(|cell| cell.set(hook));
 }

@@ -1,10 +1,13 @@
 //! The one place that names `std::sync::atomic`, loom or shuttle.
 //!
-//! Everything lock-free in this crate takes its atomics, cells and queues from here, so that `--cfg latchwork_loom` and
-//! `--cfg latchwork_shuttle` swap them all for ones the model checker sees. An atomic taken from std elsewhere would be invisible
-//! to it, and a model over it would pass whatever the code does; `tests/tidy.rs` keeps that from happening. With `--cfg latchwork_suspend`
-//! they are std's, and a thread can be stopped before any access.
+//! Everything lock-free in this crate takes its atomics, cells and queues from here, so that
+//! `--cfg latchwork_loom` and `--cfg latchwork_shuttle` swap them all for ones the model checker sees. An
+//! atomic taken from std elsewhere would be invisible to it, and a model over it would pass whatever the code
+//! does; `tests/tidy.rs` keeps that from happening. With `--cfg latchwork_suspend` they are std's, and a
+//! thread can be stopped before any access.
 
+#[cfg(any(latchwork_loom, latchwork_shuttle))]
+mod kept;
 #[cfg(latchwork_loom)]
 mod loom;
 #[cfg(any(latchwork_loom, latchwork_shuttle))]

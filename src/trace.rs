@@ -1,4 +1,5 @@
-//! What is told to `tracing`, with the feature of that name. Without it nothing is, and nothing is computed for it.
+//! What is told to `tracing`, with the feature of that name. Without it nothing is, and nothing is computed
+//! for it.
 
 /// An event. Its fields are never evaluated without the feature, so they must do nothing but show.
 #[cfg(feature = "tracing")]

@@ -1,41 +1,31 @@
 //! [`Transport`]: how messages of a channel come into this process, and what they may lose on the way.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::channel_entry::ChannelEntry;
-
-/// What a channel's message says. The first two are Redisson's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Message {
-    /// Somebody let go of the lock, and one can have it: one waiter is called. `0` on Redisson's wire.
-    Unlock,
-    /// Somebody let go of the lock, and many can have it: every waiter is called. `1` on Redisson's wire.
-    ReadUnlock,
-    /// The lock was leased to a waiter of this process, under this number: `granted:` and the number on the wire. Comes on a channel that only
-    /// one client listens to. See `Backend`.
-    Granted(u64),
-}
+pub use crate::message::{Message, SubscribeError};
 
 /// Brings the messages of channels to the [`Inbox`]es that subscribed to them.
 ///
-/// Both calls only *begin* something: they must return without blocking and without awaiting, because they are made under
-/// the channel's stripe, and from `Drop`. They must not call back into the [`Registry`](crate::Registry); the inbox may be used
-/// at once. Should [`subscribe`](Self::subscribe) panic, the subscription has failed.
+/// Both calls only *begin* something: they must return without blocking and without awaiting, because they
+/// are made under the channel's stripe, and from `Drop`. They must not call back into the
+/// [`Registry`](crate::Registry); the inbox may be used at once. Should [`subscribe`](Self::subscribe) panic,
+/// the subscription has failed.
 ///
 /// # What an implementation must keep
 ///
-/// * Calls for one channel take effect in the order in which they were made. Between them they alternate: one channel is
-///   never subscribed to twice at a time, and not unsubscribed from once it has failed. (A failure that is just being told and
-///   an unsubscribe may cross: unsubscribing from what does not stand does nothing.)
+/// * Calls for one channel take effect in the order in which they were made. Between them they alternate: one
+///   channel is never subscribed to twice at a time, and not unsubscribed from once it has failed. (A failure
+///   that is just being told and an unsubscribe may cross: unsubscribing from what does not stand does
+///   nothing.)
 /// * [`Inbox::ready`] is called once messages published from then on will arrive, and not before.
-/// * If a channel cannot be subscribed to, for a reason that waiting does not cure, [`Inbox::failed`] is called, and the
-///   channel counts as unsubscribed.
-/// * Whenever messages may have been lost (a connection was made anew), [`Inbox::resubscribed`] is called once messages
-///   arrive again.
-/// * What concerns one subscription comes to its own inbox. A channel that is subscribed to again has a new one.
+/// * If a channel cannot be subscribed to, for a reason that waiting does not cure, [`Inbox::failed`] is
+///   called, and the channel counts as unsubscribed.
+/// * Whenever messages may have been lost (a connection was made anew), [`Inbox::resubscribed`] is called
+///   once messages arrive again.
+/// * What concerns one subscription comes to its own inbox. A channel that is subscribed to again has a new
+///   one.
 ///
 /// # What it may lose, repeat and reorder
 ///
@@ -43,8 +33,8 @@ pub enum Message {
 /// |---|---|---|---|
 /// | [`deliver`](Inbox::deliver) | yes, if it says so by `resubscribed`. Silently only if that is rare: it costs a waiter the time until its own timer, which every waiter must have | yes: a waiter looks once more in vain | yes, also on one channel, and before `ready` |
 /// | [`ready`](Inbox::ready) | only until it can be had: a waiter waits for it until its own time limit | yes | not before it is true |
-/// | [`resubscribed`](Inbox::resubscribed) | no | yes: everybody looks once more | not before messages arrive again; it stands for `ready`, too |
-/// | [`failed`](Inbox::failed) | no, as long as somebody waits | yes: the first one counts | it is the last word; what comes after it confirms nothing |
+/// | [`resubscribed`](Inbox::resubscribed) | no | yes: every waiter looks once more | not before messages arrive again; it stands for `ready`, too |
+/// | [`failed`](Inbox::failed) | no, as long as there are waiters | yes: the first one counts | it is the last word; what comes after it confirms nothing |
 ///
 /// After [`unsubscribe`](Self::unsubscribe) all of them may still come to the old inbox, and do nothing.
 pub trait Transport: Send + Sync + 'static {
@@ -54,10 +44,11 @@ pub trait Transport: Send + Sync + 'static {
     /// Stops bringing messages of `channel`.
     fn unsubscribe(&self, channel: &Arc<str>);
 
-    /// Whether messages of `channel` arrive still, though nobody may want them: a subscription that was ended a moment ago is
-    /// worth keeping for a while. Whoever subscribes now is told at once that it is [ready](Inbox::ready), most likely.
+    /// Whether messages of `channel` arrive still, though it may have no waiters: a subscription that was
+    /// ended a moment ago is worth keeping for a while. A new subscriber is told at once that it is
+    /// [ready](Inbox::ready), most likely.
     ///
-    /// Asked by who would have to choose between subscribing and trying its luck first.
+    /// Asked by callers that would have to choose between subscribing and trying their luck first.
     fn stands(&self, channel: &str) -> bool {
         let _ = channel;
         false
@@ -78,23 +69,25 @@ impl Inbox {
         self.0.ready();
     }
 
-    /// The subscription cannot be had, or is lost for good; everybody who waits for it, or for its messages, is told. Who
-    /// comes later begins a new one.
+    /// The subscription cannot be had, or is lost for good; all waiters for it, or for its messages, are
+    /// told. A later waiter begins a new one.
     pub fn failed(&self, error: SubscribeError) {
         self.0.failed(error);
     }
 
-    /// Messages arrive again after some may have been lost: as many are called as are interested, also who is about to sleep. Confirms
-    /// a subscription that was not confirmed yet.
+    /// Messages arrive again after some may have been lost: as many are called as are interested, also
+    /// waiters about to sleep. Confirms a subscription that was not confirmed yet.
     ///
-    /// Calls go down the line. Somebody who joins at this very moment, and is asleep before one who was there already, takes that
-    /// one's call. It has joined after messages arrived again, so whoever only sleeps after a look of its own has missed nothing;
-    /// but where some in line can use a message that others cannot, each needs a timer.
+    /// Calls go down the queue. A waiter that joins at this very moment, and is asleep before one that was
+    /// there already, takes that one's call. It has joined after messages arrived again, so a waiter that
+    /// only sleeps after a look of its own has missed nothing; but where some in line can use a message that
+    /// others cannot, each needs a timer.
     pub fn resubscribed(&self) {
         self.0.resubscribed();
     }
 
-    /// A message came: wakes those whom it is for, on this thread. If nobody sleeps, it is kept for who comes next.
+    /// A message came: wakes the waiters that it is for, on this thread. If none sleeps, it is kept for the
+    /// next one.
     pub fn deliver(&self, message: Message) {
         self.0.deliver(message);
     }
@@ -105,54 +98,3 @@ impl fmt::Debug for Inbox {
         f.debug_tuple("Inbox").field(&self.0.channel()).finish()
     }
 }
-
-/// A channel could not be subscribed to. The reason is its [`source`](Error::source); every waiter gets the same one.
-#[derive(Clone, Debug)]
-pub struct SubscribeError(Arc<dyn Error + Send + Sync>);
-
-/// A reason, with the lock that the channel is of. Behind the same pointer as a reason without one, since each
-/// entry of a registry has room for an error.
-#[derive(Debug)]
-struct OfLock {
-    lock: Box<str>,
-    reason: Arc<dyn Error + Send + Sync>,
-}
-
-impl SubscribeError {
-    /// Wraps the transport's own error.
-    pub fn new(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(Arc::from(reason.into()))
-    }
-
-    /// The same error, for a waiter of `lock`: transports know of channels only.
-    #[cfg(feature = "lock")]
-    pub(crate) fn of_lock(self, lock: &str) -> Self {
-        Self(Arc::new(OfLock { lock: lock.into(), reason: self.0 }))
-    }
-}
-
-impl fmt::Display for SubscribeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.downcast_ref::<OfLock>() {
-            Some(OfLock { lock, .. }) => write!(f, "cannot subscribe to the channel of lock {lock:?}"),
-            None => f.write_str("cannot subscribe to the channel"),
-        }
-    }
-}
-
-impl Error for SubscribeError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self.0.downcast_ref::<OfLock>() {
-            Some(OfLock { reason, .. }) => Some(&**reason),
-            None => Some(&*self.0),
-        }
-    }
-}
-
-impl fmt::Display for OfLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl Error for OfLock {}

@@ -1,4 +1,4 @@
-//! A future under a time limit, whoever keeps the time.
+//! A future under a time limit, by any clock.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -61,8 +61,8 @@ fn child(client: &LockClient, guard: Guard) -> i32 {
 
 /// What `child` comes to in a child. One that hangs is ended by a signal.
 fn forked(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs a few functions of this crate, whose locks no thread holds at this moment or which it does not lock, and exits at
-    // once.
+    // SAFETY: the child runs a few functions of this crate, whose locks no thread holds at this moment or
+    // which it does not lock, and exits at once.
     let process = unsafe { libc::fork() };
     if process == 0 {
         // SAFETY: asks for a signal, as it says; it ends the process.

@@ -1,6 +1,6 @@
-//! What a lock in memory allocates, by an allocator that counts. One test to a process: the count is for all threads.
+//! What a lock in memory allocates, by an allocator that counts. One test to a process: the count is for all
+//! threads.
 
-mod commands;
 mod heap;
 
 use std::pin::{Pin, pin};
@@ -11,7 +11,7 @@ use heap::{allocations, in_use};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Backend as _, LeaseId, Lock, LockClient, LockName, LockOptions, Mode, QueuePosition};
 
-use crate::commands::{Commands as _, RELEASED};
+use latchwork_conformance::commands::{Commands as _, RELEASED};
 
 fn ready<F: Future>(future: F) -> F::Output {
     match poll(pin!(future)) {
@@ -53,8 +53,8 @@ fn dropped_guard_allocates_nothing() {
     assert_allocates_nothing(pair);
 }
 
-/// The keeper's thread starts, and looks, when it likes, and is counted as well: so one round of a hundred without is enough. What allocates
-/// at all does so in each.
+/// The keeper's thread starts, and looks, when it likes, and is counted as well: so one round of a hundred
+/// without is enough. What allocates at all does so in each.
 fn assert_allocates_nothing(act: impl Fn()) {
     let is_quiet = |_| {
         let before = allocations();
@@ -99,8 +99,9 @@ fn names_that_nobody_uses_keep_nothing() {
     };
     round();
     let before = in_use();
-    round();
-    assert!(in_use() - before < 4096, "{} bytes are kept", in_use() - before);
+    // As many that a byte for every tenth name is found, though the keeper's thread starts only now.
+    (0..10).for_each(|_| round());
+    assert!(in_use() - before < 8192, "{} bytes are kept", in_use() - before);
 }
 
 fn names_that_were_held_at_once_keep_nothing() {
@@ -136,7 +137,7 @@ fn read_write_pairs_allocate_nothing() {
     assert_allocates_nothing(pairs);
 }
 
-/// Released, or forgotten: by who had it, and by those who waited.
+/// Released, or forgotten: by its holder, and by the waiters.
 fn read_write_names_that_nobody_uses_keep_nothing() {
     const NAMES: usize = 10_000;
     let runtime = ThreadRuntime::paused();

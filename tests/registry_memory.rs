@@ -1,5 +1,5 @@
-//! What subscribing costs in memory, and that all of it comes back, by an allocator that counts. The count is for all threads,
-//! so this runs by itself.
+//! What subscribing costs in memory, and that all of it comes back, by an allocator that counts. The count is
+//! for all threads, so this runs by itself.
 //!
 //! `LATCHWORK_SOAK_SECONDS` makes the soak at the end last longer than its two seconds.
 
@@ -117,8 +117,8 @@ fn removed_listeners_leave_nothing() {
     assert!(most < 64 * 1024, "{most} bytes");
 }
 
-/// Redisson (#1326, #3577, #6328, PR #5038): memory that grew for weeks. 200 tasks wait for 10 000 names and give up at any poll,
-/// while confirmations come late, fail and are repeated; in the end there is nothing.
+/// Redisson (#1326, #3577, #6328, PR #5038): memory that grew for weeks. 200 tasks wait for 10 000 names and
+/// give up at any poll, while confirmations come late, fail and are repeated; in the end there is nothing.
 fn soak() {
     const TASKS: usize = 200;
     const NAMES: u64 = 10_000;
@@ -154,7 +154,7 @@ fn soak() {
             rounds
         });
         drop(runtime);
-        // The inboxes that nobody has read.
+        // The inboxes that were not read.
         drop(script.take());
         (registry, rounds)
     };
@@ -179,7 +179,8 @@ fn collect_what_was_retired() {
     }
 }
 
-/// Subscribes, waits for readiness and then for a call, and gives up at a poll that the dice choose, or gets that far.
+/// Subscribes, waits for readiness and then for a call, and gives up at a poll that the dice choose, or gets
+/// that far.
 async fn come_and_go<T: Transport>(registry: &Registry<T>, dice: &mut Dice, names: u64) {
     let name = dice.roll(names).to_string();
     let polls = dice.roll(6);
@@ -207,7 +208,7 @@ async fn come_and_go<T: Transport>(registry: &Registry<T>, dice: &mut Dice, name
         polled += 1;
         let ready = whole.as_mut().poll(context);
         if ready.is_pending() {
-            // There may be nobody who would wake it.
+            // There may be no task that would wake it.
             context.waker().wake_by_ref();
         }
         ready

@@ -1,4 +1,5 @@
-//! What waiting costs in memory, by an allocator that counts. One test to a process: the count is for all threads.
+//! What waiting costs in memory, by an allocator that counts. One test to a process: the count is for all
+//! threads.
 
 mod heap;
 
@@ -85,7 +86,8 @@ fn cancelled_waiters_leave_nothing() {
     println!("most bytes kept over 10 million cancelled waits: {most}");
     assert!(most < 28 * 1024, "{most} bytes");
 
-    // The next two releases do not have to step over ten million dead: one serves the patient waiter, one a newcomer.
+    // The next two releases do not have to step over ten million dead: one serves the patient waiter, one a
+    // newcomer.
     let mut newcomer = semaphore.acquire();
     assert!(!is_ready(&mut newcomer));
     let start = Instant::now();
@@ -96,7 +98,8 @@ fn cancelled_waiters_leave_nothing() {
     assert!(took < Duration::from_millis(1), "{took:?}");
 }
 
-/// Were the memory behind a waiter that is not polled kept, it would add up for as long as nobody polls that one.
+/// Were the memory behind a waiter that is not polled kept, it would add up for as long as that
+/// waiter is not polled.
 fn an_unpolled_grant_keeps_only_its_own_memory() {
     let semaphore = AsyncSemaphore::new(0);
     let mut unpolled = semaphore.acquire();
@@ -118,7 +121,7 @@ fn an_unpolled_grant_keeps_only_its_own_memory() {
     assert!(most < 28 * 1024, "{most} bytes");
 }
 
-/// Nor is what others take beside it, which comes and goes without anyone who waits.
+/// Nor is what others take beside it, which comes and goes without waiters.
 fn takes_beside_an_unpolled_grant_keep_nothing() {
     let semaphore = AsyncSemaphore::new(0);
     let mut unpolled = semaphore.acquire();
@@ -321,13 +324,16 @@ fn threads_that_have_ended_are_not_remembered_by_a_semaphore() {
     let elsewhere = AsyncSemaphore::new(0);
     let all_wait = Barrier::new(CROWD);
     thread::scope(|scope| {
-        for _ in 0..CROWD {
+        let begin = |_| {
             let waits = || {
                 assert!(!is_ready(&mut elsewhere.acquire()));
                 all_wait.wait();
             };
-            thread::Builder::new().stack_size(64 * 1024).spawn_scoped(scope, waits).unwrap();
-        }
+            thread::Builder::new().stack_size(64 * 1024).spawn_scoped(scope, waits).unwrap()
+        };
+        let crowd: Vec<_> = (0..CROWD).map(begin).collect();
+        // The end of a scope does not wait for the destructors of thread locals.
+        crowd.into_iter().for_each(|thread| thread.join().unwrap());
     });
     // By a thread that takes its spare memory along when it ends.
     let kept_by_one = || {

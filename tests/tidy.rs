@@ -11,7 +11,9 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
+                if !path.ends_with("target") {
+                    folders.push(path);
+                }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
                 files.push((path, text));
@@ -33,6 +35,52 @@ fn assert_absent(folder: &str, but: &str, words: &[&str], why: &str) {
             for word in words {
                 assert!(!code.contains(word), "{}:{}: {word}: {why}", path.display(), number + 1);
             }
+        }
+    }
+}
+
+/// The folders of this repository that have Rust in them.
+const ROOMS: [&str; 10] = [
+    "benches",
+    "conformance",
+    "examples",
+    "fuzz",
+    "loom-tests",
+    "src",
+    "testkit",
+    "tests",
+    "verify",
+    "xtask",
+];
+
+/// A line of a comment, and no table, which cannot be wrapped.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?.trim_start_matches(['/', '!']).trim();
+    (!text.starts_with('|')).then_some(text)
+}
+
+/// rustfmt wraps no comments. Nor does it break strings; those may be longer.
+#[test]
+fn lines_are_no_wider_than_rustfmt_makes_them() {
+    for (path, text) in ROOMS.iter().flat_map(|room| sources(room)) {
+        for (number, line) in text.lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//");
+            let is_excepted = if is_comment { comment(line).is_none() } else { line.contains(['"', '\\']) };
+            let width = line.chars().count();
+            assert!(is_excepted || width <= 110, "{}:{}: {width} columns", path.display(), number + 1);
+        }
+    }
+}
+
+/// What acts is a task, a thread, a waiter, the holder, the caller, the server: something in the code.
+#[test]
+fn comments_name_what_acts() {
+    let vague = ["who", "whoever", "whom", "somebody", "nobody"];
+    for (path, text) in ROOMS.iter().flat_map(|room| sources(room)) {
+        for (number, line) in text.lines().enumerate() {
+            let words = comment(line).unwrap_or_default().split(|letter: char| !letter.is_alphanumeric());
+            let found = words.map(str::to_lowercase).find(|word| vague.contains(&&**word));
+            assert_eq!(found, None, "{}:{}: which task, thread or process?", path.display(), number + 1);
         }
     }
 }
@@ -182,7 +230,8 @@ fn every_ordering_says_why() {
     }
 }
 
-/// The files of `src/lock` import each other in one direction only. What is in a folder is a part of the file of its name.
+/// The files of `src/lock` import each other in one direction only. What is in a folder is a part of the file
+/// of its name.
 #[test]
 fn lock_has_no_import_circle() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lock");
@@ -199,7 +248,7 @@ fn lock_has_no_import_circle() {
         let own = (0..lines.len()).filter(real).filter_map(|at| named(lines[at]));
         imports.entry(room).or_default().extend(own);
     }
-    // Whoever imports nothing that is left can be taken away.
+    // A file that imports nothing that is left can be taken away.
     while !imports.is_empty() {
         let left: Vec<String> = imports.keys().cloned().collect();
         imports.retain(|_, own| own.iter().any(|name| left.contains(name)));
@@ -207,8 +256,8 @@ fn lock_has_no_import_circle() {
     }
 }
 
-/// The files of `src/redis` import each other in one direction only, folders included: what is in a folder is for the file of its name,
-/// and knows nothing of that.
+/// The files of `src/redis` import each other in one direction only, folders included: what is in a folder is
+/// for the file of its name, and knows nothing of that.
 #[test]
 fn redis_has_no_import_circle() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -258,7 +307,7 @@ fn redis_has_no_import_circle() {
         }
         imports.push((module.clone(), own));
     }
-    // Whoever imports nothing that is left can be taken away.
+    // A file that imports nothing that is left can be taken away.
     while !imports.is_empty() {
         let left: Vec<Vec<String>> = imports.iter().map(|(module, _)| module.clone()).collect();
         imports.retain(|(module, own)| own.iter().any(|other| other != module && left.contains(other)));
@@ -289,7 +338,8 @@ fn redis_has_no_import_circle() {
     }
 }
 
-/// Cluster, Sentinel and TLS are built in or not in one place each: where their folder is mounted, and where the builder offers them.
+/// Cluster, Sentinel and TLS are built in or not in one place each: where their folder is mounted, and where
+/// the builder offers them.
 #[test]
 fn features_end_at_their_folder() {
     for (path, text) in sources("src/redis") {
@@ -313,7 +363,8 @@ fn quoted(text: &str) -> Vec<&str> {
 #[test]
 fn guarantees_name_tests_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources: Vec<_> = ["src", "tests", "loom-tests", "verify"].into_iter().flat_map(sources).collect();
+    let sources: Vec<_> =
+        ["src", "tests", "conformance/src", "loom-tests", "verify"].into_iter().flat_map(sources).collect();
     let identifier = |text: &str| -> String {
         text.chars().take_while(|next| next.is_ascii_alphanumeric() || *next == '_').collect()
     };

@@ -105,7 +105,8 @@ impl<'a, P: Queueing, F: Future<Output = P::Acquired<'a>>, M: Fn() -> F> Queue<'
         took
     }
 
-    /// Outside the clock: lets the line move on by its full length, so that a queue which keeps its dead meets them all.
+    /// Outside the clock: lets the line move on by its full length, so that a queue which keeps its dead
+    /// meets them all.
     fn bury(&mut self) {
         self.hand_over(self.places as u64);
         self.dead = 0;

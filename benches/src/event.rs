@@ -18,13 +18,14 @@ pub struct Event {
 
 /// One peer's measurement.
 pub struct Row {
-    /// Who.
+    /// The task or thread.
     pub peer: &'static str,
     run: Box<dyn FnMut(u64) -> Option<Duration>>,
 }
 
 impl Row {
-    /// `run(n)` makes the event happen in `n` rounds, says how long they took, and checks that all is as before.
+    /// `run(n)` makes the event happen in `n` rounds, says how long they took, and checks that all is as
+    /// before.
     pub fn new<P: Peer>(mut run: impl FnMut(u64) -> Duration + 'static) -> Self {
         Self::new_if_undisturbed::<P>(move |rounds| Some(run(rounds)))
     }

@@ -1,4 +1,5 @@
-//! What the benchmarks share: those of `latchwork::AsyncSemaphore`, and in [`lock`] those of the lock on Redis.
+//! What the benchmarks share: those of `latchwork::AsyncSemaphore`, and in [`lock`] those of the lock on
+//! Redis.
 //!
 //! * [`peers`]: the semaphores under comparison, behind one trait.
 //! * [`scenarios`]: the short scenarios, each written once, for criterion and for the `ratios` tool alike.

@@ -39,7 +39,8 @@ impl<F> Line<F> {
 
     #[inline]
     fn place(&mut self, place: usize) -> Pin<&mut Option<F>> {
-        // SAFETY: the boxed slice is pinned, so its elements stay where they are; nothing here hands one out unpinned.
+        // SAFETY: the boxed slice is pinned, so its elements stay where they are; nothing here hands one out
+        // unpinned.
         unsafe { self.places.as_mut().map_unchecked_mut(|places| &mut places[place]) }
     }
 }

@@ -17,7 +17,8 @@ pub trait Peer: Send + Sync + Sized + 'static {
     /// Gives itself back when it is dropped.
     type Permit<'a>: Send;
 
-    /// What `acquire`'s future gives: the permit, or a result with it inside. Unwrapped by the caller, as users do it.
+    /// What `acquire`'s future gives: the permit, or a result with it inside. Unwrapped by the caller, as
+    /// users do it.
     type Acquired<'a>: Send;
 
     /// A semaphore with so many permits, first come first served if there is a choice.
@@ -215,7 +216,8 @@ impl Queueing for Asyncband {
     }
 }
 
-/// `async_lock::Semaphore`. Not fair: a permit that comes back is anybody's, and a waiter is told to try for it.
+/// `async_lock::Semaphore`. Not fair: a permit that comes back is anybody's, and a waiter is told to try for
+/// it.
 #[derive(Debug)]
 pub struct AsyncLock(async_lock::Semaphore);
 

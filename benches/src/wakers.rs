@@ -8,9 +8,10 @@ use std::thread::{self, Thread};
 
 /// A waker that counts: its wake-ups, and how many copies of it there are.
 ///
-/// Not `Waker::noop`: a runtime's waker counts references, so each copy that a semaphore makes costs two atomic operations
-/// on a shared word, and a wake-up costs something too. With a no-op waker needless copies would be free. And the counts
-/// show that whoever should have been woken was, and that nobody's waker was left behind.
+/// Not `Waker::noop`: a runtime's waker counts references, so each copy that a semaphore makes costs two
+/// atomic operations on a shared word, and a wake-up costs something too. With a no-op waker needless copies
+/// would be free. And the counts show that each task that should have been woken was, and that no task's
+/// waker was left behind.
 #[derive(Debug)]
 pub struct Counting {
     wakes: Arc<Wakes>,
@@ -78,7 +79,8 @@ impl Wake for Parked {
     }
 }
 
-/// A waker that unparks this thread. One for each thread, so that waiting allocates nothing that is not the semaphore's.
+/// A waker that unparks this thread. One for each thread, so that waiting allocates nothing that is not the
+/// semaphore's.
 pub fn unparker() -> Waker {
     Waker::from(Arc::new(Parked(thread::current())))
 }

@@ -1,9 +1,10 @@
-//! Looks for a script that tells `AsyncSemaphore` from its sequential model. `tests/semaphore_model.rs` tries some in every run
-//! of the tests; this goes on for as long as it is let, towards code that no script has reached.
+//! Looks for a script that tells `AsyncSemaphore` from its sequential model. `tests/semaphore/random.rs`
+//! tries some in every run of the tests; this goes on for as long as it is let, towards code that no script
+//! has reached.
 
 #![no_main]
 
-#[path = "../../tests/model/mod.rs"]
+#[path = "../../tests/semaphore/model/mod.rs"]
 mod model;
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
@@ -11,8 +12,9 @@ use libfuzzer_sys::fuzz_target;
 use model::{Script, run};
 
 impl<'a> Arbitrary<'a> for Script {
-    // Not derived: a derived one takes lengths from the end and integers of many bytes, so that one byte more in the middle makes
-    // another script of all that follows. It would also need its own copy of how often each operation is done.
+    // Not derived: a derived one takes lengths from the end and integers of many bytes, so that one byte more
+    // in the middle makes another script of all that follows. It would also need its own copy of how often
+    // each operation is done.
     fn arbitrary(bytes: &mut Unstructured<'a>) -> Result<Self> {
         Self::arbitrary_take_rest(Unstructured::new(bytes.bytes(bytes.len())?))
     }

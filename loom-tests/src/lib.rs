@@ -17,8 +17,8 @@ pub use latchwork::fault::Fault;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::JoinHandle;
 
-/// Polls once. Models that end in *join, then assert* use this instead of `block_on`, which costs a hundred times as many
-/// executions.
+/// Polls once. Models that end in *join, then assert* use this instead of `block_on`, which costs a hundred
+/// times as many executions.
 pub fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -39,9 +39,10 @@ pub fn spawn<T: 'static>(
 
 /// The same, for bodies that bring what they need.
 ///
-/// Both threads begin with a step on one atomic, so that loom runs each of them first. By itself it only goes back to where two steps
-/// conflict, and for a write it looks at the last access alone: a thread that loads a word before it writes hides from loom that another
-/// has read the word before. In the executions where that one reads later, it sees the conflict.
+/// Both threads begin with a step on one atomic, so that loom runs each of them first. By itself it only goes
+/// back to where two steps conflict, and for a write it looks at the last access alone: a thread that loads a
+/// word before it writes hides from loom that another has read the word before. In the executions where that
+/// one reads later, it sees the conflict.
 pub fn start<T: 'static>(body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     let line = Arc::new(AtomicUsize::new(0));
     let other = Arc::clone(&line);
@@ -55,7 +56,8 @@ pub fn start<T: 'static>(body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     thread
 }
 
-/// A model, with less preemptions than elsewhere if it is long, and its mutants: which fault, and what the failure says.
+/// A model, with less preemptions than elsewhere if it is long, and its mutants: which fault, and what the
+/// failure says.
 #[macro_export]
 macro_rules! model {
     ($(#[$doc:meta])* $name:ident $body:block $($mutants:tt)*) => {
@@ -89,7 +91,8 @@ macro_rules! model {
     };
 }
 
-/// Runs a model under a bound of so many preemptions less than asked for, but one at least: a model that has many more steps than others.
+/// Runs a model under a bound of so many preemptions less than asked for, but one at least: a model that has
+/// many more steps than others.
 pub fn model_with_less(less: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.saturating_sub(less).max(1));

@@ -1,5 +1,6 @@
-//! Models of the semaphore's memory, the real code: nodes are taken out of the queue and freed while other threads walk over them. A node
-//! that is freed too early is met by its dead canary, or the two accesses are not ordered, which loom sees as well.
+//! Models of the semaphore's memory, the real code: nodes are taken out of the queue and freed while other
+//! threads walk over them. A node that is freed too early is met by its dead canary, or the two accesses are
+//! not ordered, which loom sees as well.
 //!
 //! In a model two nodes that were left are worth a sweep, and a sweep does as many epochs as it can.
 #![cfg(latchwork_loom)]
@@ -25,8 +26,8 @@ fn consume(mut waiter: AcquireOwned) {
 }
 
 model! {
-    /// Two waiters leave, and their nodes are taken out and freed, while another thread walks over them to the one behind: that is granted
-    /// the permit. The walker has a record.
+    /// Two waiters leave, and their nodes are taken out and freed, while another thread walks over them to
+    /// the one behind: that is granted the permit. The walker has a record.
     nodes_are_not_freed_under_walker with 2 less {
         let (semaphore, mut queue) = queue(3);
         let mut last = queue.pop().unwrap();
@@ -59,7 +60,8 @@ model! {
 }
 
 model! {
-    /// Two waiters in the middle leave while a permit is released for the first one: the one behind them stays in the queue.
+    /// Two waiters in the middle leave while a permit is released for the first one: the one behind them
+    /// stays in the queue.
     sweep_in_the_middle_vs_release with 2 less {
         let (semaphore, mut queue) = queue(4);
         let (last, mut first) = (queue.pop().unwrap(), queue.remove(0));
@@ -92,7 +94,8 @@ model! {
 }
 
 model! {
-    /// Two threads leave two nodes each: one sweeps after the other, or leaves it to that one, and the first waiter keeps its node.
+    /// Two threads leave two nodes each: one sweeps after the other, or leaves it to that one, and the first
+    /// waiter keeps its node.
     two_threads_sweep_in_turn with 2 less {
         let (semaphore, mut queue) = queue(5);
         let theirs = queue.split_off(3);
@@ -123,7 +126,8 @@ model! {
 }
 
 model! {
-    /// A walk sets the hint to a node when it has just been taken out, and another one begins there: neither finds it freed.
+    /// A walk sets the hint to a node when it has just been taken out, and another one begins there: neither
+    /// finds it freed.
     hint_does_not_outlive_its_node {
         let (semaphore, mut queue) = queue(3);
         let last = queue.pop().unwrap();
@@ -173,7 +177,8 @@ fn session_about_to_end() -> Arc<AsyncSemaphore> {
 }
 
 model! {
-    /// A session ends while another thread walks: the walker finds that nobody is queued, or the node that was the last.
+    /// A session ends while another thread walks: the walker finds an empty queue, or the node that was the
+    /// last.
     end_of_session_vs_walker {
         let semaphore = session_about_to_end();
         let taker = {
@@ -189,7 +194,8 @@ model! {
 }
 
 model! {
-    /// A session ends while a waiter enqueues: it is behind the last node, or opens the next session; and is granted the next permit.
+    /// A session ends while a waiter enqueues: it is behind the last node, or opens the next session; and is
+    /// granted the next permit.
     end_of_session_vs_enqueue {
         let semaphore = session_about_to_end();
         let taker = {
@@ -208,8 +214,8 @@ model! {
 }
 
 model! {
-    /// Permits are taken behind a waiter that was granted its own and is not polled, and the thread that takes them sweeps what that leaves, on
-    /// a walk of its own, while another walks.
+    /// Permits are taken behind a waiter that was granted its own and is not polled, and the thread that
+    /// takes them sweeps what that leaves, on a walk of its own, while another walks.
     takes_sweep_beside_walker with 1 less {
         let (semaphore, mut queue) = queue(1);
         semaphore.add_permits(4);

@@ -1,5 +1,5 @@
-//! Models of `Registry` and `ChannelEntry`, the real code, over a transport that the model plays: who subscribes, who unsubscribes,
-//! and who is told. One channel, since channels share nothing but a stripe.
+//! Models of `Registry` and `ChannelEntry`, the real code, over a transport that the model plays:
+//! subscribing, unsubscribing, and being told. One channel, since channels share nothing but a stripe.
 #![cfg(latchwork_loom)]
 
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use loom_tests::{is_ready, model, poll_once};
 
 const CHANNEL: &str = "orders";
 
-/// The transport, and the server behind it. Its mutex is loom's, because a real transport takes an inbox from one thread to
-/// another by something of the kind, too.
+/// The transport, and the server behind it. Its mutex is loom's, because a real transport takes an inbox from
+/// one thread to another by something of the kind, too.
 #[derive(Clone)]
 struct Server(Arc<Mutex<Channel>>);
 
@@ -49,12 +49,13 @@ impl Server {
         self.0.lock().unwrap().pointless
     }
 
-    /// Where messages go. Confirmations and messages that are on the way come there even if it is unsubscribed meanwhile.
+    /// Where messages go. Confirmations and messages that are on the way come there even if it is
+    /// unsubscribed meanwhile.
     fn inbox(&self) -> Inbox {
         self.0.lock().unwrap().inbox.clone().expect("subscribed")
     }
 
-    /// Publishes a message: it reaches whoever is subscribed.
+    /// Publishes a message: it reaches the subscribers.
     fn publish(&self) {
         let inbox = self.0.lock().unwrap().inbox.clone();
         if let Some(inbox) = inbox {
@@ -102,8 +103,8 @@ fn assert_nothing_left(server: &Server, registry: &Registry<Server>) {
 }
 
 model! {
-    /// The last subscriber leaves while another joins: the joiner's messages come, by exactly one subscription, and none is left
-    /// when it has gone, too.
+    /// The last subscriber leaves while another joins: the joiner's messages come, by exactly one
+    /// subscription, and none is left when it has gone, too.
     last_unsubscribe_vs_subscribe {
         let (server, registry) = registry();
         let last = registry.subscribe(CHANNEL);
@@ -125,7 +126,7 @@ model! {
 }
 
 model! {
-    /// Two come at once where nobody was: one of them subscribes, and both are in the same entry.
+    /// Two come at once to a channel without users: one of them subscribes, and both are in the same entry.
     two_first_subscribers {
         let (server, registry) = registry();
         let other = {
@@ -144,8 +145,8 @@ model! {
 }
 
 model! {
-    /// A lock is let go of while somebody subscribes, looks at it, and goes to sleep: it sees the free lock, or the message finds
-    /// it, asleep or not yet.
+    /// A lock is let go of while a thread subscribes, looks at it, and goes to sleep: it sees the free lock,
+    /// or the message finds it, asleep or not yet.
     message_before_wait {
         let (server, registry) = registry();
         let locked = Arc::new(AtomicBool::new(true));
@@ -170,8 +171,9 @@ model! {
 }
 
 model! {
-    /// The server refuses the subscription while a second waiter joins: who is in the refused entry is told, awake or asleep; who
-    /// comes later subscribes afresh; and those who were refused take nothing of it with them.
+    /// The server refuses the subscription while a second waiter joins: waiters in the refused entry are
+    /// told, awake or asleep; a later one subscribes afresh; and the refused ones take nothing of it with
+    /// them.
     failed_subscribe_vs_second_waiter {
         let (server, registry) = registry();
         let first = registry.subscribe(CHANNEL);
@@ -211,8 +213,8 @@ model! {
 }
 
 model! {
-    /// One of two waiters gives up while the server refuses the subscription: the other one is told, and when it leaves, nothing is
-    /// left to be unsubscribed.
+    /// One of two waiters gives up while the server refuses the subscription: the other one is told, and when
+    /// it leaves, nothing is left to be unsubscribed.
     cancel_vs_failed_subscribe {
         let (server, registry) = registry();
         let (impatient, patient) = (registry.subscribe(CHANNEL), registry.subscribe(CHANNEL));
@@ -230,8 +232,8 @@ model! {
 }
 
 model! {
-    /// The only waiter gives up while the server refuses the subscription, and another one comes: it has a subscription, or is told
-    /// that it has none. (The refusal and the unsubscribing may cross each other.)
+    /// The only waiter gives up while the server refuses the subscription, and another one comes: it has a
+    /// subscription, or is told that it has none. (The refusal and the unsubscribing may cross each other.)
     failed_subscribe_vs_last_and_first {
         let (server, registry) = registry();
         let impatient = registry.subscribe(CHANNEL);
@@ -252,7 +254,8 @@ model! {
 }
 
 model! {
-    /// One of two waiters gives up while the server confirms the subscription: the other one is told, and keeps it.
+    /// One of two waiters gives up while the server confirms the subscription: the other one is told, and
+    /// keeps it.
     cancel_while_subscribing {
         let (server, registry) = registry();
         let (impatient, patient) = (registry.subscribe(CHANNEL), registry.subscribe(CHANNEL));
@@ -277,8 +280,8 @@ model! {
 }
 
 model! {
-    /// Two waiters give up at once while the subscription is under way: one of them unsubscribes. The confirmation that comes
-    /// after all is not taken for the next one's.
+    /// Two waiters give up at once while the subscription is under way: one of them unsubscribes. The
+    /// confirmation that comes after all is not taken for the next one's.
     all_cancel_while_subscribing {
         let (server, registry) = registry();
         let (one, other) = (registry.subscribe(CHANNEL), registry.subscribe(CHANNEL));
@@ -300,7 +303,8 @@ model! {
 }
 
 model! {
-    /// The transport has lost its connection and made it again while two go to sleep, each on what it saw before: both are woken.
+    /// The transport has lost its connection and made it again while two go to sleep, each on what it saw
+    /// before: both are woken.
     resubscribe_vs_wait {
         let (server, registry) = registry();
         let (one, other) = (registry.subscribe(CHANNEL), registry.subscribe(CHANNEL));
@@ -321,9 +325,10 @@ model! {
 }
 
 model! {
-    /// A lock was let go of while the connection was lost, and taken by another. The transport makes its connection again while a
-    /// newcomer goes to sleep ahead of one who has looked before all that. The newcomer may have that one's call; but it has
-    /// looked since, so it hears the next release, and passes it on: nobody is left asleep beside a free lock.
+    /// A lock was let go of while the connection was lost, and taken by another. The transport makes its
+    /// connection again while a newcomer goes to sleep ahead of a waiter that has looked before all that. The
+    /// newcomer may have that one's call; but it has looked since, so it hears the next release, and passes
+    /// it on: no waiter is left asleep beside a free lock.
     resubscribe_vs_newcomer with 1 less {
         let (server, registry) = registry();
         let waiter = registry.subscribe(CHANNEL);
@@ -342,7 +347,7 @@ model! {
         let mut mine = Box::pin(lock_and_unlock(&waiter, &locked, &server, true));
         let mut done = [is_ready(&mut theirs), is_ready(&mut mine)];
         transport.join().unwrap();
-        // Whoever has been called looks; two rounds, since the first one may call the other.
+        // A waiter that has been called looks; two rounds, since the first one may call the other.
         for _ in 0..2 {
             done = [done[0] || is_ready(&mut theirs), done[1] || is_ready(&mut mine)];
         }
@@ -355,8 +360,8 @@ model! {
 }
 
 fn unlock(locked: &AtomicBool, server: &Server) {
-    // Ordering: Release, so that who sees it free sees what the holder did; the message comes by a mutex. Not a store: loom would
-    // let a later swap read what was there before it.
+    // Ordering: Release, so that a thread that sees it free sees what the holder did; the message comes by a
+    // mutex. Not a store: loom would let a later swap read what was there before it.
     locked.swap(false, Ordering::Release);
     server.publish();
 }
@@ -384,7 +389,8 @@ async fn lock_and_unlock(
 }
 
 model! {
-    /// A listener is dropped while its message comes: its callback has run, or the next in line is called; not both, not neither.
+    /// A listener is dropped while its message comes: its callback has run, or the next in line is called;
+    /// not both, not neither.
     listener_removed_vs_message {
         let (server, registry) = registry();
         let subscription = registry.subscribe(CHANNEL);
@@ -450,8 +456,8 @@ fn listen(subscription: &Subscription<Server>) -> (Ran, latchwork::Listener) {
 }
 
 model! {
-    /// Who waits does not ask while somebody of its own process is known to have the lock, but listens. It hears of the release, however
-    /// soon that comes: the holder is struck off before anything is published.
+    /// A waiter does not ask while an owner of its own process is known to have the lock, but listens. It
+    /// hears of the release, however soon that comes: the holder is struck off before anything is published.
     look_at_own_holder_vs_release {
         let (server, registry) = registry();
         let next = registry.subscribe(CHANNEL);

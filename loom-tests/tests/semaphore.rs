@@ -1,5 +1,5 @@
-//! Models of `AsyncSemaphore`, the real code: permits, order, wakers. Each is named after the property that holds. Those of its memory are
-//! in `memory.rs`.
+//! Models of `AsyncSemaphore`, the real code: permits, order, wakers. Each is named after the property that
+//! holds. Those of its memory are in `memory.rs`.
 #![cfg(latchwork_loom)]
 
 use std::sync::Arc;
@@ -44,8 +44,9 @@ model! {
 }
 
 model! {
-    /// The same behind a waiter: what is released for both is assigned to both, whoever of the two threads settles. If the waiter's thread is
-    /// stopped between its CAS and its link, the releaser completes the link.
+    /// The same behind a waiter: what is released for both is assigned to both, whichever of the two threads
+    /// settles. If the waiter's thread is stopped between its CAS and its link, the releaser completes the
+    /// link.
     release_reaches_waiter_that_enqueues_behind {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut first = semaphore.acquire();
@@ -80,7 +81,8 @@ model! {
         let mut theirs = other.join().unwrap();
         assert_eq!(semaphore.waiters(), 2);
         semaphore.add_permits(3);
-        let (Poll::Ready(Ok(theirs)), Poll::Ready(Ok(mine))) = (poll_once(&mut theirs), poll_once(&mut mine)) else {
+        let polled = (poll_once(&mut theirs), poll_once(&mut mine));
+        let (Poll::Ready(Ok(theirs)), Poll::Ready(Ok(mine))) = polled else {
             panic!("a waiter is not in the queue");
         };
         assert_eq!((theirs.num_permits(), mine.num_permits()), (2, 1));
@@ -114,7 +116,8 @@ model! {
 // === Two releases ===
 
 model! {
-    /// Two releases of one permit each add up for a waiter that needs two, and do not reach the one behind it.
+    /// Two releases of one permit each add up for a waiter that needs two, and do not reach the one behind
+    /// it.
     two_releases_add_up_for_large_waiter {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let (mut large, mut small) = (semaphore.acquire_many(2), semaphore.acquire());
@@ -185,8 +188,9 @@ model! {
 // === Wakers ===
 
 model! {
-    /// A waiter is polled with another waker while it is granted its permit: it is woken by the new one, or the poll is ready. The first
-    /// waker leads nowhere: if the wait went by that one alone, this would deadlock.
+    /// A waiter is polled with another waker while it is granted its permit: it is woken by the new one, or
+    /// the poll is ready. The first waker leads nowhere: if the wait went by that one alone, this would
+    /// deadlock.
     grant_wakes_latest_waker {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let waiter = spawn(&semaphore, |semaphore| {
@@ -280,7 +284,8 @@ model! {
 }
 
 model! {
-    /// The semaphore is closed while a permit is released: the waiter has either, and the permit is free or the waiter's.
+    /// The semaphore is closed while a permit is released: the waiter has either, and the permit is free or
+    /// the waiter's.
     close_vs_grant_counts_each_permit_once {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut waiter = semaphore.acquire();
@@ -342,7 +347,8 @@ model! {
     }
 }
 
-/// A semaphore whose queue is in use, as after an earlier wait that was granted; it has no waiter. The next take without waiting ends that.
+/// A semaphore whose queue is in use, as after an earlier wait that was granted; it has no waiter. The next
+/// take without waiting ends that.
 fn with_queue_in_use(permits: usize) -> Arc<AsyncSemaphore> {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
     let mut earlier = semaphore.acquire();
@@ -358,7 +364,8 @@ fn with_queue_in_use(permits: usize) -> Arc<AsyncSemaphore> {
 }
 
 model! {
-    /// Two threads release a permit and try to take one: no try fails, since what each has released is free until it is taken.
+    /// Two threads release a permit and try to take one: no try fails, since what each has released is free
+    /// until it is taken.
     try_acquire_fails_only_without_permits with 2 less {
         let semaphore = with_queue_in_use(0);
         let release_and_try = |semaphore: &AsyncSemaphore| {
@@ -374,7 +381,8 @@ model! {
 }
 
 model! {
-    /// One of two permits is released and another taken while a thread tries: at no moment is none free, so the try does not fail.
+    /// One of two permits is released and another taken while a thread tries: at no moment is none free, so
+    /// the try does not fail.
     try_succeeds_beside_release_and_take {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let other = spawn(&semaphore, |semaphore| {
@@ -430,7 +438,7 @@ model! {
     /// Of two tries at one permit exactly one succeeds, in a queue that is in use.
     one_of_two_tries_succeeds {
         let semaphore = with_queue_in_use(1);
-        let try_it = |semaphore: &AsyncSemaphore| semaphore.try_acquire().map(|permit| permit.forget()).is_ok();
+        let try_it = |it: &AsyncSemaphore| it.try_acquire().map(SemaphorePermit::forget).is_ok();
         let other = spawn(&semaphore, try_it);
         let mine = try_it(&semaphore);
         assert_ne!(mine, other.join().unwrap(), "one permit, and two tries");
@@ -439,10 +447,11 @@ model! {
 }
 
 model! {
-    /// A permit is taken from a queue in use, directly, while a waiter enqueues for another: both have one, or the waiter waits for none.
+    /// A permit is taken from a queue in use, directly, while a waiter enqueues for another: both have one,
+    /// or the waiter waits for none.
     direct_take_vs_enqueue with 1 less {
         let semaphore = with_queue_in_use(2);
-        let taker = spawn(&semaphore, |semaphore| semaphore.try_acquire().map(|permit| permit.forget()).is_ok());
+        let taker = spawn(&semaphore, |it| it.try_acquire().map(SemaphorePermit::forget).is_ok());
         let mut waiter = semaphore.acquire();
         let got = poll_once(&mut waiter);
         assert!(taker.join().unwrap(), "two permits, and a try has failed");
@@ -454,7 +463,8 @@ model! {
 }
 
 model! {
-    /// Two permits are taken and released: `available_permits` is what was free at some moment, and never more than there are.
+    /// Two permits are taken and released: `available_permits` is what was free at some moment, and never
+    /// more than there are.
     available_permits_is_exact_at_some_moment {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let taker = spawn(&semaphore, |semaphore| drop(semaphore.try_acquire().unwrap()));
@@ -482,7 +492,8 @@ model! {
 }
 
 model! {
-    /// The capacity is lowered to what is held, while another thread raises it: no second permit exists at any time.
+    /// The capacity is lowered to what is held, while another thread raises it: no second permit exists at
+    /// any time.
     lowering_vs_raising_admits_no_more {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let held = semaphore.try_acquire().unwrap();
@@ -501,7 +512,8 @@ model! {
 }
 
 model! {
-    /// The capacity is lowered while the first waiter is granted a permit: the deficit comes before the waiter, or after it.
+    /// The capacity is lowered while the first waiter is granted a permit: the deficit comes before the
+    /// waiter, or after it.
     lowering_vs_grant_keeps_the_deficit {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let held = semaphore.try_acquire().unwrap();
@@ -591,7 +603,8 @@ model! {
 }
 
 model! {
-    /// Of two threads one notifies twice, the other has taken what was pending, and has seen that nothing is: two notifications are pending then.
+    /// Of two threads one notifies twice, the other has taken what was pending, and has seen that nothing is:
+    /// two notifications are pending then.
     pending_is_no_part_of_a_notification {
         let latch = Arc::new(Latch::new());
         latch.release(1);
@@ -632,7 +645,8 @@ model! {
 /// A number that only the holder of the one permit touches.
 struct Protected(AsyncSemaphore, loom::cell::UnsafeCell<u32>);
 
-// SAFETY: the cell is only touched by the holder of the one permit; that this is enough is what the models check.
+// SAFETY: the cell is only touched by the holder of the one permit; that this is enough is what the models
+// check.
 unsafe impl Sync for Protected {}
 // SAFETY: as above; a number may be sent.
 unsafe impl Send for Protected {}
@@ -721,7 +735,8 @@ model! {
             let shared = Arc::clone(&shared);
             start(move || {
                 block_on(shared.0.wait()).consume();
-                // SAFETY: the notifier does not touch it any more; that this is enough is what the model checks.
+                // SAFETY: the notifier does not touch it any more; that this is enough is what the model
+                // checks.
                 shared.1.with(|number| unsafe { *number })
             })
         };
@@ -733,8 +748,8 @@ model! {
     fails_without_the_look: NoLook, "deadlock";
 }
 
-/// Tells, and notifies a latch that has a notification pending already, so nothing is added; while another thread takes that one. Either it
-/// has been told, or one is pending afterwards.
+/// Tells, and notifies a latch that has a notification pending already, so nothing is added; while another
+/// thread takes that one. Either it has been told, or one is pending afterwards.
 fn notification_that_adds_nothing(latch: Latch) {
     let shared = Arc::new((latch, loom::sync::atomic::AtomicBool::new(false)));
     let taker = {
@@ -753,7 +768,8 @@ fn notification_that_adds_nothing(latch: Latch) {
 }
 
 model! {
-    /// A notification adds nothing, as one is pending; another thread takes that one: it sees what was done before both, or one is pending still.
+    /// A notification adds nothing, as one is pending; another thread takes that one: it sees what was done
+    /// before both, or one is pending still.
     notification_that_adds_nothing_orders_memory {
         let latch = Latch::new();
         latch.release(1);
@@ -801,7 +817,7 @@ model! {
     count_does_not_come_back_under_a_step {
         const MAX: usize = AsyncSemaphore::MAX_PERMITS;
         let semaphore = Arc::new(AsyncSemaphore::new(MAX));
-        let reader = spawn(&semaphore, |semaphore| semaphore.try_acquire().map(SemaphorePermit::forget).is_ok());
+        let reader = spawn(&semaphore, |it| it.try_acquire().map(SemaphorePermit::forget).is_ok());
         (0..2).for_each(|_| drop(semaphore.try_acquire()));
         drop(semaphore.try_acquire_weight(MAX));
         let writes = semaphore.try_acquire_weight(MAX).map(SemaphorePermit::forget).is_ok();

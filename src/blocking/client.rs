@@ -19,7 +19,7 @@ use super::{Lock, ReadWriteLock, block_on};
 /// let client = LockClient::local(); // or LockClient::connect("redis://…")?
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock()?;
-/// // … nobody else in this process is here …
+/// // … no other task or thread has it here …
 /// guard.unlock()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -37,10 +37,12 @@ impl LockClient {
 
 #[cfg(feature = "redis")]
 impl LockClient {
-    /// A client over the Redis server at `url`; see [`Redis::connect`](crate::redis::Redis::connect) for what that may be.
+    /// A client over the Redis server at `url`; see [`Redis::connect`](crate::redis::Redis::connect) for what
+    /// that may be.
     ///
-    /// The connections live on one background thread. It ends with the last clone of the client, its locks and guards, once what
-    /// these have begun is done. Dropping them never blocks and never panics, in async code neither.
+    /// The connections live on one background thread. It ends with the last clone of the client, its locks
+    /// and guards, once what these have begun is done. Dropping them never blocks and never panics, in async
+    /// code neither.
     ///
     /// With options: `LockClient::with_options(Redis::builder().blocking_connect(url)?, &options)`.
     ///
@@ -86,11 +88,11 @@ impl LockClient {
         self.inner.get_lock(name).map(Lock::from_async)
     }
 
-    /// The fair lock called `name`: whoever waits for it, thread or task, in whatever process, gets it in the order in which they began to wait.
-    /// Nothing is sent.
+    /// The fair lock called `name`: its waiters, threads or tasks, in whatever process, get it in the order
+    /// in which they began to wait. Nothing is sent.
     ///
-    /// What it costs, and what the order does not include, is told by [`LockClient::fair_lock`](crate::LockClient::fair_lock). A thread that
-    /// waits is always polled.
+    /// What it costs, and what the order does not include, is told by
+    /// [`LockClient::fair_lock`](crate::LockClient::fair_lock). A thread that waits is always polled.
     ///
     /// # Errors
     ///
@@ -103,7 +105,7 @@ impl LockClient {
     ///
     /// let client = LockClient::local();
     /// let guard = client.fair_lock("tickets")?.lock()?;
-    /// // … whoever came before has had it, and whoever comes now is served later …
+    /// // … earlier waiters have had it, and later ones are served afterwards …
     /// guard.unlock()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -141,15 +143,15 @@ impl LockClient {
         self.inner.backend()
     }
 
-    /// Who waits for what in this process, tasks and threads.
+    /// The tasks and threads of this process that wait, and for what.
     pub fn registry(&self) -> &Registry<dyn Transport> {
         self.inner.registry()
     }
 }
 
 impl LockClient {
-    /// Ends the client in good order, and blocks this thread until every guard is gone and every release was answered, for `limit` at most.
-    /// See [`LockClient::shutdown`](crate::LockClient::shutdown).
+    /// Ends the client in good order, and blocks this thread until every guard is gone and every release was
+    /// answered, for `limit` at most. See [`LockClient::shutdown`](crate::LockClient::shutdown).
     ///
     /// # Errors
     ///

@@ -8,11 +8,12 @@ use crate::lock_entry::LossReason;
 
 use super::block_on;
 
-/// One hold on a lock, for threads. While it lives, and its lease with it, nobody but its owner has the lock.
+/// One hold on a lock, for threads. While it lives, and its lease with it, only its owner has the lock.
 ///
-/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it, by a panic too, gives it back in the
-/// background and does not block; at the end of `main`, [`LockClient::shutdown`](super::LockClient::shutdown) waits for that. Its twin is
-/// [`Guard`](crate::Guard). No method panics.
+/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it, by a panic too, gives it
+/// back in the background and does not block; at the end of `main`,
+/// [`LockClient::shutdown`](super::LockClient::shutdown) waits for that. Its twin is [`Guard`](crate::Guard).
+/// No method panics.
 ///
 /// # Examples
 ///
@@ -47,7 +48,7 @@ impl Guard {
         self.inner.name()
     }
 
-    /// Who holds it.
+    /// The owner that holds it.
     pub fn owner(&self) -> &Owner {
         self.inner.owner()
     }
@@ -57,13 +58,13 @@ impl Guard {
         self.inner.fencing_token()
     }
 
-    /// Whether the lock is still held, as far as this process knows; asks nobody. See
+    /// Whether the lock is still held, as far as this process knows; asks no server. See
     /// [`Guard::is_held`](crate::Guard::is_held).
     pub fn is_held(&self) -> bool {
         self.inner.is_held()
     }
 
-    /// How long the lease lasts if nobody renews it, as far as this process knows; zero if the hold is lost.
+    /// How long the lease lasts without a renewal, as far as this process knows; zero if the hold is lost.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
     }
@@ -73,7 +74,8 @@ impl Guard {
         block_on(self.inner.lost())
     }
 
-    /// As [`lost`](Self::lost), for `timeout` at most: `None` if it is not lost by then. With a timeout of zero it looks once.
+    /// As [`lost`](Self::lost), for `timeout` at most: `None` if it is not lost by then. With a timeout of
+    /// zero it looks once.
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
         block_on(self.inner.lost_timeout(timeout))
     }
@@ -91,8 +93,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lease`] if the lease cannot be kept, [`LockError::Lost`] if the hold is lost, [`LockError::Backend`] if the command
-    /// fails.
+    /// [`LockError::Lease`] if the lease cannot be kept, [`LockError::Lost`] if the hold is lost,
+    /// [`LockError::Backend`] if the command fails.
     pub fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
         block_on(self.inner.extend(lease))
     }
@@ -101,14 +103,14 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the owner did not have the lock any more. [`LockError::Backend`] if the command failed; it is repeated in the
-    /// background until the store has answered, or the lease is over.
+    /// [`LockError::Lost`] if the owner did not have the lock any more. [`LockError::Backend`] if the command
+    /// failed; it is repeated in the background until the store has answered, or the lease is over.
     pub fn unlock(self) -> Result<(), LockError> {
         block_on(self.inner.unlock())
     }
 
-    /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until [`Lock::unlock`] by its
-    /// owner. Nobody renews it from now on.
+    /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until
+    /// [`Lock::unlock`] by its owner. It is not renewed from now on.
     ///
     /// [`Lock::unlock`]: super::Lock::unlock
     pub fn forget(self) {

@@ -9,12 +9,13 @@ use super::{Guard, block_on};
 
 /// A named lock, for threads: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
 ///
-/// Its twin is [`Lock`](crate::Lock), which says more about fairness and safety. What happens inside of async code is told in
-/// [`blocking`](super).
+/// Its twin is [`Lock`](crate::Lock), which says more about fairness and safety. What happens inside of async
+/// code is told in [`blocking`](super).
 ///
 /// # Panics
 ///
-/// Not by itself. The local backend does if the system refuses it a background thread, when that is first needed.
+/// Not by itself. The local backend does if the system refuses it a background thread, when that is first
+/// needed.
 ///
 /// # Examples
 ///
@@ -26,7 +27,7 @@ use super::{Guard, block_on};
 /// let lock = client.get_lock("orders:42")?;
 /// match lock.try_lock_for(Duration::from_secs(5), Lease::Watched)? {
 ///     Some(guard) => guard.unlock()?, // … after the work that only one may do …
-///     None => println!("somebody else is shipping it"),
+///     None => println!("another worker is shipping it"),
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -45,14 +46,15 @@ impl Lock {
         &self.inner
     }
 
-    /// The same lock, taken by `owner` from now on: who has it can take it again, from any thread, and it is free when each
-    /// guard is gone.
+    /// The same lock, taken by `owner` from now on: this owner can take it again, from any thread, and it is
+    /// free when each guard is gone.
     #[must_use]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self { inner: self.inner.owned_by(owner) }
     }
 
-    /// The same lock, with a token for each acquisition from now on. See [`Lock::fenced`](crate::Lock::fenced).
+    /// The same lock, with a token for each acquisition from now on. See
+    /// [`Lock::fenced`](crate::Lock::fenced).
     #[must_use]
     pub fn fenced(&self) -> Self {
         Self { inner: self.inner.fenced() }
@@ -63,21 +65,23 @@ impl Lock {
         self.inner.name()
     }
 
-    /// Takes the lock, blocking this thread as long as it takes. The watchdog renews its lease while the guard lives.
+    /// Takes the lock, blocking this thread as long as it takes. The watchdog renews its lease while the
+    /// guard lives.
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if an attempt fails, [`LockError::Subscribe`] if the lock's messages cannot be had.
+    /// [`LockError::Backend`] if an attempt fails, [`LockError::Subscribe`] if the lock's messages cannot be
+    /// had.
     pub fn lock(&self) -> Result<Guard, LockError> {
         block_on(self.inner.lock()).map(Guard::from_async)
     }
 
-    /// As [`lock`](Self::lock), with a lease of the caller's own, which nobody renews.
+    /// As [`lock`](Self::lock), with a lease of the caller's own, which is not renewed.
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before the store's
-    /// answer is there.
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before
+    /// the store's answer is there.
     pub fn lock_with_lease(&self, lease: Duration) -> Result<Guard, LockError> {
         block_on(self.inner.lock_with_lease(lease)).map(Guard::from_async)
     }
@@ -91,17 +95,19 @@ impl Lock {
         Ok(block_on(self.inner.try_lock())?.map(Guard::from_async))
     }
 
-    /// Takes the lock, blocking this thread for it no longer than `wait`. `None` if it is held by another then.
+    /// Takes the lock, blocking this thread for it no longer than `wait`. `None` if it is held by another
+    /// then.
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before the store's
-    /// answer is there.
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before
+    /// the store's answer is there.
     pub fn try_lock_for(&self, wait: Duration, lease: impl Into<Lease>) -> Result<Option<Guard>, LockError> {
         Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
     }
 
-    /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget). See [`Lock::unlock`](crate::Lock::unlock).
+    /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget). See
+    /// [`Lock::unlock`](crate::Lock::unlock).
     ///
     /// # Errors
     ///
@@ -110,16 +116,19 @@ impl Lock {
         block_on(self.inner.unlock(owner))
     }
 
-    /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it. Another kind of lock of that name is left alone.
+    /// Frees the lock, whichever owner has it, and wakes a waiter. True if it was held. Another kind of lock
+    /// of that name is left alone.
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another kind of lock.
+    /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another
+    /// kind of lock.
     pub fn force_unlock(&self) -> Result<bool, LockError> {
         block_on(self.inner.force_unlock())
     }
 
-    /// Who has the lock, of all clients: `None` if nobody has. See [`Lock::holder`](crate::Lock::holder).
+    /// The holder of the lock, among all clients: `None` if it is free. See
+    /// [`Lock::holder`](crate::Lock::holder).
     ///
     /// # Errors
     ///
@@ -155,7 +164,8 @@ impl Lock {
         block_on(self.inner.hold_count(owner))
     }
 
-    /// How long the lock's lease lasts if nobody renews it: `None` if nobody has the lock, [`Duration::MAX`] if it never ends.
+    /// How long the lock's lease lasts without a renewal: `None` if the lock is free, [`Duration::MAX`] if it
+    /// never ends.
     ///
     /// # Errors
     ///
@@ -164,7 +174,8 @@ impl Lock {
         block_on(self.inner.remaining())
     }
 
-    /// What happened to this name through this client, by tasks and threads. See [`Lock::stats`](crate::Lock::stats).
+    /// What happened to this name through this client, by tasks and threads. See
+    /// [`Lock::stats`](crate::Lock::stats).
     pub fn stats(&self) -> LockStats {
         self.inner.stats()
     }

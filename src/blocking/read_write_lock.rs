@@ -6,7 +6,8 @@ use crate::lock::LockName;
 
 use super::Lock;
 
-/// A named lock that many may have to read, or one to write, for threads. Its twin is [`ReadWriteLock`](crate::ReadWriteLock), which says more.
+/// A named lock that many may have to read, or one to write, for threads. Its twin is
+/// [`ReadWriteLock`](crate::ReadWriteLock), which says more.
 ///
 /// # Examples
 ///
@@ -36,7 +37,7 @@ impl ReadWriteLock {
         &self.read
     }
 
-    /// The lock that one has, while nobody reads.
+    /// The write lock: held by one owner, while there are no readers.
     pub fn write(&self) -> &Lock {
         &self.write
     }

@@ -1,8 +1,8 @@
 //! Callbacks that stand in line with the latch's sleepers.
 //!
-//! A listener *is* a waiter on the latch: a wait future whose waker, instead of waking a task, polls the future and runs
-//! the callback. So it has its place in the one line, takes its message from nobody else, and leaves the line by being
-//! dropped, all by the semaphore's own rules.
+//! A listener *is* a waiter on the latch: a wait future whose waker, instead of waking a task, polls the
+//! future and runs the callback. So it has its place in the one queue, takes no other waiter's message, and
+//! leaves the queue by being dropped, all by the semaphore's own rules.
 
 use std::fmt;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ struct Waiting {
 }
 
 enum Stage {
-    /// Somebody is polling the future, outside the mutex. `again` is set by a wake that comes meanwhile.
+    /// A thread is polling the future, outside the mutex. `again` is set by a wake that comes meanwhile.
     Polling {
         again: bool,
     },
@@ -80,8 +80,8 @@ impl Waiting {
                 (Stage::Done, Poll::Ready(Ok(permit))) if fault!(CallDiesWithListener) => {
                     return permit.forget();
                 }
-                // Removed while we polled. Dropping the future, or its permit, passes the call on, to foreign wakers; so after the
-                // mutex is free again.
+                // Removed while we polled. Dropping the future, or its permit, passes the call on, to foreign
+                // wakers; so after the mutex is free again.
                 (Stage::Done | Stage::InLine(..), polled) => {
                     drop(stage);
                     drop(polled);

@@ -5,8 +5,8 @@ use std::fmt;
 use crate::event::Event;
 use crate::fault::fault;
 use crate::foreign::Panics;
+use crate::message::SubscribeError;
 use crate::sync::Mutex;
-use crate::transport::SubscribeError;
 
 /// ```text
 /// Subscribing ──► Ready ──► Ended
@@ -19,7 +19,7 @@ enum State {
     Subscribing(Event),
     Ready,
     Failed(SubscribeError),
-    /// Nobody is interested any more.
+    /// No waiter is interested any more.
     Ended,
 }
 
@@ -35,12 +35,13 @@ impl Readiness {
         self.step(State::Ready, |now| matches!(now, State::Subscribing(_)), panics);
     }
 
-    /// The subscription cannot be had. False if it was told so before, or if nobody is interested any more.
+    /// The subscription cannot be had. False if it was told so before, or if no waiter is interested any
+    /// more.
     pub(super) fn fail(&self, error: SubscribeError, panics: &mut Panics) -> bool {
         self.step(State::Failed(error), |now| matches!(now, State::Subscribing(_) | State::Ready), panics)
     }
 
-    /// Nobody is interested any more. False if the subscription failed before.
+    /// No waiter is interested any more. False if the subscription failed before.
     pub(super) fn end(&self, panics: &mut Panics) -> bool {
         self.step(State::Ended, |now| matches!(now, State::Subscribing(_) | State::Ready), panics)
     }

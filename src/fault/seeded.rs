@@ -1,6 +1,15 @@
-//! The faults, and which of them is seeded into this process.
+//! Faults that a check seeds into the real code, to see that it fails: each stands for a line that must not
+//! be lost.
 
 use std::sync::OnceLock;
+
+macro_rules! fault {
+    ($fault:ident) => {
+        $crate::fault::is_seeded($crate::fault::Fault::$fault)
+    };
+}
+
+pub(crate) use fault;
 
 macro_rules! faults {
     ($($(#[$of:meta])* $group:ident { $($(#[$doc:meta])* $fault:ident,)* })*) => {
@@ -65,7 +74,7 @@ faults! {
         NotificationsAddUp,
         /// A notification counts those that were pending as its own, though they are taken meanwhile.
         PendingCountsAsGiven,
-        /// Nodes are freed though somebody walks over them.
+        /// Nodes are freed under a walker.
         FreedUnderWalkers,
         /// Nodes are freed after one round, so that a walker may have set the hint to one in between.
         FreedInOneRound,
@@ -82,11 +91,11 @@ faults! {
     THREADS {
         /// A newcomer founds an entry without the channel's stripe.
         FoundsWithoutStripe,
-        /// A newcomer, once it has the stripe, does not look whether somebody has founded the entry.
+        /// A newcomer, once it has the stripe, does not look whether another has founded the entry.
         NoLookWhoFounded,
         /// The last subscriber lets the channel's stripe go before it unsubscribes.
         UnsubscribesWithoutStripe,
-        /// The last subscriber, once it has the stripe, does not look whether somebody has joined.
+        /// The last subscriber, once it has the stripe, does not look whether another has joined.
         NoLookWhoJoined,
         /// A subscriber that is not the last counts itself out in two steps.
         LeavesInTwoSteps,
@@ -103,7 +112,7 @@ faults! {
         AnyEntryIsOurs,
         /// What has failed is unsubscribed nevertheless.
         UnsubscribesTheFailed,
-        /// Who waits for readiness is not told of it.
+        /// A task that waits for readiness is not told of it.
         SettledSilently,
         /// What is meant for all calls one.
         CallsOne,
@@ -132,19 +141,21 @@ faults! {
         LeaseDiesWithLastWaiter,
         /// A look is said to be due once, and not again when its time has passed.
         LookSaidOnce,
-        /// A queue head that was put into the store's queue takes it for a refusal that leaves nothing at the store.
+        /// A queue head that was put into the store's queue takes it for a refusal that leaves nothing at the
+        /// store.
         PositionForgotten,
         /// A number whose position may have ended goes on to be used.
         LapsedNumberKept,
         /// An attempt that did not run counts for those before it, too.
         AttemptsBeforeForgotten,
-        /// What the store has granted, or put into its queue, is not rolled back if the waiter has left meanwhile.
+        /// What the store has granted, or put into its queue, is not rolled back if the waiter has left
+        /// meanwhile.
         AnswerDiesWithWaiter,
         /// A waiter that was named with a release is granted a lease that is over by then.
         NamedGrantedLate,
         /// A waiter that was named with a release is not told that it failed.
         NamedNotTold,
-        /// Newcomers join those who share a lock for as long as somebody has it.
+        /// Newcomers join the sharers of a lock for as long as one of them has it.
         TenureNeverEnds,
         /// Those beside go on by the lease in hand, however early that ends.
         GatheredUnderShorterLease,
@@ -152,15 +163,16 @@ faults! {
         CutNotMended,
         /// The lease that those beside had is not given back when they go on by another one.
         GatheredLeaseKept,
-        /// Whoever leaves a shared hold gives its lease back, though others have it, too.
+        /// An owner that leaves a shared hold gives its lease back, though others have it, too.
         OneLeavesForAll,
         /// A queue head that gives up does not say so to a store that remembers it.
         WaitForgotten,
-        /// Who waits for one answer only is not told it.
+        /// A waiter for one answer only is not told it.
         TriesKept,
         /// An owner that gets a lease outside of the queue leaves its waiters there.
         NobodyRecalled,
-        /// Those who are let in together with a hold of long ago are looked after as if they had been let in as long ago.
+        /// Waiters that are let in together with a hold of long ago are looked after as if they had been let
+        /// in as long ago.
         GrantedLongAgo,
         /// A hold that is given back by name takes another owner's along.
         GivenBackForAnother,
@@ -170,7 +182,8 @@ faults! {
         UnsettledReleased,
         /// A queue head forgets attempts that were not answered when a later one is.
         UnansweredAttemptsForgotten,
-        /// An owner keeps the lock for as long as its lease lasts, though the leases of its own are over and nobody has it renewed.
+        /// An owner keeps the lock for as long as its lease lasts, though the leases of its own are over and
+        /// it is not watched.
         OwnEndsForgotten,
         /// A lease goes on to a waiter that wants a shorter one.
         LongerLeasePassedOn,
@@ -184,22 +197,22 @@ faults! {
         SupersededStaysInLine,
         /// A message about the grant of another lease is taken for the queue head's own.
         OtherGrantBelieved,
-        /// A lease that a message grants is counted from the answer that gave it its position, and not from the
-        /// command.
+        /// A lease that a message grants is counted from the answer that gave it its position, and not from
+        /// the command.
         PositionCountedFromAnswer,
         /// A lease is counted from the answer that granted it, and not from the command.
         AcquiredFromTheAnswer,
         /// A lease that is renewed or extended is counted from the answer, and not from the command.
         ConfirmedFromTheAnswer,
-        /// An extension that is about to be sent is not noted: the store may keep the lease for longer than is
-        /// known.
+        /// An extension that is about to be sent is not noted: the store may keep the lease for longer than
+        /// is known.
         ExtensionNotNoted,
         /// A command for a token, which leases the name anew, is not noted as one that may still run.
         TokenCommandForgotten,
         /// A lease that the store does not keep any more goes on to the next waiter.
         GoneLeasePassedOn,
-        /// A lease that an outer hold asked for with an end of its own is not renewed for an inner hold that is
-        /// watched.
+        /// A lease that an outer hold asked for with an end of its own is not renewed for an inner hold that
+        /// is watched.
         ReentryNotWatched,
         /// The lease in hand counts as enough for each further hold of its owner's.
         InnerLeaseNotAskedFor,
@@ -220,8 +233,12 @@ faults! {
     }
     /// Those that no store shows that keeps the contract: each is a second guard against one that does not.
     TWICE {
-        /// A store that sets a lease to what it is told is told what was known before an extension that is under way.
+        /// A store that sets a lease to what it is told is told what was known before an extension that is
+        /// under way.
         LeasedAnewForLess,
+        /// A token's command that is answered after its hold was given back leaves the lease that it began
+        /// anew: a store that rolls the lease back before that has come.
+        LateTokenNotUndone,
     }
     /// Of the client: of what it asks the store, and of what it does with the answers.
     CLIENT {
@@ -257,9 +274,6 @@ faults! {
         NamedBeforeItListens,
         /// An extension that finds the lease gone counts as done.
         GoneCountsAsExtended,
-        /// A token's command that is answered after its hold was given back leaves the lease that it began
-        /// anew.
-        LateTokenNotUndone,
         /// A task that waits for a loss is not woken by the lease's end.
         LossHasNoTimer,
         /// A holder of the client that forces a lock free is not told.
@@ -301,7 +315,8 @@ faults! {
     }
     /// Of the store in memory.
     LOCAL {
-        /// A lease that is asked for anew lasts as long as it was asked for last, though it was longer before.
+        /// A lease that is asked for anew lasts as long as it was asked for last, though it was longer
+        /// before.
         LocalLeaseShortened,
         /// A release frees whatever lease is in place.
         LocalReleasesForAnother,
@@ -337,7 +352,8 @@ faults! {
         LeavesForBothNames,
         /// A server that does not know a script is not sent its text.
         ScriptNotSentInFull,
-        /// A lease that is asked for anew lasts as long as it was asked for last, though it was longer before.
+        /// A lease that is asked for anew lasts as long as it was asked for last, though it was longer
+        /// before.
         ScriptShortensTheLease,
         /// A release frees the lock whatever lease is in place.
         ScriptFreesForAnother,
@@ -370,4 +386,16 @@ pub fn seed(fault: Fault) {
 
 pub(crate) fn is_seeded(fault: Fault) -> bool {
     SEEDED.get() == Some(&fault)
+}
+
+/// Each execution of a model begins with this: what the last one has kept is freed.
+#[cfg(any(latchwork_loom, latchwork_shuttle))]
+pub fn begin_execution() {
+    crate::sync::begin_execution();
+}
+
+/// Does what a real thread does at its end, for a thread of a model.
+#[cfg(any(latchwork_loom, latchwork_shuttle))]
+pub fn end_thread() {
+    crate::sync::end_thread();
 }

@@ -2,7 +2,8 @@
 
 use crate::counter::Counter;
 
-/// How the notifications of some latches were consumed. One that is passed on, or stays pending, counts as neither.
+/// How the notifications of some latches were consumed. One that is passed on, or stays pending, counts as
+/// neither.
 #[derive(Debug, Default)]
 pub(crate) struct NotificationFigures {
     pub(crate) useful: Counter,

@@ -6,9 +6,9 @@ use super::Latch;
 
 /// A wake-up that a waiter has received and not yet consumed.
 ///
-/// Dropping it passes it to the next waiter: a task that is cancelled between waking up and doing what it was woken for must not take
-/// the notification with it. [`consume`](Self::consume) and [`consume_spurious`](Self::consume_spurious) end it, so that no other
-/// waiter wakes up for it.
+/// Dropping it passes it to the next waiter: a task that is cancelled between waking up and doing what it was
+/// woken for must not take the notification with it. [`consume`](Self::consume) and
+/// [`consume_spurious`](Self::consume_spurious) end it, so that no other waiter wakes up for it.
 #[derive(Debug)]
 #[must_use = "dropping a notification passes it to the next waiter"]
 #[doc(alias = "Call")]
@@ -28,7 +28,8 @@ impl<'a> Notification<'a> {
 
     /// Ends the notification; it was spurious: what it announced was gone already.
     ///
-    /// The same as [`consume`](Self::consume), but for the figures (see [`RegistryStats`](crate::RegistryStats)).
+    /// The same as [`consume`](Self::consume), but for the figures (see
+    /// [`RegistryStats`](crate::RegistryStats)).
     pub fn consume_spurious(mut self) {
         if let Some(figures) = self.0.take().and_then(Latch::figures) {
             figures.spurious.add_one();

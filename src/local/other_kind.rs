@@ -5,7 +5,8 @@ use std::fmt;
 
 use crate::lock::LockKind;
 
-/// The name is held as another kind of lock, and nothing was changed. Give each kind of lock names of its own.
+/// The name is held as another kind of lock, and nothing was changed. Give each kind of lock names of its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherKind(LockKind);
 

@@ -1,4 +1,4 @@
-//! [`Queues`]: who waits for the locks of a [`Local`](super::Local).
+//! [`Queues`]: the waiters for the locks of a [`Local`](super::Local).
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -9,11 +9,11 @@ use crate::lock_entry::Moment;
 
 use super::sweep::Sweep;
 
-/// The queues of all names that somebody waits for.
+/// The queues of all names that have waiters.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     by_name: HashMap<LockName, Vec<Waiter>, BuildHasherDefault<NameHasher>>,
-    /// Of queues in which all positions have lapsed, at names that nobody asks for any more.
+    /// Of queues in which all positions have lapsed, at names that are not asked for any more.
     sweep: Sweep,
 }
 
@@ -34,7 +34,8 @@ impl Waiter {
 }
 
 impl Queues {
-    /// Puts a waiter behind all who began to wait before it. If it is there already, it keeps its position, for longer.
+    /// Puts a waiter behind all that began to wait before it. If it is there already, it keeps its position,
+    /// for longer.
     pub(super) fn push(&mut self, name: &LockName, waiter: Waiter, now: Moment) {
         if self.sweep.is_due(self.by_name.len()) {
             self.by_name.retain(|_, queue| queue.iter().any(|waiter| now < waiter.until));
@@ -68,7 +69,8 @@ impl Queues {
         queue.into_iter().filter(move |waiter| now < waiter.until)
     }
 
-    /// Takes out the first whose position is kept still and who can be `told`. Not behind the waiter with the id `not_behind`.
+    /// Takes out the first waiter whose position is kept still and that can be `told`. Not behind the waiter
+    /// with the id `not_behind`.
     pub(super) fn pop_first(
         &mut self,
         name: &LockName,
@@ -102,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Whose waiters have all gone without a word, and which nobody asks for any more.
+    /// A queue whose waiters have all gone without a word, at a name that is not asked for any more.
     #[test]
     fn queue_of_lapsed_positions_is_swept() {
         let mut queues = Queues::default();

@@ -19,7 +19,8 @@ use super::turns::{Leases, News, Turns};
 pub(super) struct Store {
     /// A `HashTable`, as the name brings its hash along, and each step looks it up once.
     by_name: HashTable<State>,
-    /// Of names that were released or whose leases are over: one that is locked again before that finds its place.
+    /// Of names that were released or whose leases are over: one that is locked again before that finds its
+    /// place.
     sweep: Sweep,
     tokens: Tokens,
     /// The waiters for fair locks, by name.
@@ -30,8 +31,8 @@ pub(super) struct Store {
     readers: Queues,
 }
 
-/// One counter for all names, as what rises over all of them rises for each, and one for each name would have to be kept for
-/// ever.
+/// One counter for all names, as what rises over all of them rises for each, and one for each name would have
+/// to be kept for ever.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     last: u64,
@@ -94,7 +95,7 @@ impl Tokens {
         if tokens > 0 { self.last } else { 0 }
     }
 
-    /// One that all who read at a time have: `shared`, or a new one if they have none yet.
+    /// One token that all readers of a time have: `shared`, or a new one if they have none yet.
     pub(super) fn share(&mut self, shared: &mut Option<u64>) -> u64 {
         *shared.get_or_insert_with(|| self.reserve(1))
     }
@@ -175,8 +176,8 @@ impl Store {
         Ok(AcquireOutcome::Acquired { last_token: self.tokens.reserve(*tokens) })
     }
 
-    /// Takes the lease of `id` away. Whether it is over makes no difference: no other has taken its place. Memory of a burst of
-    /// names is given back as they are released.
+    /// Takes the lease of `id` away. Whether it is over makes no difference: no other has taken its place.
+    /// Memory of a burst of names is given back as they are released.
     #[inline]
     pub(super) fn release(&mut self, name: &LockName, id: &LeaseId, now: impl FnOnce() -> Moment) -> bool {
         let is_its = |state: &&mut State| state.plain.as_ref() == Some(id) || fault!(LocalReleasesForAnother);
@@ -198,8 +199,8 @@ impl Store {
 
     // === Locks that have a queue ===
 
-    /// Carries out a step of such a lock, and says what others are to be told of it. `told`: whether the client of an id can
-    /// be.
+    /// Carries out a step of such a lock, and says what others are to be told of it. `told`: whether the
+    /// client of an id can be.
     pub(super) fn step<T>(
         &mut self,
         kind: LockKind,

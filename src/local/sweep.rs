@@ -1,11 +1,12 @@
 //! [`Sweep`]: when a map is cleared of what is over.
 
-/// When a map is next cleared of entries that are over: when it has grown to twice the size after the last time, so that a sweep is paid for
-/// by the entries added.
+/// When a map is next cleared of entries that are over: when it has grown to twice the size after the last
+/// time, so that a sweep is paid for by the entries added.
 #[derive(Debug)]
 pub(super) struct Sweep {
     at: usize,
-    /// Entries that were given up, and are not in use again. (More, where an entry is in use again by another way; then a sweep is early.)
+    /// Entries that were given up, and are not in use again. (More, where an entry is in use again by another
+    /// way; then a sweep is early.)
     dead: usize,
 }
 
@@ -23,8 +24,8 @@ impl Sweep {
         entries >= self.at
     }
 
-    /// An entry was given up. Whether the map, with so many of them, is to be cleared now: more than a few are there, and more than half of
-    /// them are dead.
+    /// An entry was given up. Whether the map, with so many of them, is to be cleared now: more than a few
+    /// are there, and more than half of them are dead.
     pub(super) fn adds_dead(&mut self, entries: usize) -> bool {
         self.dead += 1;
         entries > FIRST && self.dead > entries / 2

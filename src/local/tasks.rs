@@ -9,9 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::foreign::Panics;
 use crate::sync::Mutex;
 
-use super::thread_runtime::Shared;
-
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// All tasks that are unfinished, and a queue of those that can go on.
 #[derive(Default)]
@@ -21,11 +19,16 @@ pub(super) struct Tasks {
     next_number: u64,
 }
 
+/// Where a task that was woken goes to.
+pub(super) trait Home: Send + Sync {
+    fn woken(self: Arc<Self>, task: Arc<Task>);
+}
+
 /// A detached task.
 pub(super) struct Task {
     number: u64,
     stage: Mutex<Stage>,
-    home: Weak<Shared>,
+    home: Weak<dyn Home>,
 }
 
 enum Stage {
@@ -41,7 +44,7 @@ enum Stage {
 
 impl Tasks {
     /// A task that can go on. It is to be [queued](Self::queue).
-    pub(super) fn add(&mut self, work: Work, home: Weak<Shared>) {
+    pub(super) fn add(&mut self, work: Work, home: Weak<dyn Home>) {
         let number = self.next_number;
         self.next_number += 1;
         let task = Arc::new(Task { number, stage: Mutex::new(Stage::Queued(work)), home });
@@ -76,7 +79,7 @@ impl Tasks {
 
 impl Task {
     /// Polls it once. A panic ends the task, and is reported.
-    pub(super) fn run(self: &Arc<Self>, home: &Shared) {
+    pub(super) fn run(self: &Arc<Self>, tasks: &Mutex<Tasks>) {
         let mut work = {
             let mut stage = self.stage.lock();
             match mem::replace(&mut *stage, Stage::Polled { again: false }) {
@@ -109,12 +112,12 @@ impl Task {
                 }
             };
             if queued {
-                home.tasks.lock().queue(Arc::clone(self));
+                tasks.lock().queue(Arc::clone(self));
             }
             return;
         }
         *self.stage.lock() = Stage::Finished;
-        home.tasks.lock().remove(self.number);
+        tasks.lock().remove(self.number);
         panics.catch(|| drop(work));
         panics.report("a detached task");
     }
@@ -149,8 +152,7 @@ impl Wake for Task {
             }
         }
         if let Some(home) = self.home.upgrade() {
-            home.tasks.lock().queue(Arc::clone(self));
-            home.kick();
+            home.woken(Arc::clone(self));
         }
     }
 }

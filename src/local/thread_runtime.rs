@@ -1,6 +1,6 @@
-//! [`ThreadRuntime`]: timers and detached tasks on threads of their own, so that the local backend needs no runtime.
+//! [`ThreadRuntime`]: timers and detached tasks on threads of their own, so that the local backend needs no
+//! runtime.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::foreign::Panics;
-use crate::lock::origin::Origin;
 use crate::runtime::Runtime;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::Ordering;
 
-use super::tasks::Tasks;
-use super::threads::Threads;
+use super::threads::Shared;
 
-/// A [`Runtime`] on threads of its own: one that waits for timers and tasks, and one that calls the wakers of timers that fire and polls
-/// the tasks. They are started by the first timer or by the first task that does not finish at once, and end with the last handle.
+/// A [`Runtime`] on threads of its own: one that waits for timers and tasks, and one that calls the wakers of
+/// timers that fire and polls the tasks. They are started by the first timer or by the first task that does
+/// not finish at once, and end with the last handle.
 ///
 /// # Wakers and tasks that block or panic
 ///
-/// A waker or task that is inside of one call for longer than 5 ms, while others are due, holds them up for no longer: another thread takes
-/// over. There are as many threads as such calls, and two; no more than 128 in all. A panic ends the call, or the task, and nothing else. It is
-/// reported by std's panic hook, and with the feature `tracing` by an event. (On a [`paused`](Self::paused) clock all of it runs inside of
+/// A waker or task that is inside of one call for longer than 5 ms, while others are due, holds them up for
+/// no longer: another thread takes over. There are as many threads as such calls, and two; no more than 128
+/// in all. A panic ends the call, or the task, and nothing else. It is reported by std's panic hook, and with
+/// the feature `tracing` by an event. (On a [`paused`](Self::paused) clock all of it runs inside of
 /// [`advance`](Self::advance).)
 ///
 /// # Forks
 ///
-/// In a child that was forked off these threads do not exist: there the runtime [has ended](Runtime::has_ended). Make another one.
+/// In a child that was forked off these threads do not exist: there the runtime [has
+/// ended](Runtime::has_ended). Make another one.
 ///
 /// # Examples
 ///
@@ -52,27 +52,10 @@ pub struct ThreadRuntime {
     handle: Arc<Handle>,
 }
 
-/// What the user's handles hold. The threads hold only `Shared`, so that they end when the last of these is dropped.
+/// What the user's handles hold. The threads hold only `Shared`, so that they end when the last of these is
+/// dropped.
 struct Handle {
     shared: Arc<Shared>,
-}
-
-pub(super) struct Shared {
-    pub(super) tasks: Mutex<Tasks>,
-    pub(super) threads: Mutex<Threads>,
-    timers: Mutex<Timers>,
-    next_timer: AtomicU64,
-    /// Its clock is paused, and it has no threads: `advance` drives.
-    by_hand: bool,
-    origin: Origin,
-}
-
-#[derive(Default)]
-struct Timers {
-    /// By deadline; the number tells timers of the same instant apart.
-    pending: BTreeMap<(Instant, u64), Waker>,
-    /// The stopped clock; `None` if time passes by itself.
-    paused_at: Option<Instant>,
 }
 
 impl ThreadRuntime {
@@ -87,23 +70,17 @@ impl ThreadRuntime {
     }
 
     fn with(paused_at: Option<Instant>) -> Self {
-        let shared = Shared {
-            tasks: Mutex::default(),
-            threads: Mutex::default(),
-            timers: Mutex::new(Timers { paused_at, ..Timers::default() }),
-            next_timer: AtomicU64::new(0),
-            by_hand: paused_at.is_some(),
-            origin: Origin::here(),
-        };
+        let shared = Shared::new(paused_at);
         Self { handle: Arc::new(Handle { shared: Arc::new(shared) }) }
     }
 
-    /// Lets `time` pass on a [`paused`](Self::paused) clock: timers fire in the order of their deadlines, and after each the
-    /// tasks run until none of them can go on.
+    /// Lets `time` pass on a [`paused`](Self::paused) clock: timers fire in the order of their deadlines, and
+    /// after each the tasks run until none of them can go on.
     ///
     /// # Panics
     ///
-    /// If the clock is not paused. If the waker of a timer panics, its panic goes on when the time has passed.
+    /// If the clock is not paused. If the waker of a timer panics, its panic goes on when the time has
+    /// passed.
     pub fn advance(&self, time: Duration) {
         let shared = &self.handle.shared;
         let end = shared.timers.lock().paused_at.expect("only a paused clock can be advanced") + time;
@@ -133,52 +110,6 @@ impl Drop for Handle {
     }
 }
 
-impl Shared {
-    pub(super) fn is_driven_by_hand(&self) -> bool {
-        self.by_hand
-    }
-
-    fn now(&self) -> Instant {
-        self.timers.lock().paused_at.unwrap_or_else(Instant::now)
-    }
-
-    fn set_paused(&self, now: Instant) {
-        self.timers.lock().paused_at = Some(now);
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.timers.lock().pending.keys().next().map(|(deadline, _)| *deadline)
-    }
-
-    /// Whether there is work at `now`, and when the next timer is due.
-    pub(super) fn look(&self, now: Instant) -> (bool, Option<Instant>) {
-        let next = self.next_deadline();
-        (next.is_some_and(|next| next <= now) || self.tasks.lock().has_next(), next)
-    }
-
-    /// The waker of a timer that is due. One at a time, and called when the mutex is free: it is foreign code.
-    fn take_due(&self, now: Instant) -> Option<Waker> {
-        let mut timers = self.timers.lock();
-        let first = timers.pending.first_entry().filter(|first| first.key().0 <= now)?;
-        Some(first.remove())
-    }
-
-    /// Polls a task that can go on. False if there is none.
-    fn run_task(&self) -> bool {
-        let next = self.tasks.lock().next();
-        next.map(|task| task.run(self)).is_some()
-    }
-
-    /// Fires a timer that is due, or polls a task that can go on. False if there is neither.
-    pub(super) fn work_once(&self, now: Instant) -> bool {
-        let Some(waker) = self.take_due(now) else { return self.run_task() };
-        let mut panics = Panics::NONE;
-        panics.catch(|| waker.wake());
-        panics.report("a timer's waker");
-        true
-    }
-}
-
 impl Runtime for ThreadRuntime {
     type Sleep = Sleep;
 
@@ -200,13 +131,13 @@ impl Runtime for ThreadRuntime {
             return;
         }
         let mut task = Box::pin(task);
-        // Most detached work of the local backend is done by its first poll; that spares a trip to the other thread, and a
-        // dropped guard has let go of its lock when `drop` returns. What is not done is polled again on the thread.
+        // Most detached work of the local backend is done by its first poll; that spares a trip to the other
+        // thread, and a dropped guard has let go of its lock when `drop` returns. What is not done is polled
+        // again on the thread.
         let mut panics = Panics::NONE;
         let polled = panics.catch(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         if polled == Some(Poll::Pending) {
-            shared.tasks.lock().add(task, Arc::downgrade(shared));
-            shared.kick();
+            shared.add(task);
             return;
         }
         panics.catch(|| drop(task));

@@ -1,15 +1,25 @@
-//! [`Threads`]: which thread of a [`ThreadRuntime`](super::ThreadRuntime) does what.
+//! [`Shared`]: the timers and tasks of a [`ThreadRuntime`](super::ThreadRuntime), and which of its threads
+//! does what.
 //!
-//! Timers fire wakers, and tasks call some: foreign code, which may block. So at any time there is a *leader*, which calls none: it sleeps
-//! until a timer is due or a task can go on. When there is work it becomes the *worker*, after another thread has taken the lead. A worker
-//! that is inside of one and the same call for longer than [`PATIENCE`], while other work waits, counts as stuck, and the leader takes its
-//! place. So a waker that blocks delays others by that long, and the number of threads is that of the calls that block, plus two.
+//! Timers fire wakers, and tasks call some: foreign code, which may block. So at any time there is a
+//! *leader*, which calls none: it sleeps until a timer is due or a task can go on. When there is work it
+//! becomes the *worker*, after another thread has taken the lead. A worker that is inside of one and the same
+//! call for longer than [`PATIENCE`], while other work waits, counts as stuck, and the leader takes its
+//! place. So a waker that blocks delays others by that long, and the number of threads is that of the calls
+//! that block, plus two.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::thread_runtime::Shared;
+use crate::foreign::Panics;
+use crate::lock::origin::Origin;
+use crate::sync::Mutex;
+use crate::sync::atomic::AtomicU64;
+
+use super::tasks::{Home, Task, Tasks, Work};
 
 /// How long the work behind a call waits for it to return.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -17,9 +27,28 @@ const PATIENCE: Duration = Duration::from_millis(5);
 /// No more threads than that. Should as many calls block, the others wait.
 const MOST: usize = 128;
 
+/// The timers and tasks of a runtime, and its threads.
+pub(super) struct Shared {
+    pub(super) tasks: Mutex<Tasks>,
+    threads: Mutex<Threads>,
+    pub(super) timers: Mutex<Timers>,
+    pub(super) next_timer: AtomicU64,
+    /// Its clock is paused, and it has no threads: `advance` drives.
+    pub(super) by_hand: bool,
+    pub(super) origin: Origin,
+}
+
+#[derive(Default)]
+pub(super) struct Timers {
+    /// By deadline; the number tells timers of the same instant apart.
+    pub(super) pending: BTreeMap<(Instant, u64), Waker>,
+    /// The stopped clock; `None` if time passes by itself.
+    pub(super) paused_at: Option<Instant>,
+}
+
 /// Which thread does what.
 #[derive(Default)]
-pub(super) struct Threads {
+struct Threads {
     /// The thread that sleeps until there is work.
     leader: Option<Thread>,
     /// The worker's number, unless there is none, or it is stuck.
@@ -43,9 +72,78 @@ enum Next {
 }
 
 impl Shared {
+    pub(super) fn new(paused_at: Option<Instant>) -> Self {
+        Self {
+            tasks: Mutex::default(),
+            threads: Mutex::default(),
+            timers: Mutex::new(Timers { paused_at, ..Timers::default() }),
+            next_timer: AtomicU64::new(0),
+            by_hand: paused_at.is_some(),
+            origin: Origin::here(),
+        }
+    }
+
+    /// A task that can go on.
+    pub(super) fn add(self: &Arc<Self>, task: Work) {
+        self.tasks.lock().add(task, Arc::downgrade(self) as Weak<dyn Home>);
+        self.kick();
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.timers.lock().paused_at.unwrap_or_else(Instant::now)
+    }
+
+    pub(super) fn set_paused(&self, now: Instant) {
+        self.timers.lock().paused_at = Some(now);
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.timers.lock().pending.keys().next().map(|(deadline, _)| *deadline)
+    }
+
+    /// Whether there is work at `now`, and when the next timer is due.
+    fn look(&self, now: Instant) -> (bool, Option<Instant>) {
+        let next = self.next_deadline();
+        (next.is_some_and(|next| next <= now) || self.tasks.lock().has_next(), next)
+    }
+
+    /// The waker of a timer that is due. One at a time, and called when the mutex is free: it is foreign
+    /// code.
+    pub(super) fn take_due(&self, now: Instant) -> Option<Waker> {
+        let mut timers = self.timers.lock();
+        let first = timers.pending.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
+    }
+
+    /// Polls a task that can go on. False if there is none.
+    pub(super) fn run_task(&self) -> bool {
+        let next = self.tasks.lock().next();
+        next.map(|task| task.run(&self.tasks)).is_some()
+    }
+
+    /// Fires a timer that is due, or polls a task that can go on. False if there is neither.
+    fn work_once(&self, now: Instant) -> bool {
+        let Some(waker) = self.take_due(now) else { return self.run_task() };
+        let mut panics = Panics::NONE;
+        panics.catch(|| waker.wake());
+        panics.report("a timer's waker");
+        true
+    }
+}
+
+impl Home for Shared {
+    fn woken(self: Arc<Self>, task: Arc<Task>) {
+        self.tasks.lock().queue(task);
+        self.kick();
+    }
+}
+
+// === Which thread does what ===
+
+impl Shared {
     /// There is something new to do or to wait for: wakes the leader, or starts the first thread.
     pub(super) fn kick(self: &Arc<Self>) {
-        if self.is_driven_by_hand() {
+        if self.by_hand {
             return;
         }
         let mut threads = self.threads.lock();
@@ -80,7 +178,8 @@ impl Shared {
         }
         let shared = Arc::clone(self);
         let started = thread::Builder::new().name("latchwork-local".into()).spawn(move || shared.drive());
-        // Should the system refuse, the worker takes the lead again when it is done, or the next kick finds one.
+        // Should the system refuse, the worker takes the lead again when it is done, or the next kick finds
+        // one.
         if let Ok(started) = started {
             threads.running += 1;
             threads.leader = Some(started.thread().clone());

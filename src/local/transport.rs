@@ -8,26 +8,28 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::transport::{Inbox, Message, Transport};
 
-/// Delivers in the thread that publishes, before [`publish`](Self::publish) returns. Loses, repeats and reorders nothing.
+/// Delivers in the thread that publishes, before [`publish`](Self::publish) returns. Loses, repeats and
+/// reorders nothing.
 #[derive(Default)]
 pub struct LocalTransport {
     inboxes: Mutex<HashMap<Arc<str>, Inbox>>,
-    /// How many there are, for a look without the mutex: most releases are heard by nobody.
+    /// How many there are, for a look without the mutex: most releases have no receiver.
     subscribed: AtomicUsize,
 }
 
 impl LocalTransport {
-    /// Delivers `message` to whoever is subscribed to `channel`. Whether anybody is.
+    /// Delivers `message` to the subscribers of `channel`. True if there are any.
     #[inline]
     pub fn publish(&self, channel: &str, message: Message) -> bool {
         !self.is_unheard() && self.deliver(channel, message)
     }
 
-    /// Whether nobody is subscribed to any channel.
+    /// Whether there are no subscriptions at all.
     #[inline]
     pub(super) fn is_unheard(&self) -> bool {
-        // Ordering: SeqCst, as is the store below. A waiter subscribes, and then asks under the mutex of what it waits for; who
-        // publishes has changed that under the same mutex before. So either we see the subscription here, or the waiter sees the change.
+        // Ordering: SeqCst, as is the store below. A waiter subscribes, and then asks under the mutex of what
+        // it waits for; the publisher has changed that under the same mutex before. So either we see the
+        // subscription here, or the waiter sees the change.
         self.subscribed.load(Ordering::SeqCst) == 0
     }
 

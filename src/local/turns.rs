@@ -1,4 +1,5 @@
-//! [`Turns`]: whose turn it is at a fair or read-write lock of a [`Local`](super::Local). A fair lock is one that has writers only.
+//! [`Turns`]: whose turn it is at a fair or read-write lock of a [`Local`](super::Local). A fair lock is one
+//! that has writers only.
 
 use std::mem;
 use std::time::Duration;
@@ -20,9 +21,9 @@ pub(super) struct Leases {
     readers: Vec<Term>,
     /// When readers were let in last.
     let_in: Option<Moment>,
-    /// Who waited then, and has neither come since nor given up. The lock is kept for them.
+    /// The waiters of that time that have neither come since nor given up. The lock is kept for them.
     to_come: Vec<LeaseId>,
-    /// The token of those who read, if one of them has asked for it since a writer had one.
+    /// The token of the readers, if one of them has asked for it since a writer had one.
     pub(super) shared_token: Option<u64>,
 }
 
@@ -68,7 +69,7 @@ impl Leases {
         self.readers.iter().filter_map(|term| term.holder(now)).collect()
     }
 
-    /// When all of it is over; `None` if nobody has it.
+    /// When all of it is over; `None` if it is free.
     pub(super) fn until(&self) -> Option<Moment> {
         let leases = self.writer.iter().chain(&self.readers).map(|term| term.until);
         let kept = self.let_in.filter(|_| !self.to_come.is_empty()).map(|at| at + READERS_TURN);
@@ -88,9 +89,9 @@ impl Leases {
 /// What others are to be told of a step when the mutex is free.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// Who was granted the lock to write.
+    /// The waiter that was granted the lock to write.
     pub(super) granted: Option<LeaseId>,
-    /// What is published to all who wait.
+    /// What is published to all waiters.
     pub(super) message: Option<Message>,
 }
 
@@ -216,7 +217,8 @@ impl Turns<'_> {
         did_read || did_write
     }
 
-    /// A writer has left: lets in who waits to read. False if nobody does, and the writer did not read itself.
+    /// A writer has left: lets in the waiting readers. False if there are none, and the writer did not read
+    /// itself.
     fn let_in(&mut self) -> bool {
         let waiting = self.readers.remove_all(self.name, self.now);
         if !fault!(LocalReadersHaveNoTurn) {
@@ -230,7 +232,7 @@ impl Turns<'_> {
         true
     }
 
-    /// Whether who began to wait then may read now, as nobody writes.
+    /// Whether a reader that began to wait then may read now, as there is no writer.
     fn may_read(&mut self, since: Moment) -> Result<(), Duration> {
         if self.lock.let_in.is_some_and(|at| since <= at) || fault!(LocalReadersOvertakeWriters) {
             return Ok(());
@@ -245,7 +247,8 @@ impl Turns<'_> {
         Err(self.left(self.lock.until().map(|until| until.min(kept))))
     }
 
-    /// Grants the lock, which may have come free just now, to the first writer, or says that anybody can have it.
+    /// Grants the lock, which may have come free just now, to the first writer, or says that anybody can have
+    /// it.
     fn pass_on(&mut self, came_free: bool) {
         if !self.lock.is_free() || self.grant_first(None) || !came_free {
             return;
@@ -254,7 +257,7 @@ impl Turns<'_> {
         self.news.message = Some(if readers_wait { Message::ReadUnlock } else { Message::Unlock });
     }
 
-    /// A writer waits no more: tells readers, if it was the last one for whom they had to.
+    /// A writer waits no more: tells readers, if it was the last one that they had to wait for.
     fn tell_readers_behind(&mut self, left: &Waiter) {
         let next = self.first_writer().map(|writer| writer.since);
         let is_let_through =
@@ -268,7 +271,8 @@ impl Turns<'_> {
         self.writers.waiters(self.name, self.now).find(|writer| (self.told)(&writer.id))
     }
 
-    /// Leases the lock, which is free, to the first writer that can be told. False if there is none before `not_behind`.
+    /// Leases the lock, which is free, to the first writer that can be told. False if there is none before
+    /// `not_behind`.
     fn grant_first(&mut self, not_behind: Option<&LeaseId>) -> bool {
         let first = self.writers.pop_first(self.name, self.now, not_behind, self.told);
         let Some(Waiter { id, until, .. }) = first else { return false };

@@ -7,6 +7,7 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use crate::fault::fault;
+use crate::foreign::Panics;
 use crate::lock_entry::{Attempt, Entered, Extension, GiveBack, Grant, Moment, Request, Told};
 
 use super::backend::{AcquireOutcome, AcquireRequest, Failure, Mode};
@@ -19,7 +20,7 @@ use super::owner::LeaseId;
 use super::until::until;
 use super::waiter::Waiter;
 
-/// Whoever waits for less long than that cannot wait until the keeper verifies the lease anyway.
+/// A waiter with a shorter limit than that cannot wait until the keeper verifies the lease anyway.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is asked for by one call.
@@ -72,7 +73,8 @@ pub(super) struct Acquisition<'a, O> {
 struct Progress<'a> {
     wanted: Wanted<'a>,
     begun: Option<Moment>,
-    /// A caller with a limit waits as long as that for a store that is gone. One without is told so, unless it has waited before.
+    /// A caller with a limit waits as long as that for a store that is gone. One without is told so, unless
+    /// it has waited before.
     patient: bool,
     stage: Stage<'a>,
 }
@@ -121,7 +123,8 @@ impl<O: Outcome> Future for Acquisition<'_, O> {
 }
 
 impl Progress<'_> {
-    /// Not generic, and so compiled here, and not once more in each crate that takes a lock. `None`: the time to wait is over.
+    /// Not generic, and so compiled here, and not once more in each crate that takes a lock. `None`: the time
+    /// to wait is over.
     fn drive(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<Option<Guard>, LockError>> {
         let Self { wanted, begun, patient, stage } = self;
         loop {
@@ -129,48 +132,50 @@ impl Progress<'_> {
                 Stage::Entering => {
                     let now = wanted.entry.now();
                     begun.get_or_insert(now);
-                    wanted.enter(now, task.waker())?
+                    wanted.enter(now, task.waker())
                 }
                 Stage::Queued(request, waiter) => {
                     let (told, now) = ready!(Pin::new(waiter).poll(task));
-                    wanted.told(request, told, now)?
+                    wanted.told(request, told, now)
                 }
                 Stage::Waiting(future) => {
                     *patient = true;
-                    ready!(future.as_mut().poll(task))?
+                    ready!(future.as_mut().poll(task))
                 }
             };
             let begun = begun.expect("it has entered");
+            // Matched as it is: a `?` before would copy each guard once more.
             *stage = match step {
-                Step::Granted(guard) => {
+                Ok(Step::Granted(guard)) => {
                     wanted.entry.context.recorder.waits.add(guard.since().micros_since(begun));
                     return Poll::Ready(Ok(Some(guard)));
                 }
-                Step::Enter => {
+                Ok(Step::Enter) => {
                     *patient = true;
                     Stage::Entering
                 }
-                Step::Queue(request, waiter) if wanted.wait.is_none() => {
+                Ok(Step::Queue(request, waiter)) if wanted.wait.is_none() => {
                     *patient |= wanted.is_behind_a_holder();
                     Stage::Queued(request, waiter)
                 }
-                Step::Queue(request, waiter) => {
+                Ok(Step::Queue(request, waiter)) => {
                     Stage::Waiting(Box::pin(wanted.wait_queued(request, waiter, begun)))
                 }
-                Step::Compete(head, now) => {
+                Ok(Step::Compete(head, now)) => {
                     Stage::Waiting(Box::pin(wanted.compete(head, now, begun, *patient)))
                 }
-                Step::ReadUnder(request, under) => {
+                Ok(Step::ReadUnder(request, under)) => {
                     Stage::Waiting(Box::pin(wanted.read_under(request, under, begun)))
                 }
-                Step::GrantedShort(guard, extension) => {
+                Ok(Step::GrantedShort(guard, extension)) => {
                     Stage::Waiting(Box::pin(wanted.extended(guard, extension, begun)))
                 }
-                Step::Held => {
+                Ok(Step::Held) => {
                     wanted.entry.context.recorder.given_up.add_one();
                     return Poll::Ready(Ok(None));
                 }
-                Step::Unanswered => return Poll::Ready(Err(wanted.no_answer())),
+                Ok(Step::Unanswered) => return Poll::Ready(Err(wanted.no_answer())),
+                Err(error) => return Poll::Ready(Err(error)),
             };
         }
     }
@@ -189,8 +194,8 @@ impl<'a> Wanted<'a> {
         LockError::NoAnswer { name: self.entry.name.clone(), wait: self.wait.unwrap_or_default() }
     }
 
-    /// Whether it waits for a holder, here or elsewhere: when that leaves, the store may be gone. And not for a queue head that has not reached
-    /// the store, and is told so.
+    /// Whether it waits for a holder, here or elsewhere: when that leaves, the store may be gone. And not for
+    /// a queue head that has not reached the store, and is told so.
     fn is_behind_a_holder(&self) -> bool {
         // A store that answers at once is never gone.
         !self.entry.context.at_once && self.entry.state.is_known_held()
@@ -242,17 +247,14 @@ impl<'a> Wanted<'a> {
         let ((entered, attempt), actions) =
             entry.state.enter_with(&request, self.may_wait(), waker, asks, now);
         let panics = entry.carry_out_caught(actions);
-        let step = self.entered(&request, entered, attempt, registered, now);
         if panics.is_some() {
-            drop(step);
-            panics.resume();
-            return Ok(Step::Enter);
+            return self.entered_by_panic(panics, &request, entered, attempt, registered, now);
         }
-        step
+        self.entered(&request, entered, attempt, registered, now)
     }
 
     /// What an acquisition has found. From now on it has an owner.
-    #[inline]
+    #[inline(always)]
     fn entered(
         &self,
         request: &Request,
@@ -262,27 +264,43 @@ impl<'a> Wanted<'a> {
         now: Moment,
     ) -> Result<Step<'a>, LockError> {
         let (entry, request) = (self.entry, *request);
-        Ok(match entered {
+        match entered {
             Entered::Head(ticket) => {
                 let mut head = Head::new(entry, ticket, request, self.may_wait());
-                let granted = attempt.map(|attempt| head.ask_at_once(attempt, now)).transpose()?.flatten();
-                match granted {
-                    Some(grant) => Step::Granted(self.guard(&request, grant, now)),
-                    None => {
-                        self.recall_if_beside_itself(now);
-                        Step::Compete(head, now)
-                    }
+                if let Some(attempt) = attempt
+                    && let Some(grant) = head.ask_at_once(attempt, now)?
+                {
+                    return Ok(Step::Granted(self.guard(&request, grant, now)));
                 }
+                self.recall_if_beside_itself(now);
+                Ok(Step::Compete(head, now))
             }
             Entered::Queued(ticket) => {
                 let waiter = Waiter::new(entry, ticket, registered);
                 self.recall_if_beside_itself(now);
-                Step::Queue(request, waiter)
+                Ok(Step::Queue(request, waiter))
             }
-            Entered::Reentered(grant, extension) => self.granted(&request, grant, extension, now),
-            Entered::Busy => Step::Held,
-            Entered::Closed => return Err(entry.context.closed()),
-        })
+            Entered::Reentered(grant, extension) => Ok(self.granted(&request, grant, extension, now)),
+            Entered::Busy => Ok(Step::Held),
+            Entered::Closed => Err(entry.context.closed()),
+        }
+    }
+
+    /// What an acquisition has found while foreign code has panicked: it has an owner, and is given back by
+    /// that, before the panic goes on.
+    #[cold]
+    fn entered_by_panic(
+        &self,
+        panics: Panics,
+        request: &Request,
+        entered: Entered,
+        attempt: Option<Attempt>,
+        registered: bool,
+        now: Moment,
+    ) -> Result<Step<'a>, LockError> {
+        drop(self.entered(request, entered, attempt, registered, now));
+        panics.resume();
+        Ok(Step::Enter)
     }
 
     /// What an explicit owner comes to that has the other side of the same read-write lock.
@@ -299,8 +317,8 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Its owner may have got the other side since [`beside_itself`](Self::beside_itself) looked, when nobody waited here to be told. From now on
-    /// somebody does.
+    /// Its owner may have got the other side since [`beside_itself`](Self::beside_itself) looked, when there
+    /// was no waiter here to be told. From now on there is.
     fn recall_if_beside_itself(&self, now: Moment) {
         let (entry, Some(owner)) = (self.entry, self.owner) else { return };
         if entry.other_side_of(owner, now).is_some() {
@@ -308,15 +326,15 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Whoever of this owner waits for the other side would wait for itself: to read it need not wait any more, and to write it is told that it
-    /// cannot.
+    /// A waiter of this owner for the other side would wait for itself: to read it need not wait any
+    /// more, and to write it is told that it cannot.
     fn tell_other_side(&self, owner: u64, now: Moment) {
         if let Some(other) = self.entry.other_side() {
             other.carry_out(other.state.recall(owner, now));
         }
     }
 
-    /// Reads beside itself, as the owner of `under` that writes. There is nobody to be waited for.
+    /// Reads beside itself, as the owner of `under` that writes. There is no other to be waited for.
     async fn read_under(
         self,
         request: Request,
@@ -378,7 +396,7 @@ impl<'a> Wanted<'a> {
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
             entry.carry_out(entry.state.verify_soon(entry.now()));
         }
-        // Who does not wait is here for an answer that somebody else has asked for.
+        // A try is here for an answer that another caller has asked for.
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
         match until(&entry.context, limit, waiter).await {
             Some((told, now)) => self.told(&request, told, now),
@@ -390,13 +408,13 @@ impl<'a> Wanted<'a> {
     #[inline]
     fn told(&self, request: &Request, told: Told, now: Moment) -> Result<Step<'a>, LockError> {
         let entry = self.entry;
-        Ok(match told {
-            Told::Granted(grant, extension) => self.granted(request, grant, extension, now),
-            Told::Head(ticket) => Step::Compete(Head::new(entry, ticket, *request, self.may_wait()), now),
-            Told::Superseded => Step::Enter,
-            Told::Busy => Step::Held,
-            Told::Closed => return Err(entry.context.closed()),
-        })
+        match told {
+            Told::Granted(grant, extension) => Ok(self.granted(request, grant, extension, now)),
+            Told::Head(ticket) => Ok(Step::Compete(Head::new(entry, ticket, *request, self.may_wait()), now)),
+            Told::Superseded => Ok(Step::Enter),
+            Told::Busy => Ok(Step::Held),
+            Told::Closed => Err(entry.context.closed()),
+        }
     }
 
     async fn compete(
@@ -417,8 +435,8 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// Asks for what the lease in hand lacks, for as long as the caller waits. What is dropped then leaves the hold
-    /// as any other guard does.
+    /// Asks for what the lease in hand lacks, for as long as the caller waits. What is dropped then leaves
+    /// the hold as any other guard does.
     async fn extended(
         self,
         guard: Guard,
@@ -426,12 +444,15 @@ impl<'a> Wanted<'a> {
         begun: Moment,
     ) -> Result<Step<'a>, LockError> {
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        match until(&self.entry.context, give_up, guard.extended_by(extension)).await {
-            Some(extended) => extended.map(Step::Granted),
-            None => Ok(Step::Unanswered),
-        }
+        let Some(extended) = until(&self.entry.context, give_up, guard.extended_by(extension)).await else {
+            return Ok(Step::Unanswered);
+        };
+        let guard = extended?;
+        guard.lasts()?;
+        Ok(Step::Granted(guard))
     }
 
+    #[inline]
     fn granted(
         &self,
         request: &Request,
@@ -439,16 +460,15 @@ impl<'a> Wanted<'a> {
         extension: Option<Extension>,
         now: Moment,
     ) -> Step<'a> {
-        let guard = self.guard(request, grant, now);
         match extension {
-            None => Step::Granted(guard),
-            Some(extension) => Step::GrantedShort(guard, extension),
+            None => Step::Granted(self.guard(request, grant, now)),
+            Some(extension) => Step::GrantedShort(self.guard(request, grant, now), extension),
         }
     }
 
     fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
         let owner = self.entry.context.owner(request.owner());
-        // Before others are woken: a waker that panics leaves no hold behind that nobody has.
+        // Before others are woken: a waker that panics leaves no hold behind without an owner.
         let guard = Guard::new(Arc::clone(self.entry), owner, grant, now);
         if self.owner.is_some() {
             self.tell_other_side(request.owner(), now);

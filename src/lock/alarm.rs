@@ -1,4 +1,4 @@
-//! [`Alarm`]: when the keeper has to look at which entry, told by whoever makes something due.
+//! [`Alarm`]: when the keeper has to look at which entry, told by what makes something due.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -38,7 +38,8 @@ pub(super) struct Due {
 struct Set<E> {
     /// By when they are due.
     entries: BTreeMap<Key, Weak<E>>,
-    /// Those that were looked at early, and had no renewal that could be sent early: they are looked at when they are due, and not before.
+    /// Those that were looked at early, and had no renewal that could be sent early: they are looked at when
+    /// they are due, and not before.
     exact: BTreeMap<Key, Weak<E>>,
     /// There is a keeper, or one is being started.
     running: bool,
@@ -112,8 +113,9 @@ impl<E: Alarmed> Alarm<E> {
     /// The keeper is to look at the entry at `at`, or earlier. Cheap if it does so anyway.
     #[inline]
     pub(super) fn ring(&self, entry: &Arc<E>, at: Moment) {
-        // Ordering: Relaxed. The caller has changed the entry under its mutex before. A keeper that has looked at the entry before that
-        // has set this to never before it took that mutex, so it is not missed here.
+        // Ordering: Relaxed. The caller has changed the entry under its mutex before. A keeper that has
+        // looked at the entry before that has set this to never before it took that mutex, so it is not
+        // missed here.
         if at < entry.due().at() {
             self.set(entry, at);
         }
@@ -164,7 +166,8 @@ impl<E: Alarmed> Alarm<E> {
         }
     }
 
-    /// What is due at `now`, in the order in which it became so; at most `most`. Whatever is due from now on rings anew.
+    /// What is due at `now`, in the order in which it became so; at most `most`. Whatever is due from now on
+    /// rings anew.
     pub(super) fn take_due(&self, now: Moment, most: usize) -> Vec<Arc<E>> {
         let mut set = self.set.lock();
         let Set { entries, exact, .. } = &mut *set;
@@ -173,7 +176,8 @@ impl<E: Alarmed> Alarm<E> {
         due.into_iter().map(|(_, entry)| entry).collect()
     }
 
-    /// What is due by `by`, and may be looked at early, with when it is due. Each is to be looked at, or [put back](Self::put_back).
+    /// What is due by `by`, and may be looked at early, with when it is due. Each is to be looked at, or [put
+    /// back](Self::put_back).
     pub(super) fn take_early(&self, by: Moment, most: usize) -> Vec<(Moment, Arc<E>)> {
         take(&mut self.set.lock().entries, by, most)
     }

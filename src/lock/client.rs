@@ -30,16 +30,18 @@ use super::until::until;
 
 /// Makes locks by name, over one [`Backend`].
 ///
-/// A client is what Redisson calls one too: it has a uuid, which is the first part of each of its leases' ids, one subscription per name
-/// however many wait, and one watchdog. Make one per process and clone it; clones are cheap and share everything. After a fork, make
-/// another one, over a backend made in the child: there every call of this one that takes, gives back or looks at a lock is an
-/// [error](LockError::Forked), and its holds are [lost](crate::LossReason::Forked). A client made in the child over a backend in memory
-/// that was made before is refused by [`LockError::RuntimeEnded`]: the backend's threads are not there. In the child, do not poll futures that
-/// were begun before, nor ask for [`metrics`](Self::metrics) and [`stats`](Lock::stats): they may wait for a thread that is not there.
+/// A client is what Redisson calls one too: it has a uuid, which is the first part of each of its leases'
+/// ids, one subscription per name however many wait, and one watchdog. Make one per process and clone it;
+/// clones are cheap and share everything. After a fork, make another one, over a backend made in the child:
+/// there every call of this one that takes, gives back or looks at a lock is an [error](LockError::Forked),
+/// and its holds are [lost](crate::LossReason::Forked). A client made in the child over a backend in memory
+/// that was made before is refused by [`LockError::RuntimeEnded`]: the backend's threads are not there. In
+/// the child, do not poll futures that were begun before, nor ask for [`metrics`](Self::metrics) and
+/// [`stats`](Lock::stats): they may wait for a thread that is not there.
 ///
-/// A snapshot, of the process or of its machine, that is restored while the original goes on cannot tell that it is one: both have the
-/// same leases then, and believe in them until they end. Make clients after restoring, and where it must not happen, let what the lock
-/// protects check its [token](Lock::fenced).
+/// A snapshot, of the process or of its machine, that is restored while the original goes on cannot tell that
+/// it is one: both have the same leases then, and believe in them until they end. Make clients after
+/// restoring, and where it must not happen, let what the lock protects check its [token](Lock::fenced).
 ///
 /// # Examples
 ///
@@ -51,7 +53,7 @@ use super::until::until;
 /// let client = LockClient::local();
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock().await?;
-/// // … nobody else in this process is here …
+/// // … no other task of this process has it here …
 /// guard.unlock().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
@@ -101,33 +103,36 @@ impl LockClient {
         self.lock_of(name, Mode::Plain)
     }
 
-    /// The fair lock called `name`: whoever waits for it, in whatever process, gets it in the order in which they began to wait. Nothing is
-    /// sent.
+    /// The fair lock called `name`: its waiters, in whatever process, get it in the order in which
+    /// they began to wait. Nothing is sent.
     ///
-    /// It costs what fairness costs. Every release goes to the store, and what the plain lock passes on in memory takes a command. The
-    /// release itself grants the lock to the next waiter, so that a hand-off between processes is one hop.
+    /// It costs what fairness costs. Every release goes to the store, and what the plain lock passes on in
+    /// memory takes a command. The release itself grants the lock to the next waiter, so that a hand-off
+    /// between processes is one hop.
     ///
-    /// A name is to be one kind of lock. While it is held as another kind, this one is refused by [`LockError::OtherKind`].
+    /// A name is to be one kind of lock. While it is held as another kind, this one is refused by
+    /// [`LockError::OtherKind`].
     ///
     /// # Fairness
     ///
     /// First come, first served, up to the time that messages take. Except:
     ///
     /// * an owner that has the lock already takes it once more without waiting;
-    /// * a waiter that cannot be told when its turn has come, because its process is cut off from the store's messages, is passed over, and is
-    ///   the first again when it is back;
-    /// * a waiter whose future is kept and not polled, or whose process stands still, holds up the others for a third of the
-    ///   [watchdog's timeout](crate::LockOptions::watchdog_timeout) at most, and for 10 s at most. It waits anew then;
-    /// * the waiters of the client whose lock was forced free, or whose lease ended by itself, are in the store's queue within a second after that,
-    ///   by when they began to wait;
+    /// * a waiter that cannot be told when its turn has come, because its process is cut off from the store's
+    ///   messages, is passed over, and is the first again when it is back;
+    /// * a waiter whose future is kept and not polled, or whose process stands still, holds up the others for
+    ///   a third of the [watchdog's timeout](crate::LockOptions::watchdog_timeout) at most, and for 10 s at
+    ///   most. It waits anew then;
+    /// * the waiters of the client whose lock was forced free, or whose lease ended by itself, are in the
+    ///   store's queue within a second after that, by when they began to wait;
     /// * after a failover or flush of the store the waiters queue anew, by when they began to wait.
     ///
     /// [`Lock::try_lock`] does not overtake anybody.
     ///
     /// # Errors
     ///
-    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot; [`LockError::Unsupported`] if it keeps no such
-    /// locks.
+    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot;
+    /// [`LockError::Unsupported`] if it keeps no such locks.
     ///
     /// # Examples
     ///
@@ -148,12 +153,13 @@ impl LockClient {
 
     /// The read-write lock called `name`: many have it to read, or one to write. Nothing is sent.
     ///
-    /// A name is to be one kind of lock. While it is held as another kind, this one is refused by [`LockError::OtherKind`].
+    /// A name is to be one kind of lock. While it is held as another kind, this one is refused by
+    /// [`LockError::OtherKind`].
     ///
     /// # Errors
     ///
-    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot; [`LockError::Unsupported`] if it keeps no such
-    /// locks.
+    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot;
+    /// [`LockError::Unsupported`] if it keeps no such locks.
     ///
     /// # Examples
     ///
@@ -223,17 +229,17 @@ impl LockClient {
         store.downcast_ref()
     }
 
-    /// The channels that this process waits on: one entry per name whose queue head waits. The backend's, and so shared by all
-    /// of its clients.
+    /// The channels that this process waits on: one entry per name whose queue head waits. The backend's, and
+    /// so shared by all of its clients.
     pub fn registry(&self) -> &Registry<dyn Transport> {
         &self.context.registry
     }
 
-    /// Ends the client in good order: nobody gets a lock by it from now on, and whoever waits for one is told so. Then waits until every
-    /// guard is gone and every release was answered, for `limit` at most.
+    /// Ends the client in good order: no lock is granted by it from now on, and its waiters are told
+    /// so. Then waits until every guard is gone and every release was answered, for `limit` at most.
     ///
-    /// Call it at the end of `main`, and when Ctrl-C has come: a release that is under way in the background is lost with the runtime, and
-    /// its lock is held for the rest of its lease then.
+    /// Call it at the end of `main`, and when Ctrl-C has come: a release that is under way in the background
+    /// is lost with the runtime, and its lock is held for the rest of its lease then.
     ///
     /// # Cancel safety
     ///
@@ -241,8 +247,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`ShutdownError`] names the locks that are held still, or whose release was not answered. In a child that was forked off it
-    /// [says so](ShutdownError::is_forked) at once, and changes nothing.
+    /// [`ShutdownError`] names the locks that are held still, or whose release was not answered. In a child
+    /// that was forked off it [says so](ShutdownError::is_forked) at once, and changes nothing.
     ///
     /// # Examples
     ///
@@ -310,17 +316,19 @@ pub struct ShutdownError {
 }
 
 impl ShutdownError {
-    /// Whether this process was forked off after the client was made: its locks are the parent's, and so is its shutdown.
+    /// Whether this process was forked off after the client was made: its locks are the parent's, and so is
+    /// its shutdown.
     pub fn is_forked(&self) -> bool {
         self.forked
     }
 
-    /// The locks whose release the store has not answered: they are free when their leases are over, if not before.
+    /// The locks whose release the store has not answered: they are free when their leases are over, if not
+    /// before.
     pub fn releasing(&self) -> &[LockName] {
         &self.releasing
     }
 
-    /// The locks that this client holds still: somebody has a guard of them, or has forgotten it.
+    /// The locks that this client holds still: by a guard, or by one that was forgotten.
     pub fn held(&self) -> &[LockName] {
         &self.held
     }

@@ -94,8 +94,8 @@ impl Context {
         request.own_lease().unwrap_or(self.rules.renewed_lease)
     }
 
-    /// Whether this is the process that the client was made in. In a child the client's mutexes are not to be locked: a thread that the child
-    /// does not have may have had them.
+    /// Whether this is the process that the client was made in. In a child the client's mutexes are not to be
+    /// locked: a thread that the child does not have may have had them.
     #[inline]
     pub(super) fn is_here(&self) -> bool {
         self.origin.is_here()
@@ -106,7 +106,7 @@ impl Context {
         if self.is_here() { Ok(()) } else { Err(LockError::Forked) }
     }
 
-    /// An error if nobody can get a lock by this client any more.
+    /// An error if no lock can be taken by this client any more.
     pub(super) fn check(&self) -> Result<(), LockError> {
         self.check_origin()?;
         if self.is_shut_down() {
@@ -119,7 +119,8 @@ impl Context {
     }
 
     pub(super) fn is_shut_down(&self) -> bool {
-        // Ordering: Relaxed. Who comes at the same time may come before; entries are closed under their own mutexes afterwards.
+        // Ordering: Relaxed. A caller that comes at the same time may come before; entries are closed under
+        // their own mutexes afterwards.
         self.shut_down.load(Ordering::Relaxed)
     }
 

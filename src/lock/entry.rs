@@ -3,6 +3,7 @@
 mod extend;
 mod release;
 
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
@@ -41,9 +42,11 @@ pub(super) struct Entry {
     pub(super) counters: Counters,
     /// When the keeper looks at it.
     due: Due,
-    /// Releases that callers wait for: a caller may stop polling, and may not. And those for which the runtime has not run a task.
+    /// Releases that callers wait for: a caller may stop polling, and may not. And those for which the
+    /// runtime has not run a task.
     awaited: Mutex<Vec<Awaited>>,
-    /// The subscription under which a waiter that was named with a release waits for its turn, until that waiter takes it over.
+    /// The subscription under which a waiter that was named with a release waits for its turn, until that
+    /// waiter takes it over.
     kept: Mutex<Option<Listening>>,
 }
 
@@ -91,9 +94,17 @@ impl Entry {
         self.tables.alarm.ring(self, at);
     }
 
-    /// Does what an event has left to be done, and then wakes whom it concerns.
-    #[inline]
+    /// Does what an event has left to be done, and then wakes the waiters that it concerns.
+    #[inline(always)]
     pub(super) fn carry_out(self: &Arc<Self>, actions: Actions) {
+        match actions.is_nothing() {
+            // Most events leave nothing. To drop it would ask once more.
+            true => mem::forget(actions),
+            false => self.carry_out_some(actions),
+        }
+    }
+
+    fn carry_out_some(self: &Arc<Self>, actions: Actions) {
         self.ring(actions.look_at);
         if actions.handed_off > 0 {
             event!(DEBUG, lock = self.name.as_str(), "handed off");
@@ -106,8 +117,9 @@ impl Entry {
         }
     }
 
-    /// As [`carry_out`](Self::carry_out). A panic of foreign code is kept, and is to go on once the event's outcome has an owner: dropped by the
-    /// panic, a queue head, a grant or a release that only the outcome names would leave the name dead.
+    /// As [`carry_out`](Self::carry_out). A panic of foreign code is kept, and is to go on once the event's
+    /// outcome has an owner: dropped by the panic, a queue head, a grant or a release that only the outcome
+    /// names would leave the name dead.
     #[inline]
     #[must_use = "the panic goes on when the outcome has an owner"]
     pub(super) fn carry_out_caught(self: &Arc<Self>, actions: Actions) -> Panics {
@@ -120,8 +132,8 @@ impl Entry {
         panics
     }
 
-    /// What leaving a hold has come to, for a caller that sends the release. If foreign code has panicked meanwhile, the panic goes on, and the
-    /// release is sent without the caller.
+    /// What leaving a hold has come to, for a caller that sends the release. If foreign code has panicked
+    /// meanwhile, the panic goes on, and the release is sent without the caller.
     #[inline]
     pub(super) fn left_after(self: &Arc<Self>, left: Left, panics: Panics, now: Moment) -> Left {
         if !panics.is_some() {
@@ -136,10 +148,13 @@ impl Entry {
         Left::Passed
     }
 
-    /// As [`carry_out`](Self::carry_out), of an event that has granted a hold. A waker is foreign code: should it panic, nobody gets to have that
-    /// hold, and it is given back.
+    /// As [`carry_out`](Self::carry_out), of an event that has granted a hold. A waker is foreign code:
+    /// should it panic, that hold has no owner yet, and it is given back.
     #[inline]
     pub(super) fn carry_out_granted(self: &Arc<Self>, grant: Option<Grant>, actions: Actions) {
+        if actions.is_quiet() {
+            return self.carry_out(actions);
+        }
         let grant = grant.filter(|_| !fault!(GrantDiesWithPanic));
         let mut unheard = OnDrop(grant.map(|grant| move || self.give_back(&grant)));
         self.carry_out(actions);
@@ -156,7 +171,8 @@ impl Entry {
         }
     }
 
-    /// Apart, so that it costs the others nothing. Each part is done, whatever the foreign code in another one does.
+    /// Apart, so that it costs the others nothing. Each part is done, whatever the foreign code in another
+    /// one does.
     #[cold]
     fn carry_out_more(self: &Arc<Self>, actions: Actions) {
         let mut panics = Panics::NONE;
@@ -213,7 +229,8 @@ impl Entry {
         self.channels.all().all(|channel| transport.stands(channel))
     }
 
-    /// Has the queue heads of this process that listen for the name ask again, those of other clients included.
+    /// Has the queue heads of this process that listen for the name ask again, those of other clients
+    /// included.
     pub(super) fn call_queue_heads(&self) {
         let mut panics = Panics::NONE;
         for channel in self.channels.all() {
@@ -226,7 +243,7 @@ impl Entry {
         panics.resume();
     }
 
-    /// The entry of the other side of the same read-write lock, if somebody uses it.
+    /// The entry of the other side of the same read-write lock, if it is in use.
     pub(super) fn other_side(&self) -> Option<Arc<Self>> {
         match self.mode {
             Mode::Read => self.tables.write.find(&self.name),
@@ -253,6 +270,12 @@ impl Entry {
     /// A lease is gone, if it is in hand.
     pub(super) fn lose(self: &Arc<Self>, number: u64) {
         let (_, actions) = self.state.lose(number, LossReason::Gone, self.now());
+        self.carry_out(actions);
+    }
+
+    /// The store has said in answer to a command of `sent` that it does not have a lease.
+    pub(super) fn gone(self: &Arc<Self>, number: u64, sent: Moment) {
+        let (_, actions) = self.state.gone(number, sent, self.now());
         self.carry_out(actions);
     }
 
@@ -309,7 +332,7 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// What one poll of `future` comes to, with nobody to be woken for it: it is to be polled again.
+/// What one poll of `future` comes to, with a waker that wakes no task: it is to be polled again.
 #[inline]
 pub(super) fn first_poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut TaskContext::from_waker(Waker::noop()))

@@ -15,8 +15,8 @@ use super::owner::Owner;
 
 /// Why a lock could not be taken, given back or looked at.
 ///
-/// That somebody else holds it is not an error: then `try_lock` and `try_lock_for` return `None`. The predicates say what can be done
-/// about an error, without a look at what the backend's own is.
+/// That another owner holds it is not an error: then `try_lock` and `try_lock_for` return `None`. The
+/// predicates say what can be done about an error, without a look at what the backend's own is.
 ///
 /// # Examples
 ///
@@ -38,14 +38,14 @@ pub enum LockError {
     NotHeld {
         /// The lock.
         name: LockName,
-        /// Who was to give it back.
+        /// The owner that was to give it back.
         owner: Owner,
     },
     /// The hold was lost before its guard was done with it.
     Lost {
         /// The lock.
         name: LockName,
-        /// Who had it.
+        /// The owner that had it.
         owner: Owner,
         /// What became of it.
         reason: LossReason,
@@ -59,9 +59,10 @@ pub enum LockError {
         /// What was asked for.
         mode: Mode,
     },
-    /// The lease cannot be kept; nothing was sent, or it was over before the store's answer was there, and is rolled back.
+    /// The lease cannot be kept; nothing was sent, or it was over before the store's answer was there, and is
+    /// rolled back.
     Lease(LeaseError),
-    /// The lock's messages cannot be had, so nobody would wake a waiter.
+    /// The lock's messages cannot be had, so a waiter would not be woken.
     Subscribe(SubscribeError),
     /// The backend failed.
     Backend {
@@ -72,8 +73,9 @@ pub enum LockError {
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The hold is over, and the store has not been told: the release failed, and is repeated in the background until the store has answered
-    /// or the lease is over. There is nothing left to be done, and nothing to be done again: what the lock protected was done under it.
+    /// The hold is over, and the store has not been told: the release failed, and is repeated in the
+    /// background until the store has answered or the lease is over. There is nothing left to be done, and
+    /// nothing to be done again: what the lock protected was done under it.
     ReleasePending {
         /// The lock.
         name: LockName,
@@ -82,20 +84,20 @@ pub enum LockError {
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The name is held as another kind of lock, and nothing was changed. That is not waited for: its release wakes nobody here. Give each
-    /// kind of lock names of its own.
+    /// The name is held as another kind of lock, and nothing was changed. That is not waited for: its release
+    /// wakes no waiter here. Give each kind of lock names of its own.
     OtherKind {
         /// The kind that it is held as.
         found: LockKind,
         /// The backend's own error; if that does not name the lock, one with the same text and the name.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// An owner that reads wants to write: it would wait for itself to let go. Nothing was sent. Let it take the write lock first, and read
-    /// under that; or give its read holds back before.
+    /// An owner that reads wants to write: it would wait for itself to let go. Nothing was sent. Let it take
+    /// the write lock first, and read under that; or give its read holds back before.
     Upgrade {
         /// The lock.
         name: LockName,
-        /// Who reads.
+        /// The owner that reads.
         owner: Owner,
     },
     /// The time to wait was over before the store had said whether the lock is held.
@@ -109,7 +111,8 @@ pub enum LockError {
     ShutDown,
     /// The runtime that the backend's timers and connections live on has ended.
     RuntimeEnded,
-    /// This process was forked off from the one that made the client. The client's leases are the other process's; make a client here.
+    /// This process was forked off from the one that made the client. The client's leases are the other
+    /// process's; make a client here.
     Forked,
 }
 
@@ -125,7 +128,8 @@ impl LockError {
         Self::Lost { name: name.clone(), owner, reason }
     }
 
-    /// Whether the store, or this crate, refused: it will do so again until a configuration, a right or an argument is changed.
+    /// Whether the store, or this crate, refused: it will do so again until a configuration, a right or an
+    /// argument is changed.
     pub fn is_refused(&self) -> bool {
         matches!(
             self,
@@ -143,13 +147,15 @@ impl LockError {
         matches!(self, Self::NoAnswer { .. } | Self::Backend { failure: Failure::Unreachable, .. })
     }
 
-    /// Whether it is not known what the store did. What it may have leased is rolled back in the background, so trying again may help.
+    /// Whether it is not known what the store did. What it may have leased is rolled back in the background,
+    /// so trying again may help.
     pub fn is_indeterminate(&self) -> bool {
         matches!(self, Self::Backend { failure: Failure::Indeterminate, .. })
     }
 
-    /// Whether the hold is over, as it was to be, and only the store has not been told yet: that is repeated in the background. Other clients may
-    /// have to wait for the lock until the store answers, or until the lease is over.
+    /// Whether the hold is over, as it was to be, and only the store has not been told yet: that is repeated
+    /// in the background. Other clients may have to wait for the lock until the store answers, or until the
+    /// lease is over.
     pub fn is_release_pending(&self) -> bool {
         matches!(self, Self::ReleasePending { .. })
     }
@@ -164,7 +170,8 @@ impl LockError {
         matches!(self, Self::NotHeld { .. } | Self::Lost { .. })
     }
 
-    /// Whether the client cannot be used any more: it was shut down, its runtime has ended, or it is another process's.
+    /// Whether the client cannot be used any more: it was shut down, its runtime has ended, or it is another
+    /// process's.
     pub fn is_shut_down(&self) -> bool {
         matches!(self, Self::ShutDown | Self::RuntimeEnded | Self::Forked)
     }
@@ -179,8 +186,8 @@ impl LockError {
         matches!(self, Self::Upgrade { .. })
     }
 
-    /// Whether the same call may succeed later, with nothing changed. Not of a [release that is pending](Self::is_release_pending): the work under
-    /// the lock is done, and is not to be repeated.
+    /// Whether the same call may succeed later, with nothing changed. Not of a [release that is
+    /// pending](Self::is_release_pending): the work under the lock is done, and is not to be repeated.
     pub fn is_retryable(&self) -> bool {
         self.is_unreachable()
             || self.is_indeterminate()

@@ -5,23 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::lock_entry::{Extension, Grant, Left, LossReason, Moment};
+use crate::lock_entry::{Extension, GiveBack, Grant, Left, LossReason, Moment};
 
 use super::backend::Boxed;
 use super::entry::Entry;
 use super::error::LockError;
-use super::lease::Lease;
+use super::lease::{Lease, LeaseError};
 use super::name::LockName;
 use super::owner::Owner;
 use super::until::until;
 
-/// One hold on a lock. While it lives, and its lease with it, nobody but its owner has the lock.
+/// One hold on a lock. While it lives, and its lease with it, only its owner has the lock.
 ///
-/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it gives it back as well: to the next waiter of this
-/// client at once, otherwise in the background. A release that fails, or that nobody waits for, is repeated until the store has answered or
-/// the lease is over; at the end of `main`, [`LockClient::shutdown`](crate::LockClient::shutdown) waits for that.
+/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it gives it back as well: to
+/// the next waiter of this client at once, otherwise in the background. A release that fails, or that is
+/// not awaited any more, is repeated until the store has answered or the lease is over; at the end of `main`,
+/// [`LockClient::shutdown`](crate::LockClient::shutdown) waits for that.
 ///
-/// A guard never frees a lock that somebody else has got meanwhile.
+/// A guard never frees a lock that another owner has got meanwhile.
 #[must_use = "dropping a guard gives the lock back at once"]
 pub struct Guard {
     entry: Arc<Entry>,
@@ -50,35 +51,47 @@ impl Guard {
         Ok(self)
     }
 
+    /// Fails if the hold is over: its command may have been answered late, or it may not have been polled
+    /// since.
+    pub(super) fn lasts(&self) -> Result<(), LockError> {
+        let now = self.entry.now();
+        match self.entry.state.state_of(&self.grant, now) {
+            Ok(_) => Ok(()),
+            Err(_) if self.grant.ends() <= now => Err(LockError::Lease(LeaseError::OverBeforeAnswer)),
+            Err(reason) => Err(self.lost_for(reason)),
+        }
+    }
+
     /// The lock's name.
     pub fn name(&self) -> &LockName {
         &self.entry.name
     }
 
-    /// Who holds it.
+    /// The owner that holds it.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// The acquisition's fencing token, if the lock is [fenced](crate::Lock::fenced): greater than that of every acquisition before
-    /// it.
+    /// The acquisition's fencing token, if the lock is [fenced](crate::Lock::fenced): greater than that of
+    /// every acquisition before it.
     pub fn fencing_token(&self) -> Option<u64> {
         self.grant.token()
     }
 
-    /// Whether the lock is still held, as far as this process knows; asks nobody.
+    /// Whether the lock is still held, as far as this process knows; asks no server.
     ///
-    /// The lease is counted from before the command was sent that began it, so this turns false before the store gives the lock
-    /// to anybody else, as long as clocks run at the same speed. Between this answer and what is done on the strength of
-    /// it, time passes. That another process has [forced](crate::Lock::force_unlock) the lock free is known within a second if others of
-    /// this client wait for it, otherwise when the lease is renewed; [`ensure_held`](Self::ensure_held) asks.
+    /// The lease is counted from before the command was sent that began it, so this turns false before the
+    /// store gives the lock to anybody else, as long as clocks run at the same speed. Between this answer and
+    /// what is done on the strength of it, time passes. That another process has
+    /// [forced](crate::Lock::force_unlock) the lock free is known within a second if others of this client
+    /// wait for it, otherwise when the lease is renewed; [`ensure_held`](Self::ensure_held) asks.
     pub fn is_held(&self) -> bool {
         self.entry.context.check_origin().is_ok()
             && self.entry.state.state_of(&self.grant, self.entry.now()).is_ok()
     }
 
-    /// How long the lease lasts if nobody renews it, as far as this process knows; zero if the hold is lost, [`Duration::MAX`] if it never
-    /// ends.
+    /// How long the lease lasts without a renewal, as far as this process knows; zero if the hold is lost,
+    /// [`Duration::MAX`] if it never ends.
     pub fn remaining(&self) -> Duration {
         if !self.entry.context.is_here() {
             return Duration::ZERO;
@@ -90,7 +103,8 @@ impl Guard {
         }
     }
 
-    /// The number of the lease that the hold stands on, while it is held: what the simulator's judges compare with the store.
+    /// The number of the lease that the hold stands on, while it is held: what the simulator's judges compare
+    /// with the store.
     #[cfg(latchwork_simulation)]
     #[doc(hidden)]
     pub fn lease_number(&self) -> Option<u64> {
@@ -98,8 +112,8 @@ impl Guard {
         Some(hold.number)
     }
 
-    /// Waits until the hold is lost, and says why. If the backend's runtime has ended, it is as good as lost: nobody renews it. In a child
-    /// that was forked off it returns [`LossReason::Forked`] at once.
+    /// Waits until the hold is lost, and says why. If the backend's runtime has ended, it is as good as lost:
+    /// it is not renewed any more. In a child that was forked off it returns [`LossReason::Forked`] at once.
     ///
     /// # Cancel safety
     ///
@@ -113,7 +127,7 @@ impl Guard {
             // After we listen, so that a loss that comes now is either seen here or told.
             match self.entry.state.state_of(&self.grant, self.entry.now()) {
                 Err(reason) => return reason,
-                // Nobody renews it any more, and no timer tells its end.
+                // It is not renewed any more, and no timer tells its end.
                 Ok(_) if self.entry.context.has_ended() => return LossReason::Unreachable,
                 // A renewal moves the end while we sleep: then this wakes too early, and looks again.
                 Ok(hold) => {
@@ -124,8 +138,8 @@ impl Guard {
         }
     }
 
-    /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock: `None` if it is not lost by then. With a timeout of zero it
-    /// looks once.
+    /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock: `None` if it is not lost by
+    /// then. With a timeout of zero it looks once.
     ///
     /// # Cancel safety
     ///
@@ -137,10 +151,11 @@ impl Guard {
         until(&self.entry.context, self.entry.now() + timeout, self.lost()).await
     }
 
-    /// Asks the store whether the lock is still held: the strongest answer that there is without a [token](Self::fencing_token).
+    /// Asks the store whether the lock is still held: the strongest answer that there is without a
+    /// [token](Self::fencing_token).
     ///
-    /// It held at the moment when the store answered. Between that and what is done on the strength of it, time passes here, too;
-    /// [`remaining`](Self::remaining) says how much of it there is.
+    /// It held at the moment when the store answered. Between that and what is done on the strength of it,
+    /// time passes here, too; [`remaining`](Self::remaining) says how much of it there is.
     ///
     /// # Cancel safety
     ///
@@ -148,8 +163,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the hold is lost, with the reason. [`LockError::Backend`] if the store could not be asked; the lock
-    /// is held then for as long as [`is_held`](Self::is_held) says so.
+    /// [`LockError::Lost`] if the hold is lost, with the reason. [`LockError::Backend`] if the store could
+    /// not be asked; the lock is held then for as long as [`is_held`](Self::is_held) says so.
     ///
     /// # Examples
     ///
@@ -171,20 +186,22 @@ impl Guard {
         }
     }
 
-    /// Makes the lease last for `lease` from now at least. A lease that already lasts longer is not shortened.
+    /// Makes the lease last for `lease` from now at least. A lease that already lasts longer is not
+    /// shortened.
     ///
-    /// For work that takes longer than the [lease of its own](crate::Lock::lock_with_lease) that it was given. A watched lease is renewed
-    /// anyway; to extend it makes it last, should this process stand still.
+    /// For work that takes longer than the [lease of its own](crate::Lock::lock_with_lease) that it was
+    /// given. A watched lease is renewed anyway; to extend it makes it last, should this process stand still.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether the lease is extended at the store. This guard does not count on it: its hold ends when it
-    /// would have without, and the store is told so then, should it keep the lock for longer.
+    /// Dropping the future leaves it open whether the lease is extended at the store. This guard does not
+    /// count on it: its hold ends when it would have without, and the store is told so then, should it keep
+    /// the lock for longer.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lease`] if the lease cannot be kept, [`LockError::Lost`] if the hold is lost, with the reason, [`LockError::Backend`] if
-    /// the command fails; then the hold lasts as long as before.
+    /// [`LockError::Lease`] if the lease cannot be kept, [`LockError::Lost`] if the hold is lost, with the
+    /// reason, [`LockError::Backend`] if the command fails; then the hold lasts as long as before.
     ///
     /// # Examples
     ///
@@ -215,69 +232,74 @@ impl Guard {
 
     /// Gives this hold back: to the next waiter of this client in memory, otherwise to the store.
     ///
-    /// `Ok` says that the hold lasted until now: as the store has answered if nobody of this client waits for the lock, as far as this
-    /// process knows otherwise. [`ensure_held`](Self::ensure_held) before it asks for certain.
+    /// `Ok` says that the hold lasted until now: as the store has answered if no task of this client waits
+    /// for the lock, as far as this process knows otherwise. [`ensure_held`](Self::ensure_held) before it
+    /// asks for certain.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not keep the lock: the command is finished in the background, and repeated if need be. So is one that is
-    /// kept and not polled, once it was polled for the first time.
+    /// Dropping the future does not keep the lock: the command is finished in the background, and repeated if
+    /// need be. So is one that is kept and not polled, once it was polled for the first time.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the hold was lost: the owner does not have the lock any more, or has taken it anew since then,
-    /// which is not touched. [`LockError::ReleasePending`] if the command failed: the hold is over as it was to be, and the release is
-    /// repeated in the background until the store has answered, or the lease is over. Do not repeat the work for it.
+    /// [`LockError::Lost`] if the hold was lost: the owner does not have the lock any more, or has taken it
+    /// anew since then, which is not touched. [`LockError::ReleasePending`] if the command failed: the hold
+    /// is over as it was to be, and the release is repeated in the background until the store has answered,
+    /// or the lease is over. Do not repeat the work for it.
     pub async fn unlock(mut self) -> Result<(), LockError> {
-        match self.begin_unlock() {
-            Unlocking::Over(outcome) => outcome,
-            Unlocking::UnderWay(answer) => answer.await,
+        match self.begin_unlock()? {
+            None => Ok(()),
+            Some(answer) => answer.await,
         }
     }
 
-    /// Not `async`, and so compiled here: what an `async fn` does is compiled in each crate that awaits it.
-    fn begin_unlock(&mut self) -> Unlocking {
+    /// What has to be awaited of it, if anything: the store's answer. Not `async`, and so compiled here: what
+    /// an `async fn` does is compiled in each crate that awaits it.
+    fn begin_unlock(&mut self) -> Result<Option<Boxed<'static, Result<(), LockError>>>, LockError> {
         self.armed = false;
-        if let Err(error) = self.entry.context.check_origin() {
-            return Unlocking::Over(Err(error));
-        }
+        self.entry.context.check_origin()?;
         let now = self.entry.now();
-        Unlocking::Over(match self.leave(now) {
-            Left::Remains | Left::Passed => match self.grant.ends() <= now {
-                true => Err(self.lost_for(LossReason::Expired)),
-                false => Ok(()),
-            },
+        // Its owner may have the lock for longer than its own lease.
+        let lasted = if self.grant.ends() <= now { Err(LossReason::Expired) } else { Ok(()) };
+        let outcome = match self.leave(now) {
+            Left::Remains | Left::Passed => lasted,
             Left::Lost(_) if fault!(LostUnlockedAllTheSame) => Ok(()),
-            Left::Lost(reason) => Err(self.lost_for(reason)),
-            Left::NotHeld => Err(self.lost_for(LossReason::GivenBack)),
+            Left::Lost(reason) => Err(reason),
+            Left::NotHeld => Err(LossReason::GivenBack),
             Left::Return(give_back) => match self.entry.release_by_the_call(give_back, now) {
-                Some(Ok(true)) => Ok(()),
-                Some(Ok(false)) => Err(self.lost_for(LossReason::Gone)),
-                Some(Err(error)) => Err(error),
-                None => {
-                    let (entry, owner) = (Arc::clone(&self.entry), self.owner);
-                    return Unlocking::UnderWay(Box::pin(async move {
-                        match entry.release(give_back, now).await? {
-                            true => Ok(()),
-                            false => Err(LockError::lost(&entry.name, owner, LossReason::Gone)),
-                        }
-                    }));
-                }
+                Some(had_it) => released(lasted, had_it?),
+                None => return Ok(Some(self.release_awaited(give_back, now, lasted))),
             },
+        };
+        outcome.map(|()| None).map_err(|reason| self.lost_for(reason))
+    }
+
+    /// Sends the release, as a future of what came of it.
+    fn release_awaited(
+        &self,
+        give_back: GiveBack,
+        now: Moment,
+        lasted: Result<(), LossReason>,
+    ) -> Boxed<'static, Result<(), LockError>> {
+        let (entry, owner) = (Arc::clone(&self.entry), self.owner);
+        Box::pin(async move {
+            let had_it = entry.release(give_back, now).await?;
+            released(lasted, had_it).map_err(|reason| LockError::lost(&entry.name, owner, reason))
         })
     }
 
     /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until
     /// [`Lock::unlock`](crate::Lock::unlock) by its owner.
     ///
-    /// Nobody renews it from now on.
+    /// It is not renewed from now on.
     pub fn forget(mut self) {
         self.armed = false;
         if !self.entry.context.is_here() {
             return;
         }
-        // Who looks in between must find what is kept forgotten.
-        self.entry.state.forget(&self.grant);
+        // A look in between must find what is kept forgotten.
+        let effects = self.entry.state.forget(&self.grant, self.entry.now());
         self.entry.table().keep(&self.entry.name, &self.entry);
         // So that it is let go of when its lease is over.
         if let Ok(hold) = self.entry.state.state_of(&self.grant, self.entry.now())
@@ -287,8 +309,10 @@ impl Guard {
         } else if !self.entry.state.is_forgotten() {
             self.entry.table().let_go(&self.entry.name);
         }
+        self.entry.carry_out(effects);
     }
 
+    #[inline]
     fn leave(&mut self, now: Moment) -> Left {
         let entry = &self.entry;
         entry.context.recorder.holds.add(now.micros_since(self.since));
@@ -302,11 +326,9 @@ impl Guard {
     }
 }
 
-/// What giving a guard's hold back has come to.
-enum Unlocking {
-    Over(Result<(), LockError>),
-    /// The store has to answer.
-    UnderWay(Boxed<'static, Result<(), LockError>>),
+/// What a hold that was given back came to: whether its lease lasted, and whether the store had it.
+fn released(lasted: Result<(), LossReason>, had_it: bool) -> Result<(), LossReason> {
+    if had_it { lasted } else { Err(LossReason::Gone) }
 }
 
 impl Drop for Guard {

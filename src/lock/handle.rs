@@ -23,32 +23,33 @@ use super::stats::LockStats;
 
 /// A named lock: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
 ///
-/// Each acquisition is by an owner of its own, so taking the lock twice without letting go waits for itself, as with a
-/// mutex; [`owned_by`](Self::owned_by) makes it re-entrant. All handles of one name of a client are the same lock.
+/// Each acquisition is by an owner of its own, so taking the lock twice without letting go waits for itself,
+/// as with a mutex; [`owned_by`](Self::owned_by) makes it re-entrant. All handles of one name of a client are
+/// the same lock.
 ///
-/// The store leases the lock to the client; inside of it, the lock passes from waiter to waiter, and from an owner's outer hold to its inner
-/// ones, in memory.
+/// The store leases the lock to the client; inside of it, the lock passes from waiter to waiter, and from an
+/// owner's outer hold to its inner ones, in memory.
 ///
 /// # Fairness
 ///
-/// Waiters of one client are served strictly in the order in which they were first polled, and newcomers queue behind them: explicit owners
-/// as well, unless they hold the lock already. Of each process the oldest waiter competes at the store. Once a process has the lock, its
-/// waiters have it one after another for as long as its [tenure](crate::LockOptions::tenure); then it asks again behind the other
-/// processes that wait.
+/// Waiters of one client are served strictly in the order in which they were first polled, and newcomers
+/// queue behind them: explicit owners as well, unless they hold the lock already. Of each process the oldest
+/// waiter competes at the store. Once a process has the lock, its waiters have it one after another for as
+/// long as its [tenure](crate::LockOptions::tenure); then it asks again behind the other processes that wait.
 ///
-/// A future that is kept and not polled is [superseded](crate::LockOptions::unpolled_limit) when it is its turn. Until then the others
-/// wait for it, as with any fair async mutex.
+/// A future that is kept and not polled is [superseded](crate::LockOptions::unpolled_limit) when it is its
+/// turn. Until then the others wait for it, as with any fair async mutex.
 ///
 /// # Safety of what the lock protects
 ///
-/// A lease can end while its holder is paused or cut off, and then there are two who believe in it. Where that must not
-/// be, the resource itself has to refuse the stale one, by its [token](Lock::fenced).
+/// A lease can end while its holder is paused or cut off, and then two owners believe in it. Where
+/// that must not be, the resource itself has to refuse the stale one, by its [token](Lock::fenced).
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or [`try_lock_for`](Self::try_lock_for) at any
-/// point leaves nothing behind: no subscription, no place in the queue, and no lease past the one command that may be under way, which is
-/// rolled back in the background.
+/// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or
+/// [`try_lock_for`](Self::try_lock_for) at any point leaves nothing behind: no subscription, no place in the
+/// queue, and no lease past the one command that may be under way, which is rolled back in the background.
 pub struct Lock {
     entry: Arc<Entry>,
     owner: Option<Owner>,
@@ -60,10 +61,12 @@ impl Lock {
         Self { entry, owner: None, fenced: false }
     }
 
-    /// The same lock, taken by `owner` from now on: an owner that has it can take it again, and it is free when each guard is gone.
+    /// The same lock, taken by `owner` from now on: an owner that has it can take it again, and it is free
+    /// when each guard is gone.
     ///
-    /// Any number of tasks may use one owner at the same time. When the owner's holds are lost, all of them are: the next acquisition is
-    /// a first one, and the guards from before it are told so, and do not give it back.
+    /// Any number of tasks may use one owner at the same time. When the owner's holds are lost, all of them
+    /// are: the next acquisition is a first one, and the guards from before it are told so, and do not give
+    /// it back.
     ///
     /// # Panics
     ///
@@ -97,11 +100,12 @@ impl Lock {
 
     /// The same lock, with a token for each acquisition from now on: [`Guard::fencing_token`].
     ///
-    /// A token is greater than all tokens of this name before it, whoever had them. Send it along with each request to what the
-    /// lock protects, and let that refuse a token smaller than the greatest it has seen: then a holder that was paused for
-    /// longer than its lease does no harm when it goes on. An owner's inner holds have the token of its outer one. Those who
-    /// [read](crate::ReadWriteLock::read) at a time have one token: greater than that of each writer before them. Whoever
-    /// takes the lock without asking for a token has none, so let all ask who use one name.
+    /// A token is greater than all tokens of this name before it, of all holders. Send it along with each
+    /// request to what the lock protects, and let that refuse a token smaller than the greatest it has seen:
+    /// then a holder that was paused for longer than its lease does no harm when it goes on. An owner's inner
+    /// holds have the token of its outer one. Concurrent [readers](crate::ReadWriteLock::read) have one
+    /// token: greater than that of each writer before them. An owner that takes the lock without asking for a
+    /// token has none, so let all users of a name ask.
     ///
     /// # Examples
     ///
@@ -126,31 +130,34 @@ impl Lock {
         &self.entry.name
     }
 
-    /// Takes the lock, waiting for it as long as it takes. The watchdog renews its lease while the guard lives.
+    /// Takes the lock, waiting for it as long as it takes. The watchdog renews its lease while the guard
+    /// lives.
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if an attempt fails; a wait that has begun goes on through a lost connection, until the lease
-    /// it waits for would be over or the connection is back, and then tries again. [`LockError::Subscribe`] if the lock's
-    /// messages cannot be had. [`LockError::OtherKind`] if the name is held as another kind of lock. [`LockError::ShutDown`],
-    /// [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the client cannot be used any more.
+    /// [`LockError::Backend`] if an attempt fails; a wait that has begun goes on through a lost connection,
+    /// until the lease it waits for would be over or the connection is back, and then tries again.
+    /// [`LockError::Subscribe`] if the lock's messages cannot be had. [`LockError::OtherKind`] if the name is
+    /// held as another kind of lock. [`LockError::ShutDown`], [`RuntimeEnded`](LockError::RuntimeEnded) and
+    /// [`Forked`](LockError::Forked) if the client cannot be used any more.
     pub fn lock(&self) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::Watched, None)
     }
 
-    /// As [`lock`](Self::lock), with a lease of the caller's own, which nobody renews.
+    /// As [`lock`](Self::lock), with a lease of the caller's own, which is not renewed.
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before the store's
-    /// answer is there.
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before
+    /// the store's answer is there.
     pub fn lock_with_lease(&self, lease: Duration) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::For(lease), None)
     }
 
     /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
     ///
-    /// `None` without a command if another acquisition of this client has the lock, or competes for it: this one does not go before it.
+    /// `None` without a command if another acquisition of this client has the lock, or competes for it: this
+    /// one does not go before it.
     ///
     /// # Errors
     ///
@@ -161,14 +168,15 @@ impl Lock {
 
     /// Takes the lock, waiting for it no longer than `wait`. `None` if it is held by another then.
     ///
-    /// With a `wait` of zero the one attempt takes the round trip that it takes; otherwise an attempt under way when the time is
-    /// over is given up and rolled back. `lease` is a [`Duration`], or [`Lease::Watched`].
+    /// With a `wait` of zero the one attempt takes the round trip that it takes; otherwise an attempt under
+    /// way when the time is over is given up and rolled back. `lease` is a [`Duration`], or
+    /// [`Lease::Watched`].
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease cannot be kept, or is over before the store's
-    /// answer is there, and [`LockError::NoAnswer`] if the time is over
-    /// before the store has said whether the lock is held.
+    /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease cannot be kept, or is over before the
+    /// store's answer is there, and [`LockError::NoAnswer`] if the time is over before the store has said
+    /// whether the lock is held.
     pub fn try_lock_for(
         &self,
         wait: Duration,
@@ -187,17 +195,19 @@ impl Lock {
         span::acquiring(self.name(), Acquisition::new(wanted))
     }
 
-    /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a guard has. If it was the owner's
-    /// last one, that guard's hold is [lost](LossReason::GivenBack) by it.
+    /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a
+    /// guard has. If it was the owner's last one, that guard's hold is [lost](LossReason::GivenBack) by it.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not keep the hold: the command is finished in the background, and repeated if need be.
+    /// Dropping the future does not keep the hold: the command is finished in the background, and repeated if
+    /// need be.
     ///
     /// # Errors
     ///
-    /// [`LockError::NotHeld`] if `owner` does not hold the lock through this client. [`LockError::ReleasePending`] if the command fails: the
-    /// hold is over all the same, and the release is repeated in the background.
+    /// [`LockError::NotHeld`] if `owner` does not hold the lock through this client.
+    /// [`LockError::ReleasePending`] if the command fails: the hold is over all the same, and the release is
+    /// repeated in the background.
     pub async fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
         let not_held = || LockError::NotHeld { name: self.name().clone(), owner: *owner };
         self.entry.context.check_origin()?;
@@ -220,14 +230,16 @@ impl Lock {
         }
     }
 
-    /// Frees the lock, whoever has it, and wakes a waiter. True if somebody had it. Another kind of lock of that name is left alone.
+    /// Frees the lock, whichever owner has it, and wakes a waiter. True if it was held. Another kind of lock
+    /// of that name is left alone.
     ///
-    /// The holder is not asked. If it is of this client, its guard is told at once. Another client's learns of it when its lease is renewed or
-    /// verified, at the latest when it lets go.
+    /// The holder is not asked. If it is of this client, its guard is told at once. Another client's learns
+    /// of it when its lease is renewed or verified, at the latest when it lets go.
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another kind of lock.
+    /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another
+    /// kind of lock.
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;
@@ -245,11 +257,13 @@ impl Lock {
         Ok(freed)
     }
 
-    /// Who has the lock, of all clients: `None` if nobody has. Of several readers the one whose lease lasts longest.
+    /// The holder of the lock, among all clients: `None` if it is free. Of several readers the one whose
+    /// lease lasts longest.
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails. [`LockError::OtherKind`] of a side of a read-write lock, if the name is held as another kind.
+    /// [`LockError::Backend`] if the command fails. [`LockError::OtherKind`] of a side of a read-write lock,
+    /// if the name is held as another kind.
     ///
     /// # Examples
     ///
@@ -261,7 +275,7 @@ impl Lock {
     /// let client = LockClient::with_options(Local::new(), &LockOptions::default().label("worker-3"))?;
     /// let lock = client.get_lock("orders")?;
     /// let guard = lock.lock().await?;
-    /// let holder = lock.holder().await?.expect("somebody has it");
+    /// let holder = lock.holder().await?.expect("it is held");
     /// let id = holder.id.expect("a client of this crate has it");
     /// assert_eq!((id.client_id().as_str(), id.label()), (client.id(), Some("worker-3")));
     /// println!("for {:?} still", holder.left);
@@ -272,7 +286,7 @@ impl Lock {
         Ok(self.entry.holders().await?.into_iter().max_by_key(|holder| holder.left))
     }
 
-    /// Whether anybody has the lock.
+    /// Whether the lock is held.
     ///
     /// # Errors
     ///
@@ -281,7 +295,8 @@ impl Lock {
         Ok(self.holder().await?.is_some())
     }
 
-    /// Whether `owner` has the lock. Owners of other clients are not known here, and the answer for them is no.
+    /// Whether `owner` has the lock. Owners of other clients are not known here, and the answer for them is
+    /// no.
     ///
     /// # Errors
     ///
@@ -290,8 +305,8 @@ impl Lock {
         Ok(self.hold_count(owner).await? > 0)
     }
 
-    /// How often `owner` has the lock; 0 if it has not, or is another client's. Asks the store whether this client has it, and counts in
-    /// memory.
+    /// How often `owner` has the lock; 0 if it has not, or is another client's. Asks the store whether this
+    /// client has it, and counts in memory.
     ///
     /// # Errors
     ///
@@ -306,17 +321,19 @@ impl Lock {
         if before.is_empty() {
             return Ok(0);
         }
+        let sent = self.entry.now();
         let is_there = self.entry.lease_check().await?;
         for (number, _) in before {
             if !is_there(number) {
-                self.entry.lose(number);
+                self.entry.gone(number, sent);
             }
         }
         let count = |(_, count): (u64, u32)| u64::from(if fault!(OneHoldCounted) { 1 } else { count });
         Ok(holds().into_iter().map(count).sum())
     }
 
-    /// How long the lock's lease lasts if nobody renews it: `None` if nobody has the lock, [`Duration::MAX`] if it never ends.
+    /// How long the lock's lease lasts without a renewal: `None` if the lock is free, [`Duration::MAX`]
+    /// if it never ends.
     ///
     /// # Errors
     ///
@@ -325,12 +342,14 @@ impl Lock {
         Ok(self.holder().await?.map(|holder| holder.left))
     }
 
-    /// What happened to this name through this client, since the first of the handles and guards that are alive was made.
+    /// What happened to this name through this client, since the first of the handles and guards that are
+    /// alive was made.
     pub fn stats(&self) -> LockStats {
         self.entry.counters.snapshot(&self.entry.state)
     }
 
-    /// How many wait for this lock in this client's queue. The one that competes at the store is not among them.
+    /// How many wait for this lock in this client's queue. The one that competes at the store is not among
+    /// them.
     pub fn waiters(&self) -> usize {
         if self.entry.context.is_here() { self.entry.state.waiters() } else { 0 }
     }

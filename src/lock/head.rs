@@ -78,7 +78,8 @@ impl StoreSays {
     }
 }
 
-/// A queue head. Dropped before it has the lock, gives up what it may have at the store, and lets the next waiter take its place.
+/// A queue head. Dropped before it has the lock, gives up what it may have at the store, and lets the next
+/// waiter take its place.
 pub(super) struct Head<'a> {
     entry: &'a Arc<Entry>,
     ticket: HeadTicket,
@@ -106,18 +107,21 @@ impl<'a> Head<'a> {
         &self.request
     }
 
-    /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to [compete](Self::compete).
+    /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to
+    /// [compete](Self::compete).
+    #[inline]
     pub(super) fn ask_at_once(&mut self, attempt: Attempt, now: Moment) -> Result<Option<Grant>, LockError> {
         let question = self.question_of(attempt, now);
         let Some(outcome) = self.entry.acquire(&question.asked).at_once() else { return Ok(None) };
-        Ok(match self.answered(&question, outcome, now)? {
-            Asked::Over(Competed::Granted(grant, _)) => Some(grant),
-            Asked::Over(_) | Asked::Held(_) | Asked::TooLate => None,
-        })
+        match self.answered(&question, outcome, now)? {
+            Asked::Over(Competed::Granted(grant, _)) => Ok(Some(grant)),
+            Asked::Over(_) | Asked::Held(_) | Asked::TooLate => Ok(None),
+        }
     }
 
-    /// Competes from `now` on until it has the lock, or until `give_up`; if it may not wait, asks once. `patient`: a store that is gone
-    /// is waited for from the first question on, and not only once it has answered one.
+    /// Competes from `now` on until it has the lock, or until `give_up`; if it may not wait, asks once.
+    /// `patient`: a store that is gone is waited for from the first question on, and not only once it has
+    /// answered one.
     pub(super) async fn compete(
         mut self,
         now: Moment,
@@ -132,7 +136,8 @@ impl<'a> Head<'a> {
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(self.superseded()) };
             let mut answer = entry.acquire(&question.asked);
-            // Most are answered at once, or with nobody else about. What waits for the others takes no room here.
+            // Most are answered at once, or without others about. What waits for the others takes no room
+            // here.
             let asked = match first_poll(Pin::new(&mut answer)) {
                 // An answer that took no waiting took no time.
                 Poll::Ready(outcome) => self.answered(&question, outcome, now),
@@ -172,8 +177,9 @@ impl<'a> Head<'a> {
         competed.unwrap_or_else(|| Ok(self.superseded()))
     }
 
-    /// When to look again if nobody calls. Not later than a watched lease lasts, however long this one does: should its release go
-    /// unheard, that is what it costs. And early enough to keep a position in the store's queue, should a look or two be lost.
+    /// When to look again without a call. Not later than a watched lease lasts, however long this one does:
+    /// should its release go unheard, that is what it costs. And early enough to keep a position in the
+    /// store's queue, should a look or two be lost.
     fn look_again(&self, left: Duration, give_up: Moment) -> Moment {
         if fault!(LeaseEndNotAwaited) {
             return give_up;
@@ -198,6 +204,7 @@ impl<'a> Head<'a> {
         Some(self.question_of(attempt, sent))
     }
 
+    #[inline]
     fn question_of(&self, attempt: Attempt, sent: Moment) -> Question {
         let context = &self.entry.context;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
@@ -233,20 +240,20 @@ impl<'a> Head<'a> {
         self.done = matches!(verdict, Verdict::Granted(_) | Verdict::Superseded);
         let grant = if let Verdict::Granted(grant) = verdict { Some(grant) } else { None };
         entry.carry_out_granted(grant, actions);
-        Ok(match verdict {
-            Verdict::Granted(grant) => Asked::Over(Competed::Granted(grant, now)),
-            Verdict::Waits => Asked::Held(left),
+        match verdict {
+            Verdict::Granted(grant) => Ok(Asked::Over(Competed::Granted(grant, now))),
+            Verdict::Waits => Ok(Asked::Held(left)),
             // Each further attempt would take as long, and all others of this process wait behind it.
             Verdict::TooLate if matches!(answer, Answer::Granted { .. }) && !self.request.is_watched() => {
-                return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
+                Err(LockError::Lease(LeaseError::OverBeforeAnswer))
             }
-            Verdict::TooLate => Asked::TooLate,
-            Verdict::Superseded => Asked::Over(Competed::Superseded),
-        })
+            Verdict::TooLate => Ok(Asked::TooLate),
+            Verdict::Superseded => Ok(Asked::Over(Competed::Superseded)),
+        }
     }
 
-    /// What the store has granted without being asked, as a message says. What that leaves open, a lease of its own length or a token, takes
-    /// a question, which re-leases the lock by the same id.
+    /// What the store has granted without being asked, as a message says. What that leaves open, a lease of
+    /// its own length or a token, takes a question, which re-leases the lock by the same id.
     fn granted_by_message(&mut self, number: u64, now: Moment) -> Option<Competed> {
         let entry = self.entry;
         if number == 0 || !entry.believes_grants() {
@@ -276,8 +283,8 @@ fn may_pass(error: &LockError) -> bool {
     matches!(error, LockError::Backend { failure: Failure::Unreachable | Failure::Indeterminate, .. })
 }
 
-/// Polls `future` as the queue head's: what wakes it passes through the entry, which knows then since when it could go on. `None` if
-/// another waiter is the queue head by now.
+/// Polls `future` as the queue head's: what wakes it passes through the entry, which knows then since when it
+/// could go on. `None` if another waiter is the queue head by now.
 async fn as_head<F: Future>(entry: &Arc<Entry>, ticket: &HeadTicket, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::clone(entry));

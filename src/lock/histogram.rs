@@ -10,15 +10,15 @@ const BUCKETS: usize = 40;
 
 /// How long something took, each time that it happened: a snapshot.
 ///
-/// Bucket n has what took less than 2ⁿ µs and did not fit into the one before it, so a quantile is at most twice what it is
-/// said to be the quantile of.
+/// Bucket n has what took less than 2ⁿ µs and did not fit into the one before it, so a quantile is at most
+/// twice what it is said to be the quantile of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],
     sum: Duration,
 }
 
-/// What is counted, by whoever does it.
+/// The counts themselves.
 pub(super) struct Recording {
     buckets: [Counter; BUCKETS],
     micros: Counter,
@@ -35,8 +35,8 @@ impl Histogram {
         self.sum
     }
 
-    /// What `quantile` of the times were below: 0.5 for the median, 0.99 for what one in a hundred took longer than. The upper
-    /// end of a bucket. Zero if it never happened.
+    /// What `quantile` of the times were below: 0.5 for the median, 0.99 for what one in a hundred took
+    /// longer than. The upper end of a bucket. Zero if it never happened.
     pub fn quantile(&self, quantile: f64) -> Duration {
         let rank = (quantile.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut seen = 0;

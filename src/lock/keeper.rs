@@ -1,11 +1,13 @@
-//! The keeper: renews, verifies and ends the leases of a client, and supersedes waiters that nobody polls.
+//! The keeper: renews, verifies and ends the leases of a client, and supersedes waiters that are not polled.
 //!
-//! One task for each client. It sleeps until the [`Alarm`](super::alarm::Alarm) says that something is due, looks at the entries that are,
-//! in the order in which they became due, and renews what is to be renewed by a call to the backend for each kind of lock, or by one for each
-//! group of names that the backend keeps apart. It ends when nothing is due, and keeps the client only weakly.
+//! One task for each client. It sleeps until the [`Alarm`](super::alarm::Alarm) says that something is due,
+//! looks at the entries that are, in the order in which they became due, and renews what is to be renewed by
+//! a call to the backend for each kind of lock, or by one for each group of names that the backend keeps
+//! apart. It ends when nothing is due, and keeps the client only weakly.
 //!
-//! Other names do not depend on what one name's foreign code does. The backend's panics are caught entry by entry. Wakers are called last, in
-//! a task of their own: one that blocks holds up those behind it in its batch, and no renewal.
+//! Other names do not depend on what one name's foreign code does. The backend's panics are caught entry by
+//! entry. Wakers are called last, in a task of their own: one that blocks holds up those behind it in its
+//! batch, and no renewal.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -148,7 +150,8 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         }
     }
     if renews {
-        // Those that are due soon go along, so that locks which were taken one after another are not renewed one by one.
+        // Those that are due soon go along, so that locks which were taken one after another are not renewed
+        // one by one.
         let soon = now + context.rules.renewed_lease / 30;
         for (at, entry) in alarm.take_early(soon, LOOKS) {
             let (renewal, actions) = entry.state.renew_early(soon, now);
@@ -171,7 +174,8 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
     panics.report("keeping leases");
 }
 
-/// Carries out what events have left, in a task of its own: wakers may block, and others have their leases renewed meanwhile.
+/// Carries out what events have left, in a task of its own: wakers may block, and others have their leases
+/// renewed meanwhile.
 fn carry_out_apart(context: &Context, effects: Effects) {
     if effects.is_empty() {
         return;
@@ -179,7 +183,8 @@ fn carry_out_apart(context: &Context, effects: Effects) {
     drop_apart(context, CarriedOut(effects));
 }
 
-/// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot run the task as well.
+/// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot
+/// run the task as well.
 struct CarriedOut(Effects);
 
 impl Drop for CarriedOut {
@@ -194,11 +199,12 @@ impl Drop for CarriedOut {
                 entry.carry_out(actions);
             });
         }
-        panics.report("waking waiters");
+        panics.resume();
     }
 }
 
-/// Leases whose renewal is under way. If they are dropped unanswered, as the runtime has ended or has not run the task, it has failed.
+/// Leases whose renewal is under way. If they are dropped unanswered, as the runtime has ended or has not run
+/// the task, it has failed.
 struct Renewing {
     context: Arc<Context>,
     batch: Batch,

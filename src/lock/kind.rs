@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// What a lock is. A name is held as one kind at a time, and each kind has rules of its own for its owners and waiters.
+/// What a lock is. A name is held as one kind at a time, and each kind has rules of its own for its owners
+/// and waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockKind {

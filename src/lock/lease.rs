@@ -1,15 +1,16 @@
-//! [`Lease`]: how long a lock stays held if nobody lets go of it.
+//! [`Lease`]: how long a lock stays held unless it is given back.
 
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// How long a lock stays held if nobody lets go of it.
+/// How long a lock stays held unless it is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lease {
-    /// For as long as the guard lives: a watchdog renews the lease in the background. If the process dies, the lock is free
-    /// after [`LockOptions::watchdog_timeout`](crate::LockOptions::watchdog_timeout) at the latest.
+    /// For as long as the guard lives: a watchdog renews the lease in the background. If the process dies,
+    /// the lock is free after [`LockOptions::watchdog_timeout`](crate::LockOptions::watchdog_timeout) at the
+    /// latest.
     Watched,
     /// For this long and no longer, whether the work is done or not. From [`Lease::MIN`] to [`Lease::MAX`].
     For(Duration),
@@ -19,8 +20,8 @@ impl Lease {
     /// The shortest lease: what stores count in.
     pub const MIN: Duration = Duration::from_millis(1);
 
-    /// The longest lease: half of what an i64 of milliseconds can hold, 146 million years. A store adds its clock to it, and Redis' scripts
-    /// count in floating point, which rounds up.
+    /// The longest lease: half of what an i64 of milliseconds can hold, 146 million years. A store adds its
+    /// clock to it, and Redis' scripts count in floating point, which rounds up.
     pub const MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
 
     /// Checks a lease that is to go to a store that counts milliseconds.

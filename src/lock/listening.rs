@@ -55,7 +55,7 @@ impl Listening {
         }
     }
 
-    /// What was told while nobody waited for it.
+    /// What was told while it was not awaited.
     pub(super) fn try_told(&self) -> Option<Notification<'_>> {
         self.all().find_map(|subscription| subscription.latch().try_wait())
     }

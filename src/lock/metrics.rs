@@ -5,14 +5,16 @@ use crate::registry::RegistryStats;
 
 use super::histogram::{Histogram, Recording};
 
-/// A snapshot of what happened through one [`LockClient`](crate::LockClient) and its clones, since it was made.
+/// A snapshot of what happened through one [`LockClient`](crate::LockClient) and its clones, since it was
+/// made.
 ///
-/// The figures are read one after the other while things go on, so they need not add up. Made for being scraped: counters
-/// only rise, until they wrap around.
+/// The figures are read one after the other while things go on, so they need not add up. Made for being
+/// scraped: counters only rise, until they wrap around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// From the call to the guard, for each acquisition. Its [count](Histogram::count) is the number of acquisitions.
+    /// From the call to the guard, for each acquisition. Its [count](Histogram::count) is the number of
+    /// acquisitions.
     pub waits: Histogram,
     /// Calls that ended without the lock: it was held, or the time was over.
     pub given_up: u64,
@@ -22,26 +24,31 @@ pub struct Metrics {
     pub hand_offs_local: u64,
     /// Acquisitions from the store by a queue head that had found the lock held.
     pub hand_offs_remote: u64,
-    /// Waiters that had the lock, or the right to ask the store for it, and were not polled in time: others went before them.
+    /// Waiters that had the lock, or the right to ask the store for it, and were not polled in time: others
+    /// went before them.
     pub superseded: u64,
-    /// Releases that the store did not answer, or refused. They are repeated until it answers, or the lease is over.
+    /// Releases that the store did not answer, or refused. They are repeated until it answers, or the lease
+    /// is over.
     pub releases_failed: u64,
     /// Releases that are under way in the background now.
     pub releases_pending: u64,
-    /// Renewals that were sent, each lease's by itself, however many are in one command. Those included that only ask whether it is still held.
+    /// Renewals that were sent, each lease's by itself, however many are in one command. Those included that
+    /// only ask whether it is still held.
     pub renewals_sent: u64,
     /// Renewals that were answered when the lease counted as over already, or that came to be sent only then.
     pub renewals_late: u64,
     /// Renewals of which it is not known whether they were done. The keeper tries again.
     pub renewals_failed: u64,
-    /// Holds that were lost, for whatever reason. A hold that nobody renews is found lost when somebody looks. An inner
-    /// hold whose own lease ends while its owner has the lock on is not counted: only its guard says so.
+    /// Holds that were lost, for whatever reason. A hold that is not renewed is found lost when a task
+    /// looks. An inner hold whose own lease ends while its owner has the lock on is not counted: only its
+    /// guard says so.
     pub leases_lost: u64,
-    /// Wake-ups after which the lock was had. Of all clients of the backend, as they share their messages; so are the next ones.
+    /// Wake-ups after which the lock was had. Of all clients of the backend, as they share their messages; so
+    /// are the next ones.
     pub wakes_useful: u64,
     /// Wake-ups after which the lock was found held.
     pub wakes_spurious: u64,
-    /// Channels that somebody waits on. One that only lingers is not among them.
+    /// Channels that have waiters. One that only lingers is not among them.
     pub subscriptions: u64,
     /// Times that a connection to the store was made anew.
     pub reconnects: u64,

@@ -58,7 +58,7 @@ fn reserved(name: &str) -> Option<&'static str> {
     inside.or(in_front).or_else(|| REDISSONS.into_iter().find(is_redissons))
 }
 
-/// One key to a process, so that nobody outside can choose names that collide.
+/// One key to a process, so that names cannot be chosen to collide.
 static HASH_KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl LockName {
@@ -143,7 +143,8 @@ impl fmt::Debug for LockName {
     }
 }
 
-/// A hasher for maps by [`LockName`], which brings its hash along: `HashMap<LockName, T, BuildHasherDefault<NameHasher>>`.
+/// A hasher for maps by [`LockName`], which brings its hash along:
+/// `HashMap<LockName, T, BuildHasherDefault<NameHasher>>`.
 ///
 /// # Panics
 ///
@@ -176,11 +177,11 @@ pub enum NameError {
         /// How long it is.
         bytes: usize,
     },
-    /// A `{` has no `}`, or the other way round. In a Redis Cluster the lock and its channel would then lie on different
-    /// nodes, and its waiters would never be woken.
+    /// A `{` has no `}`, or the other way round. In a Redis Cluster the lock and its channel would then lie
+    /// on different nodes, and its waiters would never be woken.
     UnbalancedBraces,
-    /// The first braces have nothing between them. Only a Redis Cluster refuses that: the lock and its channel would lie on different
-    /// nodes there.
+    /// The first braces have nothing between them. Only a Redis Cluster refuses that: the lock and its
+    /// channel would lie on different nodes there.
     EmptyHashTag,
     /// What belongs to another lock is called so, or may be: see [`LockName`].
     Reserved {

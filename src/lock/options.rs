@@ -23,56 +23,59 @@ pub struct LockOptions {
 const UNPOLLED_LIMIT: Duration = Duration::from_secs(1);
 
 impl LockOptions {
-    /// The lease of a lock that is taken without one: it is renewed each time a third of it is over, and runs out this long
-    /// after the process died.
+    /// The lease of a lock that is taken without one: it is renewed each time a third of it is over, and runs
+    /// out this long after the process died.
     ///
-    /// 30 s by default, as in Redisson. Shorter frees the locks of a dead process sooner, and loses those of one that is
-    /// paused, or cut off, for that long.
+    /// 30 s by default, as in Redisson. Shorter frees the locks of a dead process sooner, and loses those of
+    /// one that is paused, or cut off, for that long.
     #[must_use]
     pub fn watchdog_timeout(mut self, timeout: Duration) -> Self {
         self.watchdog_timeout = timeout;
         self
     }
 
-    /// For how long an owner may have a lock by a watched lease: then the hold is [lost](crate::LossReason::HeldTooLong), and the next
-    /// waiter has the lock. Without a limit by default.
+    /// For how long an owner may have a lock by a watched lease: then the hold is
+    /// [lost](crate::LossReason::HeldTooLong), and the next waiter has the lock. Without a limit by default.
     ///
-    /// Against holders that hang and do not die: without it their locks are renewed for as long as their process lives. It is counted in
-    /// this process and costs the store nothing; if the whole process hangs, its leases end by themselves. Leases of the caller's own have
-    /// their end anyway, and are not touched.
+    /// Against holders that hang and do not die: without it their locks are renewed for as long as their
+    /// process lives. It is counted in this process and costs the store nothing; if the whole process hangs,
+    /// its leases end by themselves. Leases of the caller's own have their end anyway, and are not touched.
     #[must_use]
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.max_hold = Some(limit);
         self
     }
 
-    /// How long a lease may stay with this client while others wait for the lock, here and in other processes. 30 ms by default.
+    /// How long a lease may stay with this client while others wait for the lock, here and in other
+    /// processes. 30 ms by default.
     ///
-    /// Inside of a client a lock passes from waiter to waiter in memory. Waiters of other processes do not hear of that, and are not let
-    /// in. So the first release after this time gives the lease back to the store, and this client competes again behind the others. With
-    /// more, a crowd in one process costs the store less; with less, the other processes wait less long. Zero gives each release to the
-    /// store.
+    /// Inside of a client a lock passes from waiter to waiter in memory. Waiters of other processes do not
+    /// hear of that, and are not let in. So the first release after this time gives the lease back to the
+    /// store, and this client competes again behind the others. With more, a crowd in one process costs the
+    /// store less; with less, the other processes wait less long. Zero gives each release to the store.
     ///
-    /// If no other process listened then, the next lease may stay for twice as long, and so on up to eight times: that is how long the first
-    /// one that comes may have to wait. From then on it is this time again.
+    /// If no other process listened then, the next lease may stay for twice as long, and so on up to eight
+    /// times: that is how long the first one that comes may have to wait. From then on it is this time again.
     #[must_use]
     pub fn tenure(mut self, tenure: Duration) -> Self {
         self.tenure = tenure;
         self
     }
 
-    /// How long a waiter may leave it unnoticed that it has the lock, or that it is its turn to ask the store: 1 s by default. Then the next
-    /// one goes before it, and it queues anew when it is polled again. The keeper notices it within twice this time.
+    /// How long a waiter may leave it unnoticed that it has the lock, or that it is its turn to ask the
+    /// store: 1 s by default. Then the next one goes before it, and it queues anew when it is polled again.
+    /// The keeper notices it within twice this time.
     ///
-    /// For futures that are kept and not polled, as by `select!` over `&mut future`: without a limit they would keep the lock from everybody.
+    /// For futures that are kept and not polled, as by `select!` over `&mut future`: without a limit they
+    /// would keep the lock from everybody.
     #[must_use]
     pub fn unpolled_limit(mut self, limit: Duration) -> Self {
         self.unpolled_limit = limit;
         self
     }
 
-    /// A name for this client, for whoever asks [who holds a lock](crate::Lock::holder): a host, a pod, a job. At most
-    /// [`MAX_LABEL_BYTES`](Self::MAX_LABEL_BYTES) of it are used. Without one by default.
+    /// A name for this client, for those that ask for the [holder of a lock](crate::Lock::holder): a host, a
+    /// pod, a job. At most [`MAX_LABEL_BYTES`](Self::MAX_LABEL_BYTES) of it are used. Without one by default.
     ///
     /// It becomes a part of the id under which the store keeps each lease.
     #[must_use]
@@ -85,10 +88,12 @@ impl LockOptions {
         self
     }
 
-    /// Under which name the store keeps the lock that [`get_lock`](crate::LockClient::get_lock) calls `name`; under just that by default.
+    /// Under which name the store keeps the lock that [`get_lock`](crate::LockClient::get_lock) calls `name`;
+    /// under just that by default.
     ///
-    /// For a prefix to all names, and for the name mapper that Redisson's clients of the same locks are configured with. It must come
-    /// to the same each time. Everything is by what it comes to: keys, channels, and [`Lock::name`](crate::Lock::name).
+    /// For a prefix to all names, and for the name mapper that Redisson's clients of the same locks are
+    /// configured with. It must come to the same each time. Everything is by what it comes to: keys,
+    /// channels, and [`Lock::name`](crate::Lock::name).
     ///
     /// # Examples
     ///

@@ -7,7 +7,8 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 /// How often this process's memory was copied by a fork, since the first client was made.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Which process a client was made in. Leases are that process's: a child that goes on with them would be a second holder.
+/// Which process a client was made in. Leases are that process's: a child that goes on with them would be a
+/// second holder.
 pub(crate) struct Origin(u32);
 
 impl Origin {
@@ -25,15 +26,16 @@ impl Origin {
     }
 }
 
-/// Asking for the process's id each time would cost a system call, which is as long as a whole acquisition in memory.
+/// Asking for the process's id each time would cost a system call, which is as long as a whole acquisition in
+/// memory.
 #[cfg(unix)]
 fn watch_forks() {
     extern "C" fn in_the_child() {
         // Ordering: Relaxed, as the child has this one thread only.
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: the handler is a plain function that is there for as long as the process, and does nothing that a child of a process with
-    // several threads must not do: it adds to an atomic.
+    // SAFETY: the handler is a plain function that is there for as long as the process, and does nothing that
+    // a child of a process with several threads must not do: it adds to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
 }
 

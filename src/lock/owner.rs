@@ -1,4 +1,4 @@
-//! [`Owner`]: who holds a lock inside of a client, and [`LeaseId`]: what the store knows of it.
+//! [`Owner`]: what holds a lock inside of a client, and [`LeaseId`]: what the store knows of it.
 
 use std::error::Error;
 use std::fmt;
@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-/// Who holds a lock, as an explicit handle: a client and a number.
+/// What holds a lock, as an explicit handle: a client and a number.
 ///
-/// A lock that an owner holds can be taken again by the same owner. Redisson derives the owner from the thread; tasks move
-/// between threads, so here it is a value that is passed around. Copies are the same owner.
+/// A lock that an owner holds can be taken again by the same owner. Redisson derives the owner from the
+/// thread; tasks move between threads, so here it is a value that is passed around. Copies are the same
+/// owner.
 ///
-/// The store does not know owners: it leases a lock to a client, and the client passes it on. See [`LeaseId`].
+/// The store does not know owners: it leases a lock to a client, and the client passes it on. See
+/// [`LeaseId`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     client: Uuid,
@@ -48,8 +50,9 @@ impl fmt::Debug for Owner {
 /// Under what the store keeps one lease: `<client's uuid>:<number>`, and `:<label>` if the client has a
 /// [label](crate::LockOptions::label).
 ///
-/// The number is new for each lease that the store grants, and not used again. So a release that arrives late finds nothing that it could
-/// free by mistake. Its text is the field of a Redisson lock; [`FromStr`] reads it back.
+/// The number is new for each lease that the store grants, and not used again. So a release that arrives late
+/// finds nothing that it could free by mistake. Its text is the field of a Redisson lock; [`FromStr`] reads
+/// it back.
 ///
 /// # Examples
 ///
@@ -119,7 +122,7 @@ impl FromStr for LeaseId {
     }
 }
 
-/// A text is not that of a [`LeaseId`]: whoever wrote it is no client of this crate or of Redisson.
+/// A text is not that of a [`LeaseId`]: it was not written by a client of this crate or of Redisson.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseIdError(());
 

@@ -6,8 +6,8 @@ use crate::lock_entry::Moment;
 
 use super::backend::Mode;
 
-/// How often a waiter asks the store because of messages: some at once, and then at a steady rate. A message is a hint that costs its
-/// publisher next to nothing, and a question costs the store a script.
+/// How often a waiter asks the store because of messages: some at once, and then at a steady rate. A message
+/// is a hint that costs its publisher next to nothing, and a question costs the store a script.
 ///
 /// A message that comes while the waiter may not ask is not lost: it asks as soon as it may.
 #[derive(Debug)]
@@ -21,7 +21,8 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new(mode: Mode, now: Moment) -> Self {
         let (burst, every) = match mode {
-            // Processes that have the lock for a millisecond each make it so: all are told of each release, and one gets it.
+            // Processes that have the lock for a millisecond each make it so: all are told of each release,
+            // and one gets it.
             Mode::Plain => (200, Duration::from_millis(5)),
             // Those are granted what they wait for, or let in together.
             Mode::Fair | Mode::Read | Mode::Write => (20, Duration::from_millis(50)),

@@ -11,28 +11,29 @@ use super::name::LockName;
 ///
 /// | | [`read`](Self::read) | [`write`](Self::write) |
 /// |---|---|---|
-/// | has it | any number of [`Owner`](crate::Owner)s | one, while nobody else reads |
+/// | has it | any number of [`Owner`](crate::Owner)s | one, while no other reads |
 /// | an owner that has the other side | writes: it reads as well, at once; if it lets go of the write lock first, it reads on, and others may | reads: [`LockError::Upgrade`](crate::LockError::Upgrade), as it would wait for itself |
 /// | [`holder`](Lock::holder), [`is_locked`](Lock::is_locked), [`remaining`](Lock::remaining) | of the readers, the one whose lease lasts longest | of the writer |
 /// | [`force_unlock`](Lock::force_unlock) | both sides | both sides |
-/// | [tokens](Lock::fenced) | greater than all writers' before; the same for all who read until a writer has another, so that they do not fence each other off | greater than all before |
+/// | [tokens](Lock::fenced) | greater than all writers' before; the same for all readers until a writer has another, so that they do not fence each other off | greater than all before |
 ///
 /// # Fairness
 ///
-/// Writers have the lock in the order in which they began to wait, in whatever process, as with a
-/// [fair lock](crate::LockClient::fair_lock). Readers and writers take turns: a reader does not go before a writer that waits already, and when a
-/// writer leaves, the readers that wait come before the next writer. So a writer waits for those who read and for one turn of readers, a reader
-/// for one writer. Except for what is said of fair locks, and:
+/// Writers have the lock in the order in which they began to wait, in whatever process, as with a [fair
+/// lock](crate::LockClient::fair_lock). Readers and writers take turns: a reader does not go before a writer
+/// that waits already, and when a writer leaves, the readers that wait come before the next writer. So a
+/// writer waits for the present readers and for one turn of readers, a reader for one writer. Except for what
+/// is said of fair locks, and:
 ///
-/// * an owner that reads takes the read lock again at once, whoever waits;
-/// * readers of one client join those of it who read already, within the [tenure](crate::LockOptions::tenure) of their lease, and whoever waits
-///   here gets in along with the first of them.
+/// * an owner that reads takes the read lock again at once, before all waiters;
+/// * readers of one client join its present readers, within the [tenure](crate::LockOptions::tenure)
+///   of their lease, and the waiters here get in along with the first of them.
 ///
 /// # At the store
 ///
-/// The readers of a client have one lease together. It lasts for as long as the longest of them needs; each is ended by its own, and nobody's
-/// is made shorter by another's. Joining and leaving takes no command, except for the first and the last, and once per tenure to ask whether a
-/// writer waits.
+/// The readers of a client have one lease together. It lasts for as long as the longest of them needs; each
+/// is ended by its own, and none is made shorter by another's. Joining and leaving takes no command,
+/// except for the first and the last, and once per tenure to ask whether a writer waits.
 ///
 /// # Examples
 ///
@@ -73,7 +74,7 @@ impl ReadWriteLock {
         &self.read
     }
 
-    /// The lock that one has, while nobody reads.
+    /// The write lock: held by one owner, while there are no readers.
     pub fn write(&self) -> &Lock {
         &self.write
     }

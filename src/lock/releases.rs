@@ -10,8 +10,9 @@ use super::name::LockName;
 
 /// The releases of a client that are under way in the background.
 pub(super) struct Releases {
-    /// In order, so that errors name them in the order in which they began.
-    under_way: Mutex<BTreeMap<u64, LockName>>,
+    /// By number, with how many of it: a release and the rollback of what came late. In order, so that errors
+    /// name them in the order in which they began.
+    under_way: Mutex<BTreeMap<u64, (LockName, u32)>>,
     /// Tells that one is done, or that a lock was released otherwise.
     done: Event,
     /// The last error was told; so is the next one after a success.
@@ -27,12 +28,21 @@ impl Default for Releases {
 impl Releases {
     /// The release of the lease with this number begins.
     pub(super) fn begin(&self, number: u64, name: &LockName) {
-        self.under_way.lock().insert(number, name.clone());
+        self.under_way.lock().entry(number).or_insert_with(|| (name.clone(), 0)).1 += 1;
     }
 
     /// It was answered, or the lease is over.
     pub(super) fn end(&self, number: u64) {
-        let _name = self.under_way.lock().remove(&number);
+        let _name = {
+            let mut under_way = self.under_way.lock();
+            match under_way.get_mut(&number) {
+                Some((_, count)) if *count > 1 => {
+                    *count -= 1;
+                    None
+                }
+                _ => under_way.remove(&number),
+            }
+        };
         self.tell();
     }
 
@@ -47,7 +57,7 @@ impl Releases {
     }
 
     pub(super) fn names(&self) -> Vec<LockName> {
-        self.under_way.lock().values().cloned().collect()
+        self.under_way.lock().values().map(|(name, _)| name.clone()).collect()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -66,5 +76,24 @@ impl Releases {
             // Ordering: Relaxed, as above.
             self.told.store(false, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::lock::name::LockName;
+
+    use super::Releases;
+
+    /// A release, and the rollback of an extension that was answered late.
+    #[test]
+    fn lease_is_under_way_until_each_of_its_releases_has_ended() {
+        let (releases, name) = (Releases::default(), LockName::new("orders").unwrap());
+        releases.begin(1, &name);
+        releases.begin(1, &name);
+        releases.end(1);
+        assert_eq!(releases.names(), [name]);
+        releases.end(1);
+        assert_eq!(releases.len(), 0);
     }
 }

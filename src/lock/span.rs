@@ -2,7 +2,8 @@
 
 use super::name::LockName;
 
-/// `acquire`, inside of a span that says which lock it is about. It begins when that is polled for the first time.
+/// `acquire`, inside of a span that says which lock it is about. It begins when that is polled for the first
+/// time.
 #[cfg(feature = "tracing")]
 pub(super) async fn acquiring<F: Future>(name: &LockName, acquire: F) -> F::Output {
     let span = tracing::debug_span!(target: "latchwork", "acquire", lock = name.as_str());

@@ -3,7 +3,8 @@
 use crate::counter::Counter;
 use crate::lock_entry::LockEntry;
 
-/// A snapshot of what happened to one name through a client, since the first of the [`Lock`](crate::Lock)s that are alive was made.
+/// A snapshot of what happened to one name through a client, since the first of the [`Lock`](crate::Lock)s
+/// that are alive was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStats {
@@ -13,7 +14,7 @@ pub struct LockStats {
     pub hand_offs: u64,
     /// Messages that woke a waiter which then got the lock.
     pub wakes_useful: u64,
-    /// Messages that woke a waiter which then found the lock held by somebody else.
+    /// Messages that woke a waiter which then found the lock held by another.
     pub wakes_spurious: u64,
 }
 

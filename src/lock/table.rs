@@ -79,7 +79,8 @@ impl<T> Table<T> {
         if let Some(entry) = self.find(name) {
             return entry;
         }
-        // Made, and dropped if somebody else was quicker, with the mutex free: an entry that is dropped comes here.
+        // Made, and dropped if another thread was quicker, with the mutex free: an entry that is dropped
+        // comes here.
         let made = Arc::new(make());
         let mut entries = self.0.lock();
         let entry = entries.by_name.entry(name.clone()).or_default();

@@ -8,7 +8,8 @@ use crate::lock_entry::{Moment, Ticket, Told};
 
 use super::entry::Entry;
 
-/// Waits until it is told something, and says when that was. Dropped before, leaves the queue, or passes on what it was told and has not heard.
+/// Waits until it is told something, and says when that was. Dropped before, leaves the queue, or passes on
+/// what it was told and has not heard.
 pub(super) struct Waiter<'a> {
     entry: &'a Arc<Entry>,
     /// `None` once it was told something.

@@ -5,11 +5,11 @@ use std::task::Waker;
 use crate::foreign::{self, Panics};
 use crate::moment::Moment;
 
-use super::outcome::HeadTicket;
+use super::outcome::{GiveBack, HeadTicket};
 use super::request::{LossReason, Request};
 
-/// What an event of a [`LockEntry`](super::LockEntry) leaves to be done by its client. Dropping it wakes the waiters that the event concerns, so
-/// carry out the rest before.
+/// What an event of a [`LockEntry`](super::LockEntry) leaves to be done by its client. Dropping it wakes the
+/// waiters that the event concerns, so carry out the rest before.
 ///
 /// Small, as every event returns one: what most events do not have is apart.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub struct Actions {
     waker: Option<Waker>,
     /// Whether that is to be called, and not only dropped.
     wakes: bool,
-    /// When to call [`tick`](super::LockEntry::tick) at the latest. What was said before holds as well, and is not said again; often this is
-    /// never, therefore.
+    /// When to call [`tick`](super::LockEntry::tick) at the latest. What was said before holds as well, and
+    /// is not said again; often this is never, therefore.
     pub look_at: Moment,
     /// How many hand-offs in memory this was.
     pub handed_off: u32,
@@ -43,26 +43,12 @@ pub(super) struct More {
     panics: Panics,
 }
 
-/// A lease that the store is to have back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GiveBack {
-    /// The lease's number.
-    pub number: u64,
-    /// Until when the store may keep the lease. It is released until that, or until the store has answered; once at least.
-    pub until: Moment,
-    /// Whether the next waiter is appointed once the release was answered: see
-    /// [`LockEntry::returned`](super::LockEntry::returned).
-    pub appoints: bool,
-    /// Whether a command that leases the lock under this number was not answered, and may still run: the release must not take effect before it
-    /// does.
-    pub rolls_back: bool,
-}
-
-/// The waiter that is named with a release, at a store that has a [queue](super::Policy::Queued): should its turn have come, the store leases
-/// the lock to it with the release.
+/// The waiter that is named with a release, at a store that has a [queue](super::Policy::Queued): should its
+/// turn have come, the store leases the lock to it with the release.
 ///
-/// The client makes its [`attempt`](super::LockEntry::attempt), names that with the release, and says what came of it by
-/// [`answered`](super::LockEntry::answered); or, if it does not, says so by [`asks_itself`](super::LockEntry::asks_itself).
+/// The client makes its [`attempt`](super::LockEntry::attempt), names that with the release, and says what
+/// came of it by [`answered`](super::LockEntry::answered); or, if it does not, says so by
+/// [`asks_itself`](super::LockEntry::asks_itself).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     /// The next queue head.
@@ -72,7 +58,7 @@ pub struct Next {
 }
 
 impl Actions {
-    /// Who is named with the release of [`give_back`](Self::give_back).
+    /// The waiter that is named with the release of [`give_back`](Self::give_back).
     pub fn next(&self) -> Option<Next> {
         self.more.as_ref()?.next
     }
@@ -82,7 +68,8 @@ impl Actions {
         self.more.as_ref()?.give_back
     }
 
-    /// More such leases, of a [shared](super::Policy::Shared) lock: who had them has the lock by another one, or not at all.
+    /// More such leases, of a [shared](super::Policy::Shared) lock: their owners have the lock by another
+    /// one, or not at all.
     pub fn more_give_backs(&self) -> &[GiveBack] {
         self.more.as_ref().map_or(&[], |more| &more.beside)
     }
@@ -92,13 +79,14 @@ impl Actions {
         self.more.as_ref()?.roll_back
     }
 
-    /// A hold was lost that somebody has a grant of.
+    /// A hold was lost that has a grant.
     pub fn lost(&self) -> Option<LossReason> {
         self.more.as_ref()?.lost
     }
 
-    /// Call all who sleep for this name, wherever else than on the entry's latch they do. A queue head was superseded, and a notification that
-    /// came to it would stay with it; or a lease has ended by itself, of which no release tells those who share this process' messages.
+    /// Call all sleepers of this name, wherever else than on the entry's latch they sleep. A queue head was
+    /// superseded, and a notification that came to it would stay with it; or a lease has ended by itself, of
+    /// which no release tells the waiters that share this process' messages.
     pub fn calls(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.call)
     }
@@ -109,14 +97,20 @@ impl Actions {
     }
 
     /// Whether to drop it calls no foreign code.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.waker.is_none() && self.more.is_none()
     }
 
-    /// Whether there is nothing to be done but to look and to wake.
+    /// Whether there is nothing to be done at all, nor to be dropped.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    #[inline]
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.look_at == Moment::NEVER && self.handed_off == 0 && self.is_quiet()
+    }
+
+    /// Whether there is nothing to be done but to look and to wake.
+    #[inline]
     pub(crate) fn is_usual(&self) -> bool {
         self.more.is_none()
     }
@@ -135,6 +129,15 @@ impl Actions {
     /// More wakers to be called.
     pub(super) fn wake_all(&mut self, wakers: Vec<Waker>) {
         self.more().wakers.extend(wakers);
+    }
+
+    /// The last of what is to be done.
+    fn finish(&mut self) {
+        match (self.waker.take().filter(|_| self.wakes), self.more.take()) {
+            (None, None) => {}
+            (Some(waker), None) => foreign::wake([waker]),
+            (waker, Some(more)) => foreign::wake_after(more.panics, waker.into_iter().chain(more.wakers)),
+        }
     }
 
     pub(super) fn more(&mut self) -> &mut More {
@@ -167,10 +170,8 @@ impl Default for Actions {
 impl Drop for Actions {
     #[inline]
     fn drop(&mut self) {
-        match (self.waker.take().filter(|_| self.wakes), self.more.take()) {
-            (None, None) => {}
-            (Some(waker), None) => foreign::wake([waker]),
-            (waker, Some(more)) => foreign::wake_after(more.panics, waker.into_iter().chain(more.wakers)),
+        if !self.is_quiet() {
+            self.finish();
         }
     }
 }

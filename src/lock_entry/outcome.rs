@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 
-use super::actions::GiveBack;
-use super::ownership::BACK_OFF;
 use super::queue::Slot;
 use super::request::{Extension, Grant, LossReason, Request};
+
+/// A queue head that had the lock last waits for so long per step, so that other processes ask before it.
+pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
 /// A waiter's place in the queue. To be [polled](super::LockEntry::poll) until it is told something, or to be
 /// [cancelled](super::LockEntry::cancel).
@@ -46,7 +47,8 @@ impl HeadTicket {
         self.since
     }
 
-    /// Whether the release with which it was named has put it into the store's queue: it need not ask for that, but only wait to be told.
+    /// Whether the release with which it was named has put it into the store's queue: it need not ask for
+    /// that, but only wait to be told.
     pub fn has_position(&self) -> bool {
         self.has_position
     }
@@ -63,7 +65,7 @@ impl HeadTicket {
 pub enum Entered {
     /// Its owner has the lock already, and once more now.
     Reentered(Grant, Option<Extension>),
-    /// Nobody is here: the caller is the queue head.
+    /// The entry is idle: the caller is the queue head.
     Head(HeadTicket),
     /// Others are here: the caller waits behind them.
     Queued(Ticket),
@@ -81,10 +83,11 @@ pub enum Told {
     Granted(Grant, Option<Extension>),
     /// It is the queue head.
     Head(HeadTicket),
-    /// It could have had the lock, or the right to compete for it, and was not polled in time. It has to queue anew, as another owner
-    /// unless its owner is shared.
+    /// It could have had the lock, or the right to compete for it, and was not polled in time. It has to
+    /// queue anew, as another owner unless its owner is shared.
     Superseded,
-    /// It may not wait, and the store has said to the queue head that another process has the lock. Of [shared](super::Policy::Shared) locks only.
+    /// It may not wait, and the store has said to the queue head that another process has the lock. Of
+    /// [shared](super::Policy::Shared) locks only.
     Busy,
     /// The entry is closed.
     Closed,
@@ -127,7 +130,7 @@ impl Attempt {
         self.lease
     }
 
-    /// To be sent if nobody is there for what it asked for.
+    /// To be sent if its asker has gone.
     pub(super) fn to_roll_back(self) -> GiveBack {
         GiveBack { number: self.number, until: self.until, appoints: false, rolls_back: true }
     }
@@ -151,13 +154,14 @@ pub enum Answer {
     },
     /// The store said that another process has the lock.
     Held {
-        /// For how long it keeps a position for this one, or remembers that it waits, counted from when the attempt was sent. `None` if it
-        /// does neither.
+        /// For how long it keeps a position for this one, or remembers that it waits, counted from when the
+        /// attempt was sent. `None` if it does neither.
         kept: Option<Duration>,
     },
     /// The command did not run, and never will: nothing of it is at the store.
     DidNotRun,
-    /// The store answered the release that [named](super::Next) the attempt, and did not say what became of that.
+    /// The store answered the release that [named](super::Next) the attempt, and did not say what became of
+    /// that.
     Unsaid,
     /// There was no answer. The command may run still.
     Unanswered,
@@ -169,7 +173,8 @@ pub enum Answer {
 pub enum Verdict {
     /// The caller has the lock.
     Granted(Grant),
-    /// The caller is the queue head still. A waiter that was [named](super::Next) with a release is told itself.
+    /// The caller is the queue head still. A waiter that was [named](super::Next) with a release is told
+    /// itself.
     Waits,
     /// The lease was over by then. It is rolled back, and the caller is the queue head still.
     TooLate,
@@ -183,9 +188,11 @@ pub enum Verdict {
 pub enum Left {
     /// The owner has others.
     Remains,
-    /// The next waiter has the lock, or competes for it, or will once the release is answered that [`Actions`](super::Actions) has.
+    /// The next waiter has the lock, or competes for it, or will once the release is answered that
+    /// [`Actions`](super::Actions) has.
     Passed,
-    /// Nobody waits here: the caller sends this release, and calls [`returned`](super::LockEntry::returned) as soon as that is under way.
+    /// There are no waiters here: the caller sends this release, and calls
+    /// [`returned`](super::LockEntry::returned) as soon as that is under way.
     Return(GiveBack),
     /// The hold was over before.
     Lost(LossReason),
@@ -196,8 +203,25 @@ pub enum Left {
 /// A hold at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldState {
-    /// When it is over if nobody renews it.
+    /// When it is over without a renewal.
     pub ends: Moment,
     /// The number of the lease that it is held by.
     pub number: u64,
+}
+
+/// A lease that the store is to have back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GiveBack {
+    /// The lease's number.
+    pub number: u64,
+    /// Until when the store may keep the lease. It is released until that, or until the store has answered;
+    /// once at least. One that [rolls back](Self::rolls_back) is repeated for longer, as what it undoes may
+    /// come late.
+    pub until: Moment,
+    /// Whether the next waiter is appointed once the release was answered: see
+    /// [`LockEntry::returned`](super::LockEntry::returned).
+    pub appoints: bool,
+    /// Whether a command that leases the lock under this number was not answered, and may still run: the
+    /// release must not take effect before it does.
+    pub rolls_back: bool,
 }

@@ -1,12 +1,13 @@
 //! The ownership of one name inside of a process: a state machine without I/O, clock or futures.
 //!
-//! The store leases the name to the process, under a number that is new for each lease. Inside, ownership passes from waiter to waiter in
-//! memory. Every event is one method, `(state, event, now) → state, actions`: what is to be done outside is left in [`Actions`].
+//! The store leases the name to the process, under a number that is new for each lease. Inside, ownership
+//! passes from waiter to waiter in memory. Every event is one method, `(state, event, now) → state, actions`:
+//! what is to be done outside is left in [`Actions`].
 //!
 //! # Phases
 //!
 //! ```text
-//!          enter                acquired              leave, nobody waits
+//!          enter                acquired              leave, no waiters
 //!   Free ────────► Competing ─────────────► Held ──────────────────────► Returning ─► Free
 //!                   ▲  │ abandon             │ │ ▲                           │
 //!                   │  └──► next waiter      │ └─┘ leave: granted in memory  │
@@ -14,12 +15,14 @@
 //!                     leave that the store has to know of; lease lost; returned
 //! ```
 //!
-//! A [shared](Policy::Shared) lock has any number of owners at a time, by one lease. A newcomer joins them within the tenure. After that it is a queue
-//! head, and asks the store for a lease of its own, so that others there have their turn; the hold in place goes on beside, and joins the new
-//! one once that is granted.
+//! A [shared](Policy::Shared) lock has any number of owners at a time, by one lease. A newcomer joins them
+//! within the tenure. After that it is a queue head, and asks the store for a lease of its own, so that
+//! others there have their turn; the hold in place goes on beside, and joins the new one once that is
+//! granted.
 //!
-//! With a store that has a [queue](Policy::Queued), a lease that is left goes back to it at once, and the oldest waiter is the queue head of
-//! the next competition from then on. It sleeps until the release is answered, which has granted it the lock, or a position.
+//! With a store that has a [queue](Policy::Queued), a lease that is left goes back to it at once, and the
+//! oldest waiter is the queue head of the next competition from then on. It sleeps until the release is
+//! answered, which has granted it the lock, or a position.
 //!
 //! What each event makes of a phase, by the [policy](Policy):
 //!
@@ -46,17 +49,19 @@
 //!
 //! # Invariants
 //!
-//! 1. There is at most one of queue head, hold and release under way; a waiter is queued only if there is one. (With a store that has a queue,
-//!    the release of the lease before may be under way beside the queue head. A shared lock has holds beside.)
+//! 1. There is at most one of queue head, hold and release under way; a waiter is queued only if there is
+//!    one. (With a store that has a queue, the release of the lease before may be under way beside the queue
+//!    head. A shared lock has holds beside.)
 //! 2. A hold implies a lease that was sure when the hold was granted and when it was claimed.
 //! 3. A number is used for one competition and the lease that comes of it, and never again.
 //! 4. A number that may be at the store and is not in hand has a release under way, or its lease is over.
 //! 5. Serials rise. A grant with another serial than the hold's changes nothing.
-//! 6. A hold's count is its guards, its grants that nobody has claimed yet, and its forgotten holds. Nobody's hold is ended by another one of a
-//!    shared lock, nor its lease made shorter.
+//! 6. A hold's count is its guards, its grants that are not claimed yet, and its forgotten holds. No owner's
+//!    hold is ended by another one of a shared lock, nor its lease made shorter.
 //! 7. Tokens rise, and come from the block of the lease in hand.
-//! 8. A hold is believed in no longer than its lease is sure, nor than a lease of its owner's own lasts that nobody renews. A lease that the
-//!    store may still keep is released when its last hold ends, however that ends: see [`lease`].
+//! 8. A hold is believed in no longer than its lease is sure, nor than a lease of its owner's own lasts
+//!    without renewals. A lease that the store may still keep is released when its last hold ends, however
+//!    that ends: see [`lease`].
 
 mod head;
 mod lease;
@@ -73,7 +78,7 @@ use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::actions::Actions;
-use super::outcome::{Attempt, Entered, HeadTicket, Ticket, Told};
+use super::outcome::{Attempt, BACK_OFF, Entered, HeadTicket, Ticket, Told};
 use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
@@ -84,11 +89,9 @@ pub use self::upkeep::Renewal;
 
 /// The longest back-off, in steps.
 const MAX_STEPS: u32 = 8;
-/// While no other process hears of its end, a tenure grows to so many times what it is by the rules: a newcomer waits for that once, which is
-/// less than a round of a crowd.
+/// While no other process hears of its end, a tenure grows to so many times what it is by the rules: a
+/// newcomer waits for that once, which is less than a round of a crowd.
 const MAX_GROWTH: u32 = 8;
-/// A queue head that had the lock last waits for so long per step, so that other processes ask before it.
-pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
 /// By what a [`LockEntry`](super::LockEntry) decides.
 #[derive(Clone, Copy, Debug)]
@@ -108,12 +111,13 @@ pub struct Rules {
 pub enum Policy {
     /// One owner at a time. A lease passes from waiter to waiter in memory.
     Exclusive {
-        /// For how long a lease may stay in this process while others wait in another one. If no other process heard of its return, the next
-        /// one may stay for twice as long, up to eight times.
+        /// For how long a lease may stay in this process while others wait in another one. If no other
+        /// process heard of its return, the next one may stay for twice as long, up to eight times.
         tenure: Duration,
     },
-    /// One owner at a time, by a queue that the store has over all processes. Every lease goes back to the store when it is left, and the
-    /// oldest waiter here is named with the release: see [`Next`](super::Next).
+    /// One owner at a time, by a queue that the store has over all processes. Every lease goes back to the
+    /// store when it is left, and the oldest waiter here is named with the release: see
+    /// [`Next`](super::Next).
     Queued {
         /// For how long the store keeps a waiter's position.
         position: Duration,
@@ -182,7 +186,7 @@ pub(super) struct Ownership {
     tenure: Duration,
     /// Until then other processes go first.
     others_first_until: Option<Moment>,
-    /// Holds that were lost while somebody had a guard.
+    /// Holds that were lost while they had a guard.
     losses: Vec<Loss>,
     acquisitions: u64,
     hand_offs: u64,
@@ -203,7 +207,8 @@ enum Phase {
 #[derive(Debug)]
 struct Hold {
     sharers: Sharers,
-    /// Of all sharers. Each event asks whether there are some, and to see that there are none would take a look at everybody.
+    /// Of all sharers. Each event asks whether there are some, and to see that there are none would take a
+    /// look at everybody.
     unclaimed: u32,
     watched: u32,
     guards: u32,
@@ -212,11 +217,11 @@ struct Hold {
     token: Option<u64>,
     /// When the first sharer is [due](Sharer::due), or was, that has left or lasts longer by now.
     limit: Moment,
-    /// When it was granted to those who have not claimed it, or to some who have by now.
+    /// When it was granted to waiters that have not claimed it, or to some that have by now.
     granted: Moment,
 }
 
-/// What those get who join a shared hold.
+/// What newcomers to a shared hold get.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     extent: Duration,
@@ -256,6 +261,21 @@ impl Hold {
         }
     }
 
+    /// Of one sharer.
+    #[inline]
+    fn begun(serial: u64, sharer: Sharer, token: Option<u64>, now: Moment) -> Self {
+        Self {
+            unclaimed: sharer.unclaimed,
+            watched: sharer.watched,
+            guards: sharer.guards,
+            renewed: sharer.watched > 0,
+            token,
+            limit: sharer.due(),
+            granted: now,
+            sharers: Sharers::of_one(serial, sharer),
+        }
+    }
+
     #[inline]
     fn add(&mut self, serial: u64, sharer: Sharer) {
         self.unclaimed += sharer.unclaimed;
@@ -274,11 +294,12 @@ impl Hold {
         sharer.guards
     }
 
-    /// All who have another hold have it by this one's lease.
+    /// All owners of another hold have it by this one's lease. Newcomers do not get the other's token: an
+    /// owner that has written meanwhile, and reads beside that, may have a greater one.
     fn take_in(&mut self, mut other: Self) {
-        let (renewed, token) = (self.renewed || other.renewed, self.token.or(other.token));
+        let (renewed, token) = (self.renewed || other.renewed, self.token);
         let granted = self.granted.min(other.granted);
-        // Thousands may have been there before one who comes.
+        // A newcomer may find thousands here.
         if other.sharers.len() > self.sharers.len() {
             std::mem::swap(self, &mut other);
         }
@@ -352,8 +373,8 @@ impl Hold {
         }
     }
 
-    /// One hold of a sharer's less. If that was its last one that is not over, so many guards are left that have nothing any more, for this
-    /// reason.
+    /// One hold of a sharer's less. If that was its last one that is not over, so many guards are left that
+    /// have nothing any more, for this reason.
     #[inline]
     fn drop_count(&mut self, serial: u64, now: Moment) -> Option<(u32, LossReason)> {
         let sharer = self.sharers.get_mut(serial)?;
@@ -369,12 +390,12 @@ impl Hold {
         Some((self.remove(serial), reason))
     }
 
-    /// Whether somebody has it who would see its loss.
+    /// Whether it has a grant, whose owner would see its loss.
     fn has_guard(&self) -> bool {
         self.guards > 0
     }
 
-    /// Whether nobody has had it for too long, and its lease lasts.
+    /// Whether it has had no grant for too long, and its lease lasts.
     fn lasts(&self, lease: &Lease, now: Moment) -> bool {
         now < self.limit && !lease.is_over(now)
     }
@@ -401,15 +422,20 @@ impl Ownership {
         }
     }
 
-    /// Goes on to another phase: the one place where it changes.
+    /// Goes on to another phase: the one place where it changes, but for [`take_phase`](Self::take_phase).
     #[inline]
-    fn transition(&mut self, next: Phase) -> Phase {
-        std::mem::replace(&mut self.phase, next)
+    fn transition(&mut self, next: Phase) {
+        self.phase = next;
+    }
+
+    /// As [`transition`](Self::transition) to `Free`, with what the phase was.
+    fn take_phase(&mut self) -> Phase {
+        std::mem::replace(&mut self.phase, Phase::Free)
     }
 
     // === Coming ===
 
-    /// Somebody wants the lock.
+    /// An owner wants the lock.
     pub(super) fn enter(
         &mut self,
         request: &Request,
@@ -517,7 +543,7 @@ impl Ownership {
         self.beside.is_empty() && !matches!(self.phase, Phase::Held(..))
     }
 
-    /// Whether a newcomer may join those who share the lock.
+    /// Whether a newcomer may join the sharers of the lock.
     fn admits(&self, request: &Request, now: Moment) -> bool {
         let Phase::Held(_, lease) = &self.phase else { return false };
         self.rules.policy.is_shared()
@@ -531,7 +557,8 @@ impl Ownership {
         Some(Offer { extent, renewable: lease.left(now) > self.third, token: hold.token.is_some() })
     }
 
-    /// One more for a hold of the owner's, or else for the hold in hand: a guard's, or one that is to be claimed.
+    /// One more for a hold of the owner's, or else for the hold in hand: a guard's, or one that is to be
+    /// claimed.
     fn take_part(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
         let (renewed_lease, max_hold, fresh) =
             (self.rules.renewed_lease, self.rules.max_hold, self.last_serial + 1);
@@ -558,7 +585,8 @@ impl Ownership {
         let serial = its;
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number;
-        // A newcomer is one for whom the lease suffices; one that is renewed anyway need not be long from the first moment on.
+        // A newcomer is one that the lease suffices for; one that is renewed anyway need not be long from the
+        // first moment on.
         let renewed = watched && hold.renewed && hold.watched > 0;
         let suffices =
             serial == fresh || renewed || wanted <= lease.left(now) || fault!(InnerLeaseNotAskedFor);
@@ -576,7 +604,7 @@ impl Ownership {
     /// The hold in hand goes on, and newcomers ask the store.
     fn set_aside(&mut self) {
         if let Phase::Held(..) = self.phase
-            && let Phase::Held(hold, lease) = self.transition(Phase::Free)
+            && let Phase::Held(hold, lease) = self.take_phase()
         {
             self.beside.push((hold, lease));
         }
@@ -596,8 +624,8 @@ impl Ownership {
         }
     }
 
-    /// A hold by a lease that the client has got outside of the queue, for an owner that has a right to it beside all others. `None` if the
-    /// lease is over.
+    /// A hold by a lease that the client has got outside of the queue, for an owner that has a right to it
+    /// beside all others. `None` if the lease is over.
     pub(super) fn adopt(
         &mut self,
         request: &Request,
@@ -610,7 +638,7 @@ impl Ownership {
             actions.more().roll_back = Some(attempt.to_roll_back());
             return None;
         }
-        let phase = self.transition(Phase::Free);
+        let phase = self.take_phase();
         let before = Unconfirmed { until: now + attempt.lease, unsettled: 0 };
         self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent, before);
         let grant = self.begin_hold(request, true, now);
@@ -658,7 +686,7 @@ impl Ownership {
         now: Moment,
         actions: &mut Actions,
     ) -> Told {
-        // Nobody polled it for that long.
+        // It was not polled for that long.
         if !fault!(GrantedAfterDeadline) {
             self.end_if_over(now, actions);
         }
@@ -670,7 +698,10 @@ impl Ownership {
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return Told::Superseded };
         hold.claim(grant.serial);
         self.acquisitions += 1;
-        self.look_behind(now, actions);
+        // Nothing is due earlier by a claim, so what was said holds, unless its time has come.
+        if self.next_look_said <= now {
+            self.look_behind(now, actions);
+        }
         Told::Granted(grant, extension)
     }
 
@@ -705,7 +736,7 @@ impl Ownership {
         }
     }
 
-    /// Nobody claims this grant.
+    /// This grant will not be claimed.
     fn drop_grant(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) {
         self.end_if_over(now, actions);
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return };

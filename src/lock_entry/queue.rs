@@ -1,4 +1,5 @@
-//! The waiters of one name, oldest first: a doubly linked list in a slab, so that a waiter leaves it in one step.
+//! The waiters of one name, oldest first: a doubly linked list in a slab, so that a waiter leaves it in one
+//! step.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -21,7 +22,8 @@ pub(super) struct Queue {
     last: Option<Slot>,
     /// Nodes that are linked.
     len: usize,
-    /// Those of them whose owner other tasks can have, too, by owner and then oldest first. A node without such an owner costs nothing here.
+    /// Those of them whose owner other tasks can have, too, by owner and then oldest first. A node without
+    /// such an owner costs nothing here.
     by_owner: BTreeMap<(u64, u64), Slot>,
     last_number: u64,
     /// Those of them that wait for one answer only.
@@ -56,7 +58,7 @@ pub(super) enum Place {
     Superseded,
     /// It waited for an answer, and that was no.
     Busy,
-    /// Nobody gets the lock here any more.
+    /// The lock is not granted here any more.
     Closed,
 }
 
@@ -91,7 +93,8 @@ impl Queue {
         self.nodes[slot].number
     }
 
-    /// Whether that waiter has it still. (The slot of one that has left may be gone with the memory of a burst.)
+    /// Whether that waiter has it still. (The slot of one that has left may be gone with the memory of a
+    /// burst.)
     pub(super) fn is_current(&self, slot: Slot, generation: u64) -> bool {
         self.nodes.get(slot).is_some_and(|node| node.number == generation)
     }
@@ -162,7 +165,8 @@ impl Queue {
         self.nodes[slot].place = place;
     }
 
-    /// Unlinks the oldest waiter of `owner`, which other tasks can have, too. Takes time logarithmic in the number of such waiters.
+    /// Unlinks the oldest waiter of `owner`, which other tasks can have, too. Takes time logarithmic in the
+    /// number of such waiters.
     pub(super) fn pop_of(&mut self, owner: u64) -> Option<Slot> {
         let (_, slot) = self.by_owner.range((owner, 0)..=(owner, u64::MAX)).next()?;
         let slot = *slot;
@@ -170,7 +174,7 @@ impl Queue {
         Some(slot)
     }
 
-    /// Unlinks the oldest of those who wait for one answer only.
+    /// Unlinks the oldest of the waiters for one answer only.
     pub(super) fn pop_try(&mut self) -> Option<Slot> {
         if self.tries == 0 {
             return None;
@@ -196,7 +200,7 @@ impl Queue {
         None
     }
 
-    /// The waiter that was granted the lock first of those who have not been polled since, and when that was.
+    /// The waiter that was granted the lock first of those not polled since, and when that was.
     pub(super) fn granted_first(&self) -> Option<(Slot, Moment)> {
         let granted = self.nodes.iter().enumerate().filter_map(|(slot, node)| match node.place {
             Place::Granted(.., since) => Some((slot, since)),

@@ -30,14 +30,14 @@ impl Request {
         Self { owner, shared_owner: false, lease: None, fenced: false }
     }
 
-    /// Other acquisitions have the same owner: all of an owner's waiters get the lock together. Without this, an owner that waits twice
-    /// waits for itself.
+    /// Other acquisitions have the same owner: all of an owner's waiters get the lock together. Without this,
+    /// an owner that waits twice waits for itself.
     #[must_use]
     pub fn shared_owner(self) -> Self {
         Self { shared_owner: true, ..self }
     }
 
-    /// By a lease of exactly this long, that nobody renews.
+    /// By a lease of exactly this long, that is not renewed.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease: Some(lease), ..self }
@@ -54,7 +54,7 @@ impl Request {
         self.lease.is_none()
     }
 
-    /// Who asks.
+    /// The owner that asks.
     pub fn owner(&self) -> u64 {
         self.owner
     }
@@ -80,8 +80,8 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The number of the hold. Rises from one hold of a [`LockEntry`](super::LockEntry) to the next; all of an owner's re-entries have the
-    /// same one.
+    /// The number of the hold. Rises from one hold of a [`LockEntry`](super::LockEntry) to the next; all of
+    /// an owner's re-entries have the same one.
     pub fn serial(&self) -> u64 {
         self.serial
     }
@@ -96,7 +96,8 @@ impl Grant {
         self.watched
     }
 
-    /// When this acquisition's own lease ends; never, if it did not ask for one. The hold itself may last longer.
+    /// When this acquisition's own lease ends; never, if it did not ask for one. The hold itself may last
+    /// longer.
     pub fn ends(&self) -> Moment {
         self.ends
     }
@@ -114,7 +115,8 @@ impl Grant {
     }
 }
 
-/// What an acquisition by an owner that has the lock already wants of the store, since the lease in hand is not enough for it.
+/// What an acquisition by an owner that has the lock already wants of the store, since the lease in hand is
+/// not enough for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
     /// The lease is to last at least as long.
@@ -150,7 +152,7 @@ impl Extension {
     }
 }
 
-/// Why a hold is over although nobody gave it back.
+/// Why a hold is over although it was not given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -158,10 +160,11 @@ pub enum LossReason {
     Expired,
     /// It was held for as long as `max_hold` allows.
     HeldTooLong,
-    /// The store says that this client does not hold the lock any more: it was forced free, evicted, or lost in a failover.
+    /// The store says that this client does not hold the lock any more: it was forced free, evicted, or lost
+    /// in a failover.
     Gone,
-    /// A renewal went out, and nothing confirmed it before the lease ended, so it counts as ended: no answer came, or the store
-    /// refused.
+    /// A renewal went out, and nothing confirmed it before the lease ended, so it counts as ended: no answer
+    /// came, or the store refused.
     Unreachable,
     /// The owner's holds were given back by name, beside a guard that was alive.
     GivenBack,

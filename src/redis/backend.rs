@@ -24,6 +24,7 @@ use super::nonces::Nonces;
 use super::passed_on::PassedOn;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
+use super::shield::shielded;
 use super::topology::{Apart, Router, Sent};
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
@@ -65,8 +66,9 @@ impl Replicas {
 
 /// Locks kept on a Redis server (6.0 or newer).
 ///
-/// Clones share their connections. These live on the tokio runtime in which [`connect`](Self::connect) was called, and end
-/// when it does; what waits for them can be polled anywhere. [`RedisBuilder::blocking_connect`](super::RedisBuilder::blocking_connect) brings a runtime.
+/// Clones share their connections. These live on the tokio runtime in which [`connect`](Self::connect) was
+/// called, and end when it does; what waits for them can be polled anywhere.
+/// [`RedisBuilder::blocking_connect`](super::RedisBuilder::blocking_connect) brings a runtime.
 ///
 /// # Examples
 ///
@@ -158,11 +160,14 @@ impl Backend for Redis {
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        match mode {
-            Mode::Plain => self.acquire_plain(name, request).await,
-            Mode::Fair | Mode::Write => self.take(mode, name, request).await,
-            Mode::Read => self.read(name, request).await,
-        }
+        shielded(async {
+            match mode {
+                Mode::Plain => self.acquire_plain(name, request).await,
+                Mode::Fair | Mode::Write => self.take(mode, name, request).await,
+                Mode::Read => self.read(name, request).await,
+            }
+        })
+        .await
     }
 
     async fn release(
@@ -172,30 +177,36 @@ impl Backend for Redis {
         id: &LeaseId,
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
-        self.release_over(&self.router, mode, name, id, next).await
+        shielded(self.release_over(&self.router, mode, name, id, next)).await
     }
 
     async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        self.release_over(self.attempts(), mode, name, id, None).await
+        shielded(self.release_over(self.attempts(), mode, name, id, None)).await
     }
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        self.renew_all(Renewal::of(mode), leases, lease).await
+        shielded(self.renew_all(Renewal::of(mode), leases, lease)).await
     }
 
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
-        match mode {
-            Mode::Plain => self.force_plain(name).await,
-            Mode::Fair | Mode::Write | Mode::Read => self.force(mode, name).await,
-        }
+        shielded(async {
+            match mode {
+                Mode::Plain => self.force_plain(name).await,
+                Mode::Fair | Mode::Write | Mode::Read => self.force(mode, name).await,
+            }
+        })
+        .await
     }
 
     async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Error> {
-        match mode {
-            Mode::Plain | Mode::Fair => self.holder(name).await.map(Vec::from_iter),
-            Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name).await?.writer)),
-            Mode::Read => Ok(self.read_write_holders(name).await?.readers),
-        }
+        shielded(async {
+            match mode {
+                Mode::Plain | Mode::Fair => self.holder(name).await.map(Vec::from_iter),
+                Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name).await?.writer)),
+                Mode::Read => Ok(self.read_write_holders(name).await?.readers),
+            }
+        })
+        .await
     }
 
     #[inline(never)]
@@ -241,7 +252,7 @@ impl Redis {
         let (keys, args) = ([name.as_str()], [keys::UNLOCK_MESSAGE, self.publish(), &channel]);
         let in_full = || self.scripts.force_release.eval(&keys, &args);
         let request = self.request(&self.scripts.force_release, &keys, &args, &in_full);
-        // Not again: somebody else may have it by then.
+        // Not again: another owner may have it by then.
         freed(name, self.send_and_tell(&self.router, Request { again: false, ..request }, &channel).await?.0)
     }
 
@@ -298,7 +309,7 @@ impl Redis {
         Request { key: keys[0], in_full: Some(in_full), ..request }
     }
 
-    /// The command by which scripts tell who waits.
+    /// The command by which scripts publish to waiters.
     pub(super) fn publish(&self) -> &'static str {
         self.router.topology().messages().publish()
     }
@@ -308,7 +319,8 @@ impl Redis {
         self.acquisitions.as_ref().map_or(&self.router, |(router, _)| router)
     }
 
-    /// Sends an attempt by `id` to take a lock. If replicas are to be waited for, it counts when they have it.
+    /// Sends an attempt by `id` to take a lock. If replicas are to be waited for, it counts when they have
+    /// it.
     pub(super) async fn attempt(
         &self,
         name: &LockName,
@@ -341,7 +353,7 @@ impl Redis {
                     };
                     let ((reply, had), sent): ((Option<Reply>, _), _) = router.send(request).await?;
                     attempt.answered(sent);
-                    // Who has not got the lock has nothing that replicas could have.
+                    // A lock that was not acquired has nothing that replicas could have.
                     if !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_))) {
                         replicas.check(router, had)?;
                     }
@@ -403,7 +415,8 @@ impl Redis {
                 let ours = usize::from(self.registry.transport().stands(&channel));
                 ReleaseOutcome::Released { heard: heard.saturating_sub(ours) }
             }
-            // The first sending has freed it. (That it was lost before then cannot be told from that, and comes to the same.)
+            // The first sending has freed it. (That it was lost before then cannot be told from that, and
+            // comes to the same.)
             Err(_) if sent == Sent::Again && !fault!(SentAgainMeansNotHeld) => {
                 ReleaseOutcome::Released { heard: 0 }
             }
@@ -451,7 +464,8 @@ impl Redis {
             .values()
             .flat_map(|indices| indices.chunks(RENEWALS_PER_COMMAND).map(<[usize]>::to_vec))
             .collect();
-        // The first that fails ends it for all: they are asked for together because they are with the same node.
+        // The first that fails ends it for all: they are asked for together because they are with the same
+        // node.
         let mut answers = stream::iter(commands)
             .map(|indices| async move {
                 let renewed = self.renew_some(renewal, leases, &indices, lease).await?;
@@ -476,7 +490,8 @@ impl Redis {
         indices: &[usize],
         lease: Duration,
     ) -> Result<Vec<bool>, Error> {
-        // While their slot moves, some are with one node and some with the other, which can last. Then each goes by itself.
+        // While their slot moves, some are with one node and some with the other, which can last. Then each
+        // goes by itself.
         match self.renew_together(renewal, leases, indices, lease, indices.len() == 1).await {
             Ok(renewed) => return Ok(renewed),
             Err(Apart::Failed(error)) => return Err(error),
@@ -512,8 +527,9 @@ impl Redis {
         let args: Vec<&str> = args.into_iter().chain(fields.iter().map(|field| &**field)).collect();
         let in_full = || self.scripts.renew.eval(&keys, &args);
         let request = self.request(&self.scripts.renew, &keys, &args, &in_full);
-        // A reply that is lost leaves time to ask once more, over another connection.
-        let limit = (lease / 3).max(SHORTEST_RENEWAL);
+        // A reply that is lost leaves time to ask once more, over another connection. However long the lease,
+        // a command takes no longer than any other.
+        let limit = (lease / 3).max(SHORTEST_RENEWAL).min(self.common.timing.response);
         Ok(self.router.send_together(Request { limit, patient, ..request }).await?.0)
     }
 }
@@ -528,7 +544,7 @@ pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<Acquire
     })
 }
 
-/// What a forced release has answered: whether somebody had it.
+/// What a forced release has answered: whether the lock was held.
 pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
     match reply {
         Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
@@ -537,8 +553,8 @@ pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
     }
 }
 
-/// A lease as Redis takes it: rounded up, as it must not end there before it does here. `Lease::check` has seen to it that it is at
-/// least 1 and fits.
+/// A lease as Redis takes it: rounded up, as it must not end there before it does here. `Lease::check` has
+/// seen to it that it is at least 1 and fits.
 pub(super) fn millis(lease: Duration) -> String {
     lease.as_nanos().div_ceil(1_000_000).to_string()
 }

@@ -14,6 +14,7 @@ use super::late::LateAttempts;
 use super::nonces::Nonces;
 use super::pubsub::RedisTransport;
 use super::scripts::Scripts;
+use super::shield::shielded;
 #[cfg(feature = "cluster")]
 use super::topology::cluster::ShardedMessages;
 use super::topology::{self, Options, Router};
@@ -101,16 +102,17 @@ impl RedisBuilder {
         self
     }
 
-    /// How long a command may take; 3 s by default, as in Redisson. Within this limit it is sent again where it was not served or not
-    /// answered: over a new connection after a third of it (half a second at least, one at most), to another node of a Cluster, to the next
-    /// master. Then it fails, and if it was sent, whether it ran is [unknown](super::ErrorKind::Unknown).
+    /// How long a command may take; 3 s by default, as in Redisson. Within this limit it is sent again where
+    /// it was not served or not answered: over a new connection after a third of it (half a second at least,
+    /// one at most), to another node of a Cluster, to the next master. Then it fails, and if it was sent,
+    /// whether it ran is [unknown](super::ErrorKind::Unknown).
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.timing.response = timeout;
         self
     }
 
-    /// How often a connection over which nothing comes is asked whether it stands; once a second by default, more or less. It is given up
-    /// if there is no answer within four fifths of this time.
+    /// How often a connection over which nothing comes is asked whether it stands; once a second by default,
+    /// more or less. It is given up if there is no answer within four fifths of this time.
     ///
     /// # Panics
     ///
@@ -122,8 +124,8 @@ impl RedisBuilder {
         self
     }
 
-    /// After how long a silence the operating system probes a connection (TCP keepalive), in whole seconds, from one to 32 767; 15 s by
-    /// default. What lies beyond is taken for the next of these.
+    /// After how long a silence the operating system probes a connection (TCP keepalive), in whole seconds,
+    /// from one to 32 767; 15 s by default. What lies beyond is taken for the next of these.
     pub fn keepalive(mut self, after: Duration) -> Self {
         self.timing.keepalive = after;
         self
@@ -141,8 +143,9 @@ impl RedisBuilder {
         self
     }
 
-    /// Asked for user and password each time that a server (not a Sentinel) is connected to, in place of the URL's: for tokens that expire.
-    /// If it fails, or takes too long, so does connecting, which is tried again.
+    /// Asked for user and password each time that a server (not a Sentinel) is connected to, in place of the
+    /// URL's: for tokens that expire. If it fails, or takes too long, so does connecting, which is tried
+    /// again.
     ///
     /// # Examples
     ///
@@ -151,7 +154,7 @@ impl RedisBuilder {
     /// use latchwork::redis::{Credentials, Redis};
     ///
     /// async fn token() -> Result<String, std::io::Error> {
-    ///     // … asked of whoever issues it, or read from where it was put …
+    ///     // … asked of its issuer, or read from where it was put …
     /// #   Ok(String::new())
     /// }
     /// let redis = Redis::builder()
@@ -168,14 +171,16 @@ impl RedisBuilder {
         self
     }
 
-    /// What the connections are called in `CLIENT LIST` (`CLIENT SETNAME`); by default nothing. A name has no spaces.
+    /// What the connections are called in `CLIENT LIST` (`CLIENT SETNAME`); by default nothing. A name has no
+    /// spaces.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.introduction.name = Some(name.into());
         self
     }
 
-    /// Where a server is to be dialled that announces itself under this host and port: for Clusters and Sentinels behind a NAT or in
-    /// containers. An address that is not to be changed is returned as it is; those of the URL may come, too.
+    /// Where a server is to be dialled that announces itself under this host and port: for Clusters and
+    /// Sentinels behind a NAT or in containers. An address that is not to be changed is returned as it is;
+    /// those of the URL may come, too.
     ///
     /// Certificates must be for the host that is returned.
     pub fn map_addresses(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
@@ -183,27 +188,32 @@ impl RedisBuilder {
         self
     }
 
-    /// How long a channel stays subscribed to after the last waiter has left; 1 s by default. Where a lock goes to and fro between
-    /// processes, a waiter that comes back meanwhile costs the server one command instead of three.
+    /// How long a channel stays subscribed to after the last waiter has left; 1 s by default. Where a lock
+    /// goes to and fro between processes, a waiter that comes back meanwhile costs the server one command
+    /// instead of three.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.timing.linger = linger;
         self
     }
 
-    /// An acquisition counts only if at least `replicas` replicas have it within `timeout` (in whole milliseconds, at least one).
-    /// Otherwise the lock is given back, and the error is of kind [`NotReplicated`](super::ErrorKind::NotReplicated).
+    /// An acquisition counts only if at least `replicas` replicas have it within `timeout` (in whole
+    /// milliseconds, at least one). Otherwise the lock is given back, and the error is of kind
+    /// [`NotReplicated`](super::ErrorKind::NotReplicated).
     ///
-    /// What it says is that so many replicas had the lock in memory at that moment. It makes losing it in a failover less likely, and
-    /// not impossible: the replica that is made the master may be another one, or have been restarted since. To wait for all
-    /// replicas rules out the first, and lets nobody take a lock while one of them is down.
+    /// What it says is that so many replicas had the lock in memory at that moment. It makes losing it in a
+    /// failover less likely, and not impossible: the replica that is made the master may be another one, or
+    /// have been restarted since. To wait for all replicas rules out the first, and no lock can be taken
+    /// while one of them is down.
     ///
-    /// Renewals are not waited for, as a holder would lose its lock whenever a replica is down for as long as the lease. So a
-    /// failover can bring back an earlier end of the lease, which the next renewal corrects; or one that is past, if the replica was as
-    /// far behind as that: then another can get in, and the next renewal tells the holder of its loss. Nor are releases waited
-    /// for: one that is lost leaves the lock held until the lease ends, and lets nobody in.
+    /// Renewals are not waited for, as a holder would lose its lock whenever a replica is down for as long as
+    /// the lease. So a failover can bring back an earlier end of the lease, which the next renewal corrects;
+    /// or one that is past, if the replica was as far behind as that: then another can get in, and the next
+    /// renewal tells the holder of its loss. Nor are releases waited for: one that is lost leaves the lock
+    /// held until the lease ends, and lets no second owner in.
     ///
-    /// Acquisitions then have a connection of their own, as the server runs nothing that comes over a connection while it waits;
-    /// they go one after another, each taking as long as the slowest of those replicas does. A user needs to be allowed WAIT.
+    /// Acquisitions then have a connection of their own, as the server runs nothing that comes over a
+    /// connection while it waits; they go one after another, each taking as long as the slowest of those
+    /// replicas does. A user needs to be allowed WAIT.
     ///
     /// # Panics
     ///
@@ -215,24 +225,24 @@ impl RedisBuilder {
         self
     }
 
-    /// Which kind of messages tells who waits in a Cluster; [`Auto`](ShardedMessages::Auto) by default.
+    /// Which kind of messages wakes waiters in a Cluster; [`Auto`](ShardedMessages::Auto) by default.
     #[cfg(feature = "cluster")]
     pub fn sharded_messages(mut self, sharded: ShardedMessages) -> Self {
         self.topology.sharded_messages = sharded;
         self
     }
 
-    /// Publishes each message in both kinds, sharded and plain, whichever of them this client hears itself. For a fleet that is moved
-    /// from the one to the other: first all publish both, then all [listen](Self::sharded_messages) to the other kind, then nobody publishes
-    /// both any more.
+    /// Publishes each message in both kinds, sharded and plain, whichever of them this client hears itself.
+    /// For a fleet that is moved from the one to the other: first all publish both, then all
+    /// [listen](Self::sharded_messages) to the other kind, then none publishes both any more.
     #[cfg(feature = "cluster")]
     pub fn publish_both_kinds(mut self, both: bool) -> Self {
         self.publishes_both = both;
         self
     }
 
-    /// The certificate, in PEM, of who signed the server's: trusted in place of the system's certificates. Several may stand
-    /// one after the other.
+    /// The certificate, in PEM, of the server's issuer: trusted in place of the system's certificates.
+    /// Several may stand one after the other.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.introduction.tls.root_certificate = Some(pem.into());
@@ -250,8 +260,8 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`Redis::connect`], and an [`Error`] of kind [`Certificate`](super::ErrorKind::Certificate) if a certificate
-    /// or key cannot be read.
+    /// Those of [`Redis::connect`], and an [`Error`] of kind [`Certificate`](super::ErrorKind::Certificate)
+    /// if a certificate or key cannot be read.
     ///
     /// # Panics
     ///
@@ -261,20 +271,21 @@ impl RedisBuilder {
         self.begin_connect(runtime, url).await
     }
 
-    /// Boxed in a function that is not inlined, so that all that connecting stands on is compiled here, and not once more in the crate that
-    /// awaits it.
+    /// Boxed in a function that is not inlined, so that all that connecting stands on is compiled here, and
+    /// not once more in the crate that awaits it.
     #[inline(never)]
     fn begin_connect(self, runtime: TokioRuntime, url: &str) -> Boxed<'_, Result<Redis, Error>> {
-        Box::pin(self.connect_on(runtime, url))
+        Box::pin(shielded(self.connect_on(runtime, url)))
     }
 
-    /// Connects to the server at `url` and blocks this thread until that is done. For code without a runtime: the connections
-    /// live on a [background thread](TokioRuntime::background) of their own, which ends with the last clone of the [`Redis`].
+    /// Connects to the server at `url` and blocks this thread until that is done. For code without a runtime:
+    /// the connections live on a [background thread](TokioRuntime::background) of their own, which ends with
+    /// the last clone of the [`Redis`].
     ///
     /// # Errors
     ///
-    /// Those of [`connect`](Self::connect), and of kind [`Connection`](super::ErrorKind::Connection) if the system refuses the
-    /// thread.
+    /// Those of [`connect`](Self::connect), and of kind [`Connection`](super::ErrorKind::Connection) if the
+    /// system refuses the thread.
     pub fn blocking_connect(self, url: &str) -> Result<Redis, Error> {
         let runtime = TokioRuntime::background().map_err(Error::no_thread)?;
         let url = url.to_owned();

@@ -1,14 +1,15 @@
-//! One supervised connection to a server: dialled when it is needed, kept alive, dropped when it breaks, and dialled anew.
+//! One supervised connection to a server: dialled when it is needed, kept alive, dropped when it breaks, and
+//! dialled anew.
 //!
 //! ```text
 //!            live()                                    heartbeat answered: the back-off begins anew
 //!   nothing ───────► wait out the back-off ─► dial ─► live ◄───┐
 //!      ▲                                        │      │ └─────┘
-//!      └───────── back-off grows ◄──────────────┘      │ it breaks, is silent, serves nobody, or its server has moved
-//!      └───────────────────────────────────────────────┘
+//!      └───────── back-off grows ◄──────────────┘      │ it breaks, is silent, serves no commands, or
+//!      └───────────────────────────────────────────────┘ its server has moved
 //! ```
 //!
-//! All who need it share one connection, one back-off, and one dial at a time.
+//! All callers share one connection, one back-off, and one dial at a time.
 
 mod address;
 mod advice;
@@ -71,8 +72,8 @@ struct Shared {
     server: Arc<dyn Server>,
     common: Arc<Common>,
     state: Mutex<State>,
-    /// Held by whoever dials; the others wait for that instead of dialling themselves. Only tasks of our own do: a
-    /// caller's future may be kept and not polled, and would keep everybody from the store.
+    /// Held by the task that dials; the others wait for that instead of dialling themselves. Only tasks of
+    /// our own do: a caller's future may be kept and not polled, and would keep all others from the store.
     dialling: tokio::sync::Mutex<()>,
     /// What comes unasked.
     push: Option<Push>,
@@ -101,8 +102,8 @@ impl Connection {
 
     // === Sending ===
 
-    /// Sends a command once, with the text of its script if the server does not know that, and waits for the reply until `give_up`, or
-    /// for as long as one sending may take.
+    /// Sends a command once, with the text of its script if the server does not know that, and waits for the
+    /// reply until `give_up`, or for as long as one sending may take.
     pub(crate) async fn send(
         &self,
         request: &Request<'_>,
@@ -168,7 +169,8 @@ impl Connection {
                 None => state.dials,
             }
         };
-        // On our own runtime: the connection's task lives where it is made, and the caller's may be a shorter-lived one.
+        // On our own runtime: the connection's task lives where it is made, and the caller's may be a
+        // shorter-lived one.
         let shared = Arc::clone(&self.0);
         let dialled = self.0.common.runtime.spawn_for(async move { shared.dial_in_turn(seen).await });
         dialled.await.unwrap_or_else(|| Err(Error::runtime_ended()))
@@ -206,10 +208,11 @@ impl Shared {
     /// What an error says about the connection on which it was met.
     fn judge(&self, number: u64, standing: &Standing, error: &RedisError) {
         match Meaning::of(error) {
-            // A reply that did not come in time as well: the link may be cut without anyone having told us, and a connection that is
-            // kept would let every later command wait as long.
+            // A reply that did not come in time as well: the link may be cut without anyone having told us,
+            // and a connection that is kept would let every later command wait as long.
             Meaning::Lost => self.drop_live(number, error.is_timeout()),
-            // Its name, or a virtual address, may lead elsewhere by now. One that is busy, or whose Cluster is down, is the right one.
+            // Its name, or a virtual address, may lead elsewhere by now. One that is busy, or whose Cluster
+            // is down, is the right one.
             Meaning::NotServing if !matches!(error.code(), Some("CLUSTERDOWN" | "BUSY")) => {
                 self.server.doubt(standing);
                 self.drop_live(number, false);
@@ -218,7 +221,8 @@ impl Shared {
         }
     }
 
-    /// Forgets the connection, unless a later one has taken its place. `silent`: it was not told that it is broken.
+    /// Forgets the connection, unless a later one has taken its place. `silent`: it was not told that it is
+    /// broken.
     fn drop_live(&self, number: u64, silent: bool) {
         let now = self.common.runtime.now();
         // A server that is silent is so for all its clients, and they are not to come back all at once.
@@ -242,8 +246,9 @@ impl Shared {
             if let Some(live) = state.usable() {
                 return Ok(Arc::clone(live));
             }
-            // A dial that ended while we waited for our turn speaks for us too. Otherwise, of many callers that wait before a
-            // server that is gone, the last would have to sit through the failures of all before it.
+            // A dial that ended while we waited for our turn speaks for us too. Otherwise, of many callers
+            // that wait before a server that is gone, the last would have to sit through the failures of all
+            // before it.
             if state.dials > seen
                 && let Some(failure) = &state.failure
             {
@@ -285,7 +290,8 @@ impl Shared {
     async fn dial(self: &Arc<Self>, number: u64, given_up: &[Option<Session>]) -> Result<Live, Error> {
         let (weak, heard) = (Arc::downgrade(self), self.push.clone());
         let push: Push = Arc::new(move |push: PushInfo| match (push.kind.clone(), &heard) {
-            // Told at once when an idle connection breaks, so that the next command does not have to find out.
+            // Told at once when an idle connection breaks, so that the next command does not have to find
+            // out.
             (PushKind::Disconnection, _) => {
                 if let Some(shared) = Weak::upgrade(&weak) {
                     shared.drop_live(number, false);
@@ -307,8 +313,9 @@ impl Shared {
         Ok(Live::new(number, inner, standing, session))
     }
 
-    /// Has the server end the connections that were given up: what was sent over them may still be on its way. That is a courtesy, as
-    /// a user need not be allowed it. Where it is refused, what comes late is undone.
+    /// Has the server end the connections that were given up: what was sent over them may still be on its
+    /// way. That is a courtesy, as a user need not be allowed it. Where it is refused, what comes late is
+    /// undone.
     async fn end_all(
         &self,
         given_up: &[Option<Session>],

@@ -48,18 +48,19 @@ pub(super) fn write_grants(name: &str) -> String {
     own(name, "rw_grant:")
 }
 
-/// The queue of those who want a read-write lock to write, until when the positions in it are kept, and their
+/// The queue of waiting writers of a read-write lock, until when the positions in it are kept, and their
 /// nonces.
 pub(super) fn write_queue(name: &str) -> [String; 3] {
     ["rw_queue", "rw_kept", "rw_nonces"].map(|what| own(name, what))
 }
 
-/// Who waits to read, and those of them whose turn it is.
+/// The waiting readers, and those of them whose turn it is.
 pub(super) fn waiting_readers(name: &str) -> [String; 2] {
     ["rw_readers", "rw_turn"].map(|what| own(name, what))
 }
 
-/// What the keys of readers' leases begin with. A reader's id follows, `:rwlock_timeout:`, and which of its holds it is, from 1 on.
+/// What the keys of readers' leases begin with. A reader's id follows, `:rwlock_timeout:`, and which of its
+/// holds it is, from 1 on.
 pub(super) fn read_leases(name: &str) -> String {
     if name.contains('{') { [name, ":"].concat() } else { ["{", name, "}:"].concat() }
 }
@@ -69,7 +70,7 @@ pub(super) fn read_lease(name: &str, id: &LeaseId) -> String {
     format!("{}{id}:rwlock_timeout:1", read_leases(name))
 }
 
-/// The field of who writes.
+/// The field of the writer.
 pub(super) fn writer(id: &LeaseId) -> String {
     format!("{id}:write")
 }

@@ -1,8 +1,9 @@
-//! [`LateAttempts`]: attempts that may still come to the server when nobody waits for them any more.
+//! [`LateAttempts`]: attempts that may still come to the server when their callers have gone.
 //!
-//! An attempt that comes after its own release takes the lock for nobody, until its lease ends. That can happen to one that was sent over a
-//! connection that was given up, if the server refuses to end that connection. (A release that comes late finds nothing, as no id is used
-//! again; a renewal as well.) Its id says whose it is, so it is undone: the release is sent again and again, as long as it may come.
+//! An attempt that comes after its own release holds the lock unused, until its lease ends. That can happen
+//! to one that was sent over a connection that was given up, if the server refuses to end that connection. (A
+//! release that comes late finds nothing, as no id is used again; a renewal as well.) Its id says whose it
+//! is, so it is undone: the release is sent again and again, as long as it may come.
 
 use std::collections::HashSet;
 use std::time::Instant;

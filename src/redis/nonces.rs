@@ -10,9 +10,9 @@ use siphasher::sip::SipHasher24;
 
 use crate::runtime::Runtime;
 
-/// The nonces of one process's waiters. Nothing is kept for a waiter: its nonce is SipHash-2-4 (Aumasson and Bernstein, 2012), under a
-/// random key that never leaves the process, of the channel that its client is told on and of the number of
-/// its lease. Each lease has a new number, and so a nonce of its own.
+/// The nonces of one process's waiters. Nothing is kept for a waiter: its nonce is SipHash-2-4 (Aumasson and
+/// Bernstein, 2012), under a random key that never leaves the process, of the channel that its client is told
+/// on and of the number of its lease. Each lease has a new number, and so a nonce of its own.
 pub(super) struct Nonces {
     key: [u64; 2],
 }

@@ -41,7 +41,7 @@ impl PassedOn {
         }
     }
 
-    /// What a release has come to. `freed`: nobody has the lock now, so strangers have their chance.
+    /// What a release has come to. `freed`: the lock is free now, so strangers have their chance.
     pub(super) fn count(&self, name: &LockName, freed: bool, now: Instant) {
         let mut counts = self.0.lock();
         if freed {

@@ -1,7 +1,7 @@
-//! Channels: which are desired, who has confirmed them, and how long they linger.
+//! Channels: which are desired, which are confirmed, and how long they linger.
 //!
 //! ```text
-//! Transport::subscribe ─► Desired ─► supervisor: which node has the channel? ─► that node's subscriber ─► SUBSCRIBE
+//! Transport::subscribe ─► Desired ─► supervisor: which node has it? ─► that node's subscriber ─► SUBSCRIBE
 //!                            ▲                     ▲                              │
 //!                            └── confirmed, refused, messages ────────────────────┤
 //!                                                  └── taken from us, node is gone ┘

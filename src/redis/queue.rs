@@ -1,4 +1,4 @@
-//! The queues of those who want a lock for themselves alone: of fair locks, and of who wants to write with read-write locks.
+//! The queues of waiters for exclusive locks: fair locks, and the write half of read-write locks.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What those who ask for this wait for.
+    /// What the waiters of this mode wait for.
     pub(super) fn of(mode: Mode) -> Self {
         if mode == Mode::Fair { Self::Fair } else { Self::ReadWrite }
     }
@@ -42,7 +42,8 @@ pub(super) struct Words {
     pub(super) keys: Vec<String>,
     /// All but the last.
     args: Vec<String>,
-    /// The last one: for how long the waiter has waited that is about to get a position, and when that was so.
+    /// The last one: for how long the waiter has waited that is about to get a position, and when that was
+    /// so.
     waited: Option<(Duration, Instant)>,
 }
 
@@ -82,8 +83,8 @@ impl Redis {
     /// The keys of the lock, and what scripts of its kind are told before their own arguments.
     pub(super) fn words<const N: usize>(&self, call: Call<'_, N>) -> Words {
         let (topology, name) = (self.router.topology(), call.name.as_str());
-        // Grants go out in both kinds, too, as they go to clients of a fleet of which some listen to the other one already. Of those the node
-        // does not know.
+        // Grants go out in both kinds, too, as they go to clients of a fleet of which some listen to the
+        // other one already. Of those the node does not know.
         let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
         let knows_all = topology.knows_all_listeners()
             && !(self.publishes_both && topology.messages() == Messages::Sharded);
@@ -175,7 +176,7 @@ impl Redis {
         }
     }
 
-    /// Takes the lock if nobody comes before `id`, which gets a position otherwise.
+    /// Takes the lock if no waiter is before `id`, which gets a position otherwise.
     pub(super) async fn take(
         &self,
         mode: Mode,
@@ -240,19 +241,20 @@ impl Redis {
                 ReleaseOutcome::GrantedToNext { last_token }
             }
             Reply::Number(reply) if self.released(kind, name, reply) => ReleaseOutcome::Released { heard: 0 },
-            // The first sending has passed it on. (That it was lost before then cannot be told from that, and comes to the same.)
+            // The first sending has passed it on. (That it was lost before then cannot be told from that, and
+            // comes to the same.)
             _ if sent == Sent::Again => ReleaseOutcome::Released { heard: 0 },
             _ => ReleaseOutcome::NotHeld,
         })
     }
 
-    /// Frees the lock, whoever has it. True if somebody had it.
+    /// Frees the lock, whichever owner has it. True if it was held.
     pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         let kind = Kind::of(mode);
         let words =
             self.words(Call { kind, name, releases: false, keys: Vec::new(), own: [], position: None });
         let script = &self.queue_scripts(kind).force_release;
-        // Not again: somebody else may have it by then.
+        // Not again: another owner may have it by then.
         freed(name, self.send_words(&self.router, script, &words, false).await?.0)
     }
 }

@@ -13,7 +13,7 @@ use super::queue::{Call, Kind, counter, kept};
 use super::scripts::Reply;
 use super::topology::{Router, Sent};
 
-/// Who has a read-write lock: a writer, readers, or a writer that reads as well.
+/// The holders of a read-write lock: a writer, readers, or a writer that reads as well.
 #[derive(Default)]
 pub(super) struct ReadWriteHolders {
     pub(super) writer: Option<Holder>,
@@ -38,14 +38,14 @@ impl Redis {
         self.attempt_words(&self.scripts.read_acquire, &words, name, id).await
     }
 
-    /// Who has the lock.
+    /// The holders of the lock.
     pub(super) async fn read_write_holders(&self, name: &LockName) -> Result<ReadWriteHolders, Error> {
         let leases = keys::read_leases(name.as_str());
         let holder = |(id, left): (String, _)| Holder { id: id.parse().ok(), left: duration(left) };
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
         let mut from = ("0".to_owned(), "0".to_owned());
         loop {
-            // What only those use who change something is not there.
+            // What only changes need is not there.
             let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
             let keys = [name.as_str()];
             let in_full = || self.scripts.read_write_holders.eval(&keys, &args);
@@ -84,7 +84,8 @@ impl Redis {
         let words = self.words(Call { kind, name, releases: true, keys, own, position: None });
         let (reply, sent) = self.send_words(router, &self.scripts.read_release, &words, true).await?;
         let Reply::Number(reply) = reply else { unreachable!("it answers by numbers") };
-        // Or the first sending has ended it. (That it was lost before then cannot be told from that, and comes to the same.)
+        // Or the first sending has ended it. (That it was lost before then cannot be told from that, and
+        // comes to the same.)
         Ok(self.released(kind, name, reply) || sent == Sent::Again)
     }
 }

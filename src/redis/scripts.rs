@@ -21,14 +21,15 @@ pub(super) struct Scripts {
     pub(super) read_write_holders: Script,
 }
 
-/// For who wants a lock for itself alone, and waits in a queue.
+/// For exclusive locks that have a queue.
 pub(super) struct QueueScripts {
     pub(super) acquire: Script,
     pub(super) release: Script,
     pub(super) force_release: Script,
 }
 
-/// A script of a kind of locks that has a queue: what is common to all of them, and what the kind does differently, stand in front.
+/// A script of a kind of locks that has a queue: what is common to all of them, and what the kind does
+/// differently, stand in front.
 macro_rules! of_kind {
     ($kind:literal, $file:literal) => {
         Script::new(concat!(include_str!("scripts/queue.lua"), include_str!($kind), include_str!($file)))
@@ -62,9 +63,9 @@ impl Scripts {
     }
 }
 
-/// What a script of a lock that has a queue answers when it has looked at as many waiters or readers as it may hold
-/// up the server for, and does not know its answer yet: to be called again, with the same words. It has taken out
-/// what it found dead, and done nothing else.
+/// What a script of a lock that has a queue answers when it has looked at as many waiters or readers as it
+/// may hold up the server for, and does not know its answer yet: to be called again, with the same words. It
+/// has taken out what it found dead, and done nothing else.
 pub(super) const AGAIN: i64 = -3;
 
 pub(super) struct Script {
@@ -85,7 +86,8 @@ impl Script {
         command("EVALSHA", &self.sha1, keys, args)
     }
 
-    /// In full, for a server that does not know the script. It answers as the other would have, and knows it from then on.
+    /// In full, for a server that does not know the script. It answers as the other would have, and knows it
+    /// from then on.
     pub(super) fn eval(&self, keys: &[&str], args: &[&str]) -> Cmd {
         command("EVAL", &self.text, keys, args)
     }
@@ -99,8 +101,8 @@ fn command(name: &str, script: &str, keys: &[&str], args: &[&str]) -> Cmd {
     command
 }
 
-/// The lines of a script that do something, without the white space in front of them. (No text in a script goes on
-/// over a line's end.)
+/// The lines of a script that do something, without the white space in front of them. (No text in a script
+/// goes on over a line's end.)
 fn without_comments(source: &str) -> String {
     let lines =
         source.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));

@@ -2,7 +2,7 @@
 //!
 //! | topology | its servers | it changes when |
 //! |---|---|---|
-//! | `single` on a server at a fixed address | the one that the URL names | the name leads to another one; then the old one says that it serves nobody |
+//! | `single` on a server at a fixed address | the one that the URL names | the name leads to another one; then the old one says that it serves no commands |
 //! | `single` on the master that `sentinel` finds | one at a time | the Sentinels say so, or the server does |
 //! | `cluster` | one master for each slot | slots move, masters fail |
 

@@ -2,7 +2,8 @@
 
 /// A snapshot of what happened through one [`Registry`](crate::Registry) and its clones, since it was made.
 ///
-/// The figures are read one after the other while things go on, so they need not add up. Once all is quiet they do.
+/// The figures are read one after the other while things go on, so they need not add up. Once all is quiet
+/// they do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegistryStats {
@@ -14,7 +15,7 @@ pub struct RegistryStats {
     pub subscriptions_failed: u64,
     /// Times that messages of a channel arrived again, after some may have been lost.
     pub resubscriptions: u64,
-    /// Channels that somebody is interested in now. Fewer than subscriptions stand never; more while some who are in a failed
+    /// Channels that have users now. Fewer than subscriptions stand never; more while some users of a failed
     /// one have not left.
     pub entries: u64,
     /// [`Subscription`](crate::Subscription)s alive now.
@@ -25,12 +26,13 @@ pub struct RegistryStats {
     pub read_unlock_messages: u64,
     /// [`Granted`](crate::Message::Granted)s that came.
     pub grant_messages: u64,
-    /// Useful wake-ups: notifications that were [consumed](crate::Notification::consume), and callbacks that were run.
+    /// Useful wake-ups: notifications that were [consumed](crate::Notification::consume), and callbacks that
+    /// were run.
     ///
-    /// A notification counts when it is consumed, and so once, however often it is passed on before. One that stays pending wakes no
-    /// waiter, and is not counted.
+    /// A notification counts when it is consumed, and so once, however often it is passed on before. One that
+    /// stays pending wakes no waiter, and is not counted.
     pub wakes_useful: u64,
-    /// Spurious wake-ups: notifications that were [consumed as such](crate::Notification::consume_spurious), as by a waiter of a lock
-    /// that finds it still held.
+    /// Spurious wake-ups: notifications that were [consumed as such](crate::Notification::consume_spurious),
+    /// as by a waiter of a lock that finds it still held.
     pub wakes_spurious: u64,
 }

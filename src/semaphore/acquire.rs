@@ -10,7 +10,8 @@ use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, Position, Refused, Tak
 use super::error::AcquireError;
 use super::permit::{Held, OwnedSemaphorePermit, SemaphorePermit};
 
-/// A wait, shared by the borrowed and the owned future. It does not have the semaphore, which is passed to each call.
+/// A wait, shared by the borrowed and the owned future. It does not have the semaphore, which is passed to
+/// each call.
 struct Wait {
     stage: Stage,
     min: usize,
@@ -155,8 +156,8 @@ impl fmt::Debug for Acquire<'_> {
     }
 }
 
-/// The future of [`AsyncSemaphore::acquire_owned`] and its kin. It can be stored, without a box, and polled as
-/// `Pin::new(&mut acquire).poll(context)`.
+/// The future of [`AsyncSemaphore::acquire_owned`] and its kin. It can be stored, without a box, and polled
+/// as `Pin::new(&mut acquire).poll(context)`.
 #[must_use = "futures do nothing unless polled"]
 pub struct AcquireOwned {
     semaphore: Arc<AsyncSemaphore>,

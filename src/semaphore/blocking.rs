@@ -35,8 +35,8 @@ pub(crate) fn block_on_until<F: Future + Unpin>(acquire: F, deadline: Instant) -
 impl AsyncSemaphore {
     /// Acquires a permit. If none is free, blocks this thread until one is granted.
     ///
-    /// In async code this blocks the executor's thread; use it there only where permits are held for a moment, and by code that
-    /// does not await.
+    /// In async code this blocks the executor's thread; use it there only where permits are held for a
+    /// moment, and by code that does not await.
     ///
     /// # Errors
     ///
@@ -75,12 +75,13 @@ impl AsyncSemaphore {
         block_on(self.acquire_many_owned(n))
     }
 
-    /// Acquires `n` permits. If fewer are free, blocks this thread until they are granted or `timeout` is over. With a timeout of zero it
-    /// only tries.
+    /// Acquires `n` permits. If fewer are free, blocks this thread until they are granted or `timeout` is
+    /// over. With a timeout of zero it only tries.
     ///
     /// # Errors
     ///
-    /// [`TryAcquireError::NoPermits`] if they were not granted in that time, [`TryAcquireError::Closed`] once the semaphore is closed.
+    /// [`TryAcquireError::NoPermits`] if they were not granted in that time, [`TryAcquireError::Closed`] once
+    /// the semaphore is closed.
     ///
     /// # Panics
     ///

@@ -2,23 +2,26 @@
 //!
 //! # The idea
 //!
-//! `credited` counts the permits that were ever given: a release adds to it and is done. What was consumed is in `end`: a number, while
-//! no waiter is queued; otherwise the last node of the queue, and each node says what it consumes. A request that finds too few permits writes its
-//! need and its waker into a node and publishes it by one compare-and-swap on `end`. The first node that is not final is granted, by one
-//! compare-and-swap, when what is credited covers it beyond what those before it have consumed. Any thread may do that, at any time: it is
-//! the loop `settle`.
+//! `credited` counts the permits that were ever given: a release adds to it and is done. What was consumed is
+//! in `end`: a number, while no waiter is queued; otherwise the last node of the queue, and each node says
+//! what it consumes. A request that finds too few permits writes its need and its waker into a node and
+//! publishes it by one compare-and-swap on `end`. The first node that is not final is granted, by one
+//! compare-and-swap, when what is credited covers it beyond what those before it have consumed. Any thread
+//! may do that, at any time: it is the loop `settle`.
 //!
-//! So a permit's place is a number, and never a thread's hand. When a release has returned, its permits are free or belong to the waiters that
-//! they cover, whatever any thread does or does not do afterwards.
+//! So a permit's place is a number, and never a thread's hand. When a release has returned, its permits are
+//! free or belong to the waiters that they cover, whatever any thread does or does not do afterwards.
 //!
 //! # Source
 //!
-//! The seed is `AsyncSemaphore` of Redisson: a counter, a queue of one-shot listeners, and a loop `tryRun` between the two. `settle` is that
-//! loop, made idempotent and open to helpers. The one counter became two since a permit that is taken from a counter, to be assigned to
-//! a waiter, is in flight for that moment; of two that only grow, nothing has to be taken. Publication by one swap of the tail, with
-//! links that are completed afterwards by any thread that needs them, is that of the CLH lock (Craig 1993; Landin and Hagersten 1994) and of the
-//! queue of Michael and Scott (1996); permits as positions of two counters, and abortable waiters, are those of CQS (Koval, Khalanskiy,
-//! Alistarh 2023), which has cells where this has nodes, and so has to break those whose owners are slow to register.
+//! The seed is `AsyncSemaphore` of Redisson: a counter, a queue of one-shot listeners, and a loop `tryRun`
+//! between the two. `settle` is that loop, made idempotent and open to helpers. The one counter became two
+//! since a permit that is taken from a counter, to be assigned to a waiter, is in flight for that moment; of
+//! two that only grow, nothing has to be taken. Publication by one swap of the tail, with links that are
+//! completed afterwards by any thread that needs them, is that of the CLH lock (Craig 1993; Landin and
+//! Hagersten 1994) and of the queue of Michael and Scott (1996); permits as positions of two counters, and
+//! abortable waiters, are those of CQS (Koval, Khalanskiy, Alistarh 2023), which has cells where this has
+//! nodes, and so has to break those whose owners are slow to register.
 //!
 //! # States and transitions
 //!
@@ -27,21 +30,22 @@
 //! | free(*e*) | the queue is empty, *e* permits are consumed | take: free(*e*+*n*), if `credited` − *e* ≥ *n*; enqueue: queued(*node*), with *e* in the node |
 //! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: free(*end*+*n*), if all were left as well; otherwise queued(a node that has consumed *n*) |
 //!
-//! Each can be closed, for good: then nothing is taken or enqueued. Every take consumes at least one permit, so no free(*e*) comes twice
-//! until the word has gone round, see *Numbers that go round*.
+//! Each can be closed, for good: then nothing is taken or enqueued. Every take consumes at least one permit,
+//! so no free(*e*) comes twice until the word has gone round, see *Numbers that go round*.
 //!
-//! A node is `Waiting`, then `Granted` (consumes its need) or `Void` (cancelled or closed, consumes nothing), `node.rs`. Its *offset*, what all
-//! before it have consumed, is set when those are final. Lowering the capacity consumes, too: it moves free(*e*) on, free permits or not,
-//! or publishes a final node; and while a waiter is blocked, its permits are added to that node as a deficit, by compare-and-swap of the
-//! node's one word.
+//! A node is `Waiting`, then `Granted` (consumes its need) or `Void` (cancelled or closed, consumes nothing),
+//! `node.rs`. Its *offset*, what all before it have consumed, is set when those are final. Lowering the
+//! capacity consumes, too: it moves free(*e*) on, free permits or not, or publishes a final node; and while a
+//! waiter is blocked, its permits are added to that node as a deficit, by compare-and-swap of the node's one
+//! word.
 //!
 //! # Invariants
 //!
 //! * I1. `credited` and what is consumed never fall. Free permits are their difference.
-//! * I2. Nodes become final from the first on; a final node never changes what it consumes. So an offset, once set, is right for ever, and all
-//!   helpers compute the same.
-//! * I3. A node is granted only while its offset, need and deficit are covered by `credited`, and all before it are final. So no permit is
-//!   granted twice, and no waiter is overtaken.
+//! * I2. Nodes become final from the first on; a final node never changes what it consumes. So an offset,
+//!   once set, is right for ever, and all helpers compute the same.
+//! * I3. A node is granted only while its offset, need and deficit are covered by `credited`, and all before
+//!   it are final. So no permit is granted twice, and no waiter is overtaken.
 //! * I4. Hints are true for ever: at least `front` is consumed, deficits included; all before `done` are
 //!   final, and so is `done` itself, unless it is marked.
 //!
@@ -62,11 +66,12 @@
 //!
 //! # Why no wake-up is lost
 //!
-//! A waiter publishes its node and then looks at the credit; a release adds to the credit and then looks at `end` [S]. One of the two sees the
-//! other. If the waiter sees the credit, it settles. If the release sees the queue, it settles. The loop makes final what the credit covers,
-//! from the first node on, to the tail that it has read; a waiter behind that came later, and looks for itself. Cancelling is a step
-//! like publishing: what is too little for the one that goes may be enough for those behind, so it looks, too. If a thread stops in the
-//! middle of the loop, a waiter that it granted before goes on when it is polled.
+//! A waiter publishes its node and then looks at the credit; a release adds to the credit and then looks at
+//! `end` [S]. One of the two sees the other. If the waiter sees the credit, it settles. If the release sees
+//! the queue, it settles. The loop makes final what the credit covers, from the first node on, to the tail
+//! that it has read; a waiter behind that came later, and looks for itself. Cancelling is a step like
+//! publishing: what is too little for the one that goes may be enough for those behind, so it looks, too. If
+//! a thread stops in the middle of the loop, a waiter that it granted before goes on when it is polled.
 //!
 //! # Pairing
 //!
@@ -81,15 +86,17 @@
 //!
 //! # Progress
 //!
-//! The table on [`AsyncSemaphore`](super::AsyncSemaphore)'s page says it for each operation. A compare-and-swap fails only because another
-//! thread's has been done. `settle` ends: it goes over each node up to the tail that it has read, and each failed step there means that
-//! the node has become final, or that its owner has changed its waker or its semaphore a deficit.
+//! The table on [`AsyncSemaphore`](super::AsyncSemaphore)'s page says it for each operation. A
+//! compare-and-swap fails only because another thread's has been done. `settle` ends: it goes over each node
+//! up to the tail that it has read, and each failed step there means that the node has become final, or that
+//! its owner has changed its waker or its semaphore a deficit.
 //!
 //! # What the checkers see
 //!
-//! `verify`'s `model` explores this algorithm step by step, with threads stopped anywhere, against a sequential queue; it is to be held
-//! against this file. It takes memory to be sequentially consistent and nodes to be new each time. `loom-tests` has the orderings, the waker's
-//! slot and the use of memory. loom takes SeqCst loads for Acquire ones; the one that [S] needs is a read-modify-write there
+//! `verify`'s `model` explores this algorithm step by step, with threads stopped anywhere, against a
+//! sequential queue; it is to be held against this file. It takes memory to be sequentially consistent and
+//! nodes to be new each time. `loom-tests` has the orderings, the waker's slot and the use of memory. loom
+//! takes SeqCst loads for Acquire ones; the one that [S] needs is a read-modify-write there
 //! (`credited_after_a_step`), which orders in any model what the SeqCst load orders in this one.
 
 mod capacity;
@@ -104,9 +111,8 @@ use crate::fault::fault;
 use crate::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 
 use self::settle::Settled;
-use super::memory::{self, Memory, Sweeper};
-use super::node::{Kind, Link, Node};
-use super::presence::Walk;
+use super::node::{Kind, Link, Node, UNIT};
+use super::reclaim::{self, Memory, Sweeper};
 use super::wakes::WakeBatch;
 
 /// Words that count permits have 62 bits, and this is so much less that a thread would have to be stopped,
@@ -119,9 +125,6 @@ pub(super) const MAX_PERMITS: usize =
 // What is free, what is owed and what is wanted are three numbers of that size at most, and what a thread
 // knows of the past a million more.
 const _: () = assert!((MAX_PERMITS as u64) < (1 << 61) >> 20);
-
-/// One permit in `credited`, in `end`, in `front` and in offsets: in some there are flags below.
-pub(super) const UNIT: u64 = 4;
 
 /// Why no permit was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,8 +142,8 @@ pub(super) enum Taken {
     Queued,
 }
 
-/// The word that decides: how much was consumed, while the queue is empty; or which node is the queue's tail. And whether the semaphore is
-/// closed.
+/// The word that decides: how much was consumed, while the queue is empty; or which node is the queue's tail.
+/// And whether the semaphore is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End(u64);
 
@@ -266,8 +269,8 @@ pub(super) struct Engine {
     end: AtomicU64,
     /// At least so much is consumed, the first waiter's deficit included: a hint, and true for ever.
     front: AtomicU64,
-    /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or, marked as a
-    /// [`Hint`](super::node::Hint), one all before which are final.
+    /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or,
+    /// marked as a [`Hint`](super::node::Hint), one all before which are final.
     done: AtomicPtr<Node>,
     /// Permits that are meant to exist. Below zero while more are forgotten than were added, as in a latch.
     capacity: AtomicIsize,
@@ -296,7 +299,8 @@ crate::sync::maybe_const! {
 impl Engine {
     #[inline]
     fn end(&self) -> End {
-        // Ordering: Acquire, for a tail's content [N], and so that a credit which that word was decided by is seen, too.
+        // Ordering: Acquire, for a tail's content [N], and so that a credit which that word was decided by is
+        // seen, too.
         End(self.end.load(Ordering::Acquire))
     }
 
@@ -344,9 +348,9 @@ impl Engine {
                 return Some(true);
             }
             let taken = end.consuming(permits as u64);
-            // Ordering: AcqRel. Release: a thread that sees what was consumed sees the credit that covered it, or it would find too few.
-            // Acquire, of a notification that found one kept [G], and on failure as in `end`. What was done before releases came with the
-            // credit.
+            // Ordering: AcqRel. Release: a thread that sees what was consumed sees the credit that covered
+            // it, or it would find too few. Acquire, of a notification that found one kept [G], and on
+            // failure as in `end`. What was done before releases came with the credit.
             match self.end.compare_exchange_weak(end.0, taken.0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(true),
                 Err(now) => end = End(now),
@@ -391,14 +395,14 @@ impl Engine {
     /// Takes them from a queue that is known to be settled.
     #[inline]
     fn try_take_settled(&self, permits: usize) -> Attempt {
-        // As the sweeper this thread needs no walk: no other thread frees nodes. But when there is something to sweep it has to be on one, for
-        // the node that it may leave calls a sweeper.
+        // As the sweeper this thread needs no walk: no other thread frees nodes. But when there is something
+        // to sweep it has to be on one, for the node that it may leave calls a sweeper.
         if !self.memory.is_sweep_due()
             && let Some(sweeper) = self.memory.sweeper()
         {
             return self.take_settled(permits, Some(&sweeper));
         }
-        let walk = Walk::begin(&self.memory);
+        let walk = self.memory.walk();
         self.meet();
         let attempt = self.take_settled(permits, None);
         drop(walk);
@@ -417,7 +421,8 @@ impl Engine {
         let node = unsafe { tail.as_ref() };
         let Some(offset) = node.link().as_offset() else { return Attempt::Unsettled };
         let consumed = offset.wrapping_add(node.has_consumed(node.load()));
-        // After `end`, as in `try_take_free`: a permit may have been released before that was read, and another one taken.
+        // After `end`, as in `try_take_free`: a permit may have been released before that was read, and
+        // another one taken.
         let credited = credited_before.unwrap_or_else(|| self.credited());
         if !covers(credited, consumed, permits) {
             return Attempt::Decided(Err(Refused::NoPermits));
@@ -471,13 +476,14 @@ impl Engine {
         Ok(self.drain(max - min, min, false))
     }
 
-    /// Consumes `permits` from a settled queue, by a node without a waiter. False if the queue has changed. `tail` is not freed meanwhile.
+    /// Consumes `permits` from a settled queue, by a node without a waiter. False if the queue has changed.
+    /// `tail` is not freed meanwhile.
     fn consume(&self, end: End, tail: &Node, consumed: u64, permits: u64) -> bool {
-        let node = memory::place_for(Node::consumed(permits, Link::offset(consumed)));
+        let node = reclaim::place_for(Node::consumed(permits, Link::offset(consumed)));
         // Ordering: AcqRel, as in `try_take_free`; and for the node's content [N].
         if !self.step(end, end.with_tail(node), Ordering::AcqRel) {
             // SAFETY: not published.
-            unsafe { memory::discard(node) };
+            unsafe { reclaim::discard(node) };
             return false;
         }
         tail.set_next(node);
@@ -490,14 +496,15 @@ impl Engine {
 
     // === Waiting ===
 
-    /// Takes `need` permits, at least one, or a place in the queue. The caller owns the node then, until [`poll`](Self::poll) says that the
-    /// wait has ended, or [`cancel`](Self::cancel) ends it. It is to [`look`](Self::look) next.
+    /// Takes `need` permits, at least one, or a place in the queue. The caller owns the node then, until
+    /// [`poll`](Self::poll) says that the wait has ended, or [`cancel`](Self::cancel) ends it. It is to
+    /// [`look`](Self::look) next.
     #[inline]
     pub(super) fn enqueue(&self, need: usize, waker: &Waker) -> Enqueued {
         // Ordering: Relaxed, a guess.
         let front = self.front.load(Ordering::Relaxed);
-        // In a queue that is not settled, what was credited and is not consumed is most likely about to be granted to another waiter: a try
-        // would hold up the thread that is at it.
+        // In a queue that is not settled, what was credited and is not consumed is most likely about to be
+        // granted to another waiter: a try would hold up the thread that is at it.
         if covers(self.credited(), front, need) && self.is_known_settled() {
             match self.try_take_queued(need) {
                 Ok(()) => return Enqueued::Taken(Taken::Queued),
@@ -506,12 +513,12 @@ impl Engine {
             }
         }
         // Cloning is foreign code, which may panic: before there is a node that could be lost with it.
-        let mut node = memory::place_for(Node::waiting(need as u64, waker.clone(), Link::offset(0)));
+        let mut node = reclaim::place_for(Node::waiting(need as u64, waker.clone(), Link::offset(0)));
         loop {
             let end = self.end();
             if end.is_closed() {
                 // SAFETY: not published.
-                unsafe { memory::discard(node) };
+                unsafe { reclaim::discard(node) };
                 self.settle_what_is_closed(end);
                 return Enqueued::Closed;
             }
@@ -531,7 +538,8 @@ impl Engine {
                 // which others would go by for as long as this thread were stopped in between.
                 // Ordering: Release, see `front`.
                 self.front.store(end.consumed(), Ordering::Release);
-                // Ordering: SeqCst, before the look at the credit [S]. Includes the Release for the node's content [N].
+                // Ordering: SeqCst, before the look at the credit [S]. Includes the Release for the node's
+                // content [N].
                 if self.step(end, end.with_tail(node), Ordering::SeqCst) {
                     self.memory.opened(node);
                     return Enqueued::Waits(Position(node));
@@ -540,8 +548,9 @@ impl Engine {
             };
             // SAFETY: not published.
             unsafe { node.as_mut() }.relink(Link::behind(tail));
-            let walk = Walk::begin(&self.memory);
-            // Ordering: as above; and this is the read-modify-write that makes the walk visible, so it is Acquire as well [R].
+            let walk = self.memory.walk();
+            // Ordering: as above; and this is the read-modify-write that makes the walk visible, so it is
+            // Acquire as well [R].
             if self.step(end, end.with_tail(node), Ordering::SeqCst) {
                 // SAFETY: it was the tail when the walk had begun, so it was in the queue.
                 unsafe { tail.as_ref() }.set_next(node);
@@ -551,7 +560,8 @@ impl Engine {
         }
     }
 
-    /// Discards a node, as its permits were free. Its waker is foreign code: if that panics when it is dropped, gives them back.
+    /// Discards a node, as its permits were free. Its waker is foreign code: if that panics when it is
+    /// dropped, gives them back.
     ///
     /// # Safety
     ///
@@ -559,14 +569,15 @@ impl Engine {
     #[cold]
     unsafe fn discard_having(&self, permits: usize, node: NonNull<Node>) {
         // SAFETY: the caller's promise.
-        let discard = || unsafe { memory::discard(node) };
+        let discard = || unsafe { reclaim::discard(node) };
         if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(discard)) {
             self.give_back(permits, Taken::Free);
             panic::resume_unwind(payload);
         }
     }
 
-    /// After a step that a release may have missed: settles if it may have. True if so; the caller's own wait may be over then.
+    /// After a step that a release may have missed: settles if it may have. True if so; the caller's own wait
+    /// may be over then.
     #[inline]
     pub(super) fn look(&self) -> bool {
         if fault!(NoLook) {
@@ -583,11 +594,13 @@ impl Engine {
         anything
     }
 
-    /// The credit, ordered behind a step of the caller's: if a release's credit is not in it, the release sees the step [S].
+    /// The credit, ordered behind a step of the caller's: if a release's credit is not in it, the release
+    /// sees the step [S].
     #[inline]
     fn credited_after_a_step(&self) -> u64 {
         if cfg!(latchwork_loom) {
-            // loom takes a SeqCst load for an Acquire one. What it orders here, a read-modify-write orders in any model.
+            // loom takes a SeqCst load for an Acquire one. What it orders here, a read-modify-write orders in
+            // any model.
             // Ordering: AcqRel, so that it is ordered with the releases' own.
             return self.credited.fetch_add(0, Ordering::AcqRel);
         }
@@ -595,8 +608,8 @@ impl Engine {
         self.credited.load(Ordering::SeqCst)
     }
 
-    /// How the wait at `position` ended; `None` while it lasts, in which case `waker` will be woken. Ends the ownership of the node unless
-    /// it is `None`.
+    /// How the wait at `position` ended; `None` while it lasts, in which case `waker` will be woken. Ends the
+    /// ownership of the node unless it is `None`.
     ///
     /// # Safety
     ///
@@ -606,7 +619,8 @@ impl Engine {
         // SAFETY: the caller's promise.
         let node = unsafe { position.node() };
         let kind = node.poll(waker)?;
-        // The thread that ended this wait may have been stopped before it came to those behind; not if there was nothing for them.
+        // The thread that ended this wait may have been stopped before it came to those behind; not if there
+        // was nothing for them.
         if kind != Kind::Granted {
             self.settle_the_rest();
         }
@@ -623,7 +637,8 @@ impl Engine {
         }
     }
 
-    /// Gives up the wait at `position` for `need` permits, and gives back those that were granted. Ends the ownership of the node.
+    /// Gives up the wait at `position` for `need` permits, and gives back those that were granted. Ends the
+    /// ownership of the node.
     ///
     /// # Safety
     ///
@@ -640,7 +655,8 @@ impl Engine {
                 // Foreign code, which may come back into this semaphore, or panic: when all else is done.
                 drop(waker);
             }
-            // If the cancellation comes first, a settler goes on to the next; otherwise what it granted is ours to give back.
+            // If the cancellation comes first, a settler goes on to the next; otherwise what it granted is
+            // ours to give back.
             Err(kind) => {
                 self.leave(node);
                 if kind == Kind::Void {
@@ -674,7 +690,8 @@ impl Engine {
 
     #[inline]
     fn release(&self, permits: usize) {
-        // Ordering: SeqCst, before the look at the queue [S]. Includes the Release that hands on what was done before [G].
+        // Ordering: SeqCst, before the look at the queue [S]. Includes the Release that hands on what was
+        // done before [G].
         self.credited.fetch_add(permits as u64 * UNIT, Ordering::SeqCst);
         // Ordering: SeqCst, the look [S]. Includes the Acquire for the tail [N].
         let end = End(self.end.load(Ordering::SeqCst));
@@ -685,7 +702,7 @@ impl Engine {
     #[inline(never)]
     fn release_queued(&self, permits: usize) {
         let permits = permits as u64 * UNIT;
-        let walk = Walk::begin(&self.memory);
+        let walk = self.memory.walk();
         // Ordering: as in `release`; and this makes the walk visible [R].
         let credit = || self.credited.fetch_add(permits, Ordering::SeqCst).wrapping_add(permits);
         let credited = if fault!(CreditsAfterGrants) { self.meet().wrapping_add(permits) } else { credit() };
@@ -701,9 +718,10 @@ impl Engine {
 }
 
 impl Engine {
-    /// Shows each node whose owner has not left it, oldest first. `show` is called on the walk, so nothing in it may use a semaphore.
+    /// Shows each node whose owner has not left it, oldest first. `show` is called on the walk, so nothing in
+    /// it may use a semaphore.
     pub(super) fn for_each_waiter(&self, mut show: impl FnMut(Seen)) {
-        let walk = Walk::begin(&self.memory);
+        let walk = self.memory.walk();
         self.meet();
         let Some(tail) = self.end().tail() else { return };
         let mut here = Some(self.memory.oldest().unwrap_or_else(|| NonNull::from(Self::walk_back(tail).0)));
@@ -726,8 +744,8 @@ impl Engine {
 impl fmt::Debug for Engine {
     /// The queue, oldest first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is written to is foreign code, which may come back into this semaphore and begin a walk of its own: that one's end would be this
-        // one's as well.
+        // What is written to is foreign code, which may come back into this semaphore and begin a walk of its
+        // own: that one's end would be this one's as well.
         let mut queue = Vec::new();
         self.for_each_waiter(|seen| queue.push(seen));
         f.debug_list().entries(queue).finish()

@@ -1,18 +1,20 @@
 //! A waiter's node: what it needs, its waker, and where it stands in the queue.
 //!
 //! ```text
-//!                    ┌──► Granted ──► Left                  by any thread, when the credit covers it; the owner leaves
-//! Waiting ◄──► Updating                                      the owner changes its waker
-//!                    └──► Void    ──► Left                   cancelled by the owner, or closed by any thread
+//!                    ┌──► Granted ──► Left     by any thread, when the credit covers it; the owner leaves
+//! Waiting ◄──► Updating                         the owner changes its waker
+//!                    └──► Void    ──► Left      cancelled by the owner, or closed by any thread
 //! ```
 //!
-//! Both `Waiting` and `Updating` lead to either end. A node is *final* from then on: what it has consumed never changes again.
+//! Both `Waiting` and `Updating` lead to either end. A node is *final* from then on: what it has consumed
+//! never changes again.
 //!
 //! # The waker's slot
 //!
-//! The slot is a plain cell with one owner at a time [W]: the waiter before the node is published, in `Updating`, and after it ended the
-//! wait itself or the wait ended in `Updating`; the thread that moves the node out of `Waiting`, from then on. So a waker is taken at most once,
-//! and the waiter needs no lock to change it.
+//! The slot is a plain cell with one owner at a time [W]: the waiter before the node is published, in
+//! `Updating`, and after it ended the wait itself or the wait ended in `Updating`; the thread that moves the
+//! node out of `Waiting`, from then on. So a waker is taken at most once, and the waiter needs no lock to
+//! change it.
 
 use std::ptr::{self, NonNull};
 use std::task::Waker;
@@ -21,9 +23,11 @@ use crate::fault::fault;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::sync::{Canary, UnsafeCell};
 
-use super::engine::UNIT;
+/// One permit in what is credited and consumed, and in offsets: in some words there are flags below.
+pub(super) const UNIT: u64 = 4;
 
-/// One waiter's node, in the queue from the CAS that publishes it until [`Memory`](super::memory::Memory) takes it out.
+/// One waiter's node, in the queue from the CAS that publishes it until the
+/// [sweeper](super::reclaim) takes it out.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Node {
@@ -37,8 +41,8 @@ pub(super) struct Node {
     canary: Canary,
 }
 
-/// Where walks start: at a node all before which are final. Its address; with a bit if it was not known to be final itself, so that it does not
-/// say that the queue is settled where it is the tail.
+/// Where walks start: at a node all before which are final. Its address; with a bit if it was not known to be
+/// final itself, so that it does not say that the queue is settled where it is the tail.
 pub(super) struct Hint;
 
 impl Hint {
@@ -62,13 +66,14 @@ impl Hint {
     }
 }
 
-// SAFETY: `waker` is the only part that is not `Sync` by itself; [W] names one owner at a time, and each change of owner goes through a
-// Release/Acquire pair on `state`. `Waker` is `Send`.
+// SAFETY: `waker` is the only part that is not `Sync` by itself; [W] names one owner at a time, and each
+// change of owner goes through a Release/Acquire pair on `state`. `Waker` is `Send`.
 unsafe impl Sync for Node {}
 // SAFETY: as above.
 unsafe impl Send for Node {}
 
-/// A node's place among the others: behind which one it was published, until all before it are final; then what those have consumed.
+/// A node's place among the others: behind which one it was published, until all before it are final; then
+/// what those have consumed.
 ///
 /// The two share a word, since the predecessor is needed only until the queue's walkers have come here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +103,9 @@ impl Link {
     }
 }
 
-/// A node's state: its kind in three bits, and what it consumes above them. A node that a deficit was added to keeps both in a
-/// [`Deficit`] instead; the word is that one's address then, and beside it the kind in three bits of
-/// [`Beside`], above three bits that are [`Word::DEFICIT`].
+/// A node's state: its kind in three bits, and what it consumes above them. A node that a deficit was added
+/// to keeps both in a [`Deficit`] instead; the word is that one's address then, and beside it the kind in
+/// three bits of [`Beside`], above three bits that are [`Word::DEFICIT`].
 ///
 /// That is rare, and its code is kept out of the others' way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +122,8 @@ pub(super) enum Kind {
     Granted = 3,
     /// Cancelled or closed. Consumes nothing but a deficit.
     Void = 4,
-    /// Granted, and there was credit left for those behind: the granting thread may have been stopped before it came to them.
+    /// Granted, and there was credit left for those behind: the granting thread may have been stopped before
+    /// it came to them.
     GrantedOfMore = 5,
     // From here on, the node has no owner.
     Left = 6,
@@ -198,8 +204,8 @@ impl Word {
         matches!(self.beside_deficit(), Beside::VOID | Beside::LEFT_VOID | Beside::UNLINKED_VOID)
     }
 
-    /// The same need and deficit in another kind. A waiter's need is no consumption once it is void, and stays with it only where a
-    /// deficit keeps the word.
+    /// The same need and deficit in another kind. A waiter's need is no consumption once it is void, and
+    /// stays with it only where a deficit keeps the word.
     #[inline]
     const fn with_kind(self, kind: Kind) -> Self {
         if self.has_deficit() {
@@ -261,11 +267,11 @@ impl Word {
     }
 }
 
-/// Permits that were taken out of existence while this node's waiter was first in the queue, and there were none free to take: they are
-/// consumed before the waiter is granted, and also if it never is.
+/// Permits that were taken out of existence while this node's waiter was first in the queue, and there were
+/// none free to take: they are consumed before the waiter is granted, and also if it never is.
 ///
-/// Never changed once it is published. A larger one refers to the one it replaces, which may still be read: until that is freed, or with
-/// the node.
+/// Never changed once it is published. A larger one refers to the one it replaces, which may still be read:
+/// until that is freed, or with the node.
 #[derive(Debug)]
 // Aligned so that the address has room for two times three bits.
 #[repr(align(64))]
@@ -282,7 +288,8 @@ impl Node {
         Self::new(Word::new(Kind::Waiting, need), Some(waker), link)
     }
 
-    /// A node without a waiter, final from the start: it consumes `permits`. Its publisher owns it until it has done the second step.
+    /// A node without a waiter, final from the start: it consumes `permits`. Its publisher owns it until it
+    /// has done the second step.
     pub(super) fn consumed(permits: u64, link: Link) -> Self {
         Self::new(Word::new(Kind::Granted, permits), None, link)
     }
@@ -312,11 +319,13 @@ impl Node {
     #[inline]
     pub(super) fn link(&self) -> Link {
         self.canary.assert_alive();
-        // Ordering: Acquire, for a predecessor's content [N]. An offset is a number that every helper would compute alike.
+        // Ordering: Acquire, for a predecessor's content [N]. An offset is a number that every helper would
+        // compute alike.
         Link(self.link.load(Ordering::Acquire))
     }
 
-    /// All nodes before this one are final, and have consumed so much. The same number, if it was known already.
+    /// All nodes before this one are final, and have consumed so much. The same number, if it was known
+    /// already.
     #[inline]
     pub(super) fn come_to(&self, consumed: u64) -> u64 {
         match self.link().as_offset() {
@@ -331,8 +340,8 @@ impl Node {
     #[inline]
     fn set_offset(&self, consumed: u64) {
         if cfg!(latchwork_loom) {
-            // loom lets the sweeper's compare-and-swap read what was there before a plain store of another thread, and takes its own for the
-            // later one then. Not so one of two read-modify-writes.
+            // loom lets the sweeper's compare-and-swap read what was there before a plain store of another
+            // thread, and takes its own for the later one then. Not so one of two read-modify-writes.
             let mut seen = self.link();
             // Ordering: as below. Relaxed on failure: tried again.
             while let Err(now) = self.link.compare_exchange(
@@ -345,15 +354,16 @@ impl Node {
             }
             return;
         }
-        // Ordering: Release: a walker that starts here has seen all before it final, as we have, and need not look at those [D]. A plain
-        // store, as all threads store the same.
+        // Ordering: Release: a walker that starts here has seen all before it final, as we have, and need not
+        // look at those [D]. A plain store, as all threads store the same.
         self.link.store(Link::offset(consumed).0, Ordering::Release);
     }
 
     /// By the sweeper: replaces the predecessor `gone` by the one before it, unless there is an offset.
     pub(super) fn replace_predecessor(&self, gone: NonNull<Self>, before: NonNull<Self>) {
         let (from, to) = (Link::behind(gone).0, Link::behind(before).0);
-        // Ordering: Release, for the content of `before` [N]. Relaxed on failure: there is an offset then, which is as good.
+        // Ordering: Release, for the content of `before` [N]. Relaxed on failure: there is an offset then,
+        // which is as good.
         let _ = self.link.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
     }
 
@@ -365,13 +375,15 @@ impl Node {
         NonNull::new(self.next.load(Ordering::Acquire))
     }
 
-    /// By the publisher of `next`, whose predecessor this is; or by the sweeper, which has taken out all between the two.
+    /// By the publisher of `next`, whose predecessor this is; or by the sweeper, which has taken out all
+    /// between the two.
     #[inline]
     pub(super) fn set_next(&self, next: NonNull<Self>) {
         self.canary.assert_alive();
-        // Ordering: Release, for that node's content [N]. A plain store. By the publisher: a helper can only have stored the same before,
-        // and the sweeper changes it when the next node has been left, which its publisher does after this. By the sweeper: there is one,
-        // and no other thread changes what is not null.
+        // Ordering: Release, for that node's content [N]. A plain store. By the publisher: a helper can only
+        // have stored the same before, and the sweeper changes it when the next node has been left, which its
+        // publisher does after this. By the sweeper: there is one, and no other thread changes what is not
+        // null.
         self.next.store(next.as_ptr(), Ordering::Release);
     }
 
@@ -383,8 +395,9 @@ impl Node {
             return;
         }
         let null = ptr::null_mut();
-        // Ordering: Release, for that node's content [N]. Not a store: by the time that we come here, `next` may have been taken out of the
-        // queue, and this one points past it. Relaxed on failure: nothing is read.
+        // Ordering: Release, for that node's content [N]. Not a store: by the time that we come here, `next`
+        // may have been taken out of the queue, and this one points past it. Relaxed on failure: nothing is
+        // read.
         let _ = self.next.compare_exchange(null, next.as_ptr(), Ordering::Release, Ordering::Relaxed);
     }
 
@@ -418,8 +431,8 @@ impl Node {
         let mut word = Word(self.state.load(Ordering::Acquire));
         while word.is_waiting() {
             let updating = word.with_kind(Kind::Updating);
-            // Ordering: Acquire on failure, for the end of the wait that it may have met [G]. On success nothing is read: the slot is as
-            // the owner left it.
+            // Ordering: Acquire on failure, for the end of the wait that it may have met [G]. On success
+            // nothing is read: the slot is as the owner left it.
             match self.state.compare_exchange(word.0, updating.0, Ordering::Relaxed, Ordering::Acquire) {
                 Ok(_) => return self.update(waker),
                 Err(now) => word = Word(now),
@@ -428,7 +441,8 @@ impl Node {
         Some(word.kind())
     }
 
-    /// Puts `waker` into the slot and goes back to `Waiting`, unless the wait has ended meanwhile. The node is `Updating`.
+    /// Puts `waker` into the slot and goes back to `Waiting`, unless the wait has ended meanwhile. The node
+    /// is `Updating`.
     #[cold]
     fn update(&self, waker: &Waker) -> Option<Kind> {
         /// Cloning a waker is foreign code. If it panics, the old one stays, and is as good as it was.
@@ -467,7 +481,8 @@ impl Node {
                 self.state.store(waiting.0, Ordering::Release);
                 return None;
             }
-            // Ordering: Release publishes the waker to the thread that ends the wait [W]. Relaxed on failure: what ended the wait is read below.
+            // Ordering: Release publishes the waker to the thread that ends the wait [W]. Relaxed on failure:
+            // what ended the wait is read below.
             match self.state.compare_exchange(word.0, waiting.0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return None,
                 Err(now) => word = Word(now),
@@ -482,12 +497,13 @@ impl Node {
         Some(word.kind())
     }
 
-    /// Gives up the wait. `Ok` has the waker, which must not live as long as the node (behind it is a whole task), to be dropped when all
-    /// else is done. `Err` says that the wait had ended.
+    /// Gives up the wait. `Ok` has the waker, which must not live as long as the node (behind it is a whole
+    /// task), to be dropped when all else is done. `Err` says that the wait had ended.
     #[inline]
     pub(super) fn cancel(&self) -> Result<Option<Waker>, Kind> {
         self.canary.assert_alive();
-        // Ordering: Acquire receives what the releasers did before they ended the wait, for it is passed on [G].
+        // Ordering: Acquire receives what the releasers did before they ended the wait, for it is passed on
+        // [G].
         let mut word = Word(self.state.load(Ordering::Acquire));
         while word.is_waiting() {
             let void = if fault!(DeficitDiesWithWaiter) {
@@ -509,8 +525,8 @@ impl Node {
     pub(super) fn leave(&self) {
         // Ordering: Relaxed, a final word does not change but by its owner.
         let word = Word(self.state.load(Ordering::Relaxed));
-        // Ordering: Release puts all that was done with the node before its memory is used again; pairs with the Acquire in
-        // `is_left` [R]. A plain store, for no other thread moves a final node.
+        // Ordering: Release puts all that was done with the node before its memory is used again; pairs with
+        // the Acquire in `is_left` [R]. A plain store, for no other thread moves a final node.
         self.state.store(word.left().0, Ordering::Release);
     }
 
@@ -524,8 +540,8 @@ impl Node {
     #[inline]
     pub(super) fn load(&self) -> Word {
         self.canary.assert_alive();
-        // Ordering: SeqCst: after a release's credit, this sees a cancel that did not see the credit [S]. Includes the Acquire that passes
-        // on what was done before an earlier grant [D].
+        // Ordering: SeqCst: after a release's credit, this sees a cancel that did not see the credit [S].
+        // Includes the Acquire that passes on what was done before an earlier grant [D].
         Word(self.state.load(Ordering::SeqCst))
     }
 
@@ -542,7 +558,8 @@ impl Node {
 
     #[cold]
     fn deficit(&self, word: Word) -> &Deficit {
-        // SAFETY: the word of this node names a deficit that was published with it, and that goes when the node does.
+        // SAFETY: the word of this node names a deficit that was published with it, and that goes when the
+        // node does.
         let deficit = unsafe { &*Self::deficit_of(word) };
         deficit.canary.assert_alive();
         deficit
@@ -574,12 +591,13 @@ impl Node {
         deficit.permits.wrapping_add(need).wrapping_mul(UNIT)
     }
 
-    /// Ends the wait from `word`, which is not final, as `kind`. The new word, and the waker if the waiter sleeps.
+    /// Ends the wait from `word`, which is not final, as `kind`. The new word, and the waker if the waiter
+    /// sleeps.
     #[inline]
     pub(super) fn end(&self, word: Word, kind: Kind) -> Result<(Word, Option<Waker>), Word> {
         let ended = word.with_kind(kind);
-        // Ordering: Release hands on what was done before the release [G], and Acquire receives the waker [W]; on failure, too, since
-        // what it met may be final, and is walked over then.
+        // Ordering: Release hands on what was done before the release [G], and Acquire receives the waker
+        // [W]; on failure, too, since what it met may be final, and is walked over then.
         match self.state.compare_exchange(word.0, ended.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) if word.is_waiting() && !fault!(GrantedNotWoken) => Ok((ended, self.take_waker())),
             // In `Updating` the owner is at the slot, awake, and finds the new state when it is done.
@@ -588,7 +606,8 @@ impl Node {
         }
     }
 
-    /// Adds to the deficit of a waiting node. False if `word` is not the node's any more. `retire` takes the replaced one, if it can.
+    /// Adds to the deficit of a waiting node. False if `word` is not the node's any more. `retire` takes the
+    /// replaced one, if it can.
     #[cold]
     pub(super) fn add_deficit(
         &self,
@@ -609,8 +628,8 @@ impl Node {
         let deficit = Box::into_raw(deficit);
         let kind = (word.kind() as u64) << Kind::BITS;
         let with_deficit = Word(deficit.expose_provenance() as u64 | kind | Word::DEFICIT);
-        // Ordering: Release publishes the deficit. Relaxed on failure: nothing is read. A grant that was decided before this fails, and
-        // is decided anew.
+        // Ordering: Release publishes the deficit. Relaxed on failure: nothing is read. A grant that was
+        // decided before this fails, and is decided anew.
         match self.state.compare_exchange(word.0, with_deficit.0, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => {
                 // SAFETY: published, and the caller walks.

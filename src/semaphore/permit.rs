@@ -70,7 +70,8 @@ impl<'a> SemaphorePermit<'a> {
         Self { semaphore, held }
     }
 
-    /// Removes the permits from the semaphore for good, without releasing them: [`capacity`](AsyncSemaphore::capacity) falls by so many.
+    /// Removes the permits from the semaphore for good, without releasing them:
+    /// [`capacity`](AsyncSemaphore::capacity) falls by so many.
     ///
     /// [`AsyncSemaphore::add_permits`] adds new ones.
     pub fn forget(mut self) {
@@ -137,7 +138,8 @@ impl OwnedSemaphorePermit {
         Self { semaphore, held }
     }
 
-    /// Removes the permits from the semaphore for good, without releasing them: [`capacity`](AsyncSemaphore::capacity) falls by so many.
+    /// Removes the permits from the semaphore for good, without releasing them:
+    /// [`capacity`](AsyncSemaphore::capacity) falls by so many.
     ///
     /// [`AsyncSemaphore::add_permits`] adds new ones.
     pub fn forget(mut self) {

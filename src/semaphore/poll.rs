@@ -11,8 +11,8 @@ use super::{AsyncSemaphore, weight};
 
 /// An [`AsyncSemaphore`] with a place to keep a wait between polls, without a box.
 ///
-/// The names, their meaning and their results are those of tokio-util's `PollSemaphore`. With the feature `stream` it is a
-/// `futures_core::Stream` of permits, which ends when the semaphore is closed.
+/// The names, their meaning and their results are those of tokio-util's `PollSemaphore`. With the feature
+/// `stream` it is a `futures_core::Stream` of permits, which ends when the semaphore is closed.
 ///
 /// # Examples
 ///
@@ -48,7 +48,8 @@ impl PollSemaphore {
 
     /// Polls for `n` permits at once. Returns `None` once the semaphore is closed.
     ///
-    /// A wait for another number of permits that was under way is given up, and with it its position in the queue.
+    /// A wait for another number of permits that was under way is given up, and with it its position in the
+    /// queue.
     pub fn poll_acquire_many(
         &mut self,
         context: &mut Context<'_>,

@@ -1,9 +1,10 @@
 //! Waking: what was granted first, wakers afterwards, without recursion, and past wakers that panic.
 //!
-//! A waker is foreign code. It may come back into this semaphore or another one, and it may panic. So an operation grants all that it can,
-//! collects the wakers, ends its walk over the queue, and then calls them. An operation inside of a waker finds the batch that is being
-//! called on this thread and appends its own wakers there, so that the stack does not grow with the number of waiters or of semaphores.
-//! A batch holds no permits: those were credited before, and are free or assigned.
+//! A waker is foreign code. It may come back into this semaphore or another one, and it may panic. So an
+//! operation grants all that it can, collects the wakers, ends its walk over the queue, and then calls them.
+//! An operation inside of a waker finds the batch that is being called on this thread and appends its own
+//! wakers there, so that the stack does not grow with the number of waiters or of semaphores. A batch holds
+//! no permits: those were credited before, and are free or assigned.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -18,7 +19,8 @@ use crate::sync::thread_cell;
 
 use super::engine::Engine;
 
-/// Wakers that an operation collects before it calls some. Few for the model checkers, so that they see the border.
+/// Wakers that an operation collects before it calls some. Few for the model checkers, so that they see the
+/// border.
 pub(crate) const BATCH: usize = match cfg!(any(latchwork_loom, latchwork_shuttle)) {
     true => 2,
     false if cfg!(latchwork_suspend) => 4,
@@ -104,12 +106,14 @@ impl WakeBatch {
         self.len.set(left);
         let slot = self.first.get();
         self.first.set((slot + 1) % BATCH);
-        // SAFETY: the slot is within `first..first + len` as it was, so it was written, and has not been read since.
+        // SAFETY: the slot is within `first..first + len` as it was, so it was written, and has not been read
+        // since.
         Some(unsafe { self.ring[slot % BATCH].replace(MaybeUninit::uninit()).assume_init() })
     }
 
-    /// Calls all wakers, those included that are appended meanwhile; or, inside of a waker, appends them to the batch that is being called.
-    /// Of those that panic, keeps the first one's payload. `unsettled` is the semaphore if it has more to be settled when this returns.
+    /// Calls all wakers, those included that are appended meanwhile; or, inside of a waker, appends them to
+    /// the batch that is being called. Of those that panic, keeps the first one's payload. `unsettled` is the
+    /// semaphore if it has more to be settled when this returns.
     #[inline]
     pub(super) fn call(&self, unsettled: Option<&Engine>) {
         if self.is_empty() {
@@ -117,8 +121,8 @@ impl WakeBatch {
         }
         let outer = CALLING.with(Cell::get);
         if !outer.is_null() {
-            // SAFETY: a batch further down this thread's stack, which takes itself out before it returns. Only shared references to it are
-            // around.
+            // SAFETY: a batch further down this thread's stack, which takes itself out before it returns.
+            // Only shared references to it are around.
             return self.append_to(unsafe { &*outer });
         }
         self.unsettled.set(unsettled.map_or(ptr::null(), ptr::from_ref));
@@ -173,7 +177,8 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: those may wake the task that is to wake it.
+/// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: those
+/// may wake the task that is to wake it.
 #[cold]
 pub(super) fn call_those_behind() {
     let outer = CALLING.with(Cell::get);
@@ -181,7 +186,8 @@ pub(super) fn call_those_behind() {
     let Some(outer) = (unsafe { outer.as_ref() }) else { return };
     outer.drain();
     let unsettled = outer.unsettled.replace(ptr::null());
-    // SAFETY: null, or the semaphore that the operation which made the batch borrows, further down this thread's stack.
+    // SAFETY: null, or the semaphore that the operation which made the batch borrows, further down this
+    // thread's stack.
     if let Some(engine) = unsafe { unsettled.as_ref() } {
         engine.settle_and_wake();
         outer.drain();

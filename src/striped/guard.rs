@@ -6,8 +6,8 @@ use crate::semaphore::SemaphorePermit;
 
 /// One stripe, held; dropping this is the only way to release it.
 ///
-/// It is not a [`SemaphorePermit`], because that can be forgotten: a stripe whose permit is lost is dead, and all names that
-/// fall on it with it.
+/// It is not a [`SemaphorePermit`], because that can be forgotten: a stripe whose permit is lost is dead, and
+/// all names that fall on it with it.
 #[must_use = "dropping the guard gives the stripe back at once"]
 pub struct StripeGuard<'a>(#[expect(dead_code, reason = "held, and dropped")] SemaphorePermit<'a>);
 

@@ -9,7 +9,8 @@ use super::guard::StripeGuard;
 
 /// One of the [`StripedSemaphores`](crate::StripedSemaphores); its holder has a [`StripeGuard`].
 ///
-/// It does not show its semaphore, whose permits could be forgotten, and which could be closed, with all names that fall on it.
+/// It does not show its semaphore, whose permits could be forgotten, and which could be closed, with all
+/// names that fall on it.
 #[derive(Clone, Copy)]
 pub struct Stripe<'a>(&'a AsyncSemaphore);
 
@@ -22,7 +23,8 @@ impl<'a> Stripe<'a> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the position in the queue; a stripe that was assigned already passes to the next waiter.
+    /// Dropping the future gives up the position in the queue; a stripe that was assigned already passes to
+    /// the next waiter.
     pub async fn acquire(self) -> StripeGuard<'a> {
         StripeGuard::new(self.0.acquire().await.expect("a stripe is never closed"))
     }
@@ -34,7 +36,8 @@ impl<'a> Stripe<'a> {
 
     /// Takes the stripe, blocking this thread until it is free.
     pub fn blocking_acquire(self) -> StripeGuard<'a> {
-        // Without the set-up of a wait where none is needed. This overtakes no waiter: no permit is free while one waits.
+        // Without the set-up of a wait where none is needed. This overtakes no waiter: no permit is free
+        // while one waits.
         self.try_acquire()
             .unwrap_or_else(|| StripeGuard::new(self.0.blocking_acquire().expect("a stripe is never closed")))
     }
@@ -49,7 +52,8 @@ impl<'a> Stripe<'a> {
         self.0.held()
     }
 
-    /// The number of waiters. One that was assigned the stripe and has not been polled since counts here and as its holder.
+    /// The number of waiters. One that was assigned the stripe and has not been polled since counts here and
+    /// as its holder.
     pub fn waiters(self) -> usize {
         self.0.waiters()
     }

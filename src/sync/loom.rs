@@ -9,7 +9,6 @@ use loom::alloc::Track;
 
 pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::future::block_on;
-pub(crate) use loom::sync::Arc;
 pub(super) use loom::sync::Mutex as PoisoningMutex;
 pub(super) use loom::sync::MutexGuard;
 
@@ -33,7 +32,10 @@ pub(crate) use shared_static;
 
 /// loom's atomics cannot be made in a const.
 macro_rules! maybe_const {
-    (impl $type:ty { $(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
+    (impl $type:ty {
+        $(#[$meta:meta])*
+        $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block
+    }) => {
         impl $type {
             $(#[$meta])*
             $visibility fn $name($($argument: $of),*) -> Self $body
@@ -42,10 +44,11 @@ macro_rules! maybe_const {
 }
 pub(crate) use maybe_const;
 
-/// Tells whether what it is part of was freed, and whether all reads of that happen before; and whether it never is.
+/// Tells whether what it is part of was freed, and whether all reads of that happen before; and whether it
+/// never is.
 ///
-/// It is plain memory to loom, read by all who come and written by the thread that frees: so loom also reports a read that is over, but not
-/// ordered before the end.
+/// It is plain memory to loom, read by all readers and written by the thread that frees: so loom also reports
+/// a read that is over, but not ordered before the end.
 #[derive(Debug)]
 pub(crate) struct Canary {
     is_alive: UnsafeCell<bool>,
@@ -53,7 +56,8 @@ pub(crate) struct Canary {
     leak: RefCell<Option<Track<()>>>,
 }
 
-// SAFETY: all threads of a model run on one real thread; loom reports accesses that real threads must not make.
+// SAFETY: all threads of a model run on one real thread; loom reports accesses that real threads must not
+// make.
 unsafe impl Sync for Canary {}
 
 impl Canary {
@@ -63,12 +67,12 @@ impl Canary {
 
     #[track_caller]
     pub(crate) fn assert_alive(&self) {
-        // SAFETY: nobody writes meanwhile, or loom panics.
+        // SAFETY: there is no writer meanwhile, or loom panics.
         assert!(self.is_alive.with(|alive| unsafe { *alive }), "read after it was freed");
     }
 }
 
-/// Frees `dead` in the eyes of the model. Its memory stays, so that whoever still comes to it meets the canary.
+/// Frees `dead` in the eyes of the model. Its memory stays, so that a late reader meets the canary.
 pub(crate) fn bury<T: 'static>(dead: Box<T>, canary: impl FnOnce(&T) -> &Canary) {
     let canary = canary(&dead);
     // SAFETY: as in `assert_alive`.
@@ -77,5 +81,5 @@ pub(crate) fn bury<T: 'static>(dead: Box<T>, canary: impl FnOnce(&T) -> &Canary)
     let dead = Box::into_raw(dead).cast::<std::mem::ManuallyDrop<T>>();
     // Not dropped, as that would be in another execution.
     // SAFETY: the same layout, and it was a box's.
-    super::model::keep(unsafe { Box::from_raw(dead) });
+    super::kept::keep(unsafe { Box::from_raw(dead) });
 }

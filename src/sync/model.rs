@@ -1,7 +1,9 @@
 //! What the models of loom and of shuttle have in common: stand-ins for the crates under the real thing.
 
-use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+
+pub(crate) use super::kept::begin_execution;
+use super::kept::keep;
 
 #[cfg(latchwork_loom)]
 use super::loom as checker;
@@ -27,17 +29,6 @@ impl<T> Mutex<T> {
     }
 }
 
-// A model's threads all run on one real thread, so this is shared by them. It is std's, which the model checker does not see, so it adds
-// no order between them.
-std::thread_local! {
-    static KEPT: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Not freed as long as this execution of the model lasts.
-pub(super) fn keep<T: 'static>(value: Box<T>) {
-    KEPT.with_borrow_mut(|kept| kept.push(value));
-}
-
 /// As `Box::leak`, but only until the next execution of the model.
 pub(crate) fn leak<T: 'static>(value: Box<T>) -> &'static T {
     let value = Box::into_raw(value);
@@ -47,14 +38,10 @@ pub(crate) fn leak<T: 'static>(value: Box<T>) -> &'static T {
     unsafe { &*value }
 }
 
-/// Every execution of a model begins with this.
-pub(crate) fn begin_execution() {
-    drop(KEPT.take());
-}
-
 checker::thread_cell!(AT_THREAD_EXIT: Cell<Option<fn()>> = Cell::new(None));
 
-/// Models have no destructors of thread-locals that could use others: a thread of a model that ends calls [`end_thread`], if that matters.
+/// Models have no destructors of thread-locals that could use others: a thread of a model that ends calls
+/// [`end_thread`], if that matters.
 pub(crate) fn at_thread_exit(f: fn()) -> bool {
     AT_THREAD_EXIT.with(|exit| exit.set(Some(f)));
     true

@@ -1,10 +1,9 @@
-//! Under shuttle: random schedules of models that are too large for loom. Every atomic is sequentially consistent, whatever
-//! ordering it asks for.
+//! Under shuttle: random schedules of models that are too large for loom. Every atomic is sequentially
+//! consistent, whatever ordering it asks for.
 
 use self::atomic::{AtomicBool, Ordering};
 
 pub(crate) use shuttle::future::block_on;
-pub(crate) use shuttle::sync::Arc;
 pub(super) use shuttle::sync::Mutex as PoisoningMutex;
 pub(super) use shuttle::sync::MutexGuard;
 
@@ -33,7 +32,10 @@ macro_rules! shared_static {
 pub(crate) use shared_static;
 
 macro_rules! maybe_const {
-    (impl $type:ty { $(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
+    (impl $type:ty {
+        $(#[$meta:meta])*
+        $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block
+    }) => {
         impl $type {
             $(#[$meta])*
             $visibility const fn $name($($argument: $of),*) -> Self $body
@@ -42,7 +44,7 @@ macro_rules! maybe_const {
 }
 pub(crate) use maybe_const;
 
-/// Freed memory is given back in this model, so that AddressSanitizer sees who still comes to it.
+/// Freed memory is given back in this model, so that AddressSanitizer sees a late access.
 #[derive(Debug)]
 pub(crate) struct Canary;
 

@@ -8,7 +8,8 @@ pub(crate) mod atomic {
     };
 }
 
-/// A thread-local that is there from a thread's start to its very end. (loom's macro knows no `const` blocks.)
+/// A thread-local that is there from a thread's start to its very end. (loom's macro knows no `const`
+/// blocks.)
 macro_rules! thread_cell {
     ($name:ident: $type:ty = $init:expr) => {
         std::thread_local! {
@@ -29,7 +30,10 @@ pub(crate) use shared_static;
 
 /// A constructor that is `const` wherever atomics can be made in a const.
 macro_rules! maybe_const {
-    (impl $type:ty { $(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block }) => {
+    (impl $type:ty {
+        $(#[$meta:meta])*
+        $visibility:vis fn $name:ident($($argument:ident: $of:ty),*) -> Self $body:block
+    }) => {
         impl $type {
             $(#[$meta])*
             $visibility const fn $name($($argument: $of),*) -> Self $body
@@ -79,7 +83,8 @@ pub(crate) fn at_thread_exit(f: fn()) -> bool {
     EXIT.try_with(|exit| exit.0.set(Some(f))).is_ok()
 }
 
-/// loom's `UnsafeCell` takes a closure, so that it can see how long an access lasts; this one only looks like it.
+/// loom's `UnsafeCell` takes a closure, so that it can see how long an access lasts; this one only looks like
+/// it.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

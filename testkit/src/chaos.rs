@@ -1,8 +1,8 @@
 //! A [`ChaosProxy`]: the network between a client and its server, on a bad day.
 //!
-//! It forwards whole commands to the server and bytes to the client. Every fault is one that a network can have: bytes come
-//! late or in pieces, or not until the silence is over, or the link is cut. None comes out of order, and none is missing from
-//! the middle of a link that goes on.
+//! It forwards whole commands to the server and bytes to the client. Every fault is one that a network can
+//! have: bytes come late or in pieces, or not until the silence is over, or the link is cut. None comes out
+//! of order, and none is missing from the middle of a link that goes on.
 
 mod frame;
 mod link;
@@ -46,7 +46,8 @@ pub enum Afterwards {
     Silence,
 }
 
-/// A TCP proxy on a loopback port of its own, between Redis clients and one server. Gone, with all its links, on drop.
+/// A TCP proxy on a loopback port of its own, between Redis clients and one server. Gone, with all its links,
+/// on drop.
 #[derive(Debug)]
 pub struct ChaosProxy {
     port: u16,
@@ -118,7 +119,8 @@ impl ChaosProxy {
         Link::new(Arc::clone(&self.shared), number)
     }
 
-    /// How many commands with `bytes` in them have gone on to the server, over all links. Case is not told apart.
+    /// How many commands with `bytes` in them have gone on to the server, over all links. Case is not told
+    /// apart.
     #[must_use]
     pub fn count(&self, bytes: impl AsRef<[u8]>) -> usize {
         self.shared.lock().count(bytes.as_ref())
@@ -176,16 +178,16 @@ impl ChaosProxy {
         self.shared.lock().arrivals.clone()
     }
 
-    /// Forgets which commands came so far: [`count`](Self::count) begins anew, and [`link_of`](Self::link_of) knows of no link by
-    /// what came over it before. Otherwise a proxy keeps them all, as long as it lives.
+    /// Forgets which commands came so far: [`count`](Self::count) begins anew, and [`link_of`](Self::link_of)
+    /// knows of no link by what came over it before. Otherwise a proxy keeps them all, as long as it lives.
     pub fn forget(&self) {
         self.shared.change(|state| state.links.iter_mut().for_each(|link| link.commands = Vec::new()));
     }
 
     // === Faults ===
 
-    /// Leads new links to the server on another port of 127.0.0.1, as a virtual address or a name does that is given to another server.
-    /// The links there are stay as they are.
+    /// Leads new links to the server on another port of 127.0.0.1, as a virtual address or a name does that
+    /// is given to another server. The links there are stay as they are.
     pub fn lead_to(&self, server_port: u16) {
         self.shared.change(|state| state.elsewhere = Some(server_port));
     }
@@ -197,8 +199,8 @@ impl ChaosProxy {
         }
     }
 
-    /// Stops forwarding, on the links there are and on those that are made from now on. Sockets stay open, and what arrives
-    /// is held back until [`heal`](Self::heal).
+    /// Stops forwarding, on the links there are and on those that are made from now on. Sockets stay open,
+    /// and what arrives is held back until [`heal`](Self::heal).
     pub fn silence(&self, way: Way) {
         self.shared.change(|state| state.silent[way as usize] = true);
     }
@@ -225,8 +227,9 @@ impl ChaosProxy {
         self.shared.change(|state| state.chop = true);
     }
 
-    /// Loses the reply to the next command with `bytes` in it: the server runs the command, and all that came over its link
-    /// before, and the client hears nothing more over that link. Called again, one more reply is lost after that.
+    /// Loses the reply to the next command with `bytes` in it: the server runs the command, and all that came
+    /// over its link before, and the client hears nothing more over that link. Called again, one more reply
+    /// is lost after that.
     pub fn lose_reply(&self, bytes: impl AsRef<[u8]>, afterwards: Afterwards) {
         let bytes = bytes.as_ref().to_owned();
         self.shared.change(|state| state.losses.push_back((bytes, afterwards)));
@@ -250,7 +253,7 @@ fn listen() -> io::Result<(TcpListener, u16)> {
         let port = free_port()?;
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
             Ok(listener) => return Ok((listener, port)),
-            // Somebody was faster.
+            // Another thread was faster.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error),
         }

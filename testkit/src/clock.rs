@@ -10,37 +10,23 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use crate::StartError;
-use crate::run::Setup;
-use crate::server::RedisServer;
 
 const SOURCE: &str = include_str!("clock.c");
 
-/// A server's time of day, which can be set as that of its machine could be. Linux only; needs the C compiler that also links Rust programs there.
+/// A server's time of day, which can be set as that of its machine could be. Linux only; needs the C compiler
+/// that also links Rust programs there.
 #[derive(Clone, Debug)]
 pub struct ServerClock {
-    /// With the library that the server is started with, and how far off it is. The server reads that each time.
+    /// With the library that the server is started with, and how far off it is. The server reads that each
+    /// time.
     dir: Arc<TempDir>,
 }
 
 impl ServerClock {
-    /// Starts a server by a clock of its own, which is right so far.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start, with the sentence of the [`StartError`].
-    #[must_use]
-    #[track_caller]
-    pub fn start_server() -> (RedisServer, ServerClock) {
-        match ServerClock::try_start_server() {
-            Ok(both) => both,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn try_start_server() -> Result<(RedisServer, ServerClock), StartError> {
+    /// A clock that is right so far.
+    pub(crate) fn build() -> Result<Self, StartError> {
         let dir = tempfile::Builder::new().prefix("latchwork-clock-").tempdir();
-        let clock =
-            ServerClock { dir: Arc::new(dir.map_err(StartError::io("make a directory for a clock"))?) };
+        let clock = Self { dir: Arc::new(dir.map_err(StartError::io("make a directory for a clock"))?) };
         clock.write("0").map_err(StartError::io("write a clock's offset"))?;
         let source = clock.path("clock.c");
         fs::write(&source, SOURCE).map_err(StartError::io("write a clock's source"))?;
@@ -55,8 +41,7 @@ impl ServerClock {
                 |status| if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) },
             )
             .map_err(StartError::io("build a clock with `cc`"))?;
-        let server = RedisServer::set_up(Setup { clock: Some(clock.clone()), ..Setup::default() })?;
-        Ok((server, clock))
+        Ok(clock)
     }
 
     /// From now on the server's time is so many seconds later than this machine's, or earlier.
@@ -69,7 +54,8 @@ impl ServerClock {
         self.write_or_panic(&seconds.to_string());
     }
 
-    /// From now on the server's time stands still, at so many microseconds since the epoch, until it is set again.
+    /// From now on the server's time stands still, at so many microseconds since the epoch, until it is set
+    /// again.
     ///
     /// # Panics
     ///

@@ -10,7 +10,7 @@ use crate::{RedisServer, StartError, is_older_than_7};
 
 const SLOTS: usize = 16_384;
 const MASTERS: usize = 3;
-/// How often a node may lose its port for the other nodes to somebody faster.
+/// How often a node may lose its port for the other nodes to another process.
 const PORTS_TO_TRY: u32 = 20;
 /// Far beyond what the nodes take to agree, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -18,8 +18,8 @@ const POLL: Duration = Duration::from_millis(20);
 /// Keys to a MIGRATE.
 const KEYS: usize = 100;
 
-/// Three masters, each with a third of the slots, and if wanted one replica of the first; killed on drop. Needs Redis 7.0 or newer,
-/// which can be told the port that the nodes talk to each other over.
+/// Three masters, each with a third of the slots, and if wanted one replica of the first; killed on drop.
+/// Needs Redis 7.0 or newer, which can be told the port that the nodes talk to each other over.
 ///
 /// Nothing here fails softly: what goes wrong is a panic that says what.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl RedisCluster {
             let () = self.ask(from, &migrate);
         }
         let target = self.id(to);
-        // First of all who gets it, so that there is no moment at which nobody has it.
+        // First of all its new node, so that there is no moment at which no node has it.
         let others = (0..self.nodes.len()).filter(|node| ![to, from].contains(node));
         for node in [to, from].into_iter().chain(others) {
             // A replica takes none.
@@ -181,7 +181,8 @@ impl RedisCluster {
         self.promote_replica();
     }
 
-    /// Makes the replica the master, without waiting for the others' votes; they have all heard of it when this returns.
+    /// Makes the replica the master, without waiting for the others' votes; they have all heard of it when
+    /// this returns.
     pub fn promote_replica(&self) {
         let replica = MASTERS;
         let () = self.ask(replica, &["CLUSTER", "FAILOVER", "TAKEOVER"]);

@@ -23,7 +23,7 @@ pub enum StartError {
         source: io::Error,
     },
 
-    /// Somebody else listens on the port.
+    /// Another process listens on the port.
     #[error("port {port} of 127.0.0.1 is taken by another process")]
     #[non_exhaustive]
     PortTaken {

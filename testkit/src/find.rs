@@ -10,7 +10,7 @@ pub const SERVER_VARIABLE: &str = "REDIS_SERVER";
 /// Why there is no server to run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotFound {
-    /// Nobody chose a server, and none is installed.
+    /// No server was chosen, and none is installed.
     #[error(
         "neither redis-server nor valkey-server is on PATH: run `cargo xtask test`, which installs one, \
          or set {SERVER_VARIABLE} to the path of one"
@@ -29,12 +29,13 @@ pub fn is_older_than_7() -> bool {
     version.is_some_and(|version| String::from_utf8_lossy(&version.stdout).contains("v=6."))
 }
 
-/// The server to run: the one [`SERVER_VARIABLE`] names, or else `redis-server` or `valkey-server` from `PATH`.
+/// The server to run: the one [`SERVER_VARIABLE`] names, or else `redis-server` or `valkey-server` from
+/// `PATH`.
 ///
 /// # Errors
 ///
-/// [`NotFound`] says in one sentence what to do about it. A variable that names no program is an error and never falls
-/// back to `PATH`: the tests would then pass against a server nobody asked for.
+/// [`NotFound`] says in one sentence what to do about it. A variable that names no program is an error and
+/// never falls back to `PATH`: the tests would then pass against a server other than the one asked for.
 pub fn find_server() -> Result<PathBuf, NotFound> {
     if let Some(chosen) = env::var_os(SERVER_VARIABLE).filter(|value| !value.is_empty()) {
         return which::which(&chosen).map_err(|_| NotFound::NotRunnable(chosen.into()));

@@ -1,11 +1,13 @@
 //! One life of a server process: from its start until it is killed and reaped.
 //!
-//! Three processes take part. The *owner* is the process this code runs in. The *server* is its child. The *guardian* is
-//! another child, a shell that sleeps reading a pipe whose other end only the owner holds. However the owner ends, the
-//! kernel closes that end, and the guardian wakes, kills the server and removes its directory.
+//! Three processes take part. The *owner* is the process this code runs in. The *server* is its child. The
+//! *guardian* is another child, a shell that sleeps reading a pipe whose other end only the owner holds.
+//! However the owner ends, the kernel closes that end, and the guardian wakes, kills the server and removes
+//! its directory.
 //!
-//! The guardian kills by process id, so that id must not pass to a stranger while the guardian lives. An id is free for
-//! reuse only once its process is reaped: hence nothing here reaps the server before the guardian has ended.
+//! The guardian kills by process id, so that id must not pass to a stranger while the guardian lives. An id
+//! is free for reuse only once its process is reaped: hence nothing here reaps the server before the guardian
+//! has ended.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,8 +25,8 @@ use crate::clock::ServerClock;
 use crate::process;
 use crate::ready;
 
-/// Becomes the server, and keeps its own process id, once told to. An owner that dies before the guardian is there
-/// closes the pipe instead, and no server ever starts.
+/// Becomes the server, and keeps its own process id, once told to. An owner that dies before the guardian is
+/// there closes the pipe instead, and no server ever starts.
 const STARTER: &str = r#"read -r go && exec "$@" </dev/null"#;
 
 /// Nothing is ever written to the pipe: `read` returns when the owner is gone, or drops its end.
@@ -107,7 +109,8 @@ impl Run {
             .arg(dir.path())
             .current_dir("/")
             .stdin(Stdio::piped())
-            // The owner's own output would stay open as long as the guardian lives, and so would a pipe behind it.
+            // The owner's own output would stay open as long as the guardian lives, and so would a pipe
+            // behind it.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             // A guardian that dies of the owner's Ctrl-C would guard nothing.
@@ -193,8 +196,8 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // After `end` this finds both processes reaped already and does nothing. It cannot fail otherwise: a process may
-        // always kill and reap its own children.
+        // After `end` this finds both processes reaped already and does nothing. It cannot fail otherwise: a
+        // process may always kill and reap its own children.
         let _ = self.end();
     }
 }

@@ -11,8 +11,8 @@ use crate::{RedisServer, StartError};
 const SENTINELS: usize = 3;
 /// How many must agree on a new master.
 const MAJORITY: usize = 2;
-/// After how many milliseconds each of them finds the master down. One alone then begins to replace it; those who begin at the same
-/// time can split the votes, and would only try again seconds later.
+/// After how many milliseconds each of them finds the master down. One alone then begins to replace it;
+/// several that begin at the same time can split the votes, and would only try again seconds later.
 const DOWN_AFTER: [u32; SENTINELS] = [800, 1600, 2400];
 
 /// Far beyond what any of it takes, even on a busy machine.
@@ -21,14 +21,16 @@ const POLL: Duration = Duration::from_millis(5);
 /// A server that is asked something and does not answer is one that the test has stopped.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// A Sentinel's own pace is for machines that are far apart: it would take ten seconds to know its fellows and the replica.
+/// A Sentinel's own pace is for machines that are far apart: it would take ten seconds to know its fellows
+/// and the replica.
 const HASTE: [&str; 3] = ["info-period 100", "publish-period 100", "ask-period 100"];
-/// Their own pace again. What a Sentinel knows of a replica is too old to promote it after three of the first period; and how long a
-/// former master that came back may call itself one is four of the second, which a test may want to look at.
+/// Their own pace again. What a Sentinel knows of a replica is too old to promote it after three of the first
+/// period; and how long a former master that came back may call itself one is four of the second, which a
+/// test may want to look at.
 const UNHURRIED: [&str; 2] = ["info-period 10000", "publish-period 2000"];
 
-/// A master with one replica, and three Sentinels that replace the master a second after it stops answering. All of
-/// them end as every [`RedisServer`] does.
+/// A master with one replica, and three Sentinels that replace the master a second after it stops answering.
+/// All of them end as every [`RedisServer`] does.
 #[derive(Debug)]
 pub struct SentinelSet {
     /// The two servers; the first one is the master when they start.
@@ -41,7 +43,8 @@ impl SentinelSet {
     /// What the Sentinels call the master.
     pub const NAME: &str = "mymaster";
 
-    /// Starts all of them. When this returns, each Sentinel knows the others and the replica, and could replace the master.
+    /// Starts all of them. When this returns, each Sentinel knows the others and the replica, and could
+    /// replace the master.
     ///
     /// # Panics
     ///
@@ -52,7 +55,8 @@ impl SentinelSet {
         SentinelSet::start_with(&[], "")
     }
 
-    /// As [`start`](Self::start), with more arguments for the two servers, and more lines for the Sentinels' configuration.
+    /// As [`start`](Self::start), with more arguments for the two servers, and more lines for the Sentinels'
+    /// configuration.
     ///
     /// # Panics
     ///
@@ -62,8 +66,8 @@ impl SentinelSet {
     pub fn start_with(args: &[&str], config: &str) -> SentinelSet {
         let master = replicating(args, None);
         let replica = replicating(args, Some(&master));
-        // Until they know each other, they have half a minute to find a master down: one that tried to replace it too early would try
-        // again only seconds later.
+        // Until they know each other, they have half a minute to find a master down: one that tried to
+        // replace it too early would try again only seconds later.
         let config = format!(
             "sentinel monitor {name} 127.0.0.1 {port} 1\n\
              sentinel failover-timeout {name} 3000\n\
@@ -116,8 +120,8 @@ impl SentinelSet {
         });
     }
 
-    /// Has the Sentinels make the replica the master, although nothing is wrong with the one there is. It is under way when this
-    /// returns.
+    /// Has the Sentinels make the replica the master, although nothing is wrong with the one there is. It is
+    /// under way when this returns.
     ///
     /// # Panics
     ///
@@ -159,8 +163,8 @@ impl SentinelSet {
         self.set_down_after(DOWN_AFTER);
     }
 
-    /// From now on the Sentinels leave the master in its place for an hour, however late it answers: for a test of something
-    /// else, on a machine that may be busy.
+    /// From now on the Sentinels leave the master in its place for an hour, however late it answers: for a
+    /// test of something else, on a machine that may be busy.
     ///
     /// # Panics
     ///
@@ -219,7 +223,8 @@ fn knows_all(sentinel: &RedisServer) -> io::Result<bool> {
 }
 
 fn is_in_sync(server: &RedisServer) -> bool {
-    // *5, $5, slave, $9, 127.0.0.1, :<port>, $9, connected. A master has fewer lines, and does not answer with more.
+    // *5, $5, slave, $9, 127.0.0.1, :<port>, $9, connected. A master has fewer lines, and does not answer
+    // with more.
     ask(server, "ROLE", 8).is_ok_and(|role| role.last().is_some_and(|state| state == "connected"))
 }
 

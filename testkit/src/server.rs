@@ -1,10 +1,11 @@
 //! The server as its owner sees it.
 
+use crate::clock::ServerClock;
 use crate::port::free_port;
 use crate::run::{Run, Setup};
 use crate::{StartError, find_server};
 
-/// How often a start may lose its port to somebody faster. Once is already rare.
+/// How often a start may lose its port to another process. Once is already rare.
 const PORTS_TO_TRY: u32 = 20;
 
 /// A Redis (or Valkey) server on a loopback port of its own, empty at every start, killed on drop.
@@ -28,8 +29,8 @@ impl RedisServer {
         RedisServer::start_with(&[])
     }
 
-    /// Starts a server with additional arguments, such as `["--requirepass", "secret"]`. They come last, and so win
-    /// over the harness's own; port, address, socket and directory are not to be changed.
+    /// Starts a server with additional arguments, such as `["--requirepass", "secret"]`. They come last, and
+    /// so win over the harness's own; port, address, socket and directory are not to be changed.
     ///
     /// # Panics
     ///
@@ -100,13 +101,14 @@ impl RedisServer {
         self.running().pid()
     }
 
-    /// Kills the server with SIGKILL and reaps it: when this returns, its port refuses connections. Killing it again is
-    /// harmless.
+    /// Kills the server with SIGKILL and reaps it: when this returns, its port refuses connections. Killing
+    /// it again is harmless.
     pub fn kill_9(&mut self) {
         self.run = None;
     }
 
-    /// Starts an empty server on the same port, with the same arguments; kills the running one first, if there is one.
+    /// Starts an empty server on the same port, with the same arguments; kills the running one first, if
+    /// there is one.
     ///
     /// # Panics
     ///
@@ -151,5 +153,27 @@ impl RedisServer {
             panic!("the Redis server is down: it was killed and not restarted")
         };
         run
+    }
+}
+
+impl ServerClock {
+    /// Starts a server by a clock of its own, which is right so far.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, with the sentence of the [`StartError`].
+    #[must_use]
+    #[track_caller]
+    pub fn start_server() -> (RedisServer, ServerClock) {
+        match ServerClock::try_start_server() {
+            Ok(both) => both,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn try_start_server() -> Result<(RedisServer, ServerClock), StartError> {
+        let clock = ServerClock::build()?;
+        let server = RedisServer::set_up(Setup { clock: Some(clock.clone()), ..Setup::default() })?;
+        Ok((server, clock))
     }
 }

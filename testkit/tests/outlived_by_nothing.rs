@@ -1,5 +1,5 @@
-//! A server ends with its owner, however the owner ends. The owner is this test binary run a second time, as a process
-//! of its own that can be killed.
+//! A server ends with its owner, however the owner ends. The owner is this test binary run a second time, as
+//! a process of its own that can be killed.
 
 mod client;
 

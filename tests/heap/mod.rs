@@ -1,4 +1,5 @@
-//! What is in use of the heap, by an allocator that counts. The count is for all threads, so who includes this runs by itself.
+//! What is in use of the heap, by an allocator that counts. The count is for all threads, so a binary that
+//! includes this runs by itself.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -32,7 +33,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// Bytes.
 pub(crate) fn in_use() -> isize {
-    // Ordering: Relaxed; whoever asks has joined the threads that it asks about.
+    // Ordering: Relaxed; the asking thread has joined the threads that it asks about.
     IN_USE.load(Ordering::Relaxed)
 }
 

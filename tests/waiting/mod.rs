@@ -1,19 +1,32 @@
-//! Waiting for what comes by itself. A test that uses this says with `SOON`, at its crate's root, how long that may take.
+//! Waiting for what comes by itself.
 
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use crate::SOON;
+/// Defines `soon` and `eventually` for a file of tests, with the file's own limit.
+macro_rules! waiting_for {
+    ($limit:expr) => {
+        #[allow(dead_code, reason = "a file may use only one of the two")]
+        pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+            $crate::waiting::within($limit, what, future).await
+        }
 
-pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+        /// Asks again and again until the answer is yes.
+        #[allow(dead_code, reason = "a file may use only one of the two")]
+        pub(crate) async fn eventually(what: &str, ask: impl AsyncFnMut() -> bool) {
+            $crate::waiting::poll_within($limit, what, ask).await;
+        }
+    };
+}
+pub(crate) use waiting_for;
+
+pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
+    timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
 }
 
-/// Asks again and again until the answer is yes.
-#[allow(dead_code, reason = "each test file uses a part of it")]
-pub(crate) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    soon(what, async {
+pub(crate) async fn poll_within(limit: Duration, what: &str, mut ask: impl AsyncFnMut() -> bool) {
+    within(limit, what, async {
         while !ask().await {
             sleep(Duration::from_millis(1)).await;
         }

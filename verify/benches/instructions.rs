@@ -1,27 +1,30 @@
-//! How many instructions the hot paths take, by valgrind's count, against limits that a change must not exceed.
+//! How many instructions the hot paths take, by valgrind's count, against limits that a change must not
+//! exceed.
 //!
-//! Each path is gone [`ROUNDS`] times, by one thread and after a first time: what is made only once is not counted.
+//! Each path is gone [`ROUNDS`] times, by one thread and after a first time: what is made only once is not
+//! counted.
 //!
-//! A change that costs more on purpose raises the limit, and says why; one that saves lowers it. The count is the same on every
-//! machine, but not under every compiler.
+//! A change that costs more on purpose raises the limit, and says why; one that saves lowers it. The count is
+//! the same on every machine, but not under every compiler.
 #![expect(missing_docs, reason = "what gungraun's macros make has no docs")]
 
 use std::hint::black_box;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
-use latchwork::{Acquire, AsyncSemaphore, SemaphorePermit};
+use latchwork::{Acquire, AsyncSemaphore, Guard, Lock, LockClient, SemaphorePermit};
 
 const ROUNDS: u64 = 100;
 
 /// Waiters in a burst.
 const BURST: u64 = 1000;
 
-/// What all rounds together may take: so many instructions, and 3 % for the next compiler. For a canary, half as many, which every
-/// run must exceed.
+/// What all rounds together may take: so many instructions, and 3 % for the next compiler. For a canary, half
+/// as many, which every run must exceed.
 fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     let canary = std::env::var_os("LATCHWORK_HALF_THE_LIMITS").is_some();
     let limit = instructions * 103 / if canary { 200 } else { 100 };
@@ -42,7 +45,8 @@ struct Bench {
     waker: Waker,
 }
 
-/// A semaphore that many have waited for, so that this thread has a record, and memory of nodes that are gone for those that come.
+/// A semaphore that many have waited for, so that this thread has a record, and memory of nodes that are gone
+/// for those that come.
 fn bench(permits: usize) -> Bench {
     let bench = Bench { semaphore: AsyncSemaphore::new(permits), waker: Waker::from(Arc::new(Counted)) };
     for _ in 0..2 {
@@ -60,7 +64,7 @@ fn bench(permits: usize) -> Bench {
 
 impl Bench {
     fn poll<'a>(&self, acquire: &mut Acquire<'a>) -> Option<SemaphorePermit<'a>> {
-        match std::pin::Pin::new(acquire).poll(&mut Context::from_waker(&self.waker)) {
+        match Pin::new(acquire).poll(&mut Context::from_waker(&self.waker)) {
             Poll::Ready(permit) => Some(permit.expect("never closed")),
             Poll::Pending => None,
         }
@@ -112,7 +116,7 @@ fn hand_over(bench: Bench) -> Bench {
     bench
 }
 
-// Behind one who is patient, waiters come and give up.
+// Behind a patient waiter, others come and give up.
 #[library_benchmark]
 #[bench::one(args = (bench(0)), config = at_most(27_314))]
 fn cancel_waiting(bench: Bench) -> Bench {
@@ -143,9 +147,79 @@ fn burst(bench: Bench) -> Bench {
     bench
 }
 
+/// A lock in memory that was taken before: what only the first time costs, such as the keeper's thread, is
+/// not counted.
+struct LockBench {
+    lock: Lock,
+    waker: Waker,
+}
+
+fn lock_bench() -> LockBench {
+    let lock = LockClient::local().get_lock("orders").expect("a name");
+    let bench = LockBench { lock, waker: Waker::from(Arc::new(Counted)) };
+    drop(bench.ready(bench.lock.lock()).expect("it is free"));
+    let held = bench.ready(bench.lock.lock()).expect("it is free");
+    drop(bench.hand_off(held));
+    bench
+}
+
+impl LockBench {
+    fn ready<F: Future>(&self, future: F) -> F::Output {
+        match pin!(future).poll(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(output) => output,
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    fn hand_off(&self, held: Guard) -> Guard {
+        let mut task = Context::from_waker(&self.waker);
+        let mut waiter = pin!(black_box(&self.lock).lock());
+        assert!(waiter.as_mut().poll(&mut task).is_pending());
+        drop(held);
+        match waiter.poll(&mut task) {
+            Poll::Ready(guard) => guard.expect("in memory nothing fails"),
+            Poll::Pending => panic!("it was handed off"),
+        }
+    }
+}
+
+// The lock is taken and unlocked.
+#[library_benchmark]
+#[bench::one(args = (lock_bench()), config = at_most(291_731))]
+fn lock_and_unlock(bench: LockBench) -> LockBench {
+    for _ in 0..ROUNDS {
+        let guard = bench.ready(black_box(&bench.lock).lock()).expect("it is free");
+        bench.ready(black_box(guard).unlock()).expect("it was held");
+    }
+    bench
+}
+
+// The lock is taken, and its guard dropped.
+#[library_benchmark]
+#[bench::one(args = (lock_bench()), config = at_most(272_032))]
+fn lock_and_drop(bench: LockBench) -> LockBench {
+    for _ in 0..ROUNDS {
+        drop(black_box(bench.ready(black_box(&bench.lock).lock()).expect("it is free")));
+    }
+    bench
+}
+
+// The lock is held; a waiter comes; the guard is dropped; the waiter has the lock.
+#[library_benchmark]
+#[bench::one(args = (lock_bench()), config = at_most(273_556))]
+fn lock_hand_off(bench: LockBench) -> LockBench {
+    let mut held = bench.ready(bench.lock.lock()).expect("it is free");
+    for _ in 0..ROUNDS {
+        held = bench.hand_off(held);
+    }
+    drop(held);
+    bench
+}
+
 library_benchmark_group!(
     name = hot_paths;
-    benchmarks = try_acquire, acquire_ready, acquire_many, hand_over, cancel_waiting, burst
+    benchmarks = try_acquire, acquire_ready, acquire_many, hand_over, cancel_waiting, burst, lock_and_unlock,
+        lock_and_drop, lock_hand_off
 );
 
 main!(library_benchmark_groups = hot_paths);

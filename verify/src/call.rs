@@ -17,7 +17,7 @@ pub enum Call {
     },
     /// Tries.
     Try {
-        /// Who is to have them.
+        /// The waiters that are to have them.
         request: usize,
         /// So many or none.
         permits: usize,
@@ -26,7 +26,7 @@ pub enum Call {
     PassBy(usize),
     /// Gives permits back.
     GiveBack {
-        /// Who has them.
+        /// The waiters that have them.
         request: usize,
         /// How many.
         permits: usize,

@@ -156,7 +156,8 @@ impl Hand {
                 }
             }
             Call::PassBy(n) => {
-                // Not a bell, which would be freed here: of all that an `Arc` does, ThreadSanitizer does not understand that.
+                // Not a bell, which would be freed here: of all that an `Arc` does, ThreadSanitizer does not
+                // understand that.
                 let mut context = Context::from_waker(Waker::noop());
                 drop(Pin::new(&mut self.semaphore.acquire_up_to(1..=n)).poll(&mut context));
             }
@@ -175,7 +176,8 @@ impl Hand {
         Answer::Done
     }
 
-    /// For the first time with the request's own bell, then with another one each time that the script has one for that.
+    /// For the first time with the request's own bell, then with another one each time that the script has
+    /// one for that.
     fn poll(&mut self, request: usize) -> Answer {
         if request == self.made {
             self.made += 1;
@@ -220,11 +222,11 @@ impl Hand {
         &self.requests
     }
 
-    /// Polls who waits, when all is quiet.
+    /// Polls the waiters, when all is quiet.
     ///
     /// # Errors
     ///
-    /// If somebody was served and not woken, or woken and not served.
+    /// If a waiter was served and not woken, or woken and not served.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
         for (number, request) in self.requests.iter_mut().enumerate().filter(|(_, request)| request.waits()) {
             let rung = request.bell.is_rung();
@@ -244,7 +246,7 @@ impl Hand {
         self.requests[request].stage = Stage::Over;
     }
 
-    /// Wakers that somebody has kept.
+    /// Wakers that were kept.
     pub fn copies(&self) -> usize {
         let bells = self.requests.iter().map(|request| &request.bell).chain(&self.replaced);
         bells.map(Bell::copies).sum()

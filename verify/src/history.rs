@@ -1,14 +1,15 @@
-//! [`History`]: what several threads have asked and were answered, and whether a sequential semaphore explains it.
+//! [`History`]: what several threads have asked and were answered, and whether a sequential semaphore
+//! explains it.
 //!
-//! The search is Wing and Gong's (*Testing and verifying concurrent objects*, 1993): a call takes effect at some moment between its
-//! beginning and its end, so it goes through all orders in which each call comes after those that had ended when it began. States that
-//! were seen are not gone through again.
+//! The search is Wing and Gong's (*Testing and verifying concurrent objects*, 1993): a call takes effect at
+//! some moment between its beginning and its end, so it goes through all orders in which each call comes
+//! after those that had ended when it began. States that were seen are not gone through again.
 //!
-//! A request that has to wait takes effect in two moments: when it enters the queue, and when it finds that it was granted. What
-//! `forget_permits` takes, `acquire_up_to` beyond its least, and `Latch::release` gives, is taken and given in one or more. No other call may
-//! be divided.
+//! A request that has to wait takes effect in two moments: when it enters the queue, and when it finds that
+//! it was granted. What `forget_permits` takes, `acquire_up_to` beyond its least, and `Latch::release` gives,
+//! is taken and given in one or more. No other call may be divided.
 
-#[path = "../../tests/model/sequential.rs"]
+#[path = "../../tests/semaphore/model/sequential.rs"]
 mod sequential;
 
 use std::collections::HashSet;
@@ -22,7 +23,7 @@ use crate::call::{Answer, Call};
 /// A call, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// Who calls.
+    /// The thread that calls.
     pub thread: usize,
     /// Whose requests the call is about; another thread may poll them later.
     pub hand: usize,
@@ -122,7 +123,7 @@ impl History {
             }
             let mut go_to = |model: Model, phase: Option<Phase>| {
                 let mut next = State { model, at: state.at.clone() };
-                // Who wakes whom is seen elsewhere.
+                // Which thread wakes which is seen elsewhere.
                 next.model.take_woken();
                 match phase {
                     Some(phase) => next.at[thread].1 = phase,

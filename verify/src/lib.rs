@@ -1,8 +1,8 @@
-//! What loom cannot reach: more threads, more steps, the compiled code, real time. See the README beside this package for the
-//! table of parts and how to run them.
+//! What loom cannot reach: more threads, more steps, the compiled code, real time. See the README beside this
+//! package for the table of parts and how to run them.
 //!
-//! One kind of round serves shuttle, real threads and both sanitizers: a random [`Script`] of steps for each thread, and a count of
-//! everything when all is quiet.
+//! One kind of round serves shuttle, real threads and both sanitizers: a random [`Script`] of steps for each
+//! thread, and a count of everything when all is quiet.
 
 mod bell;
 mod call;
@@ -15,6 +15,8 @@ mod script;
 pub mod seeded;
 mod start;
 pub mod timed;
+#[cfg(any(feature = "long-run", feature = "simulation"))]
+pub mod twin;
 
 pub use crate::bell::Bell;
 pub use crate::call::{Answer, Call};

@@ -43,7 +43,8 @@ pub struct Mix {
     pub early: RangeInclusive<usize>,
     /// One in so many of them has given up by then.
     pub gave_up: u32,
-    /// What the threads do, the first thread by the first list, and so on, and then by the first one again; with weights.
+    /// What the threads do, the first thread by the first list, and so on, and then by the first one again;
+    /// with weights.
     pub kinds: &'static [&'static [(Kind, u32)]],
 }
 
@@ -63,7 +64,7 @@ pub const MIXES: &[Mix] = &[
         kinds: &[&[(AddOne, 1)], &[(AcquireOne, 1)]],
     },
     Mix {
-        // Who comes after a sleeper, and meets the permit that is being put down.
+        // A waiter that comes after a sleeper, and meets the permit that is being put down.
         name: "nobody_is_overtaken",
         threads: 2,
         steps: 2,

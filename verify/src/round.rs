@@ -10,12 +10,12 @@ use crate::hand::{Hand, Request, Stage};
 use crate::mix::{Kind, Mix};
 use crate::script::{PICKS, Script, Step};
 
-/// What stays with the one who counts, while the threads play their hands.
+/// What stays with the counting thread, while the others play their hands.
 #[derive(Debug)]
 pub struct Round {
     semaphore: Arc<AsyncSemaphore>,
     permits: usize,
-    /// Of those who came before the threads.
+    /// Of the waiters that came before the threads.
     early: Hand,
     /// Says in which order all is let go at the end.
     rng: Rng,
@@ -51,7 +51,7 @@ impl Round {
     pub fn count(self, hands: Vec<Hand>) -> Result<(), String> {
         let Self { semaphore, permits, early, mut rng } = self;
         let mut hands: Vec<_> = std::iter::once(early).chain(hands).collect();
-        // A changed capacity is a matter of who was the last to change it.
+        // A changed capacity is a matter of which thread was the last to change it.
         let steps = || hands.iter().flat_map(Hand::script);
         let added: usize = steps().map(|step| if let Step::Add(n) = step { *n } else { 0 }).sum();
         let resized = steps().any(|step| matches!(step, Step::SetCapacity(_)));
@@ -71,7 +71,7 @@ impl Round {
     }
 }
 
-/// Who was served knows it, who waits does so for a reason, and nobody was overtaken.
+/// A waiter that was served knows it, one that waits does so for a reason, and none was overtaken.
 fn all_is_settled(
     semaphore: &AsyncSemaphore,
     capacity: Option<usize>,
@@ -99,7 +99,8 @@ fn all_is_settled(
     if semaphore.waiters() != waiting {
         return Err(format!("{waiting} wait, and {} are counted", semaphore.waiters()));
     }
-    // Who came before the threads, then each thread for itself: of two threads' requests nobody knows which was the first.
+    // The waiters that came before the threads, then each thread for itself: of two threads' requests it is
+    // unknown which was the first.
     let early_waits = hands[0].requests().iter().any(|request| request.waits());
     for (hand, of_a_thread) in hands.iter().zip([false].into_iter().chain(std::iter::repeat(true))) {
         let mut an_older_one_waits = of_a_thread && early_waits;
@@ -113,7 +114,7 @@ fn all_is_settled(
     Ok(())
 }
 
-/// Once everybody has let go, all permits are free, nobody is in line, and no waker is left behind.
+/// Once all permits are given back, all are free, the queue is empty, and no waker is left behind.
 fn all_comes_back(
     semaphore: &AsyncSemaphore,
     expected: Option<usize>,
@@ -147,7 +148,7 @@ fn all_comes_back(
 mod tests {
     use super::*;
 
-    /// One who waits, and the verdict once `wrong` has been done to it.
+    /// One waiter, and the verdict once `wrong` has been done to it.
     fn verdict(capacity: usize, wrong: impl FnOnce(&Hand)) -> Result<(), String> {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let mut hand = Hand::new(&semaphore, vec![Step::TryAcquire(1), Step::Acquire(1)]);

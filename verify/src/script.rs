@@ -4,7 +4,8 @@ use fastrand::Rng;
 
 use crate::mix::Kind;
 
-/// One step. Where it picks one of several, it counts round them; with nothing to pick from, the step is left out.
+/// One step. Where it picks one of several, it counts round them; with nothing to pick from, the step is left
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Begins to wait for so many permits.

@@ -1,7 +1,7 @@
 //! Small rounds of which each call is timed, and whose history must be that of a sequential semaphore.
 //!
-//! What the documentation excepts is not drawn: only one thread changes the capacity where it can fall; and where the semaphore is closed,
-//! no call gives more permits than one waiter needs.
+//! What the documentation excepts is not drawn: only one thread changes the capacity where it can fall; and
+//! where the semaphore is closed, no call gives more permits than one waiter needs.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -104,11 +104,12 @@ impl Timed {
         (Self { semaphore, permits, early: early.hand, events: early.events }, parts)
     }
 
-    /// Looks at what came of it, when no thread is inside any more: who was woken is polled, and then all let go.
+    /// Looks at what came of it, when no thread is inside any more: the woken waiters are polled, and then
+    /// all let go.
     ///
     /// # Errors
     ///
-    /// If no order of the calls explains the answers, or that somebody sleeps.
+    /// If no order of the calls explains the answers, or that a waiter sleeps.
     pub fn judge(self, parts: Vec<Part>) -> Result<(), String> {
         let Self { semaphore, permits, early, mut events } = self;
         let mut hands = vec![(THREADS, early)];

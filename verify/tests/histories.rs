@@ -1,5 +1,5 @@
-//! What real threads ask a semaphore, and are answered, is explained by a sequential one. A small part of what `cargo xtask verify stress`
-//! does.
+//! What real threads ask a semaphore, and are answered, is explained by a sequential one. A small part of
+//! what `cargo xtask verify stress` does.
 
 #![cfg(not(any(latchwork_loom, latchwork_shuttle)))]
 

@@ -1,6 +1,8 @@
-//! Models that are too large for loom: thousands of random schedules of random scripts, and of turns at one permit.
+//! Models that are too large for loom: thousands of random schedules of random scripts, and of turns at one
+//! permit.
 //!
-//! Each ends with a count of permits, waiters and wakers; for each line that the answer hangs on there is a mutant that must fail.
+//! Each ends with a count of permits, waiters and wakers; for each line that the answer hangs on there is a
+//! mutant that must fail.
 #![cfg(latchwork_shuttle)]
 
 use std::env;
@@ -23,7 +25,8 @@ const ITERATIONS: &str = "SHUTTLE_ITERATIONS";
 /// PCT is good at bugs that take so many events in one certain order.
 const DEPTH: usize = 3;
 
-/// Runs a model under schedules of either kind: few preemptions where they matter, and all interleavings alike.
+/// Runs a model under schedules of either kind: few preemptions where they matter, and all interleavings
+/// alike.
 fn explore(model: fn()) {
     seeded::from_environment();
     let iterations = env::var(ITERATIONS).unwrap_or_else(|_| "2000".to_owned());
@@ -84,7 +87,7 @@ fn histories() {
     }
 }
 
-/// Two permits, four threads, four turns each: nobody sleeps for ever, and no more than two are inside.
+/// Two permits, four threads, four turns each: none sleeps for ever, and no more than two are inside.
 fn turns() {
     const PERMITS: usize = 2;
     let semaphore = Arc::new(AsyncSemaphore::new(PERMITS));
@@ -110,8 +113,8 @@ fn turns() {
     assert_eq!(semaphore.available_permits(), PERMITS);
 }
 
-/// Sees to it that a model fails with a fault seeded into the real code, saying `expected`. In a process of its own, which is the
-/// test `holds` run once more.
+/// Sees to it that a model fails with a fault seeded into the real code, saying `expected`. In a process of
+/// its own, which is the test `holds` run once more.
 fn must_fail(model: &str, seeded: Fault, expected: &str) {
     let mutant = Command::new(env::current_exe().expect("a test has a path"))
         .args([&format!("{model}::holds"), "--exact", "--nocapture"])

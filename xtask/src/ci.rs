@@ -25,7 +25,7 @@ fn run_all(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     steps.run("rustdoc", || rustdoc(workspace))?;
     features::check(workspace, steps)?;
     msrv::check(workspace, steps)?;
-    test::run(workspace, steps, &[])?;
+    test::run_all(workspace, steps, &test::Options::all())?;
     quickstart::run(workspace, steps)
 }
 

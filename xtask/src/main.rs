@@ -1,5 +1,5 @@
-//! `cargo xtask`: the one entry to everything that is done with this repository. CI runs `cargo xtask ci`, so what is
-//! green here is green there.
+//! `cargo xtask`: the one entry to everything that is done with this repository. CI runs `cargo xtask ci`, so
+//! what is green here is green there.
 
 mod ci;
 mod features;
@@ -15,6 +15,7 @@ mod test;
 mod verify;
 mod workspace;
 
+use std::env;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -35,17 +36,19 @@ struct CommandLine {
 enum Task {
     /// Run all tests: unit, integration and doc tests, the loom models, a part of the algorithm's model
     ///
-    /// Installs a Redis server if there is none.
-    Test(HarnessArgs),
+    /// Installs a Redis server if there is none. Prints the time of each suite at the end.
+    Test(test::Options),
     /// Run the loom models alone
     ///
     /// LOOM_MAX_PREEMPTIONS bounds the search; unset, it is 3.
     Loom(HarnessArgs),
     /// Check what loom cannot reach: larger models, sanitizers, real threads, instruction counts
     ///
-    /// Each part also seeds faults that it must find. Installs valgrind and gungraun-runner if they are missed.
+    /// Each part also seeds faults that it must find. Installs valgrind and gungraun-runner if they are
+    /// missed.
     Verify(verify::Options),
-    /// Run our lock beside the real Redisson, newest 3.x and 4.x, over one server; then a fleet of both, and the pace of both
+    /// Run our lock beside the real Redisson, newest 3.x and 4.x, over one server; then a fleet of both, and
+    /// the pace of both
     ///
     /// Needs a JDK (17 or newer) and Maven, and ends with 2 where they are missing.
     Interop(interop::Options),
@@ -61,12 +64,14 @@ enum Task {
 
 #[derive(Debug, clap::Args)]
 struct HarnessArgs {
-    /// Names of tests to run (all that contain one of them), and options of the test harness such as --nocapture
+    /// Names of tests to run (all that contain one of them), and options of the test harness such as
+    /// --nocapture
     #[arg(value_name = "FILTER", trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
 
 fn main() -> ExitCode {
+    forget_own_package();
     match run(&CommandLine::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -76,11 +81,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Takes what cargo says of this package out of the environment. The build script of ring asks for some of
+/// it: cargo would run it anew, and build anew all that stands on it, whenever cargo itself has run before
+/// and not `cargo xtask`, and the other way round.
+fn forget_own_package() {
+    let is_own = |name: &String| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    let own: Vec<_> = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(is_own).collect();
+    for name in own {
+        // SAFETY: there is no other thread yet.
+        unsafe { env::remove_var(name) };
+    }
+}
+
 fn run(task: &Task) -> Result<()> {
     let workspace = Workspace::open()?;
     let mut steps = Steps::default();
     match task {
-        Task::Test(harness) => test::run(&workspace, &mut steps, &harness.args),
+        Task::Test(options) => test::run(&workspace, &mut steps, options),
         Task::Loom(harness) => loom::run(&workspace, &mut steps, &harness.args),
         Task::Verify(options) => verify::run(&workspace, &mut steps, options),
         Task::Interop(options) => interop::run(&workspace, &mut steps, options),

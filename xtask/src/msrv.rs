@@ -38,8 +38,8 @@ pub(crate) fn check(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
 
 /// Names and versions of everything that a user's build of the library compiles.
 ///
-/// From `cargo tree`, because the graph in `cargo metadata` mixes in the features that our dev-dependencies and the other
-/// packages of the workspace turn on, and with them dependencies no user ever sees.
+/// From `cargo tree`, because the graph in `cargo metadata` mixes in the features that our dev-dependencies
+/// and the other packages of the workspace turn on, and with them dependencies no user ever sees.
 fn dependencies(workspace: &Workspace, features: &[&str]) -> Result<BTreeSet<(String, String)>> {
     let Workspace { shell, cargo, .. } = workspace;
     let features = features.join(",");
@@ -47,7 +47,8 @@ fn dependencies(workspace: &Workspace, features: &[&str]) -> Result<BTreeSet<(St
         ["--package", "latchwork", "--features", &features, "--edges", "normal,build", "--target", "all"];
     let format = ["--prefix", "none", "--format", "{p}"];
     let tree = cmd!(shell, "{cargo} tree {what...} {format...}").read()?;
-    // "name v1.2.3", and then perhaps "(proc-macro)", a path, or "(*)" for a repetition. The library itself comes first.
+    // "name v1.2.3", and then perhaps "(proc-macro)", a path, or "(*)" for a repetition. The library itself
+    // comes first.
     tree.lines()
         .filter(|line| !line.is_empty())
         .skip(1)

@@ -8,8 +8,8 @@ use xshell::Shell;
 
 use crate::system_package::SystemPackage;
 
-/// The server's path, after installing one with the system's package manager if there is none. Commands that run in
-/// `shell` from now on find the same server.
+/// The server's path, after installing one with the system's package manager if there is none. Commands that
+/// run in `shell` from now on find the same server.
 pub(crate) fn ensure(shell: &Shell) -> Result<PathBuf> {
     let server = match find_server() {
         Err(NotFound::NotInstalled) => {

@@ -5,8 +5,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-#[derive(Debug, Default)]
-pub(crate) struct Steps(Vec<(String, Duration)>);
+#[derive(Debug)]
+pub(crate) struct Steps {
+    began: Instant,
+    done: Vec<Step>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) time: Duration,
+    /// What there is to say of it besides, such as how many tests passed.
+    pub(crate) note: String,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self { began: Instant::now(), done: Vec::new() }
+    }
+}
 
 impl Steps {
     pub(crate) fn run<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -14,18 +31,24 @@ impl Steps {
         eprintln!("\n==> {name}");
         let start = Instant::now();
         let result = step().with_context(|| format!("the step `{name}` failed"));
-        self.0.push((name.to_owned(), start.elapsed()));
+        self.add(Step { name: name.to_owned(), time: start.elapsed(), note: String::new() });
         result
+    }
+
+    /// A step that ran beside others.
+    pub(crate) fn add(&mut self, step: Step) {
+        self.done.push(step);
     }
 }
 
-/// The time each step took, in one line.
+/// The time of each step, a line each, and of all: steps that ran side by side add up to more than that.
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, time) in &self.0 {
-            write!(f, "{name} {:.1} s, ", time.as_secs_f64())?;
+        let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+        let width = self.done.iter().map(|step| step.name.chars().count()).max().unwrap_or_default();
+        for Step { name, time, note } in &self.done {
+            writeln!(f, "{}", format!("{name:width$}  {:>9}  {note}", seconds(*time)).trim_end())?;
         }
-        let total: Duration = self.0.iter().map(|(_, time)| time).sum();
-        write!(f, "together {:.1} s", total.as_secs_f64())
+        write!(f, "{:width$}  {:>9}", "from beginning to end", seconds(self.began.elapsed()))
     }
 }

@@ -21,8 +21,8 @@ pub(crate) struct SystemPackage {
 impl SystemPackage {
     /// Installs the package unless `is_there`.
     pub(crate) fn install(&self, shell: &Shell, is_there: impl Fn() -> bool) -> Result<()> {
-        // Package managers do not wait for each other. Two of us, from different checkouts even, meet at the directory for
-        // temporary files: locking it leaves no file behind, and keeps nobody from using it.
+        // Package managers do not wait for each other. Two of us, from different checkouts even, meet at the
+        // directory for temporary files: locking it leaves no file behind, and hinders no other use of it.
         let meeting_point = env::temp_dir();
         let lock = File::open(&meeting_point)
             .and_then(|dir| flock(&dir, FlockOperation::LockExclusive).map(|()| dir).map_err(io::Error::from))
@@ -40,7 +40,8 @@ impl SystemPackage {
                 cmd!(shell, "brew install {brew}").run()?;
             }
             _ if succeeds(shell, "apt-get") => {
-                // A package list that is old in part may still know it, so only the installation has to succeed.
+                // A package list that is old in part may still know it, so only the installation has to
+                // succeed.
                 if let Err(error) = apt_get(shell).arg("update").run() {
                     eprintln!("warning: {error}");
                 }
@@ -78,7 +79,7 @@ fn apt_get(shell: &Shell) -> Cmd<'_> {
     } else if io::stdin().is_terminal() {
         cmd!(shell, "sudo env")
     } else {
-        // Nobody is there to type a password: fail instead of waiting for one.
+        // There is no terminal to type a password at: fail instead of waiting for one.
         cmd!(shell, "sudo -n env")
     };
     // Set on sudo's far side, because sudo clears the environment.

@@ -1,32 +1,160 @@
-//! `cargo xtask test`.
+//! `cargo xtask test`: builds all tests at once, and runs what waits for most of its time beside what
+//! computes.
 
-use anyhow::Result;
+mod binaries;
+mod lanes;
+
+use std::process::Command;
+
+use anyhow::{Result, bail, ensure};
 use xshell::cmd;
 
+use self::binaries::Binary;
+use self::lanes::{Job, Queue, Totals};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 use crate::{loom, redis_server, verify};
 
-pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, args: &[String]) -> Result<()> {
-    let Workspace { shell, cargo, .. } = workspace;
-    steps.run("Redis server", || redis_server::ensure(shell))?;
-    steps.run("tests", || {
-        // Loom models need a build of their own (below); benches measure and do not test.
-        let packages = ["--workspace", "--exclude", "loom-tests", "--exclude", "benches"];
-        let targets = ["--lib", "--bins", "--tests"];
-        Ok(cmd!(shell, "{cargo} test {packages...} {targets...} -- {args...}").run()?)
-    })?;
-    // It waits for times that nobody would shorten, and costs minutes one by one.
-    steps.run("faults of read-write locks", || {
-        let faults = ["--test", "redis_read_write_faults", "--", "--test-threads", "5"];
-        Ok(cmd!(shell, "{cargo} test {faults...} {args...}").run()?)
-    })?;
-    steps.run("doc tests", || Ok(cmd!(shell, "{cargo} test --doc -- {args...}").run()?))?;
-    loom::run(workspace, steps, args)?;
-    // Not tests with a name: a filter does not mean them.
-    if args.is_empty() {
-        verify::quick_model(workspace, steps)?;
-        verify::quick_sim(workspace, steps)?;
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only what needs neither a server nor a model checker, of the library: for each save of a file
+    #[arg(long)]
+    quick: bool,
+    /// Names of tests to run (all that contain one of them), and options of the test harness such as
+    /// --nocapture
+    #[arg(value_name = "FILTER", trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+impl Options {
+    /// All tests.
+    pub(crate) fn all() -> Options {
+        Options { quick: false, args: Vec::new() }
     }
+}
+
+/// Suites that wait for most of their time, the longest first, and how many of their tests run at a time:
+/// more than there are cores.
+const WAITING: [(&str, usize); 5] =
+    [("redis_faults", 8), ("redis", 6), ("cluster", 6), ("lock", 6), ("local", 12)];
+
+/// How many of these run at a time.
+const WAITING_AT_A_TIME: usize = 2;
+
+/// What runs once nothing else does: tests of a suite that measure how long a server takes, and a suite that
+/// counts what 2000 threads leave behind, which depends on how many of them begin at the same moment.
+const ALONE: [(&str, Option<&str>); 2] = [("redis", Some("scripts::bounds")), ("semaphore_memory", None)];
+
+/// What `--quick` runs of the library.
+const QUICK: [&str; 9] = [
+    "fork",
+    "local",
+    "lock",
+    "lock_memory",
+    "registry",
+    "registry_memory",
+    "semaphore",
+    "semaphore_memory",
+    "tidy",
+];
+
+/// What it leaves out: tests that need a server, and the model of the ownership, which takes all its time to
+/// its states.
+const SLOW: [&str; 3] = ["needs_a_server", "on_a_server", "ownership::model"];
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    let result = run_all(workspace, steps, options);
+    eprintln!("\n{steps}");
+    result
+}
+
+/// Prints no times: a task of which this is a part does that.
+pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    let Workspace { shell, cargo, .. } = workspace;
+    let Options { quick, args } = options;
+    // Loom models need a build of their own (below); benches measure and do not test.
+    let packages = ["--workspace", "--exclude", "loom-tests", "--exclude", "benches"];
+    let mut targets = vec!["--lib"];
+    let mut args = args.clone();
+    if *quick {
+        targets.extend(QUICK.iter().flat_map(|name| ["--test", name]));
+        args.extend(SLOW.iter().flat_map(|name| ["--skip".to_owned(), (*name).to_owned()]));
+    } else {
+        steps.run("Redis server", || redis_server::ensure(shell))?;
+        targets.extend(["--bins", "--tests"]);
+    }
+    let build = cmd!(shell, "{cargo} test {packages...} {targets...}");
+    let binaries = steps.run("build of the tests", || binaries::build(build.into(), workspace.root()))?;
+    let Plan { waiting, mut computing, alone } = Plan::of(&binaries, &args);
+    if !quick {
+        computing.push(job("doc tests", cmd!(shell, "{cargo} test --doc --").args(&args)));
+        computing.push(job("loom models", loom::bounded(workspace)?.arg("--").args(&args)));
+        // Not tests with a name: a filter does not mean them.
+        if args.is_empty() {
+            computing.extend(verify::quick_parts(workspace)?.map(|(name, command)| job(name, command)));
+        }
+    }
+    let beside = vec![Queue { jobs: waiting, lanes: WAITING_AT_A_TIME }, Queue { jobs: computing, lanes: 1 }];
+    eprintln!("\n==> tests, side by side; the output of each comes with its end if it fails");
+    let loud = !options.args.is_empty();
+    let beside = lanes::run(steps, beside, loud);
+    // Known as well, though others have failed.
+    let alone = lanes::run(steps, vec![Queue { jobs: alone, lanes: 1 }], loud);
+    let (beside, alone) = match (beside, alone) {
+        (Err(one), Err(other)) => bail!("{one}; {other}"),
+        (beside, alone) => (beside?, alone?),
+    };
+    let totals = Totals { passed: beside.passed + alone.passed, failed: beside.failed + alone.failed };
+    println!("{} passed, {} failed", totals.passed, totals.failed);
+    ensure!(!options.args.is_empty() || totals.passed > 0, "no test was run");
     Ok(())
+}
+
+/// Which binaries run beside which.
+#[derive(Default)]
+struct Plan {
+    /// The longest first.
+    waiting: Vec<Job>,
+    computing: Vec<Job>,
+    alone: Vec<Job>,
+}
+
+impl Plan {
+    /// `args` are the harness's.
+    fn of(binaries: &[Binary], args: &[String]) -> Self {
+        let mut plan = Plan::default();
+        let place = |binary: &&Binary| WAITING.iter().position(|(name, _)| *name == binary.name);
+        let mut binaries: Vec<&Binary> = binaries.iter().collect();
+        binaries.sort_by_key(place);
+        for binary in binaries {
+            let mut own = args.to_vec();
+            match ALONE.iter().find(|(name, _)| *name == binary.name) {
+                Some((_, None)) => {
+                    plan.alone.push(binary.job(args));
+                    continue;
+                }
+                // Of tests that the caller has chosen, none are left out.
+                Some((name, Some(tests))) if args.is_empty() => {
+                    let name = format!("{name} {tests}");
+                    plan.alone.push(Job { name, ..binary.job(&[(*tests).to_owned()]) });
+                    own.extend(["--skip".to_owned(), (*tests).to_owned()]);
+                }
+                _ => {}
+            }
+            let Some(at) = place(&binary) else {
+                plan.computing.push(binary.job(&own));
+                continue;
+            };
+            // What the caller says goes first.
+            if !args.iter().any(|arg| arg.starts_with("--test-threads")) {
+                own.extend(["--test-threads".to_owned(), WAITING[at].1.to_string()]);
+            }
+            plan.waiting.push(binary.job(&own));
+        }
+        plan
+    }
+}
+
+fn job(name: &str, command: impl Into<Command>) -> Job {
+    Job { name: name.to_owned(), command: command.into() }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask verify`: what loom cannot reach. Each part ends with canaries: faults seeded into the real code, which this very
-//! tool must find, or else its silence means nothing.
+//! `cargo xtask verify`: what loom cannot reach. Each part ends with canaries: faults seeded into the real
+//! code, which this very tool must find, or else its silence means nothing.
 
 mod build;
 mod canary;
@@ -15,10 +15,9 @@ mod suspension;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use xshell::Cmd;
 
 pub(crate) use self::canary::must_fail;
-pub(crate) use self::model::quick as quick_model;
-pub(crate) use self::sim::quick as quick_sim;
 use crate::interop;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
@@ -30,7 +29,8 @@ pub(crate) struct Options {
     /// Schedules of each model under shuttle, by either scheduler; a tenth of them under AddressSanitizer
     #[arg(long, default_value_t = 20_000)]
     iterations: u32,
-    /// Seconds of each run with real threads, by default 10; of the long run and of each sample of the model, 30; of the simulation, 600
+    /// Seconds of each run with real threads, by default 10; of the long run and of each sample of the model,
+    /// 30; of the simulation, 600
     #[arg(long)]
     seconds: Option<u32>,
     /// The long run's faults and tasks
@@ -66,12 +66,18 @@ enum Part {
     Sim,
     /// Processes that compete for locks over a Redis server, on bad days, with a judgement of their history
     LongRun,
-    /// This crate's lock beside the real Redisson; left out where there is no JDK or no Maven, unless it is named
+    /// This crate's lock beside the real Redisson; left out where there is no JDK or no Maven, unless it is
+    /// named
     Interop,
     /// Each ordering of the semaphore one step weaker under the loom models, which must fail
     Mutants,
     /// Instructions of the hot paths against limits, by valgrind
     Instructions,
+}
+
+/// What belongs to the tests, with names.
+pub(crate) fn quick_parts(workspace: &Workspace) -> Result<impl Iterator<Item = (&'static str, Cmd<'_>)>> {
+    Ok([("model", model::quick(workspace))].into_iter().chain(sim::quick(workspace)?))
 }
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {

@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 use xshell::Shell;
 
-/// Features that are not for users of the library: `default` only names others, the rest is for our model checks.
+/// Features that are not for users of the library: `default` only names others, the rest is for our model
+/// checks.
 const NOT_PUBLIC: [&str; 3] = ["default", "loom", "shuttle"];
 
 pub(crate) struct Workspace {

@@ -17,7 +17,7 @@ use tokio::task::{JoinSet, yield_now};
 #[derive(Debug, Parser)]
 struct CommandLine {
     /// Slices of each row
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 300)]
     slices: usize,
     /// Only scenarios whose name has this in it
     #[arg(long, default_value = "")]
@@ -28,10 +28,10 @@ struct CommandLine {
 }
 
 /// What a slice takes: short beside what disturbs it.
-const SLICE: Duration = Duration::from_millis(10);
+const SLICE: Duration = Duration::from_millis(2);
 const NAME: &str = "orders:42";
 
-/// Somebody takes the lock and gives it back, over and over.
+/// One task takes the lock and gives it back, over and over.
 trait Peer: Clone + Send + Sync + 'static {
     fn turn(&self, yields: bool) -> impl Future<Output = ()> + Send;
 }
@@ -177,7 +177,8 @@ fn main() {
         }
         rows.iter_mut().for_each(|row| row.nanos.sort_by(f64::total_cmp));
         let at = |row: &Row, part: f64| row.nanos[((row.nanos.len() - 1) as f64 * part) as usize];
-        // What disturbs a slice makes it longer only, so on a busy machine the ratios of the best say more than those of medians.
+        // What disturbs a slice makes it longer only, so on a busy machine the ratios of the best say more
+        // than those of medians.
         let best: Vec<f64> = rows.iter().map(|row| at(row, 0.1)).collect();
         for (row, nanos) in rows.iter().zip(&best) {
             let ratio = |to: f64| format!("{:.2}", nanos / to);

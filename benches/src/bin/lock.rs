@@ -1,7 +1,7 @@
 //! What the lock on Redis costs, beside its peers: every scenario of the lock in one table.
 //!
-//! Starts a Redis server of its own, and processes of itself where a scenario is about several. Who is compared takes turns
-//! with the others, there and back, so that whatever else the machine does meets them all alike.
+//! Starts a Redis server of its own, and processes of itself where a scenario is about several. The compared
+//! clients take turns, there and back, so that whatever else the machine does meets them all alike.
 
 use std::time::Instant;
 

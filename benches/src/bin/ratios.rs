@@ -1,8 +1,8 @@
 //! The short scenarios in one table, in half a minute: the tool to optimise with.
 //!
-//! Each row runs in many slices of a millisecond or two, and the peers take turns slice by slice, so that whatever else
-//! the machine does meets them all alike. The figure is the median slice: it stays where it is until half of them are
-//! disturbed.
+//! Each row runs in many slices of a millisecond or two, and the peers take turns slice by slice, so that
+//! whatever else the machine does meets them all alike. The figure is the median slice: it stays where it is
+//! until half of them are disturbed.
 
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ impl<'a> Slices<'a> {
 fn measurement(event: &mut Event, slices: usize, slice: Duration) -> Measurement {
     let mut peers: Vec<Slices<'_>> = event.rows.iter_mut().map(|row| Slices::new(row, slice)).collect();
     for turn in 0..slices {
-        // There and back, so that nobody always comes after the same one.
+        // There and back, so that no peer always comes after the same one.
         if turn % 2 == 0 {
             peers.iter_mut().for_each(|peer| peer.take_one(event.per_round));
         } else {

@@ -1,5 +1,5 @@
-//! [`Board`]: what all who take turns can see, in whichever process they are. It lies in memory and not in Redis, so that
-//! looking at it costs the server nothing.
+//! [`Board`]: what all takers of turns can see, in whichever process they are. It lies in memory and not in
+//! Redis, so that looking at it costs the server nothing.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -13,28 +13,28 @@ use memmap2::MmapRaw;
 
 use super::clock;
 
-// Ordering: SeqCst everywhere in this file. That somebody is alone must show in these numbers by themselves, and not lean on
-// what the lock under test orders.
+// Ordering: SeqCst everywhere in this file. That a holder is alone must show in these numbers by themselves,
+// and not lean on what the lock under test orders.
 use Ordering::SeqCst;
 
-/// Longer than this without anybody's getting in while somebody waits is a stall.
+/// Longer than this without an acquisition while there are waiters is a stall.
 pub const STALL: Duration = Duration::from_millis(100);
 
-/// Who waits, who is inside, and since when. All zero to begin with.
+/// The waiters, the holder, and since when. All zero to begin with.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Board {
-    /// When nobody shall begin anything new, by [`clock::now`].
+    /// When no task shall begin anything new, by [`clock::now`].
     end: AtomicU64,
     waiting: AtomicU64,
     inside: AtomicU64,
     entered: AtomicU64,
-    /// The same number by a load and a store: right only if nobody was inside beside somebody else.
+    /// The same number by a load and a store: right only if there was never a second holder.
     counted: AtomicU64,
     handed_off: AtomicU64,
     last_process: AtomicU64,
     remote: AtomicU64,
-    /// When somebody got in last, or began to wait when nobody did.
+    /// When the lock was acquired last, or a wait began while there were no waiters.
     last_event: AtomicU64,
     largest_gap: AtomicU64,
     stalls: AtomicU64,
@@ -51,10 +51,10 @@ pub struct Board {
 /// After the last round.
 const NO_MORE: u64 = u64::MAX;
 
-/// What who gets in finds.
+/// What a new holder finds.
 #[derive(Debug)]
 pub struct Entry {
-    /// Nanoseconds since the one before began to let go, if it waited for somebody to hand off to.
+    /// Nanoseconds since the one before began to let go, if it waited for a task to hand off to.
     pub after: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl Board {
         self.end.load(SeqCst) <= clock::now()
     }
 
-    /// Somebody asks for the lock.
+    /// A task asks for the lock.
     pub fn arrive(&self) {
         if self.waiting.fetch_add(1, SeqCst) == 0 {
             self.last_event.fetch_max(clock::now(), SeqCst);
@@ -81,11 +81,11 @@ impl Board {
         self.waiting.load(SeqCst)
     }
 
-    /// Somebody has the lock.
+    /// A task has the lock.
     ///
     /// # Panics
     ///
-    /// If somebody else has it too.
+    /// If another has it too.
     pub fn enter(&self, process: u64) -> Entry {
         let now = clock::now();
         assert_eq!(self.inside.swap(1, SeqCst), 0, "two are inside at once");
@@ -96,7 +96,7 @@ impl Board {
         if self.last_process.swap(process + 1, SeqCst) != process + 1 {
             self.remote.fetch_add(1, SeqCst);
         }
-        // Of two who are told apart by nanoseconds the later one may come first here.
+        // Of two tasks that are told apart by nanoseconds the later one may come first here.
         let gap = now.saturating_sub(self.last_event.swap(now, SeqCst));
         self.largest_gap.fetch_max(gap, SeqCst);
         if Duration::from_nanos(gap) > STALL {
@@ -106,22 +106,23 @@ impl Board {
         Entry { after: (handed_off != 0).then(|| now.saturating_sub(handed_off)) }
     }
 
-    /// Somebody is about to let go.
+    /// The holder is about to let go.
     pub fn leave(&self) {
         assert_eq!(self.inside.swap(0, SeqCst), 1, "somebody else has left meanwhile");
     }
 
-    /// Somebody is about to let go, to one who waits.
+    /// The holder is about to let go, to a waiter.
     pub fn hand_off(&self) {
         self.leave();
         self.handed_off.store(clock::now(), SeqCst);
     }
 
-    /// Somebody has the lock together with others that read. Says how many nanoseconds after the last one began to let go.
+    /// A reader has the lock together with others. Says how many nanoseconds after the last one began to let
+    /// go.
     ///
     /// # Panics
     ///
-    /// If somebody has it alone.
+    /// If a writer has it.
     pub fn begin_reading(&self) -> u64 {
         let now = clock::now();
         self.reading.fetch_add(1, SeqCst);
@@ -140,7 +141,7 @@ impl Board {
         self.reading.fetch_sub(1, SeqCst);
     }
 
-    /// How often somebody read.
+    /// The number of reads.
     pub fn reads(&self) -> u64 {
         self.reads.load(SeqCst)
     }
@@ -182,17 +183,17 @@ impl Board {
         (first, last)
     }
 
-    /// How often somebody got in.
+    /// The number of acquisitions.
     pub fn entered(&self) -> u64 {
         self.entered.load(SeqCst)
     }
 
-    /// How often it was somebody of another process than the one before.
+    /// How often the holder was of another process than the one before.
     pub fn remote(&self) -> u64 {
         self.remote.load(SeqCst)
     }
 
-    /// The longest time in which nobody got in although somebody waited.
+    /// The longest time in which there was no holder although there were waiters.
     pub fn largest_gap(&self) -> Duration {
         Duration::from_nanos(self.largest_gap.load(SeqCst))
     }
@@ -202,7 +203,7 @@ impl Board {
         self.stalls.load(SeqCst)
     }
 
-    /// Sees that nobody is inside or waits any more, and that all who say they got in did so alone.
+    /// Sees that there are no holders and waiters any more, and that each acquisition was exclusive.
     ///
     /// # Panics
     ///
@@ -236,8 +237,9 @@ impl Deref for SharedBoard {
     type Target = Board;
 
     fn deref(&self) -> &Board {
-        // SAFETY: the mapping is as large as a `Board`, begins a page, lives as long as `self`, and is zero or what other
-        // processes have made of it by the same type; a `Board` has nothing but atomics, for which any bits will do.
+        // SAFETY: the mapping is as large as a `Board`, begins a page, lives as long as `self`, and is zero
+        // or what other processes have made of it by the same type; a `Board` has nothing but atomics, for
+        // which any bits will do.
         unsafe { &*self.0.as_ptr().cast::<Board>() }
     }
 }

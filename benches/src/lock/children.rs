@@ -1,7 +1,8 @@
 //! Processes of this same program that take turns on one lock.
 //!
-//! A child is told what to do on its command line, says `ready` when it is connected, begins when it is told to, and then
-//! reports in one line of JSON. It keeps its connections until its stdin closes, so that their end is not part of the count.
+//! A child is told what to do on its command line, says `ready` when it is connected, begins when it is told
+//! to, and then reports in one line of JSON. It keeps its connections until its stdin closes, so that their
+//! end is not part of the count.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,9 +16,9 @@ use tokio::task::JoinSet;
 
 use super::board::{Board, SharedBoard};
 use super::clients::{Client, LatchworkRead};
-use super::monitor::Sent;
+use super::convoy::Convoy;
+use super::monitor::{Monitor, Sent};
 use super::reading::Reading;
-use super::scenarios::Convoy;
 use super::server::Server;
 use super::turns::{self, Taken, Turns};
 use crate::{each_client, each_client_beside};
@@ -80,7 +81,7 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs it, and sees that nobody was inside beside somebody else, and that nothing is left on the server.
+    /// Runs it, and sees that there was one holder at a time, and that nothing is left on the server.
     ///
     /// # Panics
     ///
@@ -115,7 +116,7 @@ impl Run<'_> {
         let mut children: Vec<Process> = children.collect();
         children.iter_mut().for_each(Process::wait_until_ready);
 
-        let monitor = self.counted.then(|| server.monitor());
+        let monitor = self.counted.then(|| Monitor::begin(server));
         board.begin(self.time);
         children.iter_mut().for_each(Process::go);
         let beside = does(server, &board);

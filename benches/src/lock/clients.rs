@@ -14,10 +14,10 @@ pub use self::raw::Raw;
 pub use self::rlock::Rlock;
 pub use self::rslock::Rslock;
 
-/// What all who have leases take: longer than any scenario.
+/// The lease of all clients that have leases: longer than any scenario.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// How long whoever can be told so waits for a reply; as ours does.
+/// How long a client that has such an option waits for a reply; as ours does.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One process's way to one lock. Any number of its tasks may use it at once.
@@ -25,7 +25,7 @@ pub trait Client: Send + Sync + Sized + 'static {
     /// The row's name.
     const NAME: &'static str;
 
-    /// How long who waits sleeps at most before it asks again, for who is not woken.
+    /// How long a waiter that is not woken sleeps at most before it asks again.
     const POLLS: Option<Duration>;
 
     /// Has the lock.
@@ -53,8 +53,8 @@ macro_rules! each_client_beside {
     };
 }
 
-/// Calls a generic function for each lock and makes an array of what it gives. Ours comes first, and [`Raw`] is not among
-/// them: it cannot wait.
+/// Calls a generic function for each lock and makes an array of what it gives. Ours comes first, and [`Raw`]
+/// is not among them: it cannot wait.
 #[macro_export]
 macro_rules! each_client {
     ($function:ident($($argument:expr),*)) => {

@@ -1,7 +1,8 @@
 //! [`Monitor`]: what the server is sent, by its own word.
 //!
-//! `INFO commandstats` also counts what scripts do inside of the server, and cannot tell that from what clients send. MONITOR
-//! can. It costs the server something for each command, so what is counted is never what is timed.
+//! `INFO commandstats` also counts what scripts do inside of the server, and cannot tell that from what
+//! clients send. MONITOR can. It costs the server something for each command, so what is counted is never
+//! what is timed.
 
 use std::collections::BTreeMap;
 use std::thread::{self, JoinHandle};
@@ -9,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use redis::{Connection, FromRedisValue, cmd};
 
 use super::clock;
-use super::server::Server;
+use super::server::{Server, connect};
 
 /// What belongs to a connection and not to a lock: it comes with the connection, or goes by the clock.
 const NOT_COUNTED: [&str; 4] = ["HELLO", "CLIENT", "PING", "SELECT"];
@@ -27,7 +28,9 @@ pub struct Monitor {
 pub struct Sent(BTreeMap<String, u64>);
 
 impl Monitor {
-    pub(super) fn begin(mut connection: Connection) -> Self {
+    /// Counts the commands from now until [`end`](Self::end).
+    pub fn begin(server: &Server) -> Self {
+        let mut connection = connect(&server.url());
         let mark = format!("mark-{}", clock::now());
         // Counts from the answer on.
         let () = cmd("MONITOR").query(&mut connection).expect("the server says what it is sent");
@@ -58,7 +61,8 @@ fn read(mut connection: Connection, mark: &str) -> Sent {
 }
 
 impl Sent {
-    /// Counts a line such as `1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`; a script's own say `[0 lua]`.
+    /// Counts a line such as `1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`; a script's own say
+    /// `[0 lua]`.
     fn count(&mut self, line: &str) {
         let Some((who, what)) = line.split_once("] \"") else { return };
         let name = what.split('"').next().unwrap_or_default().to_uppercase();

@@ -14,8 +14,8 @@ use super::turns::{LOOK, Taken};
 pub struct Reading {
     /// How many tasks it has.
     pub tasks: u64,
-    /// Microseconds that each reads before it comes again at once, until the board's time is over. `None`: until it is dismissed, in each round
-    /// that there is.
+    /// Microseconds that each reads before it comes again at once, until the board's time is over. `None`:
+    /// until it is dismissed, in each round that there is.
     pub hold: Option<u64>,
 }
 

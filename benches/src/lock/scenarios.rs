@@ -14,8 +14,6 @@ mod watched;
 use super::figure::Measurement;
 use super::server::Server;
 
-pub use self::convoy::Convoy;
-
 /// A scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
@@ -39,8 +37,8 @@ pub const SCENARIOS: [Scenario; 10] = [
     Scenario { name: watched::NAME, measure: watched::measure },
 ];
 
-/// Does something to the rows in one order, and in the next round in the other, so that nobody always comes after the same
-/// one.
+/// Does something to the rows in one order, and in the next round in the other, so that no row always comes
+/// after the same one.
 fn there_and_back<T>(round: usize, rows: &mut [T], each: impl FnMut(&mut T)) {
     match round % 2 {
         0 => rows.iter_mut().for_each(each),

@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 use latchwork_testkit::RedisServer;
 use redis::{Client, Connection, FromRedisValue, InfoDict, cmd};
 
-use super::monitor::Monitor;
-
 /// A server of this run's own.
 pub struct Server {
     redis: RedisServer,
     control: Connection,
 }
 
-/// How long the last commands of those who have ended may take to arrive, and a key to go that was given a second.
+/// How long the last commands of ended clients may take to arrive, and a key to go that was given a second.
 const SOON: Duration = Duration::from_secs(5);
 
 impl Server {
@@ -35,11 +33,6 @@ impl Server {
     pub fn version(&mut self) -> String {
         let info: InfoDict = self.control(&["INFO", "server"]);
         info.get("redis_version").unwrap_or_default()
-    }
-
-    /// Counts the commands from now until [`Monitor::end`].
-    pub fn monitor(&self) -> Monitor {
-        Monitor::begin(connect(&self.url()))
     }
 
     /// How often each command has run, those inside of scripts included, by the server's own count.
@@ -77,7 +70,7 @@ impl Server {
     }
 }
 
-fn connect(url: &str) -> Connection {
+pub(super) fn connect(url: &str) -> Connection {
     Client::open(url).and_then(|client| client.get_connection()).expect("the server takes one more")
 }
 

@@ -12,7 +12,7 @@ use super::clients::Client;
 /// How the turns go.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Turns {
-    /// How many others have to wait before somebody lets go.
+    /// How many others have to wait before the holder lets go.
     pub waiting: u64,
     /// Microseconds that they have waited by then, at random from this range.
     pub hold: Range<u64>,
@@ -38,7 +38,7 @@ impl Taken {
     }
 }
 
-/// How often what others do is looked at. Not between somebody's letting go and the next one's getting in, which asks for
+/// How often the others are looked at. Not between a release and the next acquisition, which asks for
 /// nothing here.
 pub(super) const LOOK: Duration = Duration::from_millis(1);
 
@@ -63,7 +63,7 @@ pub async fn take<C: Client>(client: &C, board: &Board, process: u64, turns: &Tu
         let entered = board.entered();
         board.hand_off();
         client.unlock(guard).await;
-        // Coming back at once would be a race with who was handed it.
+        // Coming back at once would be a race with the waiter that was handed it.
         while board.entered() == entered {
             sleep(LOOK).await;
         }

@@ -6,7 +6,8 @@ use std::task::Poll;
 
 use super::{Many, Peer};
 
-/// One `fetch_sub` to take, one `fetch_add` to give back. No semaphore: it never looks whether there is a permit.
+/// One `fetch_sub` to take, one `fetch_add` to give back. No semaphore: it never looks whether there is a
+/// permit.
 #[derive(Debug)]
 pub struct Raw(AtomicIsize);
 

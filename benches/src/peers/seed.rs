@@ -1,7 +1,7 @@
 //! The published loop, as directly as Rust can say it: what latchwork grew from.
 //!
-//! A counter, a queue, and Redisson's `tryRun` between them with its lost wake-up repaired. Every acquire joins the queue,
-//! even beside a free permit. Orderings are AcqRel throughout, close to Java's.
+//! A counter, a queue, and Redisson's `tryRun` between them with its lost wake-up repaired. Every acquire
+//! joins the queue, even beside a free permit. Orderings are AcqRel throughout, close to Java's.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -18,7 +18,8 @@ enum Added {
     AtOnce,
 }
 
-/// All waiters are polled and wait, the permits are added, all are polled and have one, which they drop. Per waiter.
+/// All waiters are polled and wait, the permits are added, all are polled and have one, which they drop. Per
+/// waiter.
 pub fn burst_1000() -> Vec<Event> {
     vec![
         Event {
@@ -61,7 +62,7 @@ fn row<P: Queueing>(added: Added) -> Row {
             }
             took += start.elapsed();
             assert_eq!(semaphore.available(), waiters);
-            // Exactly once each, where a permit is handed over. async-lock lets those who come pass the word on.
+            // Exactly once each, where a permit is handed over. async-lock lets newcomers pass the word on.
             let woken = waker.wakes() - woken_before;
             assert!((1..=u64::from(WAITERS)).contains(&woken), "{}: {woken} were woken", P::NAME);
             assert!(P::NAME == "async-lock" || woken == u64::from(WAITERS), "{}: {woken}", P::NAME);

@@ -16,7 +16,8 @@ pub fn cancel_waiting() -> Vec<Event> {
     vec![Event { name: "cancel_waiting", per_round: CANCELS, rows: each_peer!(row()).into() }]
 }
 
-/// A round ends with the patient waiter's turn, inside the clock: a queue that keeps its dead until then pays for it here.
+/// A round ends with the patient waiter's turn, inside the clock: a queue that keeps its dead until then pays
+/// for it here.
 fn row<P: Queueing>() -> Row {
     let semaphore = P::new(1);
     let waker = Counting::new();

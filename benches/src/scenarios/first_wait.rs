@@ -1,4 +1,5 @@
-//! A permit is taken, somebody waits for it, and then nobody does any more: the changes between idle and queued.
+//! A permit is taken, one task waits for it, and then none does any more: the changes between idle and
+//! queued.
 
 use std::hint::black_box;
 use std::pin::pin;

@@ -16,7 +16,8 @@ const WORKERS: usize = 2;
 /// Of each task in a round: enough that its being spawned is no matter.
 const TURNS: u32 = 20;
 
-/// Tasks of a runtime with two threads, each on its core, take a permit, yield with it in hand and drop it. Per acquisition.
+/// Tasks of a runtime with two threads, each on its core, take a permit, yield with it in hand and drop it.
+/// Per acquisition.
 pub fn tasks() -> Vec<Event> {
     let runtime = Arc::new(runtime());
     [("tasks/64_on_1", 64, 1), ("tasks/64_on_8", 64, 8), ("tasks/1000_on_10", 1000, 10)]

@@ -25,7 +25,8 @@ pub fn threads() -> Vec<Event> {
     vec![Event { name: "threads_2/try_acquire", per_round: PERMITS_PER_ROUND, rows }]
 }
 
-/// Only rounds in which both threads ran at once count; on a busy machine others are many, and show no contention.
+/// Only rounds in which both threads ran at once count; on a busy machine others are many, and show no
+/// contention.
 fn row<P: Peer>() -> Row {
     let semaphore = P::new(PERMITS);
     Row::new_if_undisturbed::<P>(move |rounds| {
@@ -64,8 +65,8 @@ fn row<P: Peer>() -> Row {
 #[derive(Clone, Copy)]
 enum Next {
     Work,
-    /// Sleep until then, each until its own time, and work. On a swamped machine the threads may have fallen into a beat in
-    /// which each has its core while the other has not; this breaks it.
+    /// Sleep until then, each until its own time, and work. On a swamped machine the threads may have fallen
+    /// into a beat in which each has its core while the other has not; this breaks it.
     RestAndWork([Instant; THREADS]),
     GoHome,
 }
@@ -99,7 +100,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the threads wait for each other. They spin: who sleeps comes late, and for that long the other is alone.
+/// Where the threads wait for each other. They spin: a sleeper comes late, and for that long the other is
+/// alone.
 struct Meeting {
     arrived: AtomicUsize,
 }
@@ -112,13 +114,15 @@ impl Meeting {
     /// `before` is how many meetings this thread attended.
     fn attend(&self, before: &mut usize) {
         *before += 1;
-        // Ordering: Release and Acquire, so that what one did before the meeting is seen by the other after it.
+        // Ordering: Release and Acquire, so that what one did before the meeting is seen by the other after
+        // it.
         self.arrived.fetch_add(1, Ordering::AcqRel);
         let mut spins = 0_u32;
         // Ordering: as above.
         while self.arrived.load(Ordering::Acquire) < *before * THREADS {
             spins = spins.wrapping_add(1);
-            // The other one may be waiting for this very core. Not at once: whoever else is about would take it for long.
+            // The other one may be waiting for this very core. Not at once: any other thread about would take
+            // it for long.
             if spins.is_multiple_of(100_000) {
                 thread::yield_now();
             }
@@ -142,7 +146,8 @@ impl Together {
 
     /// All rounds are tried, unless that takes too long; if none was good, some more.
     ///
-    /// A round is good if the threads ran at once for two thirds of the time from the first start to the last end.
+    /// A round is good if the threads ran at once for two thirds of the time from the first start to the last
+    /// end.
     fn count(&mut self, a: Span, b: Span, rounds: u64) -> Next {
         let all = a.1.max(b.1) - a.0.min(b.0);
         let both = a.1.min(b.1).saturating_duration_since(a.0.max(b.0));
@@ -159,13 +164,15 @@ impl Together {
         } else if good {
             Next::Work
         } else {
-            // By 0 to 6 milliseconds apart: a beat's parts last for some of the system's ticks, and those are 1 to 4.
+            // By 0 to 6 milliseconds apart: a beat's parts last for some of the system's ticks, and those are
+            // 1 to 4.
             let until = Instant::now() + Duration::from_millis(8);
             Next::RestAndWork([until, until + Duration::from_millis(self.tried % 4 * 2)])
         }
     }
 
-    /// So many good rounds would have taken this long. No figure is better than that of threads which took turns.
+    /// So many good rounds would have taken this long. No figure is better than that of threads which took
+    /// turns.
     fn time_of(&self, rounds: u64) -> Option<Duration> {
         (self.good > 0).then(|| self.good_time.mul_f64(rounds as f64 / self.good as f64))
     }

@@ -1,4 +1,4 @@
-//! A permit is free and nobody waits.
+//! A permit is free and there are no waiters.
 
 use std::hint::black_box;
 use std::pin::pin;

@@ -1,28 +1,33 @@
-//! A lock backend over a directory of files: where to start when the locks are to be kept in a store of your own.
+//! A lock backend over a directory of files: where to start when the locks are to be kept in a store of your
+//! own.
 //!
-//! A backend is four things. For another store, replace them one by one and keep the suite green (`tests/own_backend.rs` runs this
-//! file by the suite that every backend has to pass):
+//! A backend is four things. For another store, replace them one by one and keep the suite green (`tests.rs`
+//! here runs the suite that every backend has to pass):
 //!
 //! | what | here |
 //! |---|---|
-//! | a step that is atomic, whoever else is at it | [`Files::step`]: renaming a file, which is a compare-and-swap |
+//! | a step that is atomic against all other processes | [`Files::step`]: renaming a file, which is a compare-and-swap |
 //! | a lease that ends by itself | the time in the file's name, by the system's clock |
-//! | messages that wake who waits | [`Watch`]: looks every few milliseconds; take the store's notifications if it has any |
+//! | messages that wake waiters | [`Watch`]: looks every few milliseconds; take the store's notifications if it has any |
 //! | a clock, timers, background work | the library's own [`ThreadRuntime`]; take your executor if you have one |
 //!
 //! # How a lock is kept
 //!
-//! A name has a directory, and in it is exactly one file, empty, whose *name* says who has the lock: `free.<token>`, or
-//! `<token>.<seconds>.<nanoseconds>.<lease's id>`, where the time is the lease's end. To change that is to rename the file, and
-//! renaming fails if the file has another name by now: then the step is made again, on what is there now. No process can die in
-//! the middle of a step, so there is nothing to repair.
+//! A name has a directory, and in it is exactly one file, empty, whose *name* says which lease has the lock:
+//! `free.<token>`, or `<token>.<seconds>.<nanoseconds>.<lease's id>`, where the time is the lease's end. To
+//! change that is to rename the file, and renaming fails if the file has another name by now: then the step
+//! is made again, on what is there now. No process can die in the middle of a step, so there is nothing to
+//! repair.
 //!
 //! # What it does not do
 //!
-//! * Processes of one machine only: over a network, `rename` may have been done though it says that it failed.
+//! * Processes of one machine only: over a network, `rename` may have been done though it says that it
+//!   failed.
 //! * If the system's clock is set, leases become longer or shorter.
-//! * A file system that hangs, hangs the caller. A store that can be slow belongs behind a time limit, and off the caller's thread.
-//! * The directory of a name stays when the lock is free, and a name of more than 127 bytes is more than a file system takes.
+//! * A file system that hangs, hangs the caller. A store that can be slow belongs behind a time limit, and
+//!   off the caller's thread.
+//! * The directory of a name stays when the lock is free, and a name of more than 127 bytes is more than a
+//!   file system takes.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -111,8 +116,9 @@ impl Files {
         name.as_str().bytes().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Changes who has a lock, in one step: `change` is given the time and the lease that is not over, and says what shall
-    /// be there instead, and the answer. It is asked again if somebody else was quicker.
+    /// Changes the holder of a lock, in one step: `change` is given the time and the lease that is not over,
+    /// and says what shall be there instead, and the answer. It is called again if another process was
+    /// quicker.
     fn step<T>(&self, directory: &str, change: impl Fn(Duration, State) -> (State, T)) -> io::Result<T> {
         let place = self.0.join(directory);
         loop {
@@ -128,7 +134,7 @@ impl Files {
             }
             match fs::rename(place.join(&file), place.join(to_file_name(&next))) {
                 Ok(()) => return Ok(answer),
-                // Somebody else has changed it: look again.
+                // Another process has changed it: look again.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -148,15 +154,17 @@ impl Files {
         }
     }
 
-    /// Makes the directory of a lock, with its file in it from the beginning: it is made elsewhere, and then renamed. That fails if
-    /// somebody else was quicker, as no directory takes the place of one that is not empty.
+    /// Makes the directory of a lock, with its file in it from the beginning: it is made elsewhere, and then
+    /// renamed. That fails if another process was quicker, as no directory takes the place of one that is not
+    /// empty.
     fn create(&self, place: &Path) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Ordering: Relaxed, only the number's being used once matters.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let fresh: PathBuf = self.0.join(format!("new-{}-{number}", std::process::id()));
         match fs::create_dir(&fresh) {
-            // Left by a process that died here and had the same number. We are asked again, and take the next one.
+            // Left by a process that died here and had the same number. We are asked again, and take the next
+            // one.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
             made => made?,
         }
@@ -170,10 +178,10 @@ impl Files {
 
 // === The messages ===
 
-/// How often somebody who waits looks whether the lock is free.
+/// How often a waiter looks whether the lock is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Brings a message for as long as a lock is free. That is more than needed: a message that nobody needs costs a look.
+/// Brings a message for as long as a lock is free. That is more than needed: a needless message costs a look.
 pub(crate) struct Watch {
     files: Files,
     runtime: ThreadRuntime,
@@ -192,7 +200,7 @@ impl Transport for Watch {
         self.runtime.spawn(async move {
             while still_wanted.strong_count() > 0 {
                 runtime.sleep_until(runtime.now() + LOOK_AGAIN).await;
-                // An error is for those who wait: they look, and meet it.
+                // An error is for the waiters: they look, and meet it.
                 if files.step(&channel, |_, state| (state.clone(), state.lease.is_none())).unwrap_or(true) {
                     inbox.deliver(Message::Unlock);
                 }
@@ -255,7 +263,8 @@ impl Backend for FileLocks {
     ) -> io::Result<ReleaseOutcome> {
         let id = text(id);
         self.step(name, |_, state| match state.lease {
-            // That it is free is what those who watch are waiting for. With a server, it is published in this very step.
+            // That it is free is what its watchers are waiting for. With a server, it is published in this
+            // very step.
             Some(ours) if ours.id == id => {
                 (State { lease: None, ..state }, ReleaseOutcome::Released { heard: 0 })
             }

@@ -4,9 +4,12 @@
 //! cargo run -p own_backend
 //! ```
 //!
-//! Each process adds to a number in a file, by reading it and writing it back, under the lock. `file_locks.rs` is the backend.
+//! Each process adds to a number in a file, by reading it and writing it back, under the lock.
+//! `file_locks.rs` is the backend.
 
 mod file_locks;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error;
 use std::path::Path;

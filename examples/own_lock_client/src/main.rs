@@ -1,12 +1,13 @@
-//! A lock client of one's own, over `LockEntry`: for a store, or a way of waiting, that the crate's own client does not fit.
+//! A lock client of one's own, over `LockEntry`: for a store, or a way of waiting, that the crate's own
+//! client does not fit.
 //!
 //! ```sh
 //! cargo run -p own_lock_client
 //! ```
 //!
-//! The store here is a map of leases that threads share, as if each thread were a process; a channel carries its messages. The client keeps
-//! one `LockEntry` for its one name. Whoever is the queue head asks the store, all others wait in memory. Nothing of it is async but
-//! the waiting, and any executor will do.
+//! The store here is a map of leases that threads share, as if each thread were a process; a channel carries
+//! its messages. The client keeps one `LockEntry` for its one name. The queue head asks the store, all others
+//! wait in memory. Nothing of it is async but the waiting, and any executor will do.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -172,7 +173,7 @@ async fn main() {
             let (client, number) = (Arc::clone(&client), Arc::clone(&number));
             tasks.spawn(async move {
                 for turn in 0..TURNS {
-                    // An owner for each turn: nobody is inside twice.
+                    // An owner for each turn: none is inside twice.
                     let grant = client.lock(task * TURNS + turn).await;
                     // Ordering: Relaxed, because only the lock may be what keeps the number right.
                     let read = number.load(Ordering::Relaxed);

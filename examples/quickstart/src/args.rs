@@ -7,11 +7,12 @@ use crate::plan::Plan;
 
 /// Count to 20000 with 64 tasks on 4 named locks, and see whether every increment is there
 ///
-/// Each lock protects a plain number. A task takes its lock, reads the number, lets other tasks run, writes the number
-/// plus one, and gives the lock back. Two holders at once would overwrite each other's increments, and would meet inside.
+/// Each lock protects a plain number. A task takes its lock, reads the number, lets other tasks run, writes
+/// the number plus one, and gives the lock back. Two holders at once would overwrite each other's increments,
+/// and would meet inside.
 ///
-/// Without --redis all of it happens in this process, and needs no server. With --redis the locks and the numbers are on
-/// a Redis server, and the tasks are divided among child processes.
+/// Without --redis all of it happens in this process, and needs no server. With --redis the locks and the
+/// numbers are on a Redis server, and the tasks are divided among child processes.
 #[derive(Debug, Parser)]
 #[command(name = "quickstart", verbatim_doc_comment, after_long_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -53,15 +54,17 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 The table has one row per lock:
   acquisitions   how often the lock was taken
-  hand-off       the time from just before the lock was given back until the next holder had it, where that one was
-                 waiting already; over Redis this includes the round trip that stores when the lock was given back
+  hand-off       the time from just before the lock was given back until the next holder had it, where that
+                 one was waiting already; over Redis this includes the round trip that stores when the lock
+                 was given back
   wakes useful   messages that woke a task which then got the lock
   wakes spurious messages that woke a task which then found that another had been faster
 
-The last line says how many increments were expected and counted, and how often a holder found another one inside.
+The last line says how many increments were expected and counted, and how often a holder found another one
+inside.
 
-Exit code: 0 if all increments are there and nobody met anybody, 1 if not or if something failed on the way, 2 if the
-flags make no sense, Redis cannot be reached or this build has none.
+Exit code: 0 if all increments are there and no two holders met, 1 if not or if something failed on the way,
+2 if the flags make no sense, Redis cannot be reached or this build has none.
 
 Example:
   cargo run --release -p quickstart --features redis -- --redis redis://127.0.0.1:6379 --processes 3";

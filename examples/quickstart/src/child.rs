@@ -1,5 +1,5 @@
-//! One of several processes that do the job together. It is told what to do on stdin, and reports on stdout, in lines of
-//! JSON.
+//! One of several processes that do the job together. It is told what to do on stdin, and reports on stdout,
+//! in lines of JSON.
 
 use std::io::{self, BufRead, Read, Write};
 use std::ops::Range;
@@ -52,7 +52,7 @@ pub(crate) async fn run() -> ExitCode {
             Err(error) => give_up(&*error),
         },
         () = parent_is_gone() => {
-            // Nobody is left to clean up but us.
+            // No other process is left to clean up.
             let _ = clean_up(assignment).await;
             ExitCode::from(WRONG_COUNT_OR_FAILURE)
         }
@@ -84,8 +84,8 @@ async fn clean_up(assignment: Assignment) -> Result<(), Error> {
     RedisNumbers::connect(&url, run, plan.locks).await?.delete().await
 }
 
-/// Waits until stdin closes. The parent holds the other end and never writes to it again, so that is when it ends, however
-/// it ends.
+/// Waits until stdin closes. The parent holds the other end and never writes to it again, so that is when it
+/// ends, however it ends.
 async fn parent_is_gone() {
     let (gone, told) = oneshot::channel();
     // A thread of its own, as reading stdin blocks; it ends with the process.

@@ -13,8 +13,9 @@ use crate::{Error, clock, progress};
 
 /// A plain number in memory.
 ///
-/// The atomics are what safe Rust has for memory that several threads write. Everything here is Relaxed, and the number is
-/// never changed in one step: that each holder sees what the one before it wrote is the lock's doing.
+/// The atomics are what safe Rust has for memory that several threads write. Everything here is Relaxed, and
+/// the number is never changed in one step: that each holder sees what the one before it wrote is the lock's
+/// doing.
 #[derive(Clone, Default)]
 struct PlainNumber(Arc<Cells>);
 

@@ -24,7 +24,7 @@ pub(crate) trait Number: Send + Sync + 'static {
 /// What a task found when it came in.
 pub(crate) struct Entered {
     pub(crate) alone: bool,
-    /// When the last one left, by [`clock::now`]; 0 if nobody was here before.
+    /// When the last one left, by [`clock::now`]; 0 before the first.
     pub(crate) last_left: u64,
 }
 
@@ -57,8 +57,8 @@ impl<N: Number> Contended<N> {
     }
 }
 
-/// Runs `tasks` of `plan` to their end: the first error ends them all. `behind` are the locks, in the plan's order, each
-/// with its number; `done` is counted up with each increment.
+/// Runs `tasks` of `plan` to their end: the first error ends them all. `behind` are the locks, in the plan's
+/// order, each with its number; `done` is counted up with each increment.
 pub(crate) async fn run<N: Number>(
     plan: &Plan,
     tasks: Range<u32>,
@@ -70,7 +70,7 @@ pub(crate) async fn run<N: Number>(
         .map(|(lock, number)| Arc::new(Contended { lock, number, tally: Mutex::default() }))
         .collect();
 
-    // Whoever leaves early, by an error or with this future, ends the tasks by dropping the set.
+    // A return in between, by an error or with this future, ends the tasks by dropping the set.
     let mut running = JoinSet::new();
     for task in tasks {
         let contended = Arc::clone(&contended[plan.lock_of(task)]);
@@ -80,8 +80,8 @@ pub(crate) async fn run<N: Number>(
             for _ in 0..increments {
                 contended.increment().await?;
                 done.fetch_add(1, Ordering::Relaxed);
-                // The lock is not fair: a task that came back at once would have it again before the waiter that was just
-                // called gets to run, and each task would make all its increments in a row.
+                // The lock is not fair: a task that came back at once would have it again before the waiter
+                // that was just called gets to run, and each task would make all its increments in a row.
                 yield_now().await;
             }
             Ok::<(), Error>(())

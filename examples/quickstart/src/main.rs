@@ -6,8 +6,9 @@
 //! cargo run --release -p quickstart --features redis -- --redis redis://127.0.0.1:6379 --processes 3
 //! ```
 //!
-//! Start reading at [`job`]: how a lock is made, taken and given back. [`in_process`] runs the job in this process alone;
-//! `parent` and `child` run it in several processes at once, over `redis_numbers`, with the feature `redis`.
+//! Start reading at [`job`]: how a lock is made, taken and given back. [`in_process`] runs the job in this
+//! process alone; `parent` and `child` run it in several processes at once, over `redis_numbers`, with the
+//! feature `redis`.
 
 mod args;
 #[cfg(feature = "redis")]

@@ -24,7 +24,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn add_turn(&mut self, waiting_since: u64, acquired: u64, entered: &Entered) {
         self.overlaps += u64::from(!entered.alone);
-        // Whoever came later found the lock free, and was handed nothing.
+        // A later one found the lock free, and was handed nothing.
         if waiting_since < entered.last_left {
             self.hand_offs.record(acquired.saturating_sub(entered.last_left), 1);
         }

@@ -51,7 +51,8 @@ async fn count(
     Ok(Outcome { expected: plan.increments, counted: numbers.counted().await?, took, locks })
 }
 
-/// Starts a child for each assignment and adds up what they report. The first failure ends it, and leaves the others running.
+/// Starts a child for each assignment and adds up what they report. The first failure ends it, and leaves the
+/// others running.
 async fn gather(
     plan: &Plan,
     assignments: impl Iterator<Item = Assignment>,
@@ -98,7 +99,8 @@ fn start() -> io::Result<Child> {
         // The child ends when this end of the pipe closes: at the latest with this process.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Ctrl-C goes to a whole process group. In one of its own, a child outlives us for long enough to clean up.
+        // Ctrl-C goes to a whole process group. In one of its own, a child outlives us for long enough to
+        // clean up.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()

@@ -1,4 +1,4 @@
-//! Who does how much, and on which lock.
+//! Which task does how much, and on which lock.
 
 #[cfg(feature = "redis")]
 use std::ops::Range;
@@ -26,8 +26,8 @@ impl Plan {
         self.increments / tasks + u64::from(u64::from(task) < self.increments % tasks)
     }
 
-    /// The tasks of one process. Neighbours, so that every process has some on every lock: taking every n-th task would give
-    /// each process locks of its own.
+    /// The tasks of one process. Neighbours, so that every process has some on every lock: taking every n-th
+    /// task would give each process locks of its own.
     #[cfg(feature = "redis")]
     pub(crate) fn tasks_of(&self, process: u32, processes: u32) -> Range<u32> {
         let first = |process| self.tasks * process / processes;

@@ -40,7 +40,7 @@ pub(crate) struct RedisNumbers {
 impl RedisNumbers {
     pub(crate) async fn connect(url: &str, run: Run, locks: u32) -> Result<Self, Error> {
         let info = url.into_connection_info()?;
-        // Small commands, each of which somebody waits for.
+        // Small commands, each of which a task waits for.
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let client = Client::open(info.set_tcp_settings(tcp))?;
         // As patient as the lock itself.
@@ -67,7 +67,8 @@ impl RedisNumbers {
         Ok(sum)
     }
 
-    /// Deletes all keys of the run, the locks included: those of a process that was killed would stay until their leases end.
+    /// Deletes all keys of the run, the locks included: those of a process that was killed would stay until
+    /// their leases end.
     pub(crate) async fn delete(&self) -> Result<(), Error> {
         let kinds = ["lock", "number", "inside", "last-left"];
         let keys: Vec<String> =

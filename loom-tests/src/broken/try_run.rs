@@ -1,4 +1,5 @@
-//! Redisson's `AsyncSemaphore` as it stood in releases 3.16.1 to 4.6.0: a counter, a queue, and the loop `tryRun`.
+//! Redisson's `AsyncSemaphore` as it stood in releases 3.16.1 to 4.6.0: a counter, a queue, and the loop
+//! `tryRun`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

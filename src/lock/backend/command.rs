@@ -18,37 +18,45 @@ pub struct AcquireRequest {
     pub lease: Duration,
     /// How many fencing tokens to reserve; 0 if none. To read: above 0 if one is wanted.
     pub tokens: u64,
-    /// The position that its waiter is to have if the lock is not granted; `None` if it does not wait. Of no plain lock.
+    /// The position that its waiter is to have if the lock is not granted; `None` if it does not wait. Of no
+    /// plain lock.
     pub position: Option<QueuePosition>,
     /// The lease under which the same owner writes: it is let in beside itself. To read only.
     pub under: Option<LeaseId>,
-    /// The time by the [runtime's](super::Backend::runtime) clock, which the caller has looked at anyway. A store that counts
-    /// leases by that clock may count this one from then; others leave it.
+    /// The time by the [runtime's](super::Backend::runtime) clock, which the caller has looked at anyway. A
+    /// store that counts leases by that clock may count this one from then; others leave it.
     pub sent: Moment,
 }
 
 impl AcquireRequest {
     /// Asks for a lease, and for nothing beside it.
+    #[inline]
     pub fn new(id: LeaseId, lease: Duration, sent: Moment) -> Self {
         Self { id, lease, tokens: 0, position: None, under: None, sent }
     }
 
     /// The same with so many fencing tokens.
+    #[inline]
     #[must_use]
-    pub fn tokens(self, tokens: u64) -> Self {
-        Self { tokens, ..self }
+    pub fn tokens(mut self, tokens: u64) -> Self {
+        self.tokens = tokens;
+        self
     }
 
     /// The same with a position for its waiter.
+    #[inline]
     #[must_use]
-    pub fn position(self, position: impl Into<Option<QueuePosition>>) -> Self {
-        Self { position: position.into(), ..self }
+    pub fn position(mut self, position: impl Into<Option<QueuePosition>>) -> Self {
+        self.position = position.into();
+        self
     }
 
     /// The same, to read under a lease to write.
+    #[inline]
     #[must_use]
-    pub fn under(self, under: impl Into<Option<LeaseId>>) -> Self {
-        Self { under: under.into(), ..self }
+    pub fn under(mut self, under: impl Into<Option<LeaseId>>) -> Self {
+        self.under = under.into();
+        self
     }
 }
 
@@ -57,8 +65,8 @@ impl AcquireRequest {
 pub struct QueuePosition {
     /// For how long its waiter has waited. The queue is in the order in which the waiters began to wait.
     pub waited: Duration,
-    /// For how long the position is kept if it is not asked for again. A lease that the store grants to it unasked ends then,
-    /// too.
+    /// For how long the position is kept if it is not asked for again. A lease that the store grants to it
+    /// unasked ends then, too.
     pub kept: Duration,
 }
 
@@ -85,8 +93,8 @@ pub enum AcquireOutcome {
     },
     /// Another id has the lock, or comes before this one.
     Held {
-        /// When to ask again at the latest, if no message comes before: how long its lease lasts if it is not renewed,
-        /// [`Duration::MAX`] if it never ends; less if its release may go unheard.
+        /// When to ask again at the latest, if no message comes before: how long its lease lasts if it is not
+        /// renewed, [`Duration::MAX`] if it never ends; less if its release may go unheard.
         left: Duration,
     },
 }
@@ -94,10 +102,11 @@ pub enum AcquireOutcome {
 /// What a release came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// The lock is free, or granted to another waiter. The next waiter of this client, if one was named, is in the queue.
+    /// The lock is free, or granted to another waiter. The next waiter of this client, if one was named, is
+    /// in the queue.
     Released {
-        /// How many subscribers the message of a plain lock went to, beside those of this process; 0 if that is not known. For
-        /// fairness between processes only.
+        /// How many subscribers the message of a plain lock went to, beside those of this process; 0 if that
+        /// is not known. For fairness between processes only.
         heard: usize,
     },
     /// The next waiter of this client has the lock.
@@ -152,7 +161,8 @@ impl Channels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The store answered, and refused. The command did not run; without a change of configuration or rights it never will.
+    /// The store answered, and refused. The command did not run; without a change of configuration or rights
+    /// it never will.
     Refused,
     /// The store could not be reached. The command did not run; trying again may help.
     Unreachable,

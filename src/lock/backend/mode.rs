@@ -10,14 +10,15 @@ const LONGEST_POSITION: Duration = Duration::from_secs(10);
 
 /// As what a name is locked: by which rules the store grants it.
 ///
-/// A name is held as one [kind](crate::LockKind) of lock at a time; [`Write`](Self::Write) and [`Read`](Self::Read) are the two
-/// sides of one kind.
+/// A name is held as one [kind](crate::LockKind) of lock at a time; [`Write`](Self::Write) and
+/// [`Read`](Self::Read) are the two sides of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mode {
     /// One owner, in no order between clients: see [`LockClient::get_lock`](crate::LockClient::get_lock).
     Plain,
-    /// One owner, in the order of arrival over all clients: see [`LockClient::fair_lock`](crate::LockClient::fair_lock).
+    /// One owner, in the order of arrival over all clients: see
+    /// [`LockClient::fair_lock`](crate::LockClient::fair_lock).
     Fair,
     /// One owner, while there are no readers: see [`ReadWriteLock::write`](crate::ReadWriteLock::write).
     Write,
@@ -31,8 +32,8 @@ impl Mode {
         matches!(self, Self::Fair | Self::Write)
     }
 
-    /// For how long the store remembers a waiter, if it does: as short as what a renewed lease needs, since so long a
-    /// waiter that is dead or suspended holds up the others.
+    /// For how long the store remembers a waiter, if it does: as short as what a renewed lease needs, since
+    /// so long a waiter that is dead or suspended holds up the others.
     pub(in crate::lock) fn position(self, renewed_lease: Duration) -> Option<Duration> {
         if self == Self::Plain {
             return None;

@@ -73,8 +73,8 @@ impl<T: Unpin> Future for Command<'_, T> {
     }
 }
 
-/// A [`Backend`] of whatever type. If it [answers at once](Self::answers_at_once), its commands take effect by the call, and not
-/// by the first poll.
+/// A [`Backend`] of whatever type. If it [answers at once](Self::answers_at_once), its commands take effect
+/// by the call, and not by the first poll.
 pub(in crate::lock) trait Store: Any + Send + Sync {
     fn type_name(&self) -> &'static str;
     fn answers_at_once(&self) -> bool;

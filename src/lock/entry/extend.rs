@@ -13,7 +13,8 @@ use super::super::owner::Owner;
 use super::Entry;
 
 impl Entry {
-    /// Sees to it that the lease in hand is enough for an owner's further hold. The hold's token, if that is new.
+    /// Sees to it that the lease in hand is enough for an owner's further hold. The hold's token, if that is
+    /// new.
     pub(in crate::lock) async fn extend(
         self: &Arc<Self>,
         owner: Owner,
@@ -42,7 +43,8 @@ impl Entry {
         extension: Extension,
     ) -> Result<Result<Option<u64>, LossReason>, LockError> {
         let (context, sent, number) = (&self.context, self.now(), extension.number());
-        // Said before it is sent: this future may be dropped, or never answered, and the store have the lease for as long all the same.
+        // Said before it is sent: this future may be dropped, or never answered, and the store have the lease
+        // for as long all the same.
         let (lease, actions) = self.state.extending(extension, sent);
         self.carry_out(actions);
         let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
@@ -73,7 +75,7 @@ impl Entry {
         };
         if !held && !fault!(GoneCountsAsExtended) {
             self.state.not_extended(extension);
-            self.lose(number);
+            self.gone(number, sent);
             return Ok(Err(LossReason::Gone));
         }
         let (in_hand, actions) = self.state.extended(number, sent, lease, token, self.now());
@@ -100,9 +102,10 @@ impl Entry {
                 Ok(hold) => hold.number,
                 Err(reason) => return Ok(Err(reason)),
             };
+            let sent = self.now();
             let is_there = self.lease_check().await?;
             if !is_there(number) && !fault!(EnsuredInMemory) {
-                self.lose(number);
+                self.gone(number, sent);
             }
             // The lease may have ended while we asked, or a shared hold have gone on by another one.
             match self.state.state_of(grant, self.now()) {
@@ -121,7 +124,7 @@ impl Entry {
         })
     }
 
-    /// Who has the lock, of all clients.
+    /// The holder of the lock, among all clients.
     pub(in crate::lock) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
         self.context.check_origin()?;
         let holders = self.context.store.holders(self.mode, &self.name).await;

@@ -31,6 +31,9 @@ use super::{Entry, OnDrop, first_poll};
 
 /// The longest time between two releases of one lease.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+/// How late an attempt may run that was not answered: no longer does a system go on to send what a closed
+/// connection has left.
+const LATEST_ATTEMPT: Duration = Duration::from_secs(120);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
 
 /// A release that the keeper repeats unless it is answered before.
@@ -41,8 +44,8 @@ pub(super) struct Awaited {
 }
 
 impl Entry {
-    /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in the background. False if the
-    /// store did not know the lease.
+    /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in
+    /// the background. False if the store did not know the lease.
     pub(in crate::lock) async fn release(
         self: &Arc<Self>,
         give_back: GiveBack,
@@ -52,7 +55,8 @@ impl Entry {
         let mut repeat = OnDrop(Some(|| self.release_in_background(give_back)));
         let mut release;
         let polled = {
-            // It is on its way then. Whoever waits by now is not to depend on the caller's polling, nor on a waker that does not panic.
+            // It is on its way then. The next waiter is not to depend on the caller's polling, nor on a
+            // waker that does not panic.
             let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
             release = self.send_once(&id, give_back.rolls_back);
             first_poll(Pin::new(&mut release))
@@ -70,7 +74,8 @@ impl Entry {
         self.released(outcome, repeated)
     }
 
-    /// As [`release`](Self::release), to a store that answers at once. `None` if it does not, and then nothing has become of it.
+    /// As [`release`](Self::release), to a store that answers at once. `None` if it does not, and then
+    /// nothing has become of it.
     pub(in crate::lock) fn release_by_the_call(
         self: &Arc<Self>,
         give_back: GiveBack,
@@ -79,17 +84,16 @@ impl Entry {
         if !self.context.at_once {
             return None;
         }
-        let id = self.context.lease_id(give_back.number);
         let mut repeat = OnDrop(Some(|| self.release_in_background(give_back)));
         let outcome = {
             // As in `release`.
             let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
-            self.send_once(&id, give_back.rolls_back).at_once()
+            self.release_at_once(give_back)
         };
         if outcome.as_ref().is_none_or(Result::is_ok) {
             repeat.0 = None;
         }
-        Some(self.released(outcome?, false))
+        outcome
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
@@ -104,27 +108,28 @@ impl Entry {
         }
     }
 
-    /// Sends a release that nobody waits for.
+    /// Sends a release that is not awaited.
     pub(in crate::lock) fn release_unawaited(self: &Arc<Self>, give_back: GiveBack, now: Moment) {
         let mut panics = Panics::NONE;
-        if panics.catch(|| self.release_at_once(give_back)) != Some(true) {
+        if !matches!(panics.catch(|| self.release_at_once(give_back)), Some(Some(Ok(_)))) {
             panics.catch(|| self.release_in_background(give_back));
         }
         panics.catch(|| self.carry_out(self.state.returned(0, now)));
         panics.resume();
     }
 
-    /// Releases a lease if the store answers at once. False if that is to be repeated.
-    fn release_at_once(&self, give_back: GiveBack) -> bool {
+    /// Releases a lease at a store that answers at once. `None` if it does not.
+    fn release_at_once(&self, give_back: GiveBack) -> Option<Result<bool, LockError>> {
         if !self.context.at_once {
-            return false;
+            return None;
         }
         let id = self.context.lease_id(give_back.number);
-        let outcome = self.send_once(&id, give_back.rolls_back).at_once();
-        outcome.is_some_and(|outcome| self.released(outcome, false).is_ok())
+        let outcome = self.send_once(&id, give_back.rolls_back).at_once()?;
+        Some(self.released(outcome, false))
     }
 
-    /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was released by a repetition.
+    /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was
+    /// released by a repetition.
     fn released(&self, outcome: Result<ReleaseOutcome, Failed>, repeated: bool) -> Result<bool, LockError> {
         let context = &self.context;
         let outcome = match outcome {
@@ -214,7 +219,8 @@ impl Entry {
         }
     }
 
-    /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in memory needs no task.
+    /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in
+    /// memory needs no task.
     pub(in crate::lock) fn release_in_background(self: &Arc<Self>, give_back: GiveBack) {
         self.send_release(give_back, None);
     }
@@ -278,7 +284,8 @@ struct Release {
     give_back: GiveBack,
     /// The next waiter is not appointed yet.
     appoints: bool,
-    /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it is.
+    /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it
+    /// is.
     next: Option<(HeadTicket, Option<NamedWaiter>)>,
 }
 
@@ -321,16 +328,26 @@ impl Release {
                     panics.report("releasing a lock");
                 }
             }
-            // The next waiter has a lease of its own to ask for. Whatever its waker does, the release is repeated.
+            // The next waiter has a lease of its own to ask for. Whatever its waker does, the release is
+            // repeated.
             let mut panics = Panics::NONE;
             panics.catch(|| self.appoint(0));
             panics.report("waking a waiter");
             let again = context.now() + back_off;
-            if self.give_back.until <= again || context.has_ended() || fault!(ReleaseNotRepeated) {
+            if self.repeated_until() <= again || context.has_ended() || fault!(ReleaseNotRepeated) {
                 return;
             }
             until(context, again, pending::<()>()).await;
             back_off = (back_off * 2).min(LONGEST_BACK_OFF);
+        }
+    }
+
+    /// An attempt that was not answered may run when its lease would be over: a silent link keeps it, and the
+    /// store is not there before to be told otherwise.
+    fn repeated_until(&self) -> Moment {
+        match self.give_back.rolls_back {
+            true => self.give_back.until + LATEST_ATTEMPT,
+            false => self.give_back.until,
         }
     }
 

@@ -35,7 +35,8 @@ pub(super) struct Wait<'w, 'a> {
     paused: bool,
     /// The subscription was not confirmed when the store was asked.
     unconfirmed: bool,
-    /// The notification that woke it. Dropped unanswered, by an error or with this future, it goes to the next waiter.
+    /// The notification that woke it. Dropped unanswered, by an error or with this future, it goes to the
+    /// next waiter.
     notified: Option<Notification<'w>>,
 }
 
@@ -84,8 +85,8 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    /// Messages count only from the confirmation on, so what was seen before it is looked at once more after it. Or before, if that takes too
-    /// long.
+    /// Messages count only from the confirmation on, so what was seen before it is looked at once more after
+    /// it. Or before, if that takes too long.
     async fn subscribed(&mut self) -> Result<(), LockError> {
         let entry = self.head.entry;
         let left = if let StoreSays::Held(left) = self.says { left } else { UNCONFIRMED };
@@ -125,7 +126,8 @@ impl<'w, 'a> Wait<'w, 'a> {
         if self.give_up <= entry.now() {
             return self.at_the_end().map(Some);
         }
-        // What was told while we were not there is answered by this question, our own release's message included.
+        // What was told while we were not there is answered by this question, our own release's message
+        // included.
         if self.notified.is_none() {
             self.notified = self.listening.try_told();
         }
@@ -147,8 +149,9 @@ impl<'w, 'a> Wait<'w, 'a> {
             notified.consume();
             self.head.entry.counters.wakes_useful.add_one();
             if !self.head.request.is_watched() {
-                // Another client of this process sleeps by the lease of the holder before, and this one may end sooner, unheard. The lock is
-                // granted, and its guard is not made yet: a waker's panic does not go on here.
+                // Another client of this process sleeps by the lease of the holder before, and this one may
+                // end sooner, unheard. The lock is granted, and its guard is not made yet: a waker's panic
+                // does not go on here.
                 let mut panics = Panics::NONE;
                 panics.catch(|| self.head.entry.call_queue_heads());
                 panics.report("waking queue heads");
@@ -156,7 +159,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    /// Does not let it ask more often than it may, whoever publishes what. True if it has waited for that.
+    /// Does not let it ask more often than it may, whatever is published. True if it has waited for that.
     async fn pause(&mut self) -> bool {
         if self.notified.is_none() || std::mem::replace(&mut self.paused, true) {
             self.paused = false;
@@ -221,8 +224,8 @@ impl<'w, 'a> Wait<'w, 'a> {
         Ok(None)
     }
 
-    /// Sleeps for `left` at most, until there is reason to ask: a message, another task of this process that knows of one, or a subscription
-    /// that was not confirmed when the store was asked and is now.
+    /// Sleeps for `left` at most, until there is reason to ask: a message, another task of this process that
+    /// knows of one, or a subscription that was not confirmed when the store was asked and is now.
     async fn sleep(&mut self, left: Duration) {
         let (entry, listening, unconfirmed) = (self.head.entry, self.listening, self.unconfirmed);
         let confirmed = async {

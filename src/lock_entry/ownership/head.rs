@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::super::actions::{Actions, GiveBack, Next};
-use super::super::outcome::{Answer, Attempt, HeadTicket, Verdict};
+use super::super::actions::{Actions, Next};
+use super::super::outcome::{Answer, Attempt, GiveBack, HeadTicket, Verdict};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
 use super::{Hold, Lease, Ownership, Phase, Unconfirmed};
@@ -33,8 +33,8 @@ pub(super) struct Head {
     at_store_before: Option<Moment>,
     /// Attempts by this number that were not answered: each may still run.
     unsettled: u32,
-    /// The last command was sent then of those that are known to have put it into the store's queue, or to have kept it there. The first one
-    /// for this number, if none is known to.
+    /// The last command was sent then of those that are known to have put it into the store's queue, or to
+    /// have kept it there. The first one for this number, if none is known to.
     queued_at: Option<Moment>,
     /// The lease of the hold before, which goes on under the same number.
     inherited: Option<Lease>,
@@ -76,7 +76,8 @@ impl Head {
         self.refused
     }
 
-    /// The last that the store said, to this queue head or to the one that gave up before it, is that another process has the lock.
+    /// The last that the store said, to this queue head or to the one that gave up before it, is that another
+    /// process has the lock.
     pub(super) fn is_known_held(&self) -> bool {
         self.refused || self.refused_before
     }
@@ -106,7 +107,8 @@ impl Head {
         self.unsettled = self.unsettled.saturating_sub(1);
     }
 
-    /// What the store may have of the number, of which it has granted a lease that ends at `until` at the latest.
+    /// What the store may have of the number, of which it has granted a lease that ends at `until` at the
+    /// latest.
     fn unconfirmed(&self, inherited: Option<&Lease>, until: Moment) -> Unconfirmed {
         let mut before = inherited.map_or(Unconfirmed { until, unsettled: 0 }, Lease::unconfirmed);
         before.until = before.until.max(until);
@@ -171,6 +173,21 @@ impl Ownership {
         }
     }
 
+    /// Whether the queue head goes on by this number, which it has from the hold before. Then the store may
+    /// keep it until `until`, and the head rolls it back should it give up. `settles`: no command of that
+    /// hold is under way any more.
+    pub(super) fn head_goes_on_by(&mut self, number: u64, settles: bool, until: Moment) -> bool {
+        let Phase::Competing(head) = &mut self.phase else { return false };
+        if head.number != Some(number) {
+            return false;
+        }
+        head.at_store = head.at_store.max(Some(until));
+        if let Some(lease) = head.inherited.as_mut().filter(|_| settles) {
+            lease.settle();
+        }
+        true
+    }
+
     pub(in crate::lock_entry) fn is_head(&self, serial: u64) -> bool {
         !self.closed && matches!(&self.phase, Phase::Competing(head) if head.serial == serial)
     }
@@ -185,7 +202,8 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn head_will_wake(&self, waker: &Waker) -> bool {
-        matches!(&self.phase, Phase::Competing(head) if head.waker.as_ref().is_some_and(|old| old.will_wake(waker)))
+        let Phase::Competing(head) = &self.phase else { return false };
+        head.waker.as_ref().is_some_and(|old| old.will_wake(waker))
     }
 
     /// Stores the waker of the queue head, unless it is another one by now.
@@ -212,7 +230,8 @@ impl Ownership {
         }
     }
 
-    /// The queue head is about to ask the store, by `fresh` if it has no number yet. `None` if it is the queue head no more.
+    /// The queue head is about to ask the store, by `fresh` if it has no number yet. `None` if it is the
+    /// queue head no more.
     pub(in crate::lock_entry) fn attempt(
         &mut self,
         serial: u64,
@@ -222,7 +241,7 @@ impl Ownership {
     ) -> Option<Attempt> {
         let position = self.rules.policy.position();
         // What is granted by a store with a queue is not passed on in memory.
-        // Whoever shares a lock has the same token.
+        // All sharers of a lock have the same token.
         let alone = self.queue.is_empty() || position.is_some() || self.rules.policy.is_shared();
         let head = self.head(serial)?;
         let number = *head.number.get_or_insert(fresh);
@@ -337,8 +356,9 @@ impl Ownership {
         actions.more().roll_back = Some(GiveBack { until, ..attempt.to_roll_back() });
     }
 
-    /// The lease that `attempt` got is in hand, and a hold of nobody yet.
-    #[inline]
+    /// Installs the lease that `attempt` got, with an empty hold.
+    // Always inlined: where a hold begins by it at once, the empty one is not written.
+    #[inline(always)]
     pub(super) fn hold_by(
         &mut self,
         attempt: Attempt,
@@ -366,7 +386,8 @@ impl Ownership {
         actions.more().next = Some(Next { head: head.ticket(), request });
     }
 
-    /// The waiter that was named with a release, if it is that, asks the store itself: the release has failed, or was sent without its name.
+    /// The waiter that was named with a release, if it is that, asks the store itself: the release has
+    /// failed, or was sent without its name.
     pub(in crate::lock_entry) fn asks_itself(&mut self, serial: u64, now: Moment, actions: &mut Actions) {
         if let Some(slot) = self.named(serial)
             && !fault!(NamedNotTold)
@@ -394,7 +415,8 @@ impl Ownership {
         matches!(self.queue.place(slot), Place::Named).then_some(slot)
     }
 
-    /// The store said that another process has the lock. `kept`: for how long it keeps a position for this one, or remembers it.
+    /// The store said that another process has the lock. `kept`: for how long it keeps a position for this
+    /// one, or remembers it.
     fn held_elsewhere(
         &mut self,
         serial: u64,
@@ -446,8 +468,9 @@ impl Ownership {
 
     /// The store has a position for this one.
     ///
-    /// What is at the store stays there, and may become a lease. So a position that may have ended before this command was the end of its
-    /// number: it may have become a lease that is over by now, and the message about that may be on its way still.
+    /// What is at the store stays there, and may become a lease. So a position that may have ended before
+    /// this command was the end of its number: it may have become a lease that is over by now, and the
+    /// message about that may be on its way still.
     fn queued(
         &mut self,
         serial: u64,
@@ -472,7 +495,8 @@ impl Ownership {
         Verdict::Waits
     }
 
-    /// A message said that the store has granted the lock to this number, unasked: the lease ends when the position would have.
+    /// A message said that the store has granted the lock to this number, unasked: the lease ends when the
+    /// position would have.
     pub(in crate::lock_entry) fn granted_by_message(
         &mut self,
         serial: u64,
@@ -548,7 +572,8 @@ impl Ownership {
     }
 }
 
-/// Nobody is there for this answer any more. What was rolled back before may have been so before this was sent.
+/// The waiter of this answer has left: releases again, as the earlier rollback may have run before this was
+/// sent.
 fn roll_back(attempt: Attempt, actions: &mut Actions) {
     if !fault!(AnswerDiesWithWaiter) {
         actions.more().roll_back = Some(attempt.to_roll_back());

@@ -2,30 +2,31 @@
 //!
 //! # The moments of a lease
 //!
-//! No command shortens a lease at the store, and commands may be under way, unanswered, or late. So the store's end of the lease is known
-//! as a range only:
+//! No command shortens a lease at the store, and commands may be under way, unanswered, or late. So the
+//! store's end of the lease is known as a range only:
 //!
 //! ```text
 //!   sure_until ≤ the end that the store keeps ≤ possible_until
 //! ```
 //!
-//! * `sure_until` comes from commands that the store has confirmed, each counted from before it was sent. A hold is believed in until then
-//!   and no longer: `is_held`, `remaining` and `lost` go by it.
-//! * `possible_until` comes from all commands that were sent, whatever became of them. A lease that is left, or whose holds have ended, is
-//!   released unless that has passed: otherwise an extension that was never answered would keep the lock at the store for nobody.
+//! * `sure_until` comes from commands that the store has confirmed, each counted from before it was sent. A
+//!   hold is believed in until then and no longer: `is_held`, `remaining` and `lost` go by it.
+//! * `possible_until` comes from all commands that were sent, whatever became of them. A lease that is left,
+//!   or whose holds have ended, is released unless that has passed: otherwise an extension that was never
+//!   answered would keep the lock at the store, unused.
 //!
-//! A hold may end before its lease does: when all leases of its owners' own are over, or after `max_hold`. See
-//! [`Sharer`](super::sharers::Sharer).
+//! A hold may end before its lease does: when all leases of its owners' own are over, or after `max_hold`.
+//! See [`Sharer`](super::sharers::Sharer).
 
 use std::time::Duration;
 
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::super::actions::GiveBack;
-use super::super::outcome::Attempt;
+use super::super::outcome::{Attempt, GiveBack};
 
-/// A store that keeps a lease for so long after it is over here is not told so, unless the lease is left: it is the time of a round trip.
+/// A store that keeps a lease for so long after it is over here is not told so, unless the lease is left: it
+/// is the time of a round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 
 /// What the store granted.
@@ -36,10 +37,11 @@ pub(super) struct Lease {
     pub(super) tenure_ends: Moment,
     /// The store keeps it until then at least.
     pub(super) sure_until: Moment,
-    /// The store keeps it until then at most. Counted from when the answer was there, or from before the command was sent if there is none.
+    /// The store keeps it until then at most. Counted from when the answer was there, or from before the
+    /// command was sent if there is none.
     possible_until: Moment,
-    /// Commands that lease the name to this number, and were not answered: each may still run, also after a release. So they are rolled
-    /// back, and not only released.
+    /// Commands that lease the name to this number, and were not answered: each may still run, also after a
+    /// release. So they are rolled back, and not only released.
     unsettled: u32,
     /// Tokens that are left, from the first to the last.
     pub(super) tokens: (u64, u64),
@@ -67,7 +69,8 @@ pub(super) struct Unconfirmed {
 }
 
 impl Lease {
-    /// The store has granted what `attempt` asked for: `lease` from `sent` on at least. `third`: of the lease, by which it is renewed.
+    /// The store has granted what `attempt` asked for: `lease` from `sent` on at least. `third`: of the
+    /// lease, by which it is renewed.
     #[inline]
     pub(super) fn granted(
         attempt: Attempt,
@@ -102,7 +105,8 @@ impl Lease {
         self.sure_until <= now
     }
 
-    /// Whether the store is to be told when nothing of it is left here at `moment`, with no command to be sent before.
+    /// Whether the store is to be told when nothing of it is left here at `moment`, with no command to be
+    /// sent before.
     pub(super) fn is_to_be_ended(&self, moment: Moment) -> bool {
         self.may_outlast(moment + ROUND_TRIP) || moment < self.sure_until
     }
@@ -151,8 +155,9 @@ impl Lease {
         }
     }
 
-    /// A command is about to be sent that leases the name to this number anew. For how long: at least as long as the store may keep it
-    /// already, since a store that sets what it is told must not shorten what another command under way has made longer.
+    /// A command is about to be sent that leases the name to this number anew. For how long: at least as long
+    /// as the store may keep it already, since a store that sets what it is told must not shorten what
+    /// another command under way has made longer.
     pub(super) fn leases_anew(&mut self, sent: Moment, lease: Duration) -> Duration {
         let possible = self.possible_until.saturating_duration_since(sent);
         let lease = if fault!(LeasedAnewForLess) { lease } else { lease.max(possible) };
@@ -166,7 +171,8 @@ impl Lease {
         self.unsettled = self.unsettled.saturating_sub(1);
     }
 
-    /// The store confirmed, by a command that was sent at `sent` and answered at `now`, that it lasts at least for `lease`.
+    /// The store confirmed, by a command that was sent at `sent` and answered at `now`, that it lasts at
+    /// least for `lease`.
     pub(super) fn confirm(&mut self, sent: Moment, now: Moment, lease: Option<Duration>, third: Duration) {
         let sent = if fault!(ConfirmedFromTheAnswer) { now } else { sent };
         (self.confirmed, self.unanswered, self.not_before) = (sent.max(self.confirmed), false, None);

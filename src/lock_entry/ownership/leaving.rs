@@ -1,4 +1,4 @@
-//! How a hold ends, by its guards or without them, and who comes next.
+//! How a hold ends, by its guards or without them, and which waiter comes next.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::actions::Actions;
-use super::super::outcome::Left;
+use super::super::outcome::{BACK_OFF, Left};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, LossReason, Request};
-use super::{BACK_OFF, Hold, Lease, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer};
+use super::{Hold, Lease, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer};
 
 impl Ownership {
     // === Leaving ===
@@ -36,7 +36,8 @@ impl Ownership {
         }
     }
 
-    /// The owner gives one of its holds back by name: a forgotten one, or else one that a guard has, which is told.
+    /// The owner gives one of its holds back by name: a forgotten one, or else one that a guard has, which is
+    /// told.
     pub(in crate::lock_entry) fn leave_by_name(
         &mut self,
         owner: u64,
@@ -66,7 +67,9 @@ impl Ownership {
     }
 
     /// A guard is gone, and its hold stays.
-    pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant) {
+    pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) {
+        // What is over does not last for longer because it was not looked at.
+        self.end_if_over(now, actions);
         match self.held_by_serial(grant.serial) {
             Some((hold, lease)) => hold.forget_guard(grant, lease.sure_until),
             None => _ = self.hear_of_loss(grant.serial),
@@ -81,6 +84,11 @@ impl Ownership {
         now: Moment,
         actions: &mut Actions,
     ) -> Grant {
+        // What is over does not begin again: its end may have been told.
+        self.end_if_over(now, actions);
+        if grant.ends() <= now {
+            return *grant;
+        }
         let longer = grant.lasting_until(ends);
         if let Some((hold, _)) = self.held_by_serial(grant.serial) {
             hold.prolong(grant, longer.ends);
@@ -89,7 +97,7 @@ impl Ownership {
         longer
     }
 
-    /// Nobody has the hold any more, in hand or beside, that is empty.
+    /// Ends the hold, current or parallel, whose last owner left.
     #[inline]
     fn end_empty(&mut self, now: Moment, actions: &mut Actions) -> Left {
         match &self.phase {
@@ -104,7 +112,7 @@ impl Ownership {
         }
     }
 
-    /// The hold is over. Who comes next, and how.
+    /// The hold is over. Which waiter comes next, and how.
     pub(super) fn pass_on(&mut self, now: Moment, actions: &mut Actions) -> Left {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let Some(next) = self.queue.first() else {
@@ -118,8 +126,8 @@ impl Ownership {
             return Left::Passed;
         }
         let used_up = lease.tenure_ends <= now && !fault!(TenureNeverUsedUp);
-        // No lease is made shorter, so one that the store may keep for longer than the next request wants is none for it: this process is not
-        // to keep others out for longer, if it dies.
+        // No lease is made shorter, so one that the store may keep for longer than the next request wants is
+        // none for it: this process is not to keep others out for longer, if it dies.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
         if used_up || lease.is_over(now) || too_long && !fault!(LongerLeasePassedOn) {
             actions.more().give_back = Some(lease.give_back(true));
@@ -131,13 +139,13 @@ impl Ownership {
         let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
         if next.is_watched() && fits && has_token {
             self.grant_next(now, actions);
-        } else if let Phase::Held(_, lease) = self.transition(Phase::Free) {
+        } else if let Phase::Held(_, lease) = self.take_phase() {
             self.appoint(Some(lease), 0, now, actions);
         }
         Left::Passed
     }
 
-    /// As [`pass_on`](Self::pass_on), with nobody there to send a release.
+    /// As [`pass_on`](Self::pass_on), without a caller to send a release.
     pub(super) fn pass_on_in_background(&mut self, now: Moment, actions: &mut Actions) {
         if let Left::Return(give_back) = self.pass_on(now, actions) {
             actions.more().give_back = Some(give_back);
@@ -163,7 +171,8 @@ impl Ownership {
     }
 
     /// A new hold by the lease in hand: a guard's, or one that is to be claimed.
-    #[inline]
+    // Always inlined, as `hold_by`.
+    #[inline(always)]
     pub(super) fn begin_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> Grant {
         let Phase::Held(hold, lease) = &mut self.phase else { unreachable!("a hold is by a lease in hand") };
         self.last_serial += 1;
@@ -177,20 +186,23 @@ impl Ownership {
         let watched = request.is_watched();
         let ends = if watched { Moment::NEVER } else { lease.sure_until };
         let sharer = Sharer::new(request, claimed, ends, self.rules.max_hold, now);
-        *hold = Hold { renewed: watched, token, granted: now, ..Hold::of_nobody() };
-        hold.add(self.last_serial, sharer);
+        *hold = Hold::begun(self.last_serial, sharer, token, now);
         Grant { serial: self.last_serial, watched, token, ends }
     }
 
-    /// Who else gets in with the one that has it now: all other waiters of its owner, as it may wait for all of them. Of a shared lock, all for
-    /// whom its lease, of `extent`, suffices; the first of the others asks for one of its own.
+    /// The others that get in with the new holder: all other waiters of its owner, as it may wait for all of
+    /// them. Of a shared lock, also all that its lease, of `extent`, suffices for; the first of the others
+    /// asks for one of its own.
     pub(super) fn admit(&mut self, extent: Duration, now: Moment, actions: &mut Actions) {
         if self.queue.is_empty() {
             return;
         }
         if self.rules.policy.is_shared() {
             while let Some(offer) = self.offer(extent, now)
-                && let Some(slot) = self.queue.pop_that(|request| offer.suffices(request))
+                && let Phase::Held(hold, _) = &self.phase
+                && let Some(slot) = self.queue.pop_that(|request| {
+                    offer.suffices(request) || hold.sharers.of_owner(request.owner).is_some()
+                })
             {
                 self.admit_at(slot, now, actions);
             }
@@ -215,7 +227,8 @@ impl Ownership {
         actions.wake(self.queue.place_at(slot, Place::Granted(grant, extension, now)));
     }
 
-    /// The oldest waiter is the queue head, with the lease in hand if there is one. Without a waiter all is free.
+    /// The oldest waiter is the queue head, with the lease in hand if there is one. Without a waiter all is
+    /// free.
     pub(super) fn appoint(
         &mut self,
         inherited: Option<Lease>,
@@ -236,7 +249,8 @@ impl Ownership {
     /// A release was answered, or is at least under way: so many others have heard of it.
     pub(in crate::lock_entry) fn returned(&mut self, heard: usize, now: Moment, actions: &mut Actions) {
         if let Phase::Returning(true) = self.phase {
-            // A store that does not know who heard of it says that nobody did: then what was found at it counts.
+            // A store that does not know its receivers says that there are none: then what was found at it
+            // counts.
             let alone = heard == 0 && !self.contended;
             let most = self.rules.policy.tenure().saturating_mul(if alone { MAX_GROWTH } else { 1 });
             self.tenure = self.tenure.saturating_mul(2).min(most);
@@ -247,7 +261,7 @@ impl Ownership {
         }
     }
 
-    /// The release of a lease that nobody waited for here was answered.
+    /// The release of a lease without waiters here was answered.
     pub(in crate::lock_entry) fn heard_by(&mut self, heard: usize, now: Moment) {
         let steps = self.steps_for(heard);
         if heard > 0 {
@@ -272,7 +286,7 @@ impl Ownership {
     // === Losing ===
 
     #[inline]
-    pub(super) fn end_if_over(&mut self, now: Moment, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn end_if_over(&mut self, now: Moment, actions: &mut Actions) {
         let lasts = match &self.phase {
             Phase::Held(hold, lease) => hold.lasts(lease, now),
             _ => true,
@@ -302,7 +316,8 @@ impl Ownership {
         self.end_in_background_if_empty(now, actions);
     }
 
-    /// A hold may be empty now. No caller sends its release; none is needed if the store does not keep the lease.
+    /// A hold may be empty now. No caller sends its release; none is needed if the store does not keep the
+    /// lease.
     pub(super) fn end_in_background_if_empty(&mut self, now: Moment, actions: &mut Actions) {
         for (_, lease) in self.beside.extract_if(.., |(hold, _)| hold.sharers.is_empty()) {
             match lease.may_outlast(now) {
@@ -380,7 +395,7 @@ impl Ownership {
         reason
     }
 
-    /// Nobody gets the lock here any more. What is held is not touched.
+    /// The lock is not granted here any more. What is held is not touched.
     pub(in crate::lock_entry) fn close(&mut self, actions: &mut Actions) {
         self.closed = true;
         while let Some(slot) = self.queue.pop() {
@@ -394,7 +409,8 @@ impl Ownership {
             if let Some(slot) = slot {
                 actions.wake(self.queue.place_at(slot, Place::Closed));
             }
-            // Here, as nobody may poll it before the client ends. Who is named is rolled back by the answer.
+            // Here, as it may not be polled before the client ends. A waiter that is named is rolled back by
+            // the answer.
             if let Some(roll_back) = roll_back.filter(|_| !is_named && !fault!(ClosedHeadLeavesItsTrace)) {
                 actions.more().roll_back = Some(roll_back);
             }

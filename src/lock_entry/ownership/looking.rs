@@ -30,7 +30,7 @@ impl Ownership {
         }
     }
 
-    /// Who has the lock here, how often each, and under which leases.
+    /// The holders here, how many holds each has, and under which leases.
     pub(in crate::lock_entry) fn holders(&self, now: Moment) -> impl Iterator<Item = (u64, u32, u64)> {
         let of = move |(hold, lease): (&Hold, &Lease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
@@ -63,7 +63,8 @@ impl Ownership {
         }
     }
 
-    /// As [`is_known_held`](Self::is_known_held), or the store has said so to a queue head that has given up since.
+    /// As [`is_known_held`](Self::is_known_held), or the store has said so to a queue head that has given up
+    /// since.
     pub(in crate::lock_entry) fn was_last_held(&self) -> bool {
         self.is_known_held() || matches!(&self.phase, Phase::Competing(head) if head.is_known_held())
     }

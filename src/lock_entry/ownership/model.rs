@@ -1,5 +1,6 @@
-//! The engine, by every sequence of events up to a length: a few acquisitions, a store, another process, and time. Each sequence is then
-//! brought to its end, and nothing may be left. All of it for a store without a queue, for one with, and for one of a shared lock.
+//! The engine, by every sequence of events up to a length: a few acquisitions, a store, another process, and
+//! time. Each sequence is then brought to its end, and nothing may be left. All of it for a store without a
+//! queue, for one with, and for one of a shared lock.
 //!
 //! A mutant is run in a process of its own, with a fault seeded into the engine, and has to fail.
 
@@ -67,7 +68,7 @@ struct Command {
     sent: Moment,
     lease: Duration,
     asks: Asks,
-    /// Who waits for the answer, if anybody does.
+    /// The waiter for the answer, if there is one.
     caller: Option<usize>,
 }
 
@@ -87,7 +88,7 @@ enum Event {
     /// The command does not run, and the queue head learns so.
     AskInVain(usize),
     Drop(usize),
-    /// It asks, and nobody knows what becomes of that: it may run at any time.
+    /// It asks, and what becomes of that is unknown: it may run at any time.
     AskUnanswered(usize),
     /// A holder extends its lease.
     Extend(usize),
@@ -106,7 +107,7 @@ enum Event {
     Release,
     /// It takes effect, and the answer is lost.
     ReleaseUnanswered,
-    /// It takes no effect, and nobody knows.
+    /// It takes no effect, unknown to all.
     ReleaseLost,
     /// The oldest message comes that has granted the lock.
     Hear,
@@ -132,18 +133,18 @@ struct World {
     unsent: Vec<Release>,
     cast: Vec<Request>,
     stages: Vec<Stage>,
-    /// Who waits here, oldest first, and whether somebody was taken out of turn, or has left.
+    /// The waiters here, oldest first, and whether one was taken out of turn, or has left.
     waiting: Vec<usize>,
     disturbed: bool,
     /// The last serial that was granted, and its token.
     last_grant: (u64, Option<u64>),
     /// When each number was asked for last.
     asked: HashMap<u64, Moment>,
-    /// Who may not wait.
+    /// Those that may not wait.
     tries: Vec<bool>,
     /// Owners that have given a hold back that one of them has a guard of.
     given_back: Vec<u64>,
-    /// Until when whoever holds it could believe that, after the event before.
+    /// Until when a holder could believe that, after the event before.
     believed: Vec<Option<Moment>>,
     history: Vec<Event>,
 }
@@ -267,7 +268,7 @@ impl World {
         if let Some(give_back) = actions.give_back() {
             match actions.next() {
                 None => self.releases.push(give_back.into()),
-                // What is rolled back names nobody.
+                // A rollback names no waiter.
                 Some(next) if give_back.rolls_back => {
                     self.releases.push(give_back.into());
                     self.event(|engine, now, actions| {
@@ -508,7 +509,8 @@ impl World {
         self.waiting.retain(|waits| *waits != who);
         assert!(!self.cast[who].is_fenced() || grant.token().is_some() || extension.is_some(), "no token");
         if grant.serial() > self.last_grant.0 {
-            // If this process dies, it keeps others out no longer than that. (A position at a store may last for longer than a short lease.)
+            // If this process dies, it keeps others out no longer than that. (A position at a store may last
+            // for longer than a short lease.)
             let number = self.engine.state_of(&grant, self.now).map(|hold| hold.number);
             let ends = number.ok().and_then(|number| self.store.ends(number, self.now));
             let longest = self.now + self.lease_of(who);
@@ -626,7 +628,7 @@ impl World {
         hold.is_ok_and(|hold| self.asked.get(&hold.number).is_some_and(|asked| self.now < *asked + TENURE))
     }
 
-    /// Time passes, and nobody is polled meanwhile: a queue head whose reply has come is woken.
+    /// Time passes, and no future is polled meanwhile: a queue head whose reply has come is woken.
     fn pass_time(&mut self, time: Duration) {
         if self.stages.iter().any(|stage| matches!(stage, Stage::Head(_, Some(_)))) {
             self.event(|engine, now, actions| engine.head_woken(now, actions));
@@ -720,7 +722,7 @@ impl World {
         }
     }
 
-    /// Everybody who waits gets the lock, uses it, and goes.
+    /// Each waiter gets the lock, uses it, and goes.
     fn bring_to_an_end(&mut self) {
         for _ in 0..200 {
             if self.store.held(self.now) == Some(THEIRS) {
@@ -980,7 +982,7 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     world.bring_to_an_end();
 }
 
-/// Who looks again and again lets nobody else run, on a runtime of one thread.
+/// A task that looks again and again lets no other run, on a runtime of one thread.
 #[test]
 fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
     if env::var(MUTANT).is_ok_and(|mutant| mutant == "GrantedLongAgo") {
@@ -998,7 +1000,7 @@ fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
     assert!(matches!(told, Told::Superseded), "it was waited for too long");
 }
 
-/// Nobody may be there to do it any more.
+/// There may be no task left to do it.
 #[test]
 fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
     for (prelude, at_store) in [(QUEUED, true), (BEHIND, false)] {
@@ -1051,7 +1053,25 @@ fn owner_that_gets_in_another_way_takes_its_waiters_along() {
     world.bring_to_an_end();
 }
 
-/// Others that share it renew theirs when they like, twice meanwhile, and cut all leases to that of a renewal.
+/// They wait for what their owner has, and it may wait for them: also where others wait at the store.
+#[test]
+fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
+    let shared = Request::new(1).shared_owner();
+    for inner in [shared.lease(LEASE * 4), shared.fenced()] {
+        let prelude = [Event::Enter(0), Event::Ask(0), Event::Enter(1), Event::Answer(0)];
+        let mut world = World::after(&[shared, inner], Kind::Shared, &prelude);
+        let Stage::Queued(ticket) = std::mem::replace(&mut world.stages[1], Stage::Done) else {
+            panic!("it waits")
+        };
+        let told = world.event(|engine, now, actions| engine.claim(&ticket, now, actions));
+        let Told::Granted(grant, Some(_)) = told else { panic!("its owner has the lock: {told:?}") };
+        world.stages[1] = Stage::Holding(grant);
+        world.bring_to_an_end();
+    }
+}
+
+/// Others that share it renew theirs when they like, twice meanwhile, and cut all leases to that of a
+/// renewal.
 #[test]
 fn shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it() {
     if env::var(MUTANT).is_ok_and(|mutant| mutant == "CutNotMended") {
@@ -1080,7 +1100,7 @@ fn shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it() {
     }
 }
 
-/// Whoever waits with a limit is told that the lock is held, and not that nobody knows.
+/// A waiter with a limit is told that the lock is held, and not that its state is unknown.
 #[test]
 fn lock_counts_as_held_while_a_release_names_a_waiter() {
     let mut world = World::after(&[Request::new(1), Request::new(2)], Kind::Queue, BEHIND);
@@ -1092,8 +1112,9 @@ fn lock_counts_as_held_while_a_release_names_a_waiter() {
     world.bring_to_an_end();
 }
 
-/// Several commands of one lease are under way: none of them, however late, leaves it shorter than a holder believes, even at a store that sets
-/// what it is told, as long as its commands run in the order in which they were sent.
+/// Several commands of one lease are under way: none of them, however late, leaves it shorter than a holder
+/// believes, even at a store that sets what it is told, as long as its commands run in the order in which
+/// they were sent.
 #[test]
 fn token_that_is_asked_for_beside_an_extension_shortens_nothing() {
     if env::var(MUTANT).is_ok_and(|mutant| mutant == "LeasedAnewForLess") {

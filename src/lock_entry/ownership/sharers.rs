@@ -1,4 +1,4 @@
-//! [`Sharers`]: who has the lock by one lease. One owner; of a shared lock, any number.
+//! [`Sharers`]: the owners that have the lock by one lease. One owner; of a shared lock, any number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::Lease;
 #[derive(Debug)]
 pub(super) struct Sharer {
     pub(super) owner: u64,
-    /// Its guards, its grants that nobody has claimed yet, and its forgotten holds.
+    /// Its guards, its grants that are not claimed yet, and its forgotten holds.
     pub(super) count: u32,
     pub(super) guards: u32,
     pub(super) unclaimed: u32,
     /// Guards and grants for which the lease is renewed.
     pub(super) watched: u32,
-    /// When it has held for as long as `max_hold` allows: counted from when the lease began to be renewed for it. Leases of its own count for
-    /// themselves.
+    /// When it has held for as long as `max_hold` allows: counted from when the lease began to be renewed for
+    /// it. Leases of its own count for themselves.
     held_too_long: Moment,
     /// When the leases of its other guards and grants are over.
     own_ends: OwnEnds,
@@ -28,12 +28,13 @@ pub(super) struct Sharer {
     forgotten: OwnEnds,
 }
 
-/// Moments, each as often as it was added: when the leases are over that nobody renews. The first is apart, so that a single one allocates
-/// nothing.
+/// Moments, each as often as it was added: when the leases are over that are not renewed. The first is apart,
+/// so that a single one allocates nothing; the others are in a box, so that a sharer without them is small.
 #[derive(Debug, Default)]
 struct OwnEnds {
     first: Option<Moment>,
-    more: BTreeMap<Moment, u32>,
+    #[expect(clippy::box_collection, reason = "a third of the size where there are none, as nearly always")]
+    more: Option<Box<BTreeMap<Moment, u32>>>,
 }
 
 impl OwnEnds {
@@ -41,31 +42,40 @@ impl OwnEnds {
         if self.first.is_none() {
             self.first = Some(ends);
         } else {
-            *self.more.entry(ends).or_default() += 1;
+            *self.more.get_or_insert_default().entry(ends).or_default() += 1;
         }
     }
 
     fn remove(&mut self, ends: Moment) {
         if self.first == Some(ends) {
             self.first = None;
-        } else if let Some(count) = self.more.get_mut(&ends) {
+        } else if let Some(more) = &mut self.more
+            && let Some(count) = more.get_mut(&ends)
+        {
             *count -= 1;
             if *count == 0 {
-                self.more.remove(&ends);
+                more.remove(&ends);
             }
         }
     }
 
     fn latest(&self) -> Option<Moment> {
         if fault!(OuterEndsWithInner) {
-            return self.first.into_iter().chain(self.more.keys().next().copied()).min();
+            return self.earliest();
         }
-        self.first.max(self.more.last_key_value().map(|(ends, _)| *ends))
+        match &self.more {
+            None => self.first,
+            Some(more) => self.first.max(more.last_key_value().map(|(ends, _)| *ends)),
+        }
+    }
+
+    fn earliest(&self) -> Option<Moment> {
+        let more = self.more.iter().filter_map(|more| more.keys().next().copied());
+        self.first.into_iter().chain(more).min()
     }
 
     fn remove_earliest(&mut self) {
-        let earliest = self.first.into_iter().chain(self.more.keys().next().copied()).min();
-        if let Some(earliest) = earliest {
+        if let Some(earliest) = self.earliest() {
             self.remove(earliest);
         }
     }
@@ -83,7 +93,7 @@ impl Sharer {
     ) -> Self {
         let (watched, guards) = (u32::from(request.is_watched()), u32::from(claimed));
         let held_too_long = max_hold.map_or(Moment::NEVER, |limit| now + limit);
-        let own_ends = OwnEnds { first: (watched == 0).then_some(ends), more: BTreeMap::new() };
+        let own_ends = OwnEnds { first: (watched == 0).then_some(ends), more: None };
         Self {
             owner: request.owner,
             count: 1,
@@ -129,8 +139,8 @@ impl Sharer {
         self.forgotten.remove_earliest();
     }
 
-    /// When it is over at the latest, as far as that is its own affair: once it has held for too long, or all leases of its own are over and
-    /// none is renewed for it.
+    /// When it is over at the latest, as far as that is its own affair: once it has held for too long, or all
+    /// leases of its own are over and none is renewed for it.
     #[inline]
     pub(super) fn due(&self) -> Moment {
         let own = || self.own_ends.latest().max(self.forgotten.latest());
@@ -171,11 +181,17 @@ pub(super) struct Sharers {
 #[derive(Debug, Default)]
 struct More {
     by_serial: BTreeMap<u64, Sharer>,
-    /// Owners with their serials: who comes is looked for among thousands. (An owner may have two, each asked for while it had none.)
+    /// Owners with their serials: a newcomer is looked for among thousands. (An owner may have two, each
+    /// asked for while it had none.)
     by_owner: BTreeSet<(u64, u64)>,
 }
 
 impl Sharers {
+    #[inline]
+    pub(super) fn of_one(serial: u64, sharer: Sharer) -> Self {
+        Self { first: Some((serial, sharer)), more: None }
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.first.is_none() && self.more.as_ref().is_none_or(|more| more.by_serial.is_empty())

@@ -1,4 +1,4 @@
-//! What time brings: renewals, ends of leases and holds, waiters that nobody polls.
+//! What time brings: renewals, ends of leases and holds, waiters that are not polled.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::super::queue::Place;
 use super::super::request::{Extension, LossReason};
 use super::{Hold, Lease, Ownership, Phase};
 
-/// While somebody waits here, the store is asked as often whether the lease is still this client's: it may have been forced free, or be
-/// gone with a server that has started anew.
+/// While there are waiters here, the store is asked as often whether the lease is still this client's: it may
+/// have been forced free, or be gone with a server that has started anew.
 const VERIFY: Duration = Duration::from_secs(1);
 
 /// A lease that is to be renewed.
@@ -43,7 +43,8 @@ impl Ownership {
         renewal
     }
 
-    /// The renewal that is due by `by`. Verifications are not sent early, and what may have been cut by others is not renewed early.
+    /// The renewal that is due by `by`. Verifications are not sent early, and what may have been cut by
+    /// others is not renewed early.
     pub(in crate::lock_entry) fn renew_early(
         &mut self,
         by: Moment,
@@ -105,8 +106,8 @@ impl Ownership {
         if hold.unclaimed > 0 && !fault!(UnpolledGrantKept) {
             at = at.min(hold.granted + self.rules.unpolled_limit);
         }
-        // A hold that ends together with its lease leaves nothing to be done here, unless there are waiters: a task that waits for the loss
-        // has a timer of its own.
+        // A hold that ends together with its lease leaves nothing to be done here, unless there are waiters:
+        // a task that waits for the loss has a timer of its own.
         let ends = hold.limit.min(lease.sure_until);
         if lease.is_to_be_ended(ends) || !self.queue.is_empty() || !hold.has_guard() {
             at = at.min(ends);
@@ -121,7 +122,8 @@ impl Ownership {
         }
         let is_watched = hold.watched > 0 && (hold.renewed || !fault!(ReentryNotWatched));
         let renew = match (is_watched, self.may_be_cut(lease)) {
-            // One that lasts for long, by an extension or an inner hold's lease, is asked for as often: it may have been forced free.
+            // One that lasts for long, by an extension or an inner hold's lease, is asked for as often: it
+            // may have been forced free.
             (true, false) => lease.renew_at.min(lease.confirmed + self.third),
             (_, true) => lease.confirmed + self.third,
             (false, false) => Moment::NEVER,
@@ -135,8 +137,9 @@ impl Ownership {
         lease.not_before.map_or(due, |not_before| due.max(not_before))
     }
 
-    /// Whether others that share the lock may have made the lease end earlier than is believed here: with each renewal of their own they set what
-    /// all of them have to no more than a renewed lease. What was confirmed to last no longer than that, they do not shorten.
+    /// Whether others that share the lock may have made the lease end earlier than is believed here: with
+    /// each renewal of their own they set what all of them have to no more than a renewed lease. What was
+    /// confirmed to last no longer than that, they do not shorten.
     fn may_be_cut(&self, lease: &Lease) -> bool {
         self.rules.policy.is_shared()
             && lease.sure_until > lease.confirmed + self.rules.renewed_lease
@@ -166,10 +169,12 @@ impl Ownership {
         self.end_if_over(now, actions);
         let third = self.third;
         let Some((_, lease)) = self.held_by_number(renewal.number) else { return false };
-        if !held && !fault!(GoneCountsAsRenewed) {
-            return self.lose(renewal.number, LossReason::Gone, now, actions);
-        }
         lease.renewing = false;
+        if !held && !fault!(GoneCountsAsRenewed) {
+            let lost = self.gone(renewal.number, sent, now, actions);
+            self.look_behind(now, actions);
+            return lost;
+        }
         lease.confirm(sent, now, renewal.lease, third);
         self.look_behind(now, actions);
         true
@@ -195,7 +200,7 @@ impl Ownership {
         }
     }
 
-    /// Somebody waits who cannot wait until the store is asked anyway.
+    /// There is a waiter that cannot wait until the store is asked anyway.
     pub(in crate::lock_entry) fn verify_soon(&mut self, now: Moment, actions: &mut Actions) {
         if let Phase::Held(_, lease) = &mut self.phase {
             lease.verify = true;
@@ -203,7 +208,8 @@ impl Ownership {
         }
     }
 
-    /// The command of an extension is about to be sent: for so long it is to lease, or to renew. `None` if the lease is not in hand any more.
+    /// The command of an extension is about to be sent: for so long it is to lease, or to renew. `None` if
+    /// the lease is not in hand any more.
     pub(in crate::lock_entry) fn extending(
         &mut self,
         extension: Extension,
@@ -241,7 +247,13 @@ impl Ownership {
         now: Moment,
         actions: &mut Actions,
     ) -> bool {
+        // The answer came too late for what is over: its end may have been told.
+        self.end_if_over(now, actions);
         let third = self.third;
+        // Undone as unwanted, it would be taken from the queue head, which goes on by this number.
+        if self.head_goes_on_by(number, token.is_some(), now + extent) {
+            return true;
+        }
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
         lease.confirm(sent, now, Some(extent), third);
         if let Some(token) = token {
@@ -253,6 +265,21 @@ impl Ownership {
         }
         self.look_behind(now, actions);
         true
+    }
+
+    /// The store had no such lease when it ran a command of `sent`.
+    pub(in crate::lock_entry) fn gone(
+        &mut self,
+        number: u64,
+        sent: Moment,
+        now: Moment,
+        actions: &mut Actions,
+    ) -> bool {
+        match self.held_by_number(number) {
+            // Leased anew by this number since, to a queue head that went on by it.
+            Some((_, lease)) if lease.confirmed > sent => false,
+            _ => self.lose(number, LossReason::Gone, now, actions),
+        }
     }
 
     /// Something has changed that may be due earlier than the next look.
@@ -267,7 +294,8 @@ impl Ownership {
         at == Moment::NEVER || at <= now || now < said && said <= at
     }
 
-    /// There is to be a look at `at`. What was said before holds until its time has come, and is not said again: each is an alarm to be set.
+    /// There is to be a look at `at`. What was said before holds until its time has come, and is not said
+    /// again: each is an alarm to be set.
     pub(super) fn look_by(&mut self, at: Moment, now: Moment, actions: &mut Actions) {
         let said = self.next_look_said;
         if at < said || said <= now && at != Moment::NEVER && !fault!(LookSaidOnce) {

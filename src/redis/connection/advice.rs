@@ -21,8 +21,8 @@ const BY_CODE: &[(&str, &str)] = &[
     ("CLUSTERDOWN", "it is a node of a Cluster that is down"),
 ];
 
-/// By what the reply says, where its first word is only `ERR`. Inside of a script refusals have other words than outside, and they
-/// differ between versions.
+/// By what the reply says, where its first word is only `ERR`. Inside of a script refusals have other words
+/// than outside, and they differ between versions.
 const BY_PHRASE: &[(&str, &str)] = &[
     ("max number of clients reached", "it has as many clients as it takes; raise its maxclients"),
     ("unknown command", UNKNOWN_COMMAND),
@@ -84,7 +84,8 @@ pub(super) fn of_greeting(error: RedisError) -> RedisError {
         return error;
     }
     let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
-    // Which right is missing is a word of ours: the server repeats the name of the command, and only names are looked for.
+    // Which right is missing is a word of ours: the server repeats the name of the command, and only names
+    // are looked for.
     let refused = GREETING.iter().find(|name| detail.contains(&format!("to run the '{name}'")));
     if let Some(name) = refused {
         let detail = format!("the user has no permissions to run the '{name}' command");
@@ -97,7 +98,8 @@ pub(super) fn of_greeting(error: RedisError) -> RedisError {
     ::redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
 }
 
-/// Whether a script met the error that begins with `word`: before 7.0 the word stands in the middle of the reply.
+/// Whether a script met the error that begins with `word`: before 7.0 the word stands in the middle of the
+/// reply.
 pub(crate) fn said_in_script(error: &RedisError, word: &str) -> bool {
     error.detail().is_some_and(|detail| detail.split(' ').any(|said| said.trim_start_matches('-') == word))
 }
@@ -120,8 +122,8 @@ pub(crate) fn quote(command: &Cmd) -> String {
     }
 }
 
-/// Which command the user may not run. Inside of a script some servers say only in which line of it that is. `script`: the command with
-/// its text.
+/// Which command the user may not run. Inside of a script some servers say only in which line of it that is.
+/// `script`: the command with its text.
 pub(super) fn denied(script: Option<&Cmd>, error: &RedisError) -> Option<String> {
     if advice(error) != Some(NO_PERMISSION) {
         return None;

@@ -1,4 +1,5 @@
-//! [`BackOff`]: how long to wait before the next try; and [`random_part`], so that not all processes try at the same time.
+//! [`BackOff`]: how long to wait before the next try; and [`random_part`], so that not all processes try at
+//! the same time.
 
 use std::time::Duration;
 

@@ -12,7 +12,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::runtime::TokioRuntime;
 use super::timing::Timing;
 
-/// For how long after a connection was given up, and could not be ended, commands that were sent over it are reckoned with.
+/// For how long after a connection was given up, and could not be ended, commands that were sent over it are
+/// reckoned with.
 const LATE: Duration = Duration::from_secs(120);
 
 /// What all connections of one client share.

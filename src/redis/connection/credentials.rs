@@ -8,7 +8,8 @@ use ::redis::ConnectionInfo;
 
 use super::server::Boxed;
 
-/// A user and a password, as a [callback](super::super::RedisBuilder::credentials) gives them for each new connection.
+/// A user and a password, as a [callback](super::super::RedisBuilder::credentials) gives them for each new
+/// connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     username: Option<String>,

@@ -34,7 +34,8 @@ pub(crate) struct Introduction {
     pub(crate) address_map: Option<AddressMap>,
 }
 
-/// Makes connections: to the server that its URL names, or to another one that is to be reached in the same way.
+/// Makes connections: to the server that its URL names, or to another one that is to be reached in the same
+/// way.
 pub(crate) struct Dialer {
     info: ConnectionInfo,
     introduction: Introduction,
@@ -92,8 +93,9 @@ impl Dialer {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timing.connect))
             .set_response_timeout(Some(timing.connect))
-            // Whoever has been polled once has sent its command. With a bound, those that are kept and not polled would take up
-            // all places in the queue before the connection, and nobody else would get through.
+            // A caller that has been polled once has sent its command. With a bound, those that are kept and
+            // not polled would take up all places in the queue before the connection, and no other would get
+            // through.
             .set_pipeline_buffer_size(tokio::sync::Semaphore::MAX_PERMITS)
             .set_push_sender(move |info: PushInfo| -> Result<(), ()> {
                 push(info);

@@ -7,6 +7,7 @@ use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
 use crate::lock::{LockKind, LockName};
 
+use super::super::shield::said;
 use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_do};
 
 /// What went wrong between here and the server.
@@ -17,7 +18,7 @@ use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    /// What was being done, with whom, and what to do about it.
+    /// What was being done, at which server, and what to do about it.
     context: String,
     source: Option<RedisError>,
 }
@@ -28,9 +29,11 @@ pub struct Error {
 pub enum ErrorKind {
     /// The URL cannot be used. Nothing was sent.
     Url,
-    /// The URL asks for TLS (`rediss://`), and this build was made without the feature `tls`. Nothing was sent.
+    /// The URL asks for TLS (`rediss://`), and this build was made without the feature `tls`. Nothing was
+    /// sent.
     TlsNotBuiltIn,
-    /// The URL asks for Sentinel (`redis+sentinel://`), and this build was made without the feature `sentinel`. Nothing was sent.
+    /// The URL asks for Sentinel (`redis+sentinel://`), and this build was made without the feature
+    /// `sentinel`. Nothing was sent.
     SentinelNotBuiltIn,
     /// [`connect`](super::super::Redis::connect) was called outside of a tokio runtime. Nothing was sent.
     NoRuntime,
@@ -40,9 +43,11 @@ pub enum ErrorKind {
     NoSentinel,
     /// The Sentinels know no master of that name. The command did not run.
     UnknownMaster,
-    /// What the Sentinels call the master is none, as happens for a moment during a failover. The command did not run.
+    /// What the Sentinels call the master is none, as happens for a moment during a failover. The command did
+    /// not run.
     NotMaster,
-    /// The URL names a Cluster (`redis-cluster://`), and this build was made without the feature `cluster`. Nothing was sent.
+    /// The URL names a Cluster (`redis-cluster://`), and this build was made without the feature `cluster`.
+    /// Nothing was sent.
     ClusterNotBuiltIn,
     /// The URL names a Cluster, and the server is none.
     NotACluster,
@@ -111,8 +116,7 @@ impl Error {
 
     /// What the owner of the client has given to the builder, to be called for each connection, has panicked.
     pub(crate) fn panicked(address: &str, panic: &(dyn Any + Send)) -> Self {
-        let said = panic.downcast_ref::<&str>().copied();
-        let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
+        let said = said(panic);
         let context =
             format!("cannot connect to Redis at {address}: a callback of the builder's panicked: {said}");
         Self::new(ErrorKind::Connection, context, None)
@@ -229,14 +233,15 @@ impl Error {
 pub(crate) enum Meaning {
     /// The connection broke, or the reply did not come, or was another one's. The command may have run.
     Lost,
-    /// The server serves nobody just now: it is a replica, is loading its data, is busy with a script, or has lost its replicas or its
-    /// Cluster. The command did not run.
+    /// The server serves no commands just now: it is a replica, is loading its data, is busy with a script,
+    /// or has lost its replicas or its Cluster. The command did not run.
     NotServing,
     /// Of several keys, not all are with the same node of a Cluster. The command did not run.
     Apart,
     /// Another node has the key. The command did not run.
     Elsewhere,
-    /// The server refused, and will do so again. It did not run the command, or stopped the script before its first write.
+    /// The server refused, and will do so again. It did not run the command, or stopped the script before its
+    /// first write.
     Refused,
 }
 
@@ -251,7 +256,8 @@ impl Meaning {
             Kind::Server(kind) => match kind {
                 ServerErrorKind::TryAgain => Self::Apart,
                 ServerErrorKind::Moved | ServerErrorKind::Ask => Self::Elsewhere,
-                // Inside of a script that looked for a key which it has not declared, such as the lease of a reader.
+                // Inside of a script that looked for a key which it has not declared, such as the lease of a
+                // reader.
                 _ if error.detail().is_some_and(|said| said.contains("non local key")) => Self::Apart,
                 _ if serves_nobody() => Self::NotServing,
                 _ => Self::Refused,

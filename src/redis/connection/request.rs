@@ -50,7 +50,8 @@ impl<'a> Request<'a> {
         Timing::patience(self.limit) + self.takes
     }
 
-    /// `asking`: to a node of a Cluster that is just taking the key's slot over, and serves it only to who asks.
+    /// `asking`: to a node of a Cluster that is just taking the key's slot over, and serves it only after
+    /// ASKING.
     pub(super) async fn query(
         &self,
         command: &Cmd,
@@ -77,7 +78,7 @@ impl<'a> Request<'a> {
             reply => Ok(reply),
         };
         let asked = if asking { answered(next()?) } else { Ok(Value::Okay) };
-        // Who may not ask is only sent back by the command itself.
+        // A user that may not send ASKING is only sent back by the command itself.
         let reply = answered(next()?).map_err(|error| asked.err().unwrap_or(error))?;
         match self.followed_by {
             Some(_) => Ok(Value::Array(vec![reply, next()?])),

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::runtime::Runtime;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::shield::Shield;
 #[cfg(latchwork_simulation)]
 use super::surroundings::Surroundings;
 
@@ -33,7 +34,8 @@ enum Place {
 #[derive(Clone, Debug)]
 struct Tokio {
     handle: Handle,
-    /// The life of the thread if that is ours, and of the task that notices the runtime's end. Both end with the last clone.
+    /// The life of the thread if that is ours, and of the task that notices the runtime's end. Both end with
+    /// the last clone.
     life: Arc<Life>,
 }
 
@@ -56,7 +58,8 @@ struct TellsEnd(Arc<Ended>);
 
 impl Drop for TellsEnd {
     fn drop(&mut self) {
-        // Ordering: Release, paired with the Acquire in `has_ended`: who sees it sees the runtime's end.
+        // Ordering: Release, paired with the Acquire in `has_ended`: a thread that sees it sees the runtime's
+        // end.
         self.0.is_over.store(true, Ordering::Release);
         self.0.tells.notify_waiters();
     }
@@ -107,8 +110,8 @@ impl TokioRuntime {
 
     /// A new runtime, on one background thread of its own, which ends with the last clone.
     ///
-    /// The last clone may be dropped anywhere, in async code and on that very thread too: the thread takes the runtime down, and
-    /// nobody waits for it.
+    /// The last clone may be dropped anywhere, in async code and on that very thread too: the thread takes
+    /// the runtime down, and its dropper does not wait for it.
     ///
     /// # Errors
     ///
@@ -124,8 +127,8 @@ impl TokioRuntime {
         Ok(Self::new(handle, Some(life)))
     }
 
-    /// `future`, inside of this runtime wherever it is polled: the redis crate takes its timers from the runtime that it is
-    /// polled in, and outside of any would panic.
+    /// `future`, inside of this runtime wherever it is polled: the redis crate takes its timers from the
+    /// runtime that it is polled in, and outside of any would panic.
     pub(crate) async fn inside<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|context| {
@@ -145,8 +148,8 @@ impl TokioRuntime {
 
     // === For tasks of this runtime ===
 
-    /// A pause of a task that ends with this runtime. Unlike [`sleep_until`](Runtime::sleep_until) it never ends early, so that a loop
-    /// around it does not turn without one while the runtime is taken down.
+    /// A pause of a task that ends with this runtime. Unlike [`sleep_until`](Runtime::sleep_until) it never
+    /// ends early, so that a loop around it does not turn without one while the runtime is taken down.
     pub(crate) async fn sleep(&self, time: Duration) {
         match &self.0 {
             Place::Tokio(_) => tokio::time::sleep(time).await,
@@ -168,7 +171,8 @@ impl TokioRuntime {
         }
     }
 
-    /// Runs `task` here to its end, even if the caller goes away meanwhile. `None` if the runtime ends first, or the task panics.
+    /// Runs `task` here to its end, even if the caller goes away meanwhile. `None` if the runtime ends first,
+    /// or the task panics.
     pub(crate) async fn spawn_for<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -198,10 +202,10 @@ impl Runtime for TokioRuntime {
 
     fn sleep_until(&self, deadline: Instant) -> TokioSleep {
         match &self.0 {
-            Place::Tokio(tokio) => TokioSleep(Timer::Tokio(tokio.sleep_until(deadline))),
+            Place::Tokio(tokio) => TokioSleep::new(Timer::Tokio(tokio.sleep_until(deadline))),
             #[cfg(latchwork_simulation)]
             Place::Simulated(surroundings) => {
-                TokioSleep(Timer::Simulated(surroundings.sleep_until(deadline)))
+                TokioSleep::new(Timer::Simulated(surroundings.sleep_until(deadline)))
             }
         }
     }
@@ -259,7 +263,10 @@ impl Ended {
 
 /// A timer of a [`TokioRuntime`]. Ready as well when the runtime ends.
 #[must_use = "futures do nothing unless polled"]
-pub struct TokioSleep(Timer);
+pub struct TokioSleep {
+    timer: Timer,
+    shield: Shield,
+}
 
 enum Timer {
     Tokio(TokioTimer),
@@ -273,11 +280,20 @@ struct TokioTimer {
     ended: Arc<Ended>,
 }
 
+impl TokioSleep {
+    fn new(timer: Timer) -> Self {
+        Self { timer, shield: Shield::default() }
+    }
+}
+
 impl Future for TokioSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        match &mut self.0 {
+        let Self { timer, shield } = &mut *self;
+        // A panic in tokio's timers would end the runtime, or the process.
+        let context = &mut Context::from_waker(shield.over(context.waker()));
+        match timer {
             Timer::Tokio(timer) => timer.poll(context),
             #[cfg(latchwork_simulation)]
             Timer::Simulated(sleep) => sleep.as_mut().poll(context),
@@ -303,7 +319,7 @@ impl TokioTimer {
 impl fmt::Debug for TokioSleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("TokioSleep");
-        match &self.0 {
+        match &self.timer {
             Timer::Tokio(timer) => shown.field("deadline", &timer.sleep.deadline()),
             #[cfg(latchwork_simulation)]
             Timer::Simulated(_) => &mut shown,

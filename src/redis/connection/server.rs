@@ -1,4 +1,4 @@
-//! [`Server`]: whom a connection is made to.
+//! [`Server`]: what a connection is made to.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,21 +12,24 @@ use super::standing::Standing;
 /// A future of a trait object's. All of them are about connections, of which there are few.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Hears all that a server sends without being asked, and the end of the connection. Runs on the connection's task.
+/// Hears all that a server sends without being asked, and the end of the connection. Runs on the connection's
+/// task.
 pub(crate) type Push = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
-/// Whom a connection is made to. The one place that knows how it is found.
+/// What a connection is made to. The one place that knows how it is found.
 pub(crate) trait Server: Send + Sync + 'static {
     /// For errors: host and port, or a socket's path.
     fn address(&self) -> Arc<str>;
 
-    /// Makes a connection, if who answers is the server that is meant and lets the user do what [`heartbeat`](Self::heartbeat) does.
+    /// Makes a connection, if the node that answers is the server that is meant and lets the user do what
+    /// [`heartbeat`](Self::heartbeat) does.
     fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, Standing), Error>>;
 
     /// Whether the server at the other end answers, and can be used.
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>>;
 
-    /// Who is connected to with `standing` is not the server that is meant, or not yet: nobody else is to go on as if it were.
+    /// The node that was connected to with `standing` is not the server that is meant, or not yet: no other
+    /// caller is to go on as if it were.
     fn doubt(&self, standing: &Standing);
 
     /// Ends when another server has taken this one's place, from now on.

@@ -5,7 +5,8 @@ use ::redis::{RedisError, RedisResult, cmd};
 use super::error::is_broken;
 use super::multiplexed::MultiplexedConnection;
 
-/// How the server calls a connection. Both parts are needed: another server, or this one after a restart, counts from one again.
+/// How the server calls a connection. Both parts are needed: another server, or this one after a restart,
+/// counts from one again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     id: String,
@@ -24,7 +25,8 @@ impl Session {
         Ok(field("id=").zip(field("addr=")).map(|(id, address)| Self { id, address }))
     }
 
-    /// Has the server end it: from then on nothing that was sent over it runs any more. The inner error: the server refuses.
+    /// Has the server end it: from then on nothing that was sent over it runs any more. The inner error: the
+    /// server refuses.
     pub(crate) async fn end(
         &self,
         connection: &mut MultiplexedConnection,

@@ -1,5 +1,5 @@
-//! [`MultiplexedConnection`] in a simulation: the redis crate's, on the simulation's streams. The crate takes timers from tokio, which is not
-//! there: its limits are kept here instead.
+//! [`MultiplexedConnection`] in a simulation: the redis crate's, on the simulation's streams. The crate takes
+//! timers from tokio, which is not there: its limits are kept here instead.
 
 use std::io;
 use std::sync::Arc;
@@ -14,13 +14,15 @@ use crate::runtime::Runtime;
 
 use super::runtime::TokioRuntime;
 
-/// The redis crate's connection, with its limit kept by the simulation's clock. Clones are the same connection.
+/// The redis crate's connection, with its limit kept by the simulation's clock. Clones are the same
+/// connection.
 #[derive(Clone)]
 pub(crate) struct MultiplexedConnection {
     inner: Inner,
     runtime: TokioRuntime,
     limit: Duration,
-    /// The connection ends with its last clone, whatever is under way: so does the task that the redis crate spawns itself.
+    /// The connection ends with its last clone, whatever is under way: so does the task that the redis crate
+    /// spawns itself.
     _task: Option<Arc<OwnedTask>>,
 }
 

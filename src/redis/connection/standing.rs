@@ -7,8 +7,9 @@ use tokio::sync::watch;
 /// Where the server is, as far as is known.
 pub(crate) type Known = Option<Arc<str>>;
 
-/// Whether a connection is still to the server that is meant. Ends when another takes its place, or when it turned out to be
-/// the wrong one; a connection that has ended so is not to be used any more, although it may be in order.
+/// Whether a connection is still to the server that is meant. Ends when another takes its place, or when it
+/// turned out to be the wrong one; a connection that has ended so is not to be used any more, although it may
+/// be in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing(watch::Receiver<Known>);
 
@@ -19,7 +20,7 @@ impl Standing {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        // An error: who would say so is gone, as in `ended`.
+        // An error: the sender, which would say so, is gone, as in `ended`.
         self.0.has_changed().unwrap_or(false)
     }
 

@@ -54,8 +54,8 @@ pub(super) struct State {
     live: Option<Arc<Live>>,
     /// The number of the one that is live; 0: none is.
     current: watch::Sender<u64>,
-    /// How many there were. Says which connection a failure was met on, so that a late one does not throw the next connection away; and
-    /// which dial a waiting caller has seen fail.
+    /// How many there were. Says which connection a failure was met on, so that a late one does not throw the
+    /// next connection away; and which dial a waiting caller has seen fail.
     pub(super) dials: u64,
     pub(super) failure: Option<Error>,
     /// When the next dial may begin.

@@ -15,7 +15,7 @@ pub(crate) struct Timing {
     pub(crate) connect: Duration,
     /// For a command, from the first sending to the reply.
     pub(crate) response: Duration,
-    /// For somebody to want a channel again before it is unsubscribed from.
+    /// For a channel to be wanted again before it is unsubscribed from.
     pub(crate) linger: Duration,
     /// Between two heartbeats of a connection over which nothing comes.
     pub(crate) heartbeat: Duration,
@@ -24,8 +24,8 @@ pub(crate) struct Timing {
 }
 
 impl Default for Timing {
-    /// A second to connect, and three for a reply, as in Redisson. A second to linger: whoever comes back to a contended lock comes back
-    /// sooner.
+    /// A second to connect, and three for a reply, as in Redisson. A second to linger: a waiter that comes
+    /// back to a contended lock comes back sooner.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(1),
@@ -52,13 +52,14 @@ impl Timing {
         self.heartbeat * 4 / 5
     }
 
-    /// Over how long a time those who lost a silent server come back to it. There is time left then for a command that waits for that.
+    /// Over how long a time the clients of a silent server come back to it. There is time left then for a
+    /// command that waits for that.
     pub(crate) fn spread(&self) -> Duration {
         (self.heartbeat / 2).min(self.response / 6)
     }
 
-    /// How long one sending of a command that has `limit` in all waits for its reply. Then the connection is taken for dead, and there
-    /// is time left for another.
+    /// How long one sending of a command that has `limit` in all waits for its reply. Then the connection is
+    /// taken for dead, and there is time left for another.
     pub(crate) fn patience(limit: Duration) -> Duration {
         (limit / 3).clamp(PATIENCE.0, PATIENCE.1).min(limit)
     }

@@ -1,9 +1,10 @@
-//! [`Tls`]: what TLS needs besides the redis crate. All that the feature `tls` changes in the connections is here.
+//! [`Tls`]: what TLS needs besides the redis crate. All that the feature `tls` changes in the connections is
+//! here.
 
 /// Whether this build has it.
 pub(crate) const BUILT_IN: bool = cfg!(feature = "tls");
 
-/// Whom to trust, and how to prove who one is.
+/// Which certificates to trust, and which one to show.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     /// In PEM: instead of the system's certificates.
@@ -37,7 +38,8 @@ mod built_in {
     impl Tls {
         pub(crate) fn client(&self, info: ConnectionInfo) -> Result<Client, Error> {
             let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-            // The redis crate takes the process's, and would panic if nobody had chosen any and another crate had built in a second kind.
+            // The redis crate takes the process's, and would panic if none had been chosen and another crate
+            // had built in a second kind.
             if is_tls && CryptoProvider::get_default().is_none() {
                 // Refused if another thread was faster, and then there is one.
                 let _ = ring::default_provider().install_default();
@@ -48,7 +50,8 @@ mod built_in {
             if !is_tls {
                 return Err(Error::url("a certificate needs a rediss:// one"));
             }
-            // The redis crate takes a text without a certificate for an empty list, and then trusts nobody.
+            // The redis crate takes a text without a certificate for an empty list, and then trusts no
+            // server.
             let root_cert = self.root_certificate.clone();
             if root_cert.as_deref().is_some_and(|pem| !has_certificate(pem)) {
                 return Err(Error::certificate("the root certificate", None));

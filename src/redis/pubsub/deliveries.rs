@@ -9,7 +9,7 @@ use crate::transport::Message;
 
 use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
 use super::super::nonces::Nonces;
-use super::desired::Desired;
+use super::desired::{Desired, tell};
 
 /// Hands messages to the inboxes of their channels.
 #[derive(Clone)]
@@ -34,9 +34,7 @@ impl Deliveries {
         let Some(said) = read(message.get_payload_bytes(), |number| self.nonces.of(channel, number)) else {
             return;
         };
-        for inbox in self.desired.inboxes(channel).into_iter().flatten() {
-            inbox.deliver(said);
-        }
+        tell(self.desired.inboxes(channel), |inbox| inbox.deliver(said));
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Desired`]: the channels that somebody wants, or wanted a moment ago, and where their messages go.
+//! [`Desired`]: the channels that have waiters, or had them a moment ago, and where their messages go.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,22 +9,30 @@ use crate::fault::fault;
 use crate::sync::Mutex;
 use crate::transport::Inbox;
 
-/// The channels that somebody wants, or wanted a moment ago, and where their messages go.
+use super::super::shield::survive;
+
+/// The channels that have waiters, or had them a moment ago, and where their messages go.
 ///
-/// A channel that nobody wants any more lingers for a while: where a lock goes to and fro, its waiter is back soon, and need neither
-/// subscribe again nor ask twice.
+/// A channel without waiters lingers for a while: where a lock goes to and fro, its waiter is back soon, and
+/// need neither subscribe again nor ask twice.
 #[derive(Default)]
 pub(super) struct Desired(Mutex<Channels>);
 
 #[derive(Default)]
 struct Channels {
     by_name: HashMap<Arc<str>, Want>,
-    /// Somebody is looking after those that linger.
+    /// A task is looking after those that linger.
     swept: bool,
 }
 
 /// Of each of the names that may share a channel: see [`keys::heard`](super::super::keys::heard).
 pub(super) type Inboxes = [Option<Inbox>; 2];
+
+/// Tells them something, which wakes waiters. The task that does so serves others, too: it does not end by
+/// the panic of a waker.
+pub(super) fn tell(inboxes: Inboxes, tell: impl Fn(&Inbox)) {
+    inboxes.iter().flatten().for_each(|inbox| survive("waking waiters", || tell(inbox)));
+}
 
 struct Want {
     /// Of those that want it, or of the one that wanted it last: what is delivered there then concerns no
@@ -32,7 +40,7 @@ struct Want {
     inboxes: Inboxes,
     /// Its messages arrive, as far as is known.
     stands: bool,
-    /// Since when nobody wants it.
+    /// Since when it has no waiters.
     left: Option<Instant>,
 }
 
@@ -45,7 +53,7 @@ pub(super) enum Left {
     Kept,
     /// It lingers, and is [looked after](Desired::take_left).
     Lingers,
-    /// The same, and nobody looks after it yet.
+    /// The same, and no task looks after it yet.
     LingersFirst,
 }
 
@@ -94,7 +102,8 @@ impl Desired {
         if std::mem::replace(&mut channels.swept, true) { Left::Lingers } else { Left::LingersFirst }
     }
 
-    /// Takes those out that have lingered for longer than `linger`, and says whether others still do: then it is to be called again.
+    /// Takes those out that have lingered for longer than `linger`, and says whether others still do: then it
+    /// is to be called again.
     pub(super) fn take_left(&self, linger: Duration, now: Instant) -> (Vec<Arc<str>>, bool) {
         let mut channels = self.0.lock();
         let is_over = |want: &mut Want| want.left.is_some_and(|left| now.duration_since(left) >= linger);
@@ -129,13 +138,10 @@ impl Desired {
             want.stands = true;
             want.inboxes.clone()
         });
-        for inbox in inboxes.unwrap_or_default().into_iter().flatten() {
-            if lost_some {
-                inbox.resubscribed();
-            } else {
-                inbox.ready();
-            }
-        }
+        tell(
+            inboxes.unwrap_or_default(),
+            |inbox| if lost_some { inbox.resubscribed() } else { inbox.ready() },
+        );
     }
 
     /// The server refuses it. The inboxes are to be told.

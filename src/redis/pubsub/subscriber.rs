@@ -1,8 +1,9 @@
 //! A subscriber: keeps the subscriptions at one node, over a connection of its own.
 //!
-//! When a slot moves, its old master ends the subscriptions without being asked. The redis crate then takes that notice for the reply
-//! of whatever command is under way, and is out of step from there on. So each channel is subscribed to by a command of its own, each
-//! reply is looked at, and a connection that is out of step is given up for a new one.
+//! When a slot moves, its old master ends the subscriptions without being asked. The redis crate then takes
+//! that notice for the reply of whatever command is under way, and is out of step from there on. So each
+//! channel is subscribed to by a command of its own, each reply is looked at, and a connection that is out of
+//! step is given up for a new one.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::transport::SubscribeError;
 use super::super::connection::{Common, Connection, Error, Live, Meaning, Push, out_of_step};
 use super::super::topology::{Messages, Node};
 use super::deliveries::Deliveries;
-use super::desired::Desired;
+use super::desired::{Desired, tell};
 
 /// Channels that are subscribed to in one piece, so that they do not hold up the server.
 const CHUNK: usize = 500;
@@ -108,7 +109,8 @@ impl Subscriber {
         Self { node, connection, desired, commands, ours, subscribed, stood: false, orders, notices, tell }
     }
 
-    /// Keeps the subscriptions as ordered, through every loss of the connection, until there is nobody to give orders.
+    /// Keeps the subscriptions as ordered, through every loss of the connection, until the sender of orders
+    /// is gone.
     pub(super) async fn run(mut self) {
         loop {
             let dialled = {
@@ -144,7 +146,7 @@ impl Subscriber {
         }
     }
 
-    /// Until the connection is of no use, which is the error; or until there is nobody to give orders.
+    /// Until the connection is of no use, which is the error; or until the sender of orders is gone.
     async fn serve(&mut self, live: &Live) -> RedisResult<()> {
         let all = self.ours.keys().cloned().collect();
         self.subscribe(live, all).await?;
@@ -156,7 +158,8 @@ impl Subscriber {
         tokio::pin!(ended);
         loop {
             tokio::select! {
-                // In this order: notices of what we have ended ourselves are there by now, and must not meet what is begun anew.
+                // In this order: notices of what we have ended ourselves are there by now, and must not meet
+                // what is begun anew.
                 biased;
                 notice = self.notices.recv() => {
                     if let Some(Notice::Ended(channel)) = notice {
@@ -246,15 +249,14 @@ impl Subscriber {
                 let address = self.connection.server().address();
                 let error = Error::command(&address, command.arg(&**channel), None, error);
                 let error = SubscribeError::new(error);
-                for inbox in self.desired.refuse(channel).into_iter().flatten() {
-                    inbox.failed(error.clone());
-                }
+                tell(self.desired.refuse(channel), |inbox| inbox.failed(error.clone()));
             }
         }
         Ok(())
     }
 
-    /// One command for each channel, as each is answered for itself; in one piece. An error if replies are not those to them.
+    /// One command for each channel, as each is answered for itself; in one piece. An error if replies are
+    /// not those to them.
     async fn send(
         &self,
         live: &Live,

@@ -1,7 +1,8 @@
-//! The supervisor: brings each channel that is desired to the subscriber of the node that it comes from, and after that node when it moves.
+//! The supervisor: brings each channel that is desired to the subscriber of the node that it comes from, and
+//! after that node when it moves.
 //!
-//! While a slot of a Cluster moves, a lock that has moved already is released at the new master, and whoever waits is subscribed at the
-//! old one. It is called once the move is over.
+//! While a slot of a Cluster moves, a lock that has moved already is released at the new master, and its
+//! waiters are subscribed at the old one. It is called once the move is over.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -45,14 +46,17 @@ pub(super) async fn supervise(
     supervisor.begin();
     loop {
         tokio::select! {
-            // In this order: timers are ready seldom, and there is news after changes only. So none keeps the others waiting.
+            // In this order: timers are ready seldom, and there is news after changes only. So none keeps the
+            // others waiting.
             biased;
             () = &mut look_around => {
                 supervisor.compare();
                 look_around.set(runtime.sleep(heartbeat));
             }
-            () = until(&runtime, supervisor.next_try), if !supervisor.astray.is_empty() => supervisor.place_astray(),
-            // There is always somebody who could tell: the supervisor itself.
+            () = until(&runtime, supervisor.next_try), if !supervisor.astray.is_empty() => {
+                supervisor.place_astray();
+            }
+            // There is always a sender left: the supervisor has one itself.
             Some(news) = news.recv() => supervisor.hear(news),
             change = changes.recv() => match change {
                 Some(channel) => supervisor.bring_into_line(channel),
@@ -97,7 +101,7 @@ impl Supervisor {
     fn bring_into_line(&mut self, channel: Arc<str>) {
         let wanted = self.desired.contains(&channel);
         match self.placed.get(&channel).copied() {
-            // Again if it is there already: who wants it now may be another than who did before.
+            // Again if it is there already: the waiter that wants it now may be another than before.
             Some(node) if wanted => self.order(node, channel, Wish::Subscribe),
             Some(node) => {
                 self.placed.remove(&channel);
@@ -199,7 +203,8 @@ impl Supervisor {
         }
     }
 
-    /// Those of `nodes` that no channel comes from any more need no subscriber, if channels come from other nodes as well.
+    /// Those of `nodes` that no channel comes from any more need no subscriber, if channels come from other
+    /// nodes as well.
     fn retire(&mut self, nodes: &HashSet<u64>) {
         if self.topology.messages() == Messages::Plain {
             return;

@@ -16,13 +16,15 @@ use super::super::topology::Topology;
 use super::desired::{Desired, Left};
 use super::supervisor::supervise;
 
-/// Redis's publish/subscribe, over a connection to each node that messages come from, made again whenever it breaks.
+/// Redis's publish/subscribe, over a connection to each node that messages come from, made again whenever it
+/// breaks.
 ///
-/// Messages published while there is no connection are lost; every inbox is told once the subscription is back.
+/// Messages published while there is no connection are lost; every inbox is told once the subscription is
+/// back.
 pub struct RedisTransport {
     desired: Arc<Desired>,
-    /// Names a channel whose state may differ from what is desired. What is to be done about it is looked up when the
-    /// request is served, so old requests cannot undo newer ones.
+    /// Names a channel whose state may differ from what is desired. What is to be done about it is looked up
+    /// when the request is served, so old requests cannot undo newer ones.
     changed: mpsc::UnboundedSender<Arc<str>>,
     linger: Duration,
     runtime: TokioRuntime,

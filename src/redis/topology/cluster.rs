@@ -1,7 +1,7 @@
 //! A Redis Cluster: each command goes to the node that has its key's slot.
 //!
-//! The routing is our own and not the redis crate's: that one sends a command again after a reply that was lost, and does not say
-//! so. But the answer to a release depends on whether it may have run twice.
+//! The routing is our own and not the redis crate's: that one sends a command again after a reply that was
+//! lost, and does not say so. But the answer to a release depends on whether it may have run twice.
 
 mod address;
 mod any_node;
@@ -82,7 +82,8 @@ async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Er
         match reply {
             Ok(_) => return Ok(true),
             Err(Failure::NotSent(error)) => failure = Some(error),
-            // It does not know the question. Not to be allowed to ask is no answer: who took it for one would not hear those who may.
+            // It does not know the question. Not to be allowed to ask is no answer: taken for one, it would
+            // hide receivers from clients that may ask.
             Err(Failure::Met(error))
                 if Meaning::of(&error) == Meaning::Refused && error.code() != Some("NOPERM") =>
             {

@@ -1,4 +1,4 @@
-//! [`Topology`]: the contract of those who know which connection a key or a channel goes to.
+//! [`Topology`]: the contract of what knows which connection a key or a channel goes to.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::super::connection::{Boxed, Connection, Error, Server};
 
 /// Which connection a key or a channel goes to.
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
-    /// Where commands on `key` go; `None` if nobody has it now.
+    /// Where commands on `key` go; `None` if no node has it now.
     fn node(&self, key: &str) -> Option<Arc<Node>>;
 
-    /// Where messages on `channel` come from; `None` if nobody has it now.
+    /// Where messages on `channel` come from; `None` if no node has it now.
     fn source(&self, channel: &str) -> Option<Arc<Node>>;
 
     /// Which kind of messages they are.
@@ -22,7 +22,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         Messages::Plain
     }
 
-    /// Whether the node of a channel's slot knows of all who listen to it.
+    /// Whether the node of a channel's slot knows of all its subscribers.
     fn knows_all_listeners(&self) -> bool {
         true
     }
@@ -33,7 +33,8 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         0
     }
 
-    /// Where a command is to go that `asked` says goes elsewhere. `None` if that is not for this topology to follow.
+    /// Where a command is to go that `asked` says goes elsewhere. `None` if that is not for this topology to
+    /// follow.
     fn redirect(&self, asked: &Node, key: &str, error: &RedisError) -> Option<Result<Hop, Error>> {
         let _ = (asked, key, error);
         None
@@ -69,7 +70,7 @@ pub(crate) struct Node {
 /// Where a command goes next.
 pub(crate) struct Hop {
     pub(crate) node: Arc<Node>,
-    /// The node is just taking the key's slot over, and serves it only to who asks.
+    /// The node is just taking the key's slot over, and serves it only after ASKING.
     pub(crate) asking: bool,
 }
 

@@ -1,4 +1,5 @@
-//! [`Router`]: sends a command to where its key is, and tries again for as long as that makes sense and there is time.
+//! [`Router`]: sends a command to where its key is, and tries again for as long as that makes sense and there
+//! is time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -127,7 +128,7 @@ impl Router {
                     if did_answer {
                         refusal.get_or_insert(error.clone());
                     }
-                    // If nobody answers, what became of the command is still the better thing to tell.
+                    // If no node answers, what became of the command is still the better thing to tell.
                     let _ = self.until(give_up, self.topology.look_again()).await;
                     (error, None, false)
                 }
@@ -138,7 +139,7 @@ impl Router {
                 back_off.next(self.common.runtime.random())
             };
             let again_at = self.common.runtime.now() + pause;
-            // A runtime that has ended would keep nobody waiting.
+            // A runtime that has ended would keep its callers waiting for ever.
             if again_at >= give_up || self.common.runtime.has_ended() {
                 return Err(Apart::Failed(lost.or(refusal).unwrap_or(error)));
             }
@@ -201,7 +202,7 @@ enum Next {
     Hop(Hop, Error),
     /// It may run a second time.
     Again(Error),
-    /// Somebody will be able to run it, in a while. Whether a server said so.
+    /// A node will be able to run it, in a while. Whether a server said so.
     Wait(Error, bool),
     /// Of several keys, not all are with the same node.
     Apart(Error),

@@ -1,11 +1,12 @@
-//! [`Sentinels`]: who is asked where the master is, and followed when it changes.
+//! [`Sentinels`]: asked where the master is, and followed when it changes.
 //!
 //! ```text
-//! connect: ask the Sentinels in turn ─► connect there ─► ROLE says master ─► it is known, and the connection stands
+//! connect: ask the Sentinels in turn ─► connect there ─► ROLE says master ─► it is known, and connected
 //! follow:  subscribe to one ─► `+switch-master`, or its answer once a second ─► it is known
 //! ```
 //!
-//! What is known is one address, which all connections watch. Each stands for as long as that is the address it was made to.
+//! What is known is one address, which all connections watch. Each stands for as long as that is the address
+//! it was made to.
 
 mod error;
 mod follow;
@@ -45,7 +46,7 @@ pub(super) async fn connect(
     Single::connect_to(Arc::new(Sentinels::new(shared, common)), common).await
 }
 
-/// The Sentinels of one master, for as long as somebody wants to connect to it.
+/// The Sentinels of one master, for as long as connections to it are wanted.
 struct Sentinels {
     shared: Arc<Shared>,
     /// Ends with this.
@@ -80,7 +81,7 @@ impl Server for Sentinels {
             loop {
                 let before = self.shared.known.borrow().clone();
                 let (address, connection) = self.shared.find(&push).await?;
-                // Whoever was told otherwise meanwhile was told later than we asked.
+                // What was told otherwise meanwhile was told later than we asked.
                 self.shared.learn(&address, |known| *known == before);
                 let mut known = self.shared.known.subscribe();
                 if *known.borrow_and_update() == Some(address) {

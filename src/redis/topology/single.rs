@@ -66,7 +66,8 @@ impl fmt::Debug for Single {
     }
 }
 
-/// A server whose address does not change. Its name may come to mean another one: each connection looks it up anew.
+/// A server whose address does not change. Its name may come to mean another one: each connection looks it up
+/// anew.
 pub(super) struct Fixed {
     dialer: Arc<Dialer>,
     at: Option<Address>,

@@ -41,8 +41,9 @@ pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
 
 /// As [`parse`]. `tls`: whether this build has it.
 ///
-/// A password in which a special character was not escaped can still make a URL, with the rest of the password as its port,
-/// database or fragment; then it would be sent to a stranger, or shown as an address. So what cannot be meant is refused.
+/// A password in which a special character was not escaped can still make a URL, with the rest of the
+/// password as its port, database or fragment; then it would be sent to a stranger, or shown as an address.
+/// So what cannot be meant is refused.
 fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     let url = parse_redis_url(url).ok_or_else(|| Error::url(unreadable(url)))?;
     if url.port() == Some(0) {

@@ -3,9 +3,10 @@
 use crate::fault::fault;
 use crate::sync::atomic::Ordering;
 
+use super::super::node::UNIT;
 use super::super::wakes::WakeBatch;
 use super::settle::Settled;
-use super::{End, Engine, MAX_PERMITS, Taken, UNIT, covers, free};
+use super::{End, Engine, MAX_PERMITS, Taken, covers, free};
 
 impl Engine {
     /// Permits added to those in existence.
@@ -34,7 +35,8 @@ impl Engine {
         }
     }
 
-    /// Notifies a latch's `n` oldest waiters. What is left stays pending: as many as the largest call left, and no more.
+    /// Notifies a latch's `n` oldest waiters. What is left stays pending: as many as the largest call left,
+    /// and no more.
     ///
     /// # Panics
     ///
@@ -57,7 +59,8 @@ impl Engine {
             let (before, end) = (given, self.end());
             let done = match end.is_queued() {
                 false => self.try_notify(n, &mut given, self.credited(), end.consumed(), end),
-                // Within the walk: the tail cannot go and come again, so a word that is the same has not changed.
+                // Within the walk: the tail cannot go and come again, so a word that is the same has not
+                // changed.
                 true => self
                     .settled(wakes, |settled| match settled {
                         Settled::All { end, consumed, .. } => {
@@ -84,8 +87,8 @@ impl Engine {
         }
     }
 
-    /// Adds what is missing of `n` to what is pending, of which `given` are this notification's. Whether that is all: if `end` has changed, some
-    /// of the others may have been taken.
+    /// Adds what is missing of `n` to what is pending, of which `given` are this notification's. Whether that
+    /// is all: if `end` has changed, some of the others may have been taken.
     fn try_notify(&self, n: usize, given: &mut u64, credited: u64, consumed: u64, end: End) -> bool {
         let permits = n as u64 * UNIT;
         if !covers(credited, consumed, n) || fault!(NotificationsAddUp) {
@@ -107,22 +110,26 @@ impl Engine {
                 return true;
             }
         }
-        // Those that are pending count only if they were not taken before this step, by a thread that knows nothing of this notification: it
-        // would wake fewer waiters than it is for. And a step, not a look: a waiter may have come in between, and gone again.
-        // Ordering: AcqRel: a thread that takes them does it behind this step, and sees what was done before this notification as well [G].
+        // Those that are pending count only if they were not taken before this step, by a thread that knows
+        // nothing of this notification: it would wake fewer waiters than it is for. And a step, not a look: a
+        // waiter may have come in between, and gone again.
+        // Ordering: AcqRel: a thread that takes them does it behind this step, and sees what was done before
+        // this notification as well [G].
         self.step(end, end, Ordering::AcqRel)
     }
 
     /// Refuses all requests from now on, and ends all waits.
     pub(in super::super) fn close(&self) {
-        // Ordering: SeqCst, as in `enqueue`. The read-modify-write on the credit that follows puts it before later grants.
+        // Ordering: SeqCst, as in `enqueue`. The read-modify-write on the credit that follows puts it before
+        // later grants.
         let end = End(self.end.fetch_or(End::CLOSED, Ordering::SeqCst));
         if end.is_queued() {
             self.settle_and_wake();
         }
     }
 
-    /// Free permits; below zero while a deficit is not made up for. Those that the first waiter has too few of are not free.
+    /// Free permits; below zero while a deficit is not made up for. Those that the first waiter has too few
+    /// of are not free.
     pub(in super::super) fn free(&self) -> i64 {
         loop {
             let end = self.end();
@@ -152,8 +159,8 @@ impl Engine {
         }
     }
 
-    /// Consumes up to `most` of the permits that are free; of a closed semaphore's only if `even_closed`. The sum with those that the caller
-    /// `has`; if a waker panics, all of them are given back.
+    /// Consumes up to `most` of the permits that are free; of a closed semaphore's only if `even_closed`. The
+    /// sum with those that the caller `has`; if a waker panics, all of them are given back.
     pub(in super::super) fn drain(&self, most: usize, has: usize, even_closed: bool) -> usize {
         let most = most.min(MAX_PERMITS) as u64;
         let mut drained = 0;
@@ -194,8 +201,8 @@ impl Engine {
         has + drained as usize
     }
 
-    /// Takes `permits` out of existence in one step, free or not: if fewer are free, whatever comes back next makes up for it first.
-    /// A panic of a waker's is left in the batch.
+    /// Takes `permits` out of existence in one step, free or not: if fewer are free, whatever comes back next
+    /// makes up for it first. A panic of a waker's is left in the batch.
     fn reduce(&self, permits: usize, wakes: &WakeBatch) {
         if fault!(OnlyFreeReduced) {
             self.drain(permits, 0, true);
@@ -259,7 +266,8 @@ impl Engine {
         self.capacity.fetch_sub(permits as isize, Ordering::Relaxed);
     }
 
-    /// What exists is taken out before the number falls, and added after it has risen, so that it is never more than the number says.
+    /// What exists is taken out before the number falls, and added after it has risen, so that it is never
+    /// more than the number says.
     ///
     /// # Panics
     ///

@@ -5,8 +5,8 @@ use std::ptr::{self, NonNull};
 use crate::fault::fault;
 use crate::sync::atomic::Ordering;
 
+use super::super::epoch::Walk;
 use super::super::node::{Hint, Kind, Node, Word};
-use super::super::presence::Walk;
 use super::super::wakes::WakeBatch;
 use super::{End, Engine, ahead};
 
@@ -37,7 +37,8 @@ impl Engine {
     /// Whether all nodes were final when this was known of the tail, which is the word's.
     #[inline]
     pub(super) fn is_done(&self, end: End) -> bool {
-        // Ordering: Acquire [D]. After the word was read: a hint of an earlier life of that memory was cleared before this life began.
+        // Ordering: Acquire [D]. After the word was read: a hint of an earlier life of that memory was
+        // cleared before this life began.
         end.tail().map_or(ptr::null_mut(), NonNull::as_ptr) == self.done.load(Ordering::Acquire)
     }
 
@@ -54,7 +55,8 @@ impl Engine {
         }
     }
 
-    /// A caller that finds the semaphore closed does not return while waiters sleep because the thread that closes it has stopped.
+    /// A caller that finds the semaphore closed does not return while waiters sleep because the thread that
+    /// closes it has stopped.
     #[cold]
     pub(super) fn settle_what_is_closed(&self, end: End) {
         if end.is_closed() && !fault!(ClosedNotSettled) {
@@ -65,7 +67,7 @@ impl Engine {
     /// Grants what can be granted, or closes what is to be closed, and wakes.
     #[inline(never)]
     pub(in super::super) fn settle_and_wake(&self) {
-        let walk = Walk::begin(&self.memory);
+        let walk = self.memory.walk();
         let credited = self.meet();
         self.settle_from(walk, credited);
     }
@@ -98,15 +100,15 @@ impl Engine {
         wakes.resume_panic(|| ());
     }
 
-    /// Settles to the end, and calls `decide` with what is found. Wakes then, and says what that returned; a panic of a waker's is left in
-    /// the batch.
+    /// Settles to the end, and calls `decide` with what is found. Wakes then, and says what that returned; a
+    /// panic of a waker's is left in the batch.
     pub(super) fn settled<R>(
         &self,
         wakes: &WakeBatch,
         mut decide: impl FnMut(Settled<'_>) -> Option<R>,
     ) -> Option<R> {
         loop {
-            let walk = Walk::begin(&self.memory);
+            let walk = self.memory.walk();
             let credited = self.meet();
             let settled = self.settle_until_decided(&walk, credited, wakes);
             let full = matches!(settled, Settled::Full);
@@ -125,7 +127,8 @@ impl Engine {
         self.settle(walk, credited, wakes, Until::Decided)
     }
 
-    /// The loop. Makes nodes final, from the first on that is not, as far as the credit goes. Any thread may call it, at any time.
+    /// The loop. Makes nodes final, from the first on that is not, as far as the credit goes. Any thread may
+    /// call it, at any time.
     ///
     /// `credited` may be old: it never falls, and a thread that adds to it settles.
     #[inline(always)]
@@ -163,7 +166,8 @@ impl Engine {
                     let consumed_first = consumed.wrapping_add(deficit);
                     let free = ahead(credited, consumed_first);
                     if free < need as i64 {
-                        // A release that saw no node behind `done` has left it to this node's publisher, which may have stopped.
+                        // A release that saw no node behind `done` has left it to this node's publisher,
+                        // which may have stopped.
                         let now = self.credited();
                         if now != credited && !fault!(BlockedByOldCredit) {
                             credited = now;
@@ -220,7 +224,8 @@ impl Engine {
                 consumed = here.come_to(consumed);
                 continue;
             }
-            // From the tail of now: the one from before may have been cancelled and taken out, and nothing leads to it then.
+            // From the tail of now: the one from before may have been cancelled and taken out, and nothing
+            // leads to it then.
             if !fault!(WalkToOldTail) {
                 end = self.end();
                 let Some(now) = end.tail() else { return Settled::Free };
@@ -240,7 +245,8 @@ impl Engine {
         (node, node.link().as_offset().expect("walks start at nodes that have an offset"))
     }
 
-    /// Completes the links from the tail backwards, up to the last node all before which are known to be final.
+    /// Completes the links from the tail backwards, up to the last node all before which are known to be
+    /// final.
     #[cold]
     pub(super) fn walk_back<'w>(tail: NonNull<Node>) -> (&'w Node, u64) {
         let mut node = tail;
@@ -277,14 +283,16 @@ impl Engine {
         }
     }
 
-    /// Nothing is final yet: without this, every new waiter that finds too few permits free would walk back over the whole queue.
+    /// Nothing is final yet: without this, every new waiter that finds too few permits free would walk back
+    /// over the whole queue.
     #[cold]
     fn remember_first(&self, first: &Node) {
         if first.is_unlinked() {
             return;
         }
         let hint = Hint::first(first);
-        // Ordering: Release, as in `remember`. Not a store, which could replace a later node. Relaxed on failure: nothing is read.
+        // Ordering: Release, as in `remember`. Not a store, which could replace a later node. Relaxed on
+        // failure: nothing is read.
         let _ = self.done.compare_exchange(ptr::null_mut(), hint, Ordering::Release, Ordering::Relaxed);
     }
 }
@@ -293,7 +301,8 @@ impl Engine {
 mod tests {
     use std::task::Waker;
 
-    use super::super::{Enqueued, Position, Taken, UNIT};
+    use super::super::super::node::UNIT;
+    use super::super::{Enqueued, Position, Taken};
     use super::*;
 
     const MAX: usize = super::super::MAX_PERMITS;

@@ -1,8 +1,10 @@
-//! Which place of the sources uses an atomic, with which orderings; and one of them weakened, to see that a model fails.
+//! Which place of the sources uses an atomic, with which orderings; and one of them weakened, to see that a
+//! model fails.
 //!
 //! [`SITES`] names a file to which each place that is executed is appended, once in a process, as
-//! `FILE:LINE:COLUMN METHOD ORDERING[ FAILURE ORDERING]`. [`WEAKEN`] is `FILE:LINE:COLUMN:PART=ORDERING`, where the part is `success` or, of
-//! a compare-and-exchange, `failure`. `cargo xtask verify mutants` sets both.
+//! `FILE:LINE:COLUMN METHOD ORDERING[ FAILURE ORDERING]`. [`WEAKEN`] is `FILE:LINE:COLUMN:PART=ORDERING`,
+//! where the part is `success` or, of a compare-and-exchange, `failure`. `cargo xtask verify mutants` sets
+//! both.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -10,7 +12,7 @@ use std::io::Write as _;
 use std::panic::Location;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::atomic::Ordering;
+use loom::sync::atomic::Ordering;
 
 const SITES: &str = "LATCHWORK_SITES";
 const WEAKEN: &str = "LATCHWORK_WEAKEN";

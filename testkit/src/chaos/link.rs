@@ -23,7 +23,7 @@ impl Link {
         self.number
     }
 
-    /// Whether neither side has ended it, and nobody has cut it. A silent link is open.
+    /// Whether neither side has ended it, and it was not cut. A silent link is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.shared.lock().links[self.number].is_open()

@@ -50,8 +50,8 @@ impl From<io::Error> for Ended {
 impl Pump {
     fn pump_commands(self) {
         match self.forward_commands() {
-            // The reply to the last one is to be lost. The server runs what it has got, finds the end behind it, and ends the link,
-            // which the other pump sees.
+            // The reply to the last one is to be lost. The server runs what it has got, finds the end behind
+            // it, and ends the link, which the other pump sees.
             Ok(()) => {
                 let _ = self.sockets.server.shutdown(Shutdown::Write);
             }
@@ -101,7 +101,7 @@ impl Pump {
         let losing = self.shared.lock().links[self.link].losing;
         match losing {
             Some(Afterwards::Reset) => self.cut(Cut::Reset),
-            // The sockets stay, with nobody to serve them.
+            // The sockets stay, with no thread to serve them.
             Some(Afterwards::Silence) => {}
             None => self.cut(Cut::Close),
         }

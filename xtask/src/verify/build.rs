@@ -13,8 +13,8 @@ pub(crate) struct Build {
     pub(crate) cfg: &'static str,
     /// A sanitizer, if any.
     pub(crate) sanitizer: Option<&'static str>,
-    /// A directory of its own below cargo's, because the flags concern every crate: in the usual one, each switch would build
-    /// everything anew.
+    /// A directory of its own below cargo's, because the flags concern every crate: in the usual one, each
+    /// switch would build everything anew.
     pub(crate) target_dir: &'static str,
 }
 

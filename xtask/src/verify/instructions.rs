@@ -42,7 +42,8 @@ fn valgrind(workspace: &Workspace) -> Result<()> {
     SystemPackage { apt: "valgrind", brew: None, otherwise }.install(&workspace.shell, is_there)
 }
 
-/// Installs the runner among what cargo builds, in the library's version; they talk to each other in a language of their own.
+/// Installs the runner among what cargo builds, in the library's version; they talk to each other in a
+/// language of their own.
 fn gungraun_runner(workspace: &Workspace) -> Result<PathBuf> {
     let Workspace { shell, cargo, .. } = workspace;
     let library = cmd!(shell, "{cargo} pkgid gungraun").read()?;

@@ -38,7 +38,8 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     })
 }
 
-/// As it is built for the tests: it waits for most of its time, and what the code asserts is part of what is checked.
+/// As it is built for the tests: it waits for most of its time, and what the code asserts is part of what is
+/// checked.
 fn command(workspace: &Workspace, seconds: u32, seed: u64) -> Cmd<'_> {
     let Workspace { shell, cargo, .. } = workspace;
     let (seconds, seed) = (seconds.to_string(), seed.to_string());

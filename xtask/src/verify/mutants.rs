@@ -1,7 +1,9 @@
-//! `cargo xtask verify mutants`: each ordering of the semaphore one step weaker, and whether a loom model fails then.
+//! `cargo xtask verify mutants`: each ordering of the semaphore one step weaker, and whether a loom model
+//! fails then.
 //!
-//! One build serves all: `src/sync/loom` weakens the ordering at one place that the environment names. A mutant that no model kills, and a
-//! place that no model runs, must be in `loom-tests/survivors.txt` with a reason.
+//! One build serves all: `src/sync/loom` weakens the ordering at one place that the environment names. A
+//! mutant that no model kills, and a place that no model runs, must be in `loom-tests/survivors.txt` with a
+//! reason.
 
 mod models;
 mod sites;
@@ -24,7 +26,8 @@ use crate::workspace::Workspace;
 /// Models run at a time.
 const AT_A_TIME: usize = 2;
 
-/// Bounds of preemptions. The second one is for what survives the first, and for models that are short under that.
+/// Bounds of preemptions. The second one is for what survives the first, and for models that are short under
+/// that.
 const BOUNDS: [&str; 2] = ["2", "3"];
 const SHORT: Duration = Duration::from_millis(400);
 
@@ -150,7 +153,8 @@ impl Mutant {
     }
 }
 
-/// Each ordering of a place, in all its next weaker forms. What is weaker than `SeqCst` to loom is weakened further at once.
+/// Each ordering of a place, in all its next weaker forms. What is weaker than `SeqCst` to loom is weakened
+/// further at once.
 fn mutants<'a>(site: &'a Site, orderings: &'a [String]) -> impl Iterator<Item = Mutant> + 'a {
     ["success", "failure"].into_iter().zip(orderings).flat_map(move |(part, from)| {
         let kind = if part == "failure" { sites::Kind::Load } else { site.kind() };

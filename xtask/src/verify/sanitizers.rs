@@ -46,7 +46,8 @@ pub(crate) fn thread(workspace: &Workspace, steps: &mut Steps, options: &Options
     };
     steps.run("stress under tsan", || Ok(command(&options.stress_seconds())?.run()?))?;
     steps.run("stress under tsan canaries", || {
-        // A race with the free, or a use after it: whichever is met first. (With `SweptUnderOwner` the counts are wrong before that.)
+        // A race with the free, or a use after it: whichever is met first. (With `SweptUnderOwner` the counts
+        // are wrong before that.)
         must_find(command("30")?, "FreedUnderWalkers", "WARNING: ThreadSanitizer: ")
     })
 }

@@ -13,11 +13,17 @@ const BUILD: Build = Build { cfg: "latchwork_simulation", sanitizer: None, targe
 /// Ten minutes of fresh seeds, if nothing else is asked for.
 const SECONDS: u32 = 600;
 
-/// Of the tests: programs of fixed seeds, in two processes whose histories must be the same. They take some 20 s.
-const FIXED_PROGRAMS: &str = "1500";
+/// Of the tests: programs of fixed seeds, in two processes whose histories must be the same. They take some
+/// 20 s.
+const FIXED_PROGRAMS: &str = "720";
+
+/// Of the suite for every backend: models with habits and a network of their own.
+const SUITE_SEEDS: &str = "40";
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
-    quick(workspace, steps)?;
+    for (name, command) in quick(workspace)? {
+        steps.run(name, || Ok(command.run()?))?;
+    }
     steps.run("small Redis beside a real one", || {
         Ok(command(workspace)?.args(["check-redis", "--seconds", "20"]).run()?)
     })?;
@@ -33,11 +39,14 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
 }
 
 /// What belongs to the tests: programs that have found something once, and fixed seeds.
-pub(crate) fn quick(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
-    steps.run("simulation of fixed programs", || Ok(command(workspace)?.arg("fixed").run()?))?;
-    steps.run("simulation of fixed seeds, twice", || {
-        Ok(command(workspace)?.args(["same", "--programs", FIXED_PROGRAMS, "--twice"]).run()?)
-    })
+pub(crate) fn quick(workspace: &Workspace) -> Result<[(&'static str, Cmd<'_>); 3]> {
+    let suite = ["conformance", "--seeds", SUITE_SEEDS];
+    let same = ["same", "--programs", FIXED_PROGRAMS, "--twice"];
+    Ok([
+        ("simulation of fixed programs", command(workspace)?.arg("fixed")),
+        ("suite for every backend over the model", command(workspace)?.args(suite)),
+        ("simulation of fixed seeds, twice", command(workspace)?.args(same)),
+    ])
 }
 
 fn command(workspace: &Workspace) -> Result<Cmd<'_>> {

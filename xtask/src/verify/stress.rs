@@ -11,7 +11,8 @@ use crate::workspace::Workspace;
 
 const BUILD: Build = Build { cfg: "latchwork_faults", sanitizer: None, target_dir: "stress" };
 
-/// One for each thing that is looked at in the end: which fault, the part in which nothing else is found of it, and what that says.
+/// One for each thing that is looked at in the end: which fault, the part in which nothing else is found of
+/// it, and what that says.
 const CANARIES: [(&str, &str, &str); 8] = [
     ("NoLook", "release_vs_acquire", "asleep"),
     ("GrantedNotWoken", "release_vs_acquire", "waker"),
@@ -32,7 +33,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
         }
         // Found only at the end.
         must_find(command(BUILD, workspace, "10")?, "NeverFreed", "something is never freed")?;
-        // Who sleeps for ever is waited for a while.
+        // A thread that sleeps for ever is waited for a while.
         let turns = command(BUILD, workspace, "30")?.arg("turns");
         must_find(turns, "NoLook", "asleep, nothing has happened")
     })

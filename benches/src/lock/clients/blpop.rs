@@ -9,19 +9,19 @@ use redis::{Script, cmd};
 use super::raw::connection;
 use super::{Client, LEASE, PATIENCE};
 
-/// In the manner of python-redis-lock: SET NX takes the lock, giving it back pushes one token onto a list of signals, and who
-/// waits pops it over a connection of its own. No watchdog, no place in line.
+/// In the manner of python-redis-lock: SET NX takes the lock, giving it back pushes one token onto a list of
+/// signals, and a waiter pops it over a connection of its own. No watchdog, no position in a queue.
 pub struct Blpop {
     url: String,
     name: String,
     signal: String,
     commands: MultiplexedConnection,
-    /// Connections that nobody sleeps on just now.
+    /// Connections without a sleeper just now.
     sleepers: Mutex<Vec<MultiplexedConnection>>,
     release: Script,
 }
 
-/// One token at most, and not for long if nobody comes for it.
+/// One token at most, and not for long if it is not taken.
 const RELEASE: &str = "
 if redis.call('get', KEYS[1]) ~= ARGV[1] then
     return 0

@@ -7,7 +7,8 @@ use redis::{AsyncConnectionConfig, Client as Server, IntoConnectionInfo, Protoco
 
 use super::{Client, LEASE, PATIENCE};
 
-/// Two scripts that do what Redisson's do where nobody else is, each sent by EVALSHA and awaited, over a connection like ours.
+/// Two scripts that do what Redisson's do without contention, each sent by EVALSHA and awaited, over a
+/// connection like ours.
 pub struct Raw {
     connection: MultiplexedConnection,
     name: String,

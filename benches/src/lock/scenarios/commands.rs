@@ -2,6 +2,7 @@
 
 use super::super::clients::{Client, Raw};
 use super::super::figure::{Figure, Goal, Measurement};
+use super::super::monitor::Monitor;
 use super::super::runtime;
 use super::super::server::Server;
 use crate::each_client;
@@ -40,7 +41,7 @@ pub(super) fn row<C: Client>(server: &mut Server) -> (&'static str, f64, String)
     };
     // From here on the server knows the scripts.
     runtime.block_on(pair());
-    let monitor = server.monitor();
+    let monitor = Monitor::begin(server);
     for _ in 0..PAIRS {
         runtime.block_on(pair());
     }

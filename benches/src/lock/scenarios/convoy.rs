@@ -1,63 +1,25 @@
 //! Four processes with eight tasks each crowd before one lock; each thinks for a while between its turns.
 
-use std::ops::Range;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
-
-use super::super::board::Board;
 use super::super::children::{Part, Run};
 use super::super::clients::Client;
-use super::super::clock;
+use super::super::convoy::Convoy;
 use super::super::figure::{self, Goal, Measurement, Rows};
 use super::super::monitor::Sent;
 use super::super::server::Server;
-use super::super::turns::Taken;
 use super::there_and_back;
 use crate::each_client;
 
 pub(super) const NAME: &str = "convoy";
 
 pub(super) const PROCESSES: u64 = 4;
-/// What one of the processes does.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Convoy {
-    /// How many tasks it has.
-    pub tasks: u64,
-    /// Microseconds that each holds the lock. Tokio's timers count milliseconds, so it is one, more or less.
-    pub hold: u64,
-    /// Microseconds that it does without it, at random from this range; comes again at once if it is empty.
-    pub think: Range<u64>,
-}
 
 const WALK: Walk = Walk {
     name: NAME,
     convoy: Convoy { tasks: 8, hold: 500, think: 1_000..20_000 },
     time: Duration::from_millis(1500),
 };
-
-impl Convoy {
-    /// What each task does until the board's time is over.
-    pub async fn walk<C: Client>(&self, client: &C, board: &Board, process: u64) -> Taken {
-        let mut taken = Taken::default();
-        while !board.is_over() {
-            if !self.think.is_empty() {
-                sleep(Duration::from_micros(fastrand::u64(self.think.clone()))).await;
-            }
-            board.arrive();
-            let begun = clock::now();
-            let guard = client.lock().await;
-            taken.longest = taken.longest.max(clock::now() - begun);
-            board.enter(process);
-            taken.entered += 1;
-            sleep(Duration::from_micros(self.hold)).await;
-            board.leave();
-            client.unlock(guard).await;
-        }
-        taken
-    }
-}
 
 pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     let mut walked = WALK.walked(each_client!(row()).into(), server, rounds);

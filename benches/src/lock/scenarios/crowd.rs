@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::super::convoy::Convoy;
 use super::super::figure::{Goal, Measurement};
 use super::super::server::Server;
-use super::convoy::{Convoy, PROCESSES, Row, Walk, row};
+use super::convoy::{PROCESSES, Row, Walk, row};
 use crate::each_client;
 
 pub(super) const NAME: &str = "crowd";

@@ -80,7 +80,7 @@ impl figure::Row for Row {
 pub(super) struct Row {
     client: &'static str,
     processes: u64,
-    /// Whoever asks at intervals is called at a moment that has nothing to do with them.
+    /// A client that asks at intervals is called at a moment that has nothing to do with them.
     longer: u64,
     nanos: Histogram<u64>,
     /// What was sent, and for how many acquisitions.
@@ -123,7 +123,7 @@ impl Row {
 
     fn time(&mut self, name: &str, server: &mut Server) {
         let outcome = self.run(name, false).run(server);
-        // Were it not so, somebody would have been timed who did not come from the other process.
+        // Otherwise a task of this process would have been timed.
         assert_eq!(outcome.board.remote(), outcome.taken.entered, "{}: turns were not taken", self.client);
         for nanos in outcome.taken.nanos {
             self.nanos.saturating_record(nanos);

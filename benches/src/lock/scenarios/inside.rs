@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::super::board::Board;
 use super::super::clients::Client;
 use super::super::figure::{Figure, Goal, Measurement};
+use super::super::monitor::Monitor;
 use super::super::runtime;
 use super::super::server::Server;
 use super::super::turns::{self, Taken, Turns};
@@ -20,9 +21,9 @@ pub(super) const NAME: &str = "inside";
 
 /// Of one client in one round.
 const TIME: Duration = Duration::from_millis(700);
-/// Of the round that is counted: a tenure grows while nobody else is there.
+/// Of the round that is counted: a tenure grows while there is no contention.
 const COUNTED: Duration = Duration::from_millis(2100);
-/// How long who waits sleeps before it is called, in microseconds: enough to have fallen asleep.
+/// How long a waiter sleeps before it is called, in microseconds: enough to have fallen asleep.
 const ASLEEP: u64 = 2_000;
 
 /// How many tasks, and what their figures are called.
@@ -37,7 +38,7 @@ pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     for (tasks, commands, p50, goal) in LINES {
         let mut rows = each_client!(row(server, tasks));
         for row in &mut rows {
-            let (monitor, taken) = (server.monitor(), row.run(COUNTED));
+            let (monitor, taken) = (Monitor::begin(server), row.run(COUNTED));
             let sent = monitor.end(server);
             row.commands = sent.total() as f64 / taken.entered as f64;
             let sent = sent.per(taken.entered);

@@ -1,4 +1,5 @@
-//! The read-write lock: its writers beside the plain lock and BLPOP, and what its readers cost and how they are woken.
+//! The read-write lock: its writers beside the plain lock and BLPOP, and what its readers cost and how they
+//! are woken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use super::super::children::{Part, Run};
 use super::super::clients::{Client, LatchworkRead, LatchworkWrite};
 use super::super::clock;
 use super::super::figure::{Figure, Goal, Measurement};
+use super::super::monitor::Monitor;
 use super::super::reading::Reading;
 use super::super::runtime;
 use super::super::server::Server;
@@ -25,7 +27,7 @@ pub(super) const NAME: &str = "read_write";
 const READ: &str = LatchworkRead::NAME;
 const WRITE: &str = LatchworkWrite::NAME;
 
-/// Who reads.
+/// The readers.
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 8;
 const READERS: u64 = PROCESSES * TASKS;
@@ -53,7 +55,7 @@ fn figure(what: &'static str, digits: usize, most: Option<f64>, row: &'static st
     Figure { scenario: NAME, what, digits, goal, values: vec![(row, value)] }
 }
 
-/// Nobody else is there.
+/// No others use the lock.
 fn alone(server: &mut Server) -> Measurement {
     let mut measurement = Measurement::default();
     for (row, commands, sent) in
@@ -128,7 +130,7 @@ fn calls(server: &mut Server) -> (u64, u64) {
     (sum(&["evalsha", "eval"]), sum(&["publish", "spublish"]))
 }
 
-/// A writer comes while there is always somebody who reads.
+/// A writer comes while there is always a reader.
 fn behind_readers(server: &mut Server, rounds: usize) -> Measurement {
     let mut measurement = Measurement::default();
     let lines = [
@@ -186,7 +188,7 @@ fn inside(server: &mut Server) -> Measurement {
     let client = Arc::new(runtime.block_on(LatchworkRead::connect(&server.url(), NAME)));
     let board = Arc::new(Board::default());
     let reading = Reading { tasks: READERS, hold: Some(500) };
-    let monitor = server.monitor();
+    let monitor = Monitor::begin(server);
     board.begin(TIME);
     let taken = runtime.block_on(async {
         let mut tasks = JoinSet::new();

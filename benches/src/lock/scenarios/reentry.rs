@@ -7,6 +7,7 @@ use latchwork::redis::Redis;
 
 use super::super::clients::{Client, Latchwork};
 use super::super::figure::{Figure, Goal, Measurement};
+use super::super::monitor::Monitor;
 use super::super::runtime;
 use super::super::server::Server;
 
@@ -31,7 +32,7 @@ pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
             begun.elapsed().as_nanos() as f64 / 1e3 / f64::from(PAIRS)
         })
     };
-    let monitor = server.monitor();
+    let monitor = Monitor::begin(server);
     pairs();
     let sent = monitor.end(server).total() as f64 / f64::from(PAIRS);
     let best = (0..rounds).map(|_| pairs()).fold(f64::MAX, f64::min);

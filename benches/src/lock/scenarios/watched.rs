@@ -85,7 +85,8 @@ async fn take_all(url: &str, prefix: &str) -> Vec<Guard> {
     taking.join_all().await
 }
 
-/// Looks on for [`ROUNDS`]. By the server's own count: nobody but the watchdog sends EVALSHA, and who looks sends EVAL.
+/// Looks on for [`ROUNDS`]. By the server's own count: only the watchdog sends EVALSHA, and the observer
+/// sends EVAL.
 async fn watch(server: &mut Server, prefix: &str, guards: &[Guard]) -> Seen {
     let locks = LOCKS.to_string();
     let mut seen = Seen { least_on_server: i64::MAX, least_here: LEASE, ..Seen::default() };

@@ -1,4 +1,5 @@
-//! A store: of a lock of one process, with a queue or without one; or of one that many processes share, unless one of them has it alone.
+//! A store: of a lock of one process, with a queue or without one; or of one that many processes share,
+//! unless one of them has it alone.
 
 use std::time::Duration;
 
@@ -24,13 +25,13 @@ pub(super) struct Store {
     /// A lease that is leased anew lasts for as long as it is told then, be that shorter.
     pub(super) sets_exactly: bool,
     lease: Option<(u64, Moment)>,
-    /// Of a shared lock, beside `lease`, which is another process's, and nobody else's meanwhile.
+    /// Of a shared lock, beside `lease`, which is another process's, and no other's meanwhile.
     shared: Vec<(u64, Moment)>,
-    /// Who waits to have it together with others.
+    /// Waiters that are to have it together with others.
     remembered: Vec<(u64, Moment)>,
     /// Another process waits to have it alone.
     writer_waits: bool,
-    /// Who waits, in the order in which they began to.
+    /// The waiters, in the order in which they began to wait.
     queue: Option<Vec<Position>>,
     last_token: u64,
     /// Forced free.
@@ -85,7 +86,7 @@ impl Store {
         self.kind == Kind::Shared
     }
 
-    /// Who has it; one of them, if it is shared.
+    /// The holder; one of them, if it is shared.
     pub(super) fn held(&self, now: Moment) -> Option<u64> {
         self.leases(now).next()
     }
@@ -180,12 +181,12 @@ impl Store {
             return None;
         }
         self.share_beside(number, lease, now);
-        // Nobody fences another one off.
+        // No lease fences another one off.
         self.last_token = self.last_token.max(1);
         Some(self.last_token)
     }
 
-    /// Whoever waits.
+    /// All waiters.
     pub(super) fn share_beside(&mut self, number: u64, lease: Duration, now: Moment) {
         let until = self.ends(number, now).max(Some(now + lease)).unwrap_or(now);
         self.shared.retain(|(other, _)| *other != number);
@@ -272,7 +273,7 @@ impl Store {
         had_it
     }
 
-    /// The first of the queue has the lock if nobody else has, and is told. Not `not_yet`, nor anybody behind it.
+    /// The first of the queue has the lock if it is free, and is told. Not `not_yet`, nor any behind it.
     fn pass_on(&mut self, not_yet: Option<u64>, now: Moment) {
         if self.held(now).is_some() {
             return;

@@ -23,7 +23,8 @@ impl Address {
     }
 }
 
-/// `host:port` of a redirect that came from the node at `asked`. Without a host it means the one that we asked.
+/// `host:port` of a redirect that came from the node at `asked`. Without a host it means the one that we
+/// asked.
 pub(super) fn redirected(text: &str, asked: &str) -> Option<Address> {
     let to = Address::parse(text)?;
     if to.host.is_empty() { Some(Address { host: Address::parse(asked)?.host, ..to }) } else { Some(to) }

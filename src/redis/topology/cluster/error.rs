@@ -17,7 +17,7 @@ impl Error {
         Self::new(ErrorKind::NotACluster, context, Some(error))
     }
 
-    /// Nobody could say who has which slot.
+    /// No node could say which node has which slot.
     pub(crate) fn no_node() -> Self {
         Self::no_connection("no node of the Cluster answers; write more of them into its URL".into())
     }

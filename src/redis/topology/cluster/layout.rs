@@ -7,7 +7,7 @@ use ::redis::{FromRedisValue, ParsingError, Value};
 
 use super::super::super::connection::Address;
 
-/// Slots that are next to each other, and who has them.
+/// Slots that are next to each other, and the node that has them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shard {
     pub(super) slots: RangeInclusive<u16>,
@@ -41,7 +41,8 @@ fn read_node(node: Value, asked: &Address) -> Result<Option<Address>, ParsingErr
     };
     let (host, port) = (Option::<String>::from_redis_value(host)?, u16::from_redis_value(port)?);
     let host = match host.as_deref() {
-        // The Cluster does not know it, or is not to say: it is the one under which we know the node that we asked.
+        // The Cluster does not know it, or is not to say: it is the one under which we know the node that we
+        // asked.
         None | Some("") => Some(asked.host.clone()),
         // It is to be a hostname, and this node has none. Its address of IP may stand beside.
         Some("?") => parts.nth(1).and_then(|beside| {

@@ -1,4 +1,4 @@
-//! [`Listening`]: a node as who is subscribed there sees it. One that is cut off from the others hears no messages.
+//! [`Listening`]: a node as its subscribers see it. One that is cut off from the others hears no messages.
 
 use std::sync::Arc;
 

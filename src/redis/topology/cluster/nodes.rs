@@ -1,4 +1,4 @@
-//! [`Nodes`]: who has which slot, as far as is known here, and how to learn it anew.
+//! [`Nodes`]: which node has which slot, as far as is known here, and how to learn it anew.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,20 +21,21 @@ use super::layout::{self, Shard};
 use super::listening::Listening;
 use super::slot::SLOTS;
 
-/// A node that has not said within this part of the response limit who has which slot is not waited for alone: the next one is asked as
-/// well.
+/// A node that has not said within this part of the response limit which node has which slot is not waited
+/// for alone: the next one is asked as well.
 const STAGGER: u32 = 30;
 /// A node is waited for at most for this part of the response limit.
 const LOOK: u32 = 3;
 
-/// Who has which slot, as far as is known here. A node that we are wrong about says so, and a dead one shows.
+/// Which node has which slot, as far as is known here. A node that we are wrong about says so, and a dead one
+/// shows.
 pub(super) struct Nodes {
     dialer: Arc<Dialer>,
     common: Arc<Common>,
-    /// Where to begin, and where to ask when nobody else answers.
+    /// Where to begin, and where to ask when no other node answers.
     seeds: Vec<Address>,
     map: Mutex<Map>,
-    /// Held by who looks; the others wait for what he finds.
+    /// Serializes refreshes; waiters reuse the result.
     looking: tokio::sync::Mutex<()>,
     /// Ourselves, for looks in the background.
     this: Weak<Self>,
@@ -48,7 +49,8 @@ struct Map {
     numbers: u64,
     /// Counts the looks that have ended.
     looks: usize,
-    /// Says with whom the next one begins: a node that is cut off from the others answers, too, and does not know better.
+    /// Names the node to begin with next: a node that is cut off from the others answers, too, and does not
+    /// know better.
     turn: usize,
 }
 
@@ -93,7 +95,7 @@ impl Nodes {
         node
     }
 
-    /// All that may know something: `first`, then who is known, then the seeds.
+    /// All nodes that may know something: `first`, then the known ones, then the seeds.
     pub(super) fn candidates(&self, first: Option<Arc<Node>>) -> Vec<Arc<Node>> {
         let mut map = self.map.lock();
         let mut known: Vec<_> = map.known.values().cloned().collect();
@@ -115,7 +117,7 @@ impl Nodes {
         candidates
     }
 
-    /// Learns anew who has which slot, from `first` if possible. The caller may go away meanwhile.
+    /// Learns anew which node has which slot, from `first` if possible. The caller may go away meanwhile.
     pub(super) async fn refresh(&self, first: Option<Arc<Node>>) -> Result<(), Error> {
         let Some(this) = self.this.upgrade() else { return Ok(()) };
         let looked = self.common.runtime.spawn_for(async move {
@@ -136,7 +138,7 @@ impl Nodes {
     pub(super) fn refresh_soon(&self, first: Option<Arc<Node>>) {
         let Some(this) = self.this.upgrade() else { return };
         self.common.runtime.spawn(async move {
-            // Nobody needs it yet, and who will need it looks for itself.
+            // Best effort: a caller in need refreshes by itself.
             let _ = this.refresh(first).await;
         });
     }

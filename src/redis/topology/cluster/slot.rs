@@ -10,8 +10,8 @@ pub(super) fn slot(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(hashed(key).as_bytes()) % SLOTS
 }
 
-/// Refuses a name whose lock, channel and counter would not share a slot. As a [`LockName`]'s braces are balanced, that is one
-/// kind only: with an empty pair in front, each of these keys is hashed as a whole.
+/// Refuses a name whose lock, channel and counter would not share a slot. As a [`LockName`]'s braces are
+/// balanced, that is one kind only: with an empty pair in front, each of these keys is hashed as a whole.
 pub(super) fn check_name(name: &LockName) -> Result<(), NameError> {
     let brace = name.as_str().find('{');
     let empty = brace.is_some_and(|brace| name.as_str()[brace + 1..].starts_with('}'));

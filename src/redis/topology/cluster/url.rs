@@ -1,6 +1,7 @@
 //! `redis-cluster://` and `rediss-cluster://`: one URL for several nodes to begin with.
 
-/// The URL of each node that a Cluster's URL names, or `None` if it is not one. They differ in host and port only.
+/// The URL of each node that a Cluster's URL names, or `None` if it is not one. They differ in host and port
+/// only.
 pub(super) fn nodes(url: &str) -> Option<Vec<String>> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = match &*scheme.to_ascii_lowercase() {

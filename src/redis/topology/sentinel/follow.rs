@@ -11,7 +11,8 @@ use crate::runtime::Runtime;
 use super::super::super::connection::{BackOff, Common, Error, MultiplexedConnection, Push, random_part};
 use super::shared::{Shared, address};
 
-/// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new host and port.
+/// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new
+/// host and port.
 const SWITCHED: &str = "+switch-master";
 
 /// Follows one Sentinel, and when it is gone another, for ever.
@@ -57,7 +58,7 @@ impl Line {
             let (broken, shared) = (Arc::clone(&broken), Arc::clone(shared));
             move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
-                    // Kept if nobody listens right now.
+                    // Kept if there are no listeners right now.
                     broken.notify_one();
                 } else {
                     told(&shared, push);
@@ -71,8 +72,9 @@ impl Line {
         Ok(Self { shared: Arc::clone(shared), sentinel, connection, broken })
     }
 
-    /// Until the Sentinel does not answer, or does not know the master; or until another one is preferred, which is no error. It is
-    /// asked again and again: it may have been told what we were not, and the link may be cut in silence.
+    /// Until the Sentinel does not answer, or does not know the master; or until another one is preferred,
+    /// which is no error. It is asked again and again: it may have been told what we were not, and the link
+    /// may be cut in silence.
     async fn listen(&mut self, common: &Common, back_off: &mut BackOff) -> Result<(), Error> {
         let (shared, dialer) = (&self.shared, &self.shared.sentinels[self.sentinel]);
         let mut pause = Duration::ZERO;
@@ -94,7 +96,8 @@ impl Line {
                 None => return Err(Error::unknown_master(&shared.name)),
             }
             if pause > Duration::ZERO {
-                // It stands and answers. Not before: one that can be connected to and knows nothing is no reason to hurry.
+                // It stands and answers. Not before: one that can be connected to and knows nothing is no
+                // reason to hurry.
                 back_off.reset();
             } else {
                 shared.prefer(self.sentinel);

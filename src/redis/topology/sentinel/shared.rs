@@ -1,4 +1,4 @@
-//! Who is asked where the master is, and what is known.
+//! Which Sentinel is asked where the master is, and what is known.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::sync::Mutex;
 
 use super::super::super::connection::{Address, Dialer, Error, Known, MultiplexedConnection, Push};
 
-/// What the follower shares with those who connect to the master.
+/// What the follower shares with the connections to the master.
 pub(super) struct Shared {
     /// What they call the master.
     pub(super) name: Arc<str>,
     pub(super) sentinels: Vec<Dialer>,
-    /// Which of them is asked first: the last one who was right.
+    /// Which of them is asked first: the last one that was right.
     first: Mutex<usize>,
     /// For the master, but for its address.
     server: Dialer,
@@ -63,7 +63,7 @@ impl Shared {
         })
     }
 
-    /// The Sentinels, beginning with the last one who was right.
+    /// The Sentinels, beginning with the last one that was right.
     pub(super) fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, count) = (*self.first.lock(), self.sentinels.len());
         (0..count).map(move |turn| (first + turn) % count)

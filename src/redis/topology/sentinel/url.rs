@@ -17,8 +17,8 @@ pub(super) struct SentinelUrl {
     pub(super) server: ConnectionInfo,
 }
 
-/// Reads `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database][?options]`, which no parser of URLs would:
-/// several hosts. `tls`: whether this build has it.
+/// Reads `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database][?options]`, which no
+/// parser of URLs would: several hosts. `tls`: whether this build has it.
 ///
 /// As with other URLs, what a password would make that was not escaped is refused.
 pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
@@ -55,34 +55,42 @@ pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
     if !master.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte)) {
         return Err(wrong("the name of a master has only letters, digits, dots, dashes and underscores"));
     }
-    let (username, password) = credentials(options)?;
-    let sentinels = hosts.iter().map(|host| {
-        if has_wrong_port(host) {
-            return Err(wrong(BAD_PORT));
-        }
-        let url = parse_redis_url(&format!("{plain}://{host}"));
-        let url = url.filter(|url| url.path().is_empty() && url.username().is_empty());
-        let mut url = url.ok_or_else(|| wrong("the host of a Sentinel cannot be read"))?;
-        if url.port().is_none() && url.set_port(Some(PORT)).is_err() {
-            return Err(wrong("the host of a Sentinel is missing"));
-        }
-        let info = url.into_connection_info().map_err(|_| wrong("the host of a Sentinel is missing"))?;
-        let mut settings = info.redis_settings().clone();
-        if let Some(username) = &username {
-            settings = settings.set_username(username);
-        }
-        if let Some(password) = &password {
-            settings = settings.set_password(password);
-        }
-        Ok(info.set_redis_settings(settings))
-    });
-    let sentinels = sentinels.collect::<Result<_, Error>>()?;
+    let credentials = credentials(options)?;
+    let sentinels =
+        hosts.iter().map(|host| sentinel(plain, host, &credentials)).collect::<Result<_, Error>>()?;
 
     let user = if user.is_empty() { String::new() } else { format!("{user}@") };
     let server = parse_redis_url(&format!("{plain}://{user}{}/{database}", hosts[0]));
     let server = server.and_then(|url| url.into_connection_info().ok());
     let server = server.ok_or_else(|| wrong("user, password or database cannot be read"))?;
     Ok(SentinelUrl { master: master.to_owned(), sentinels, server })
+}
+
+/// How to connect to one of the Sentinels.
+fn sentinel(
+    scheme: &str,
+    host: &str,
+    (username, password): &(Option<String>, Option<String>),
+) -> Result<ConnectionInfo, Error> {
+    let wrong = Error::sentinel_url;
+    if has_wrong_port(host) {
+        return Err(wrong(BAD_PORT));
+    }
+    let url = parse_redis_url(&format!("{scheme}://{host}"));
+    let url = url.filter(|url| url.path().is_empty() && url.username().is_empty());
+    let mut url = url.ok_or_else(|| wrong("the host of a Sentinel cannot be read"))?;
+    if url.port().is_none() && url.set_port(Some(PORT)).is_err() {
+        return Err(wrong("the host of a Sentinel is missing"));
+    }
+    let info = url.into_connection_info().map_err(|_| wrong("the host of a Sentinel is missing"))?;
+    let mut settings = info.redis_settings().clone();
+    if let Some(username) = username {
+        settings = settings.set_username(username);
+    }
+    if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    Ok(info.set_redis_settings(settings))
 }
 
 /// User and password for the Sentinels themselves.

@@ -1,7 +1,9 @@
-//! The fleet: processes of both sides count together, by GET and SET under one lock, while their links are cut and they are killed.
+//! The fleet: processes of both sides count together, by GET and SET under one lock, while their links are
+//! cut and they are killed.
 //!
-//! A turn writes the number and the counter of its own thread by one command. If the lock keeps all others out, the number is the sum of
-//! those, however many turns were cut off in the middle. Who reads looks at the number twice, and must not see it change.
+//! A turn writes the number and the counter of its own thread by one command. If the lock keeps all others
+//! out, the number is the sum of those, however many turns were cut off in the middle. A reader looks at the
+//! number twice, and must not see it change.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +16,8 @@ use crate::player::{AT_ALL, Player, Side, Sides, Way};
 use crate::stage::Server;
 
 const SIDES: [Side; 4] = [Side::Ours, Side::Redisson, Side::Ours, Side::Redisson];
-/// A third of the default, as it is what each death of a holder costs; far longer than any process stands still.
+/// A third of the default, as it is what each death of a holder costs; far longer than any process stands
+/// still.
 const WATCHDOG: Duration = Duration::from_secs(10);
 const NUMBER: &str = "number";
 /// What a thread does in its turns.
@@ -28,7 +31,7 @@ struct Fleet {
     kinds: &'static [&'static str],
     /// For how many ms a thread does without the lock between two turns.
     think: u64,
-    /// Whose links are cut, and who dies.
+    /// The processes whose links are cut, and that die.
     struck: &'static [Side],
     /// So many faults are cuts before one is a death.
     cuts: usize,
@@ -39,14 +42,15 @@ const FLEETS: [(&str, Fleet); 3] = [
         "a fleet of both counts right, whoever dies",
         Fleet { kinds: &["plain", "plain"], think: 0, struck: &[Side::Ours, Side::Redisson], cuts: 10 },
     ),
-    // The queues of both know nothing of each other, and the one that never empties keeps the other out: so this one does not crowd. And in
-    // Redisson's queue a dead thread holds up those behind it for five minutes, and one that was cut off swallows its call.
+    // The queues of both know nothing of each other, and the one that never empties keeps the other out: so
+    // this one does not crowd. And in Redisson's queue a dead thread holds up those behind it for five
+    // minutes, and one that was cut off swallows its call.
     (
         "a fleet of both, and fair, counts right, whoever of ours dies",
         Fleet { kinds: &["fair", "fair"], think: 40, struck: &[Side::Ours], cuts: 10 },
     ),
-    // Redisson's readers do not wait for who waits to write: they must not crowd, either. And each death leaves somebody who reads until its
-    // lease is over: were there more of them, nobody would ever write.
+    // Redisson's readers do not wait for waiting writers: they must not crowd, either. And each death
+    // leaves a reader until its lease is over: were there more of them, no writer would ever have a turn.
     (
         "a fleet of both that reads and writes counts right, whoever dies",
         Fleet {
@@ -139,7 +143,7 @@ fn count(fleet: Fleet, sides: &Sides, time: Duration, mut rng: Rng) -> Checked {
         after.iter().map(|(what, turns)| format!("{what} {}", turns - before[what])).collect();
     println!("      in {:.0?} {}, {faults}", begun.elapsed(), turned.join(", "));
 
-    // Nobody is left waiting, and then the sum is right.
+    // No task is left waiting, and then the sum is right.
     for ship in &ships {
         ship.player.begin("all", "stop").is(AT_ALL, "stopping")?;
     }

@@ -1,8 +1,10 @@
-//! This crate's lock and the real Redisson over one server: each check by itself, then a fleet of both under faults, then the pace of both.
+//! This crate's lock and the real Redisson over one server: each check by itself, then a fleet of both under
+//! faults, then the pace of both.
 //!
-//! [`player`] is a process of either side at the end of a pipe; `Player.java` plays Redisson, [`ours`] this crate. [`scenes`] says what
-//! they have to show to each other, one after the other in both roles, [`fleet`] lets them count together under faults, and
-//! [`pace`] measures both. `cargo xtask interop` builds the other side and calls this.
+//! [`player`] is a process of either side at the end of a pipe; `Player.java` plays Redisson, [`ours`] this
+//! crate. [`scenes`] says what they have to show to each other, one after the other in both roles, [`fleet`]
+//! lets them count together under faults, and [`pace`] measures both. `cargo xtask interop` builds the other
+//! side and calls this.
 
 mod checks;
 mod fleet;
@@ -26,7 +28,8 @@ use self::stage::Stage;
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct CommandLine {
-    /// A directory with the classes of the Java side, and in `classpath` what they stand on; once for each version of Redisson
+    /// A directory with the classes of the Java side, and in `classpath` what they stand on; once for each
+    /// version of Redisson
     #[arg(long, required = true)]
     redisson: Vec<PathBuf>,
     /// Only the checks with this in their name

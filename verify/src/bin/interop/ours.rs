@@ -55,7 +55,7 @@ async fn play(orders: &Orders) {
                 return;
             }
         }
-        // Whoever speaks to us is gone.
+        // The process that speaks to us is gone.
         std::process::exit(0);
     });
     let mut threads: HashMap<String, UnboundedSender<String>> = HashMap::new();
@@ -79,7 +79,7 @@ async fn play(orders: &Orders) {
     }
 }
 
-/// One owner, who does one thing after another.
+/// One owner, that does one thing after another.
 struct Thread {
     client: LockClient,
     owner: Owner,

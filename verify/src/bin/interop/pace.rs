@@ -1,4 +1,5 @@
-//! How fast both are, in one run and in turns: an empty turn, again and again; and how long a writer waits while others never cease to read.
+//! How fast both are, in one run and in turns: an empty turn, again and again; and how long a writer waits
+//! while others never cease to read.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -2,15 +2,15 @@
 //!
 //! # What is said
 //!
-//! A line of words to the player, one line of words back; first the name of the thread that is to do it. A thread does one thing
-//! after another, and is one owner.
+//! A line of words to the player, one line of words back; first the name of the thread that is to do it. A
+//! thread does one thing after another, and is one owner.
 //!
 //! | said | does | answers |
 //! |---|---|---|
 //! | `lock KIND NAME LEASE` | takes the lock; the lease is in ms, −1: watched | `got`, `got TOKEN` |
 //! | `try KIND NAME WAIT LEASE` | the same, waiting for so many ms | the same, `held` |
 //! | `unlock KIND NAME` | | `done`, `not-held` |
-//! | `force KIND NAME` | frees it, whoever has it | `freed`, `free` |
+//! | `force KIND NAME` | frees it, whichever owner has it | `freed`, `free` |
 //! | `locked KIND NAME` | | `true`, `false` |
 //! | `holds KIND NAME` | how often this thread has it | a number |
 //! | `left KIND NAME` | how long its lease lasts | ms, −2: it is free |
@@ -18,8 +18,8 @@
 //! | `pace KIND NAME MS TURN` | takes the lock for up to so many ms, again and again, for MS in all | `waited NSxTIMES …` |
 //! | `stop` | ends every `count` of this process | `stopping` |
 //!
-//! Besides there are `other-kind` and `upgrade`, the typed errors, and `error …`. Kinds: `plain`, `fenced`, `fair`, `read`, `write`; Redisson's
-//! `spin`.
+//! Besides there are `other-kind` and `upgrade`, the typed errors, and `error …`. Kinds: `plain`, `fenced`,
+//! `fair`, `read`, `write`; Redisson's `spin`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,7 +34,8 @@ use clap::ValueEnum;
 use crate::checks::Checked;
 use crate::ours::Twin;
 
-/// Far longer than anything takes that works, and longer than a watched lease, so that it is the check that fails.
+/// Far longer than anything takes that works, and longer than a watched lease, so that it is the check that
+/// fails.
 pub(crate) const AT_ALL: Duration = Duration::from_secs(60);
 /// What a message takes on a busy machine, and far less than a lease.
 pub(crate) const SOON: Duration = Duration::from_secs(5);

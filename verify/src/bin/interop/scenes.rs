@@ -1,4 +1,5 @@
-//! What the two sides have to show to each other: each scene with two roles, a holder and another who wants the lock.
+//! What the two sides have to show to each other: each scene with two roles, a holder and another that wants
+//! the lock.
 
 mod read_write;
 
@@ -11,7 +12,8 @@ use crate::stage::{Stage, WATCHDOG};
 
 /// For what is not to be answered: long enough to ask the server many times.
 const A_WHILE: Duration = Duration::from_millis(300);
-/// For the quickest of a few, on a busy machine: less than what is left after [`A_WHILE`] for one who asks each second.
+/// For the quickest of a few, on a busy machine: less than what is left after [`A_WHILE`] for a waiter that
+/// asks each second.
 const AT_ONCE: Duration = Duration::from_millis(250);
 
 /// A player of a side, with a kind of lock.
@@ -42,7 +44,7 @@ fn redisson(kind: &'static str) -> Role {
     Role { side: Side::Redisson, kind }
 }
 
-/// Who plays whom, for one kind of ours and some of Redisson's.
+/// Which side plays which role, for one kind of ours and some of Redisson's.
 type Casting = fn(Role, &[&'static str]) -> Vec<(Role, Role)>;
 
 /// Ours holds, then Redisson does.
@@ -70,7 +72,7 @@ struct Act<'a> {
 
 type Scene = fn(&Act<'_>) -> Checked;
 
-/// What it shows, between holder and other; the scene; and who plays.
+/// What it shows, between holder and other; the scene; and the players.
 type Cast = (&'static str, Scene, Vec<(Role, Role)>);
 
 fn scenes() -> Vec<Cast> {
@@ -157,7 +159,7 @@ impl<'s> Act<'s> {
         Act { stage: self.stage, holder, other, name: self.name.clone() }
     }
 
-    /// The other as one who asks for the side that the holder has.
+    /// The other as one that asks for the side that the holder has.
     fn as_holder(&self) -> Act<'s> {
         let kind = if self.other.is_side() { self.holder.kind } else { self.other.kind };
         self.of_kinds(self.holder.kind, kind)
@@ -276,7 +278,8 @@ fn is_other_kind(act: &Act<'_>) -> Checked {
     act.other("unlock").is(AT_ALL, "done")
 }
 
-/// The keys that Redisson leaves to their time to live: for each unlock in some versions, for a forced one of a read lock in all.
+/// The keys that Redisson leaves to their time to live: for each unlock in some versions, for a forced one of
+/// a read lock in all.
 fn leaves_nothing(act: &Act<'_>) -> Checked {
     for ends in ["unlock", "force"] {
         act.holder("lock -1").is(AT_ALL, "got")?;
@@ -295,7 +298,7 @@ fn hands_over(act: &Act<'_>) -> Checked {
     quickest(AT_ONCE, || turn_of_each(act))
 }
 
-/// By one who is not told.
+/// By a waiter that is not told.
 fn is_found_free(act: &Act<'_>) -> Checked {
     quickest(SOON, || turn_of_each(act))
 }

@@ -70,7 +70,8 @@ impl Server {
         clean.map_err(|error| format!("{error}: {remains}"))
     }
 
-    /// All keys but counters of tokens, and those that Redisson leaves to their time, in some versions for each unlock.
+    /// All keys but counters of tokens, and those that Redisson leaves to their time, in some versions for
+    /// each unlock.
     fn remains(&self, pattern: &str) -> Vec<String> {
         let stays = |key: &String| match self.left(key) {
             -1 => !key.starts_with("redisson_lock_token:"),
@@ -111,7 +112,8 @@ impl Stage {
         }
     }
 
-    /// That the name is gone at once, but for the leases of readers that Redisson leaves to their time if one was forced free.
+    /// That the name is gone at once, but for the leases of readers that Redisson leaves to their time if one
+    /// was forced free.
     pub(crate) fn leaves_nothing_of(&self, name: &str) -> Checked {
         let mut remains = Vec::new();
         let clean = self.server.until_within(SOON, "no keys", |server| {

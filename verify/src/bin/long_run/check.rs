@@ -1,5 +1,5 @@
-//! The judgement of a history. It sees nothing but the journals, so it can be put before histories that are made up, and has to
-//! find what is wrong with them.
+//! The judgement of a history. It sees nothing but the journals, so it can be put before histories that are
+//! made up, and has to find what is wrong with them.
 
 mod alternation;
 mod exclusion;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds on the monotonic clock, which all processes share and nobody sets.
+/// Nanoseconds on the monotonic clock, which all processes share and none sets.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // Neither is negative, and the sum fits for 584 years after the machine was started.

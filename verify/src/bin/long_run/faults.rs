@@ -1,5 +1,5 @@
-//! What is done to the stage: at random, out of a seed, in turns of wild weather and of mild, so that what the wild one may excuse
-//! has time to end.
+//! What is done to the stage: at random, out of a seed, in turns of wild weather and of mild, so that what
+//! the wild one may excuse has time to end.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What happened, as each process saw it: one line of JSON for each event, written at once, so that a process which is killed
-//! takes no more than its last line with it.
+//! What happened, as each process saw it: one line of JSON for each event, written at once, so that a process
+//! which is killed takes no more than its last line with it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -99,7 +99,7 @@ pub(crate) enum Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Without {
-    /// The store said that somebody else has it.
+    /// The store said that another owner has it.
     Refused,
     /// Its owner reads, and so may not write.
     Upgrade,
@@ -153,7 +153,8 @@ impl Journal {
     pub(crate) fn tell_of(&self, at: u64, event: Event) {
         let mut line = serde_json::to_vec(&Record { at, event }).expect("nothing that JSON has not");
         line.push(b'\n');
-        // One system call, so that lines of several threads do not mix, and none waits in this process to be lost with it.
+        // One system call, so that lines of several threads do not mix, and none waits in this process to be
+        // lost with it.
         (&self.0).write_all(&line).expect("cannot write the history");
     }
 }
@@ -171,7 +172,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Record>, String> {
 fn parse(text: &str) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        // Whoever wrote it was killed meanwhile.
+        // The process that wrote it was killed meanwhile.
         let Some(line) = line.strip_suffix('\n') else { break };
         records.push(serde_json::from_str(line).map_err(|error| format!("line {}: {error}", number + 1))?);
     }

@@ -1,8 +1,8 @@
-//! The long run: processes that compete for locks over a real server, faults at random, and a judgement of the history that they
-//! have written.
+//! The long run: processes that compete for locks over a real server, faults at random, and a judgement of
+//! the history that they have written.
 //!
-//! [`stage`] sets up what there is, [`faults`] does harm to it, [`worker`] and [`task`] are what it is done to; they write a
-//! [`history`], which [`story`] puts together and [`check`] judges.
+//! [`stage`] sets up what there is, [`faults`] does harm to it, [`worker`] and [`task`] are what it is done
+//! to; they write a [`history`], which [`story`] puts together and [`check`] judges.
 
 mod check;
 mod clock;
@@ -16,7 +16,6 @@ mod story;
 mod summary;
 mod task;
 mod trouble;
-mod twin;
 mod worker;
 
 use std::panic;
@@ -24,10 +23,10 @@ use std::process::{ExitCode, abort};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use verify::twin::Twin;
 
 use self::stage::Stage;
 use self::summary::Summary;
-use self::twin::Twin;
 use self::worker::Orders;
 
 /// Lets processes compete for locks over a Redis server, on bad days
@@ -90,7 +89,7 @@ fn stage_and_judge(command_line: &CommandLine, seed: u64) -> Result<(), String> 
         .map_err(|error| format!("no directory for the journals: {error}"))?;
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut stage = Stage::set(directory.path().to_owned(), command_line.twin, &mut rng);
-    // Whoever died is in the history, too.
+    // A process that died is in the history, too.
     let raged = faults::rage(&mut stage, rng, Duration::from_secs_f64(command_line.seconds));
     let history = stage.end()?;
     let verdict = check::check(&history);

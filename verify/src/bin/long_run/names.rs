@@ -2,7 +2,8 @@
 
 /// The locks that all compete for. Those with greater numbers are some task's own.
 pub(crate) const NAMES: u32 = 20;
-/// The locks before which some of each process crowd, so that no queue is ever empty: a plain one, a fair one and a read-write lock.
+/// The locks before which some of each process crowd, so that no queue is ever empty: a plain one, a fair one
+/// and a read-write lock.
 pub(crate) const CROWDED: u32 = 100;
 pub(crate) const CROWDED_FAIR: u32 = 101;
 pub(crate) const CROWDED_READ_WRITE: u32 = 102;
@@ -29,7 +30,7 @@ impl LockKind {
         }
     }
 
-    /// Whether the store keeps a queue of those who want it for themselves alone.
+    /// Whether the store keeps a queue of its exclusive waiters.
     pub(crate) fn queues(self) -> bool {
         self != Self::Plain
     }
@@ -40,7 +41,7 @@ pub(crate) fn lock_name(name: u32) -> String {
     format!("long-run:{name}")
 }
 
-/// Who uses one of these asks for a token.
+/// An owner of one of these asks for a token.
 pub(crate) fn is_fenced(name: u32) -> bool {
     name.is_multiple_of(4) || name == 7
 }

@@ -17,7 +17,7 @@ pub(crate) fn start(port: u16, journal: Arc<Journal>) {
     let journal = Arc::downgrade(&journal);
     thread::spawn(move || {
         loop {
-            // While it is down, that is told by who has killed it.
+            // While it is down, that is told by the nemesis that has killed it.
             if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
                 ask(&server, &journal);
             }

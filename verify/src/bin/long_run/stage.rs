@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use latchwork::blocking::LockClient;
 use latchwork_testkit::{ChaosProxy, RedisServer, pause, resume};
+use verify::twin::Twin;
 
 use crate::clock::now;
 use crate::history::{Event, History, Journal, Kind, Life, read};
 use crate::names::{LockKind, lock_name};
 use crate::probe;
-use crate::twin::Twin;
 use crate::worker::{END, LONG_LEASE, QUIET};
 
 pub(crate) const WORKERS: usize = 4;
@@ -161,7 +161,7 @@ impl Stage {
         let killed = now();
         self.workers[worker].child.kill().expect("it is our child");
         self.workers[worker].child.wait().expect("it is our child");
-        // What it did between the two is nobody's business; what it did until then counts.
+        // What it did between the two is not judged; what it did until then counts.
         self.lives[life].2 = Some(killed);
         self.workers[worker] = self.start(worker, seed).expect("cannot start a worker");
     }
@@ -183,7 +183,7 @@ impl Stage {
     /// Lets all workers come to an end, and looks at what is left. There are no faults any more.
     pub(crate) fn end(mut self) -> Result<History, String> {
         for worker in &mut self.workers {
-            // Whoever has ended by itself was noticed.
+            // A process that has ended by itself was noticed.
             let _ = writeln!(worker.child.stdin.as_mut().expect("stdin is a pipe"), "{END}");
         }
         let deadline = Instant::now() + TO_END;

@@ -8,11 +8,11 @@ use crate::history::{By, Event, History, Kind, Outcome, Record, Why, Wish, Witho
 use crate::spans::Spans;
 use crate::worker::LONG_LEASE;
 
-/// What a process that feels no fault needs to give back what nobody waits for: a guard that was dropped, an attempt that was
-/// abandoned. Short, as most of those that are abandoned wait in line and hold nothing, and beside a lock that is stuck there are
-/// many of them.
+/// What a process that feels no fault needs to give back what has no waiters: a guard that was dropped, an
+/// attempt that was abandoned. Short, as most of those that are abandoned wait in line and hold nothing, and
+/// beside a lock that is stuck there are many of them.
 const CLEANING_UP: u64 = nanos(Duration::from_millis(50));
-/// For how long readers of a process join those of it who read already.
+/// For how long readers of a process join its present readers.
 pub(crate) const TENURE: u64 = nanos(Duration::from_millis(30));
 /// Until a process that has lost the lock learns of it, if some of it wait: it asks each second.
 const TO_NOTICE: u64 = nanos(Duration::from_millis(1500));
@@ -32,10 +32,10 @@ pub(crate) struct Attempt {
     pub(crate) acquired: Option<u64>,
     pub(crate) owner: String,
     pub(crate) token: Option<u64>,
-    /// The first and the last moment at which the guard is known to have said that it is held. All between are, too: it never
-    /// takes a loss back.
+    /// The first and the last moment at which the guard is known to have said that it is held. All between
+    /// are, too: it never takes a loss back.
     pub(crate) beliefs: Option<(u64, u64)>,
-    /// Until when it was sure that nobody else would have the lock.
+    /// Until when it was sure that no other would have the lock.
     pub(crate) deadline: u64,
     pub(crate) lost: Option<(u64, Why)>,
     pub(crate) lets_go: Option<(u64, By)>,
@@ -45,7 +45,7 @@ pub(crate) struct Attempt {
     pub(crate) cut_short: u64,
 }
 
-/// Something that goes wrong, and for whom.
+/// Something that goes wrong, and for which process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trouble {
     pub(crate) kind: Kind,
@@ -62,7 +62,7 @@ pub(crate) struct Woes {
     pub(crate) any: Spans,
     /// It may be late with commands.
     pub(crate) commands: Spans,
-    /// Its commands may run when nobody expects them any more.
+    /// Its commands may run when they are not expected any more.
     pub(crate) stranded: Spans,
 }
 
@@ -225,15 +225,17 @@ impl Story {
         }
     }
 
-    /// The first time after `from` that `name` was, or may have been, taken from its holder, if that is not later than `to`.
+    /// The first time after `from` that `name` was, or may have been, taken from its holder, if that is not
+    /// later than `to`.
     pub(crate) fn cut_within(&self, name: u32, from: u64, to: u64) -> Option<(u64, u64)> {
         let of_name = self.cuts.iter().filter(|(cut, ..)| cut.is_none_or(|cut| cut == name));
         let mut of_name = of_name.map(|(_, from, to)| (*from, *to));
         of_name.find(|(begin, end)| *end >= from && *begin <= to)
     }
 
-    /// The first time, not later than `to`, that the lease was, or may have been, taken away by which `attempt` has the lock. It may be older than
-    /// the attempt, if that joined its owner, or others that read.
+    /// The first time, not later than `to`, that the lease was, or may have been, taken away by which
+    /// `attempt` has the lock. It may be older than the attempt, if that joined its owner, or others that
+    /// read.
     pub(crate) fn taken_away_by(&self, attempt: &Attempt, to: u64) -> Option<(u64, u64)> {
         let cut = |since| self.cut_within(attempt.name, since, to);
         let may_join = attempt.wish.explicit || attempt.wish.reads;
@@ -250,20 +252,22 @@ impl Story {
         })
     }
 
-    /// Until when it waited for its turn as anybody does, and nothing was wrong with its process, or with all: a position is lost with the
-    /// server, and a message to whoever is cut off, and those who are not let others go first.
+    /// Until when it waited for its turn as anybody does, and nothing was wrong with its process, or with
+    /// all: a position is lost with the server, and a message with the link of a process that is cut off, and
+    /// those that are not let others go first.
     pub(crate) fn in_line_until(&self, attempt: &Attempt) -> Option<u64> {
         let (from, to) = attempt.waited().filter(|_| attempt.stands_in_line())?;
         let troubled = [&self.woes[attempt.worker].any, &self.everybody];
         let first = troubled.iter().filter_map(|woes| woes.first_within(from, to));
-        // Whoever waits in the process that had the lock waits for it still.
+        // A waiter in the process that had the lock waits for it still.
         let cut = self.cut_within(attempt.name, from.saturating_sub(TO_NOTICE), to);
         let first = first.chain(cut).map(|(begin, _)| begin).min();
         first.map_or(Some(to), |first| Some(first).filter(|first| *first > from))
     }
 
-    /// Until when a lease may last that nobody has given back, and that was its holder's at `from`. Readers of a process have one together: it
-    /// lasts for whoever of them needs it longest, and what is forgotten goes on with it, though not past the next writer.
+    /// Until when a lease may last that was not given back, and that was its holder's at `from`. Readers of a
+    /// process have one together: it lasts for the one of them that needs it longest, and what is forgotten
+    /// goes on with it, though not past the next writer.
     fn lease_lasts(&self, attempt: &Attempt, from: u64) -> u64 {
         let mut until = from + attempt.wish.lease;
         if !attempt.wish.reads {
@@ -301,7 +305,8 @@ impl Story {
         self.woes[attempt.worker].commands.last_within(at, at + CLEANING_UP).is_none()
     }
 
-    /// From when to when the store may have kept the lock for `attempt`, at the most; for all that the history tells.
+    /// From when to when the store may have kept the lock for `attempt`, at the most; for all that the
+    /// history tells.
     pub(crate) fn may_be_held(&self, attempt: &Attempt) -> Option<(u64, u64)> {
         let woes = &self.woes[attempt.worker];
         let last = attempt.last_word();
@@ -362,8 +367,8 @@ impl Attempt {
         last.or(self.lets_go.map(|(at, _)| at)).unwrap_or(self.cut_short)
     }
 
-    /// Whether it waits for its turn as anybody does. An owner that has the lock already does not queue, and whoever is not polled loses its
-    /// place.
+    /// Whether it waits for its turn as anybody does. An owner that has the lock already does not queue, and
+    /// one that is not polled loses its place.
     pub(crate) fn stands_in_line(&self) -> bool {
         self.wish.wait != Some(0) && !self.wish.explicit && !self.wish.unpolled
     }
@@ -371,7 +376,7 @@ impl Attempt {
     /// How long it waited, and is to be served.
     pub(crate) fn waited(&self) -> Option<(u64, u64)> {
         let until = self.acquired.or(self.without.map(|(at, _)| at)).unwrap_or(self.cut_short);
-        // Who is not polled is not to be served.
+        // A waiter that is not polled is not to be served.
         (self.wish.wait != Some(0) && !self.wish.unpolled).then_some((self.wanted, until))
     }
 }

@@ -1,5 +1,5 @@
-//! A task: takes a lock at random, in any of the ways there are, keeps it for a while and gives it back in any of the ways there
-//! are; and tells the journal.
+//! A task: takes a lock at random, in any of the ways there are, keeps it for a while and gives it back in
+//! any of the ways there are; and tells the journal.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -65,19 +65,20 @@ impl Shared {
         Self { client, journal, ending, next: AtomicU64::new(0) }
     }
 
-    /// With a lock of its `own`, it uses no other, and always by the same owner: so that what is left of its last hold on the way
-    /// can meet the next one.
+    /// With a lock of its `own`, it uses no other, and always by the same owner: so that what is left of its
+    /// last hold on the way can meet the next one.
     pub(crate) async fn play(self: Arc<Self>, own: Option<u32>, place: Arc<Place>, mut rng: Rng) {
         let (me, home) = (self.client.owner(), own.unwrap_or_else(|| rng.u32(..NAMES / 2) * 2 + 1));
-        // A release of its own whose outcome it does not know: that may still come while it has the lock anew.
+        // A release of its own whose outcome it does not know: that may still come while it has the lock
+        // anew.
         let mut unknown = false;
         // Ordering: Relaxed; nothing else is told by it.
         while !self.ending.load(Ordering::Relaxed) {
             sleep(millis(&mut rng, 0, 30)).await;
             let again = own.is_some() || unknown || rng.u8(..100) < 10;
             let name = if again { home } else { rng.u32(..NAMES) };
-            // On the odd ones some go out of line, as an owner does that was there before; on the even ones all stand in it, so that
-            // nobody hides, by coming along, that the first one was not woken.
+            // On the odd ones some go out of line, as an owner does that was there before; on the even ones
+            // all stand in it, so that none hides, by coming along, that the first one was not woken.
             if again {
                 unknown = self.enter_again(name, &me, unknown, &place, &mut rng).await;
             } else {
@@ -108,7 +109,8 @@ impl Shared {
 
     /// One of a crowd before that lock: comes again at once.
     pub(crate) async fn crowd(self: Arc<Self>, name: u32, reads: bool, place: Arc<Place>, mut rng: Rng) {
-        // Of two neighbours where the lock is granted, one asks for a token: what it is granted unasked does not suffice for it.
+        // Of two neighbours where the lock is granted, one asks for a token: what it is granted unasked does
+        // not suffice for it.
         let fenced = !LockKind::of(name).queues() || rng.bool();
         // Ordering: Relaxed; nothing else is told by it.
         while !self.ending.load(Ordering::Relaxed) {
@@ -137,8 +139,8 @@ impl Shared {
         }
     }
 
-    /// Holds inside of holds of one owner, given back in any order, so that who writes and reads may read on. Says whether the outcome of any
-    /// of that is unknown.
+    /// Holds inside of holds of one owner, given back in any order, so that a writer that reads may read on.
+    /// Says whether the outcome of any of that is unknown.
     async fn enter_again(&self, name: u32, me: &Owner, for_long: bool, place: &Place, rng: &mut Rng) -> bool {
         let mut inside = Vec::new();
         for _ in 0..rng.usize(1..=3) {

@@ -12,12 +12,12 @@ use latchwork::{LockClient, LockOptions};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use verify::twin::{OfThread, Twin, Twinned};
 
 use crate::clock::{nanos, now};
 use crate::history::{Event, Journal};
 use crate::names::{ALL_CROWDED, LockKind, NAMES};
 use crate::task::{Place, Shared};
-use crate::twin::{Twin, Twinned};
 
 /// The watched lease: short, so that many end.
 pub(crate) const LEASE: Duration = Duration::from_millis(2400);
@@ -32,7 +32,8 @@ const CROWD: usize = 4;
 const REGULARS: usize = 4;
 /// For a reply.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What the tasks may take to end when nothing is wrong any more; a wait for a dead process's lease, and all in line behind it.
+/// What the tasks may take to end when nothing is wrong any more; a wait for a dead process's lease, and all
+/// in line behind it.
 const TO_END: Duration = Duration::from_secs(30);
 /// How often it looks whether it stands still, and what counts as that.
 const PULSE: Duration = Duration::from_millis(50);
@@ -90,13 +91,9 @@ fn obey(end: Arc<Notify>) {
 async fn work(orders: &Orders, journal: &Arc<Journal>, end: &Notify) {
     let redis = connect(&orders.url).await;
     let options = LockOptions::default().watchdog_timeout(LEASE).unpolled_limit(UNPOLLED_LIMIT);
-    let options = match orders.twin {
-        Some(Twin::KeepsTheLease) => options.tenure(Duration::from_secs(3600)),
-        Some(Twin::WaitsForWhoIsNotPolled) => options.unpolled_limit(Duration::from_secs(3600)),
-        _ => options,
-    };
-    let client =
-        LockClient::with_options(Twinned::new(redis, orders.twin), &options).expect("it can be a lease");
+    let options = Twin::options(orders.twin, options);
+    let backend = Twinned::new(redis, orders.twin, OfThread);
+    let client = LockClient::with_options(backend, &options).expect("it can be a lease");
     let ending = Arc::new(AtomicBool::new(false));
     tokio::spawn(feel_the_pulse(Arc::clone(journal)));
     let mut tasks = JoinSet::new();
@@ -106,7 +103,8 @@ async fn work(orders: &Orders, journal: &Arc<Journal>, end: &Notify) {
     for (task, place) in places.iter().enumerate() {
         if task >= TASKS {
             let (number, name) = ((task - TASKS) / ALL_CROWDED.len(), ALL_CROWDED[task % ALL_CROWDED.len()]);
-            // One of each process wants to write where the others read. Who takes either by turns would leave nobody who reads before long.
+            // One of each process wants to write where the others read. A process that takes both by turns
+            // would leave no reader before long.
             let reads = LockKind::of(name) == LockKind::ReadWrite && number > 0;
             tasks.spawn(Arc::clone(&shared).crowd(name, reads, Arc::clone(place), rng.fork()));
             continue;

@@ -1,4 +1,5 @@
-//! [`cared`]: what becomes of an operation's future: it is dropped, or kept and not polled, or its waker does harm.
+//! [`cared`]: what becomes of an operation's future: it is dropped, or kept and not polled, or its waker does
+//! harm.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -31,6 +32,8 @@ struct Cared<S: Store, F> {
     future: Option<Pin<Box<F>>>,
     polls: u32,
     nap: Option<Pin<Box<Sleep>>>,
+    /// It is dropped when the nap is over.
+    drops: bool,
     limit: Option<Pin<Box<Sleep>>>,
 }
 
@@ -44,7 +47,7 @@ pub(crate) async fn cared<S: Store, F: Future>(
 ) -> Ended<F::Output> {
     let limit = care.limit.map(|limit| Box::pin(stage.world.sleep(limit)));
     let (stage, care, future) = (stage.clone(), care.clone(), Some(Box::pin(future)));
-    let mut cared = Cared { stage, by, care, callback, future, polls: 0, nap: None, limit };
+    let mut cared = Cared { stage, by, care, callback, future, polls: 0, nap: None, drops: false, limit };
     poll_fn(move |context| cared.poll(context)).await
 }
 
@@ -55,6 +58,9 @@ impl<S: Store, F: Future> Cared<S, F> {
                 return Poll::Pending;
             }
             self.nap = None;
+            if self.drops {
+                return Poll::Ready(self.end(Ended::Dropped));
+            }
         }
         let Some(future) = &mut self.future else { return Poll::Pending };
         let waker = waker(&self.stage.world, self.care.waker, self.callback.as_ref(), context.waker());
@@ -84,7 +90,7 @@ impl<S: Store, F: Future> Cared<S, F> {
         let until = self.stage.world.now() + stall.lasts;
         let mut nap = Box::pin(self.stage.world.sleep_until(until));
         _ = nap.as_mut().poll(context);
-        self.nap = Some(nap);
+        (self.nap, self.drops) = (Some(nap), stall.drops);
         if let Some(call) = self.stage.scene().calls.get_mut(&self.by) {
             (call.stalled_until, call.was_stalled) = (until, true);
         }

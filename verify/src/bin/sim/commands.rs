@@ -127,7 +127,7 @@ impl Run {
         let mut seed = from;
         while self.programs.map_or(start.elapsed().as_secs() < self.seconds, |count| seed - from < count) {
             let program = draw(seed);
-            for store in self.store.each() {
+            for store in self.store.each(seed) {
                 let report = store.play(&program, false);
                 let found = figures.count(store, seed, &report);
                 let Some(finding) = report.finding.filter(|_| found) else { continue };
@@ -299,7 +299,7 @@ impl Same {
         let mut found = false;
         for seed in self.seed..self.seed + self.programs {
             let program = draw(seed);
-            for store in self.store.each() {
+            for store in self.store.each(seed) {
                 let report = store.play(&program, false);
                 hashes += &format!("{seed} {} {:016x}\n", store.name(), report.hash);
                 if let Some(finding) = report.finding {

@@ -9,16 +9,21 @@ use crate::world::Nanos;
 /// Each excuse concerns single leases, and no time or name as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Excuses {
-    /// Leases that the store has lost or shortened: it forgot, fell back, evicted, or its clock was set; or they were forced
-    /// free. By client and number. Who believes in them cannot know it.
-    victims: BTreeMap<String, BTreeSet<u64>>,
+    /// Leases that the store has lost or shortened: it forgot, fell back, evicted, or its clock was set; or
+    /// they were forced free. By client and number, with the first time. Their clients cannot know it.
+    victims: BTreeMap<String, BTreeMap<u64, Nanos>>,
+    /// Leases of which a client has said itself that they are gone.
+    known: BTreeMap<String, BTreeSet<u64>>,
     /// Leases that came back when the store fell back, or that last longer as its clock was set.
     ghosts: BTreeMap<String, BTreeSet<u64>>,
+    /// Until when leases would have lasted that the store has lost by harm, by lock.
+    lost_until: BTreeMap<Which, Nanos>,
     /// Calls that may force a lock free, and when they may do so at the latest.
     forced: BTreeMap<Which, Forced>,
     /// When tokens of a lock began anew, as the store has lost the last ones.
     tokens_lost: BTreeMap<Which, Nanos>,
-    /// When the store fell back last: places in its queues are there again that were given up, and are granted.
+    /// When the store fell back last, or its clock was set: places in its queues are there again that were
+    /// given up, and are granted.
     pub(crate) fell_back: Option<Nanos>,
     /// When harm was done last.
     pub(crate) last_harm: Option<Nanos>,
@@ -42,7 +47,22 @@ fn has(leases: &BTreeMap<String, BTreeSet<u64>>, client: &str, number: u64) -> b
 impl Excuses {
     /// Whether the store has lost this lease by harm or force: its client cannot know it.
     pub(crate) fn is_victim(&self, client: &str, number: u64) -> bool {
-        has(&self.victims, client, number)
+        self.was_taken(client, number) && !has(&self.known, client, number)
+    }
+
+    /// Whether the store has lost this lease by harm or force, whether or not its client knows it.
+    pub(crate) fn was_taken(&self, client: &str, number: u64) -> bool {
+        self.taken_at(client, number).is_some()
+    }
+
+    /// When the store has lost it first.
+    pub(crate) fn taken_at(&self, client: &str, number: u64) -> Option<Nanos> {
+        self.victims.get(client).and_then(|numbers| numbers.get(&number)).copied()
+    }
+
+    /// The client has told a hold by this lease that it is gone: from then on none may count on it.
+    pub(crate) fn is_known_lost(&mut self, client: &str, number: u64) {
+        self.known.entry(client.to_owned()).or_default().insert(number);
     }
 
     /// Whether the store has this lease, or has it for longer, by harm.
@@ -60,8 +80,20 @@ impl Excuses {
         self.tokens_lost.get(&key(lock)).copied()
     }
 
-    pub(crate) fn add_victim(&mut self, lease: &StoredLease) {
-        self.victims.entry(lease.client.clone()).or_default().insert(lease.number);
+    pub(crate) fn add_victim(&mut self, lease: &StoredLease, now: Nanos) {
+        self.victims.entry(lease.client.clone()).or_default().entry(lease.number).or_insert(now);
+    }
+
+    /// The store has lost this lease by harm, and tells no waiter.
+    pub(crate) fn lose(&mut self, lock: Which, lease: &StoredLease, now: Nanos) {
+        self.add_victim(lease, now);
+        let until = self.lost_until.entry(key(lock)).or_default();
+        *until = lease.ends.max(*until);
+    }
+
+    /// Until when the leases of the lock would have lasted that the store has lost by harm.
+    pub(crate) fn lost_until(&self, lock: Which) -> Nanos {
+        self.lost_until.get(&key(lock)).copied().unwrap_or(0)
     }
 
     pub(crate) fn add_ghost(&mut self, lease: &StoredLease) {

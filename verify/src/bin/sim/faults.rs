@@ -1,8 +1,8 @@
 //! `sim faults`: seeds one fault after the other into the real code, and has the simulator find it.
 //!
-//! A judge that has never found anything says nothing, and neither does a generator whose programs no fault can hurt. So each fault of the
-//! crate that lies above the semaphore has to be found, by a run of its own: a survivor is a hole in the generator or in a judge. Before that
-//! nothing may be found without a fault.
+//! A judge that has never found anything says nothing, and neither does a generator whose programs no fault
+//! can hurt. So each fault of the crate that lies above the semaphore has to be found, by a run of its own: a
+//! survivor is a hole in the generator or in a judge. Before that nothing may be found without a fault.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
@@ -39,6 +39,29 @@ const PARTS: [(&[Fault], &[Over]); 5] = [
     (Fault::REDIS, &[Over::Redis]),
 ];
 
+/// Faults that no program can be hurt by over the stores that are played here, and why; with the test that
+/// finds each.
+const ELSEWHERE: &[(Fault, &str)] = &[
+    (
+        Fault::CutNotMended,
+        "only Redisson's readers cut another's lease; \
+         `mutant_that_does_not_mend_what_others_cut_is_killed`",
+    ),
+    (
+        Fault::NamedGrantedLate,
+        "the waiter looks whether its lease is over when it is polled, and queues anew: later than it would, \
+         which the docs except where a process stands still; `mutant_that_grants_late_by_name_is_killed`",
+    ),
+    (
+        Fault::LocalLeaseShortened,
+        "the client asks for no less than it has (`LeasedAnewForLess`); `tests/conformance` asks the store",
+    ),
+];
+
+fn elsewhere(fault: Fault) -> Option<&'static str> {
+    ELSEWHERE.iter().find(|(other, _)| *other == fault).map(|(_, why)| *why)
+}
+
 /// Seeds each fault into a run of its own, and fails if one survives.
 #[derive(Args, Debug)]
 pub(crate) struct Faults {
@@ -54,6 +77,9 @@ pub(crate) struct Faults {
     /// Only these, by their names.
     #[arg(long = "fault", value_name = "NAME")]
     names: Vec<String>,
+    /// Does not make what is found smaller
+    #[arg(long)]
+    brief: bool,
     /// Only over these stores. A fault that lives over none of them is left out.
     #[arg(long = "store", value_enum)]
     stores: Vec<Over>,
@@ -102,12 +128,17 @@ impl Faults {
         for survivor in &survivors {
             println!("{:?} survives", survivor.fault);
         }
+        for (fault, why) in ELSEWHERE {
+            println!("{fault:?} is found elsewhere: {why}");
+        }
         if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
     /// Which faults are looked for, and over which stores. Or a name that is none.
     fn chosen(&self) -> Result<Vec<(Fault, Vec<Over>)>, &str> {
         let all = PARTS.iter().flat_map(|(faults, stores)| faults.iter().map(move |fault| (fault, stores)));
+        // One that is found elsewhere is looked for if it is named.
+        let all = all.filter(|(fault, _)| !self.names.is_empty() || elsewhere(**fault).is_none());
         let is_called = |fault: &Fault, name: &String| format!("{fault:?}") == *name;
         if let Some(unknown) =
             self.names.iter().find(|name| !all.clone().any(|(fault, _)| is_called(fault, name)))
@@ -128,7 +159,7 @@ impl Faults {
         let is_used = |store: &Over| faults.iter().any(|(_, stores)| stores.contains(store));
         let mut is_clean = true;
         for store in Over::ALL.into_iter().filter(is_used) {
-            match ask(None, store, self.control) {
+            match ask(store, &["--seconds", &self.control.to_string()]) {
                 Ok(Answer { found: None, programs, .. }) => {
                     eprintln!("without a fault: nothing in {programs} programs over {}", store.name());
                 }
@@ -172,31 +203,52 @@ impl Faults {
     fn judge(&self, fault: Fault, stores: &[Over]) -> Verdict {
         let mut verdict = Verdict { fault, found: None, in_vain: (0, 0.0), broken: Vec::new() };
         for store in stores {
-            match ask(Some(fault), *store, self.seconds) {
-                Ok(answer) if answer.found.is_some() => {
+            match self.find(fault, *store, &mut verdict.in_vain) {
+                Ok(Some(answer)) => {
                     verdict.found = Some((*store, answer));
                     break;
                 }
-                Ok(answer) => {
-                    verdict.in_vain.0 += answer.programs;
-                    verdict.in_vain.1 += answer.seconds;
-                }
+                Ok(None) => {}
                 Err(error) => verdict.broken.push(format!("{}: {error}", store.name())),
             }
         }
         verdict
     }
+
+    /// Looks for a fault over a store. What the same program finds without the fault says nothing of it.
+    fn find(&self, fault: Fault, store: Over, in_vain: &mut (u64, f64)) -> Result<Option<Answer>, String> {
+        let mut left = self.seconds as f64;
+        let mut from = fastrand::u64(..u64::MAX / 2);
+        let name = format!("{fault:?}");
+        let (mut programs, mut seconds) = (0, 0.0);
+        while left >= 1.0 {
+            let (from_text, limit) = (from.to_string(), format!("{left:.0}"));
+            let mut run = vec!["--fault", &*name, "--seed", &*from_text, "--seconds", &*limit];
+            run.extend(self.brief.then_some("--brief"));
+            let mut answer = ask(store, &run)?;
+            programs += answer.programs;
+            seconds += answer.seconds;
+            left -= answer.seconds;
+            let Some(seed) = answer.seed.filter(|_| answer.found.is_some()) else { break };
+            let control = ask(store, &["--seed", &seed.to_string(), "--programs", "1", "--brief"])?;
+            if control.found.is_none() {
+                (answer.programs, answer.seconds) = (programs, seconds);
+                return Ok(Some(answer));
+            }
+            from = seed + 1;
+        }
+        in_vain.0 += programs;
+        in_vain.1 += seconds;
+        Ok(None)
+    }
 }
 
 /// One run in a process of its own, since a fault is seeded once and for all.
-fn ask(fault: Option<Fault>, store: Over, seconds: u64) -> Result<Answer, String> {
+fn ask(store: Over, options: &[&str]) -> Result<Answer, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut run = Command::new(program);
     run.args(["run", "--stop-at-first", "--json", "--store", &store.name()]);
-    run.args(["--seconds", &seconds.to_string()]);
-    if let Some(fault) = fault {
-        run.args(["--fault", &format!("{fault:?}")]);
-    }
+    run.args(options);
     let output = run.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stdout);
     let last = said.lines().last().unwrap_or_default();

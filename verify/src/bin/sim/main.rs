@@ -1,10 +1,12 @@
 //! The whole lock in virtual time: programs that are drawn, over stores that do what a store may do.
 //!
-//! `sim run` plays programs of fresh seeds, `sim replay` and `sim shrink` one of them, `sim same` shows that the same seed gives the same
-//! history, and `sim fixed` plays programs that have found something once. `sim faults` shows what it finds.
+//! `sim run` plays programs of fresh seeds, `sim replay` and `sim shrink` one of them, `sim same` shows that
+//! the same seed gives the same history, and `sim fixed` plays programs that have found something once.
+//! `sim faults` shows what it finds.
 
 mod care;
 mod commands;
+mod conformance;
 mod excuses;
 mod faults;
 mod judge;
@@ -49,6 +51,8 @@ enum What {
     Faults(faults::Faults),
     /// Shows how long it takes to find each broken twin of the model
     Twins(twins::Twins),
+    /// Checks the suite for every backend over the model
+    Conformance(conformance::Conformance),
     /// Compares the small Redis with a real one
     CheckRedis(store::redis::check::CommandLine),
 }
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         What::Fixed(fixed) => fixed.run(),
         What::Faults(faults) => faults.run(),
         What::Twins(twins) => twins.run(),
+        What::Conformance(conformance) => conformance.run(),
         What::CheckRedis(command_line) => match store::redis::check::run(&command_line) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {

@@ -1,5 +1,5 @@
-//! [`Program`]: what the processes of a run do, and what is done to them. Plain data, so that it can be drawn,
-//! shrunk, printed and kept.
+//! [`Program`]: what the processes of a run do, and what is done to them. Plain data, so that it can be
+//! drawn, shrunk, printed and kept.
 
 mod draw;
 pub(crate) mod time;
@@ -26,6 +26,9 @@ pub(crate) struct Program {
     /// Tasks begin no operation from here on, and give back what they hold.
     #[serde(with = "time")]
     pub(crate) end: Nanos,
+    /// A sleeper sleeps until a multiple of this, if it is not 0: much happens at the same moments then.
+    #[serde(with = "time", skip_serializing_if = "is_default")]
+    pub(crate) beat: Nanos,
 }
 
 /// What a process is, and what it does.
@@ -70,7 +73,8 @@ pub(crate) struct Incident {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Trouble {
     Harm(Harm),
-    /// It is killed, and started again after a while, if at all. Its tasks go on with their next operations then.
+    /// It is killed, and started again after a while, if at all. Its tasks go on with their next operations
+    /// then.
     Kill {
         process: usize,
         #[serde(with = "time::option")]
@@ -110,8 +114,15 @@ pub(crate) struct Which {
     pub(crate) kind: Kind,
 }
 
-/// What a task does. Holds are those that the task has, by their index modulo their number; without any the operation
-/// is left out.
+impl Which {
+    /// Whether both are of one lock at the store: the same, or the sides of a read-write lock.
+    pub(crate) fn is_one_with(self, other: Self) -> bool {
+        self.name == other.name && self.kind.of_store() == other.kind.of_store()
+    }
+}
+
+/// What a task does. Holds are those that the task has, by their index modulo their number; without any the
+/// operation is left out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Op {
     Sleep(#[serde(with = "time")] Nanos),
@@ -175,6 +186,23 @@ pub(crate) enum Op {
     Shutdown(#[serde(with = "time")] Nanos),
 }
 
+impl Op {
+    /// What becomes of its future, if it has one.
+    pub(crate) fn care(&self) -> Option<&Care> {
+        match self {
+            Self::Acquire { care, .. }
+            | Self::Extend { care, .. }
+            | Self::Unlock { care, .. }
+            | Self::UnlockByOwner { care }
+            | Self::ForceUnlock { care, .. }
+            | Self::EnsureHeld { care, .. }
+            | Self::Lost { care, .. }
+            | Self::Ask { care, .. } => Some(care),
+            Self::Sleep(_) | Self::Drop { .. } | Self::Forget { .. } | Self::Shutdown(_) => None,
+        }
+    }
+}
+
 /// What is asked of a lock, about one of the process's owners if about any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Question {
@@ -225,6 +253,9 @@ pub(crate) struct Stall {
     pub(crate) polls: u32,
     #[serde(with = "time")]
     pub(crate) lasts: Nanos,
+    /// Then it is dropped, and not polled once more: whatever it was told meanwhile, it has not heard.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) drops: bool,
 }
 
 /// What the waker does that the future is polled with, beside waking its task.
@@ -265,6 +296,16 @@ impl Program {
         locks
     }
 
+    /// As it can be played where all processes are clients in one: with one clock, and no network.
+    pub(crate) fn in_one_process(&self) -> Self {
+        let mut program = self.clone();
+        let Network { answer_limit, .. } = program.network;
+        program.network = Network { answer_limit, ..Network::default() };
+        program.incidents.retain(|incident| matches!(incident.what, Trouble::Suspend { .. }));
+        program.processes.iter_mut().for_each(|plan| plan.clock_ppm = 0);
+        program
+    }
+
     /// When the last harm is done and network faults are over. What they did may be felt later.
     pub(crate) fn faults_end(&self) -> Nanos {
         let ends = self.incidents.iter().map(|incident| {
@@ -286,6 +327,13 @@ impl Program {
             _ => 0,
         });
         by.sum()
+    }
+
+    /// The longest time for which some future is kept and not polled.
+    pub(crate) fn longest_stall(&self) -> Nanos {
+        let operations = self.processes.iter().flat_map(|plan| &plan.tasks).flatten();
+        let stalls = operations.filter_map(|operation| operation.care()?.stall.as_ref());
+        stalls.map(|stall| stall.lasts).max().unwrap_or(0)
     }
 
     /// The longest lease that some operation asks for.
@@ -349,7 +397,7 @@ impl Network {
     /// Whether anything can go wrong on the way.
     pub(crate) fn is_faulty(&self) -> bool {
         let faults = [self.late, self.requests_lost, self.replies_lost, self.twice];
-        let others = [self.refused, self.reordered, self.messages_cut];
+        let others = [self.refused, self.reordered, self.messages_cut, self.deaf];
         faults.into_iter().chain(others).any(|fault| fault > 0)
     }
 }

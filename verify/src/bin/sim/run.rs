@@ -1,26 +1,34 @@
 //! [`run`]: plays a program over a store, with the judges after every step, and brings it to its end.
 
 use std::collections::VecDeque;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use latchwork::{Guard, LossReason};
 
 use crate::excuses::Excuses;
 use crate::judge::{self, Finding, Judge};
 use crate::leases::Leases;
-use crate::program::{Incident, Op, Program, Trouble, Which, time};
-use crate::stage::{Event, Member, Phase, Stage, View};
+use crate::program::{Incident, Kind, Op, Program, Trouble, Which, time};
+use crate::stage::{Event, Member, Phase, Scene, Stage, View};
 use crate::store::{Harm, Store, client, duration};
 use crate::task;
 use crate::world::{Clock, Executor, Nanos, SECOND, Step, World};
 
-/// After the last fault, and when all leases of the dead are over, all tasks have ended within this: each waits for its turn
-/// once more, and gives back what it has.
+/// After the last fault, and when all leases of the dead are over, all tasks have ended within this: each
+/// waits for its turn once more, and gives back what it has.
 const SERVED_WITHIN: Nanos = 90 * SECOND;
 
 /// How long clients are given for their shutdown, when nothing is held any more.
 const SHUTDOWN_LIMIT: Nanos = 60 * SECOND;
 
-/// A client that is dropped is gone within this: its keeper sees it when it looks again, and a connection's when its next
-/// heartbeat is due, of which the rarest are 75 s apart.
+/// A client that is dropped is gone within this: its keeper sees it when it looks again, and a connection's
+/// when its next heartbeat is due, of which the rarest are 75 s apart.
 const GONE_WITHIN: Nanos = 80 * SECOND;
+
+/// For how long a place in a queue is kept at most that came back with a store that fell back, or the lease
+/// that it was granted.
+pub(crate) const PLACES_LAST: Nanos = 30 * SECOND;
 
 /// A task that is polled so often while no time passes spins.
 const MOST_STEPS_AT_ONCE: u64 = 1_000_000;
@@ -41,6 +49,7 @@ pub(crate) struct Report {
 
 /// Plays `program`. `keeps_history`: for people to read.
 pub(crate) fn run<S: Store>(program: &Program, keeps_history: bool) -> Report {
+    let program = &if S::APART { program.clone() } else { program.in_one_process() };
     let world = World::new(program.schedule, keeps_history);
     let store = S::new(&world, &program.network);
     let stage = Stage::new(&world, program, store);
@@ -111,7 +120,7 @@ impl<S: Store> Run<S> {
         // What the dead have sent may prolong a lease of theirs until then.
         let heard = self.horizon();
         self.go(heard, |run| run.tasks_left() == 0);
-        let limit = heard.max(self.horizon_of_dead()) + SERVED_WITHIN;
+        let limit = heard.max(self.horizon_of_dead()) + SERVED_WITHIN + self.stage.program.longest_stall();
         if !self.go(limit, |run| run.tasks_left() == 0) {
             let left = self.calls_left();
             self.finds("end", format!("not all tasks have ended, {left}"));
@@ -272,7 +281,8 @@ impl<S: Store> Run<S> {
         // By a clock that was set back what the dead leave lasts for longer by as much.
         // Late ways of commands and of answers follow one another.
         let late = 3 * self.stage.program.network.late_by;
-        self.go(self.world.now() + GONE_WITHIN + late + self.stage.program.set_back(), |_| false);
+        let noticed = GONE_WITHIN + S::NOTICES_WITHIN + late + self.stage.program.set_back();
+        self.go(self.world.now() + noticed, |_| false);
         let left = self.stage.store.left_over();
         if !left.is_empty() {
             self.finds("left", format!("the store has {}", left.join(", ")));
@@ -344,6 +354,7 @@ impl<S: Store> Run<S> {
     fn kill(&mut self, member: usize) {
         let process = self.stage.scene().members[member].process.clone();
         process.kill();
+        self.stage.store.died(&process);
         self.executor.bury();
         let mut scene = self.stage.scene();
         scene.bury(member);
@@ -368,7 +379,7 @@ impl<S: Store> Run<S> {
             return;
         }
         let harm_here = self.of_members(harm);
-        // A link that is cut may wake those who wait for it, and a waker may panic.
+        // A link that is cut may wake its waiters, and a waker may panic.
         let mut is_done = true;
         self.world.catch(|| is_done = self.stage.store.harm(&harm_here));
         if !is_done {
@@ -376,7 +387,7 @@ impl<S: Store> Run<S> {
         }
         let (program, now) = (&self.stage.program, self.world.now());
         let excuses = &mut self.excuses;
-        self.leases.look_anyway(&self.stage.store, program, |gone| excuses.add_victim(&gone.lease));
+        self.leases.look_anyway(&self.stage.store, program, |gone| excuses.lose(gone.lock, &gone.lease, now));
         for (_, lease) in self.leases.all() {
             let same = before.iter().find(|old| old.client == lease.client && old.number == lease.number);
             if same.is_none_or(|old| old.ends < lease.ends) {
@@ -386,7 +397,7 @@ impl<S: Store> Run<S> {
         if let Harm::Forget | Harm::FallBack(_) | Harm::Evict { .. } = harm {
             program.locks().into_iter().for_each(|lock| excuses.lose_tokens(lock, now));
         }
-        if let Harm::FallBack(_) = harm {
+        if let Harm::FallBack(_) | Harm::SetClock(_) = harm {
             excuses.fell_back = Some(now);
         }
         excuses.last_harm = Some(now);
@@ -410,9 +421,16 @@ impl<S: Store> Run<S> {
         self.leases.look(&self.stage.store, &self.stage.program, |gone| {
             // Whether or not it is the force that has taken it: its client may not know it.
             if gone.lease.ends > now && excuses.may_be_forced(gone.lock, now) {
-                excuses.add_victim(&gone.lease);
+                excuses.add_victim(&gone.lease, now);
             }
         });
+        // A place in a queue that fell back as well is kept for less long than its client knows, and so is
+        // what it becomes.
+        if excuses.fell_back.is_some_and(|at| now < at + PLACES_LAST) {
+            let queued = |lock: Which| !matches!(lock.kind, Kind::Plain);
+            let granted = self.leases.all().filter(|(lock, _)| queued(*lock));
+            granted.for_each(|(_, lease)| excuses.add_victim(lease, now));
+        }
     }
 
     fn judge(&mut self) {
@@ -467,13 +485,30 @@ impl<S: Store> Run<S> {
     }
 
     /// Holds say on which lease they stand, for as long as they do.
-    fn number_holds(&self) {
+    fn number_holds(&mut self) {
         let mut scene = self.stage.scene();
-        for hold in scene.holds.values_mut() {
-            if let Some(number) = hold.guard.as_ref().and_then(|guard| guard.lease_number()) {
-                hold.number = number;
+        let Scene { holds, members, .. } = &mut *scene;
+        for hold in holds.values_mut() {
+            let Some(guard) = &hold.guard else { continue };
+            match guard.lease_number() {
+                Some(number) => hold.number = number,
+                None => {
+                    // Once: a hold that is lost stays so.
+                    let loss = *hold.loss.get_or_insert_with(|| loss(guard));
+                    if loss == Some(LossReason::Gone) {
+                        self.excuses.is_known_lost(&members[hold.member].client_id, hold.number);
+                    }
+                }
             }
         }
+    }
+}
+
+/// Why it was lost, which is known at once.
+fn loss(guard: &Guard) -> Option<LossReason> {
+    match pin!(guard.lost()).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(reason) => Some(reason),
+        Poll::Pending => None,
     }
 }
 

@@ -115,7 +115,7 @@ fn edits(program: &Program) -> Vec<Edit> {
 
 type NetworkEdit = fn(&mut crate::store::Network);
 
-const NETWORK: [NetworkEdit; 9] = [
+const NETWORK: [NetworkEdit; 10] = [
     |network| network.late = 0,
     |network| network.requests_lost = 0,
     |network| network.replies_lost = 0,
@@ -123,6 +123,7 @@ const NETWORK: [NetworkEdit; 9] = [
     |network| network.refused = 0,
     |network| network.reordered = 0,
     |network| network.messages_cut = 0,
+    |network| network.deaf = 0,
     |network| network.latency = network.latency.min(MS),
     |network| network.late_by = round(network.late_by),
 ];
@@ -149,11 +150,11 @@ fn apply(program: &mut Program, edit: Edit) -> bool {
             }
         }
         Edit::CalmNetwork => {
-            NETWORK[..7].iter().for_each(|edit| edit(&mut program.network));
+            NETWORK[..8].iter().for_each(|edit| edit(&mut program.network));
         }
         Edit::Network(part) => NETWORK[part](&mut program.network),
         Edit::Process(process, part) => simplify_process(program, process, part),
-        Edit::End => program.end = round(program.end),
+        Edit::End => (program.end, program.beat) = (round(program.end), 0),
         Edit::Operation(process, task, at, part) => {
             let task = program.processes[process].tasks.get_mut(task);
             if let Some(operation) = task.and_then(|task| task.get_mut(at)) {

@@ -1,4 +1,4 @@
-//! [`Stage`]: what tasks share with the judges of their run, who look at it between two polls.
+//! [`Stage`]: what tasks share with the judges of their run, which look at it between two polls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -81,7 +81,18 @@ pub(crate) struct Hold {
     pub(crate) granted: Nanos,
     /// The longest lease that was asked for it; absent if it is watched.
     pub(crate) lease: Option<Nanos>,
+    /// For how long it was believed in when it was granted.
+    pub(crate) left: Nanos,
+    /// Why it is lost, if it is, and that is known.
+    pub(crate) loss: Option<Option<LossReason>>,
     pub(crate) is_forgotten: bool,
+}
+
+impl Hold {
+    /// Whether its guard says so.
+    pub(crate) fn is_held(&self) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.is_held())
+    }
 }
 
 /// What a task is doing.
@@ -196,8 +207,8 @@ impl<S: Store> View<'_, S> {
         &self.program.names[lock.name]
     }
 
-    /// How much longer than the store a member may believe in a lease by its clock, if it counts as many nanoseconds from
-    /// the same moment.
+    /// How much longer than the store a member may believe in a lease by its clock, if it counts as many
+    /// nanoseconds from the same moment.
     pub(crate) fn drift(&self, member: usize, time: Nanos) -> Nanos {
         let ppm = self.program.processes[self.scene.members[member].plan].clock_ppm;
         // A fast clock, too, makes what is left look longer in its own nanoseconds.

@@ -18,8 +18,15 @@ pub(crate) use self::redis::SimulatedRedis;
 
 /// A store, and the network before it.
 pub(crate) trait Store: Sized + Send + Sync + 'static {
-    /// Whether processes can be killed, and have clocks of their own: clients share nothing but the store and the network.
+    /// Whether processes can be killed, and have clocks of their own: clients share nothing but the store and
+    /// the network.
     const APART: bool = true;
+
+    /// Within this time the store notices that a client is gone whose link did not bring the news.
+    const NOTICES_WITHIN: Nanos = 0;
+
+    /// Whether the tasks of a process are its client's alone, and none are the store's.
+    const HAS_NO_TASKS: bool = true;
 
     /// What the clients of this store stand on.
     type Backend: Backend;
@@ -40,6 +47,9 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// Does harm. False if it is none that can be done to this store.
     fn harm(&self, harm: &Harm) -> bool;
 
+    /// The process was killed: its system closes what it had open.
+    fn died(&self, _process: &Process) {}
+
     /// How many commands of the process may still take effect.
     fn under_way(&self, process: &Process) -> usize;
 
@@ -47,11 +57,22 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// nothing should be.
     fn left_over(&self) -> Vec<String>;
 
+    /// What a client has done that the contract of backends and transports rules out, in words: the first
+    /// time.
+    fn breach(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether a subscription of the process to a channel of this name may have been refused since then.
+    fn may_have_refused(&self, _process: &Process, _name: &str, _since: Nanos) -> bool {
+        true
+    }
+
     /// How many commands have run at the store.
     fn commands(&self) -> u64;
 
-    /// A number that is another one whenever [`leases`](Self::leases) may say something else than before, but for leases that
-    /// have ended since.
+    /// A number that is another one whenever [`leases`](Self::leases) may say something else than before, but
+    /// for leases that have ended since.
     fn changes(&self) -> u64 {
         self.commands()
     }
@@ -70,7 +91,8 @@ pub(crate) struct StoredLease {
     pub(crate) is_shared: bool,
 }
 
-/// How well the network does between clients and store, as long as the faults last. Probabilities are in thousandths.
+/// How well the network does between clients and store, as long as the faults last. Probabilities are in
+/// thousandths.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Network {
@@ -96,9 +118,16 @@ pub(crate) struct Network {
     pub(crate) reordered: u32,
     /// Of messages that are lost together with the subscription, which is made anew.
     pub(crate) messages_cut: u32,
+    /// Of subscriptions that are refused.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) deaf: u32,
     /// After which time a client takes a command for unanswered.
     #[serde(with = "time")]
     pub(crate) answer_limit: Nanos,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Harm that is done once, at a moment of the program.
@@ -116,9 +145,9 @@ pub(crate) enum Harm {
     },
     /// The store's clock is set by so many nanoseconds.
     SetClock(i64),
-    /// The links of a process are cut. Who notices at once, and who later, is drawn.
+    /// The links of a process are cut. Which side notices at once, and which later, is drawn.
     Cut { process: usize },
-    /// For so long the store answers nobody, or one process not.
+    /// For so long the store answers no process, or one process not.
     Silence {
         process: Option<usize>,
         #[serde(with = "time")]

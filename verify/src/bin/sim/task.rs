@@ -13,10 +13,11 @@ use crate::stage::{Answer, Call, Event, Hold, Stage, lock_words, number_of};
 use crate::store::{Store, duration};
 use crate::world::{MS, Nanos, SECOND};
 
-/// An acquisition by a task that has something already waits no longer than this, so that no program waits for itself.
+/// An acquisition by a task that has something already waits no longer than this, so that no program waits
+/// for itself.
 const WHILE_HOLDING: Nanos = 15 * SECOND;
 
-/// Whoever waits for a loss that may never come waits no longer than this.
+/// A wait for a loss that may never come lasts no longer than this.
 const FOR_A_LOSS: Nanos = 40 * SECOND;
 
 /// Plays a task's operations from `from` on, then gives back what it has.
@@ -66,7 +67,11 @@ impl<S: Store> Player<S> {
         match operation {
             Op::Sleep(time) => {
                 let now = self.stage.world.now();
-                let until = (now + time).min(self.stage.program.end);
+                let until = match self.stage.program.beat {
+                    0 => now + time,
+                    beat => (now + time).next_multiple_of(beat),
+                };
+                let until = until.min(self.stage.program.end);
                 self.stage.world.sleep_until(until).await;
             }
             Op::Acquire { lock, owner, fenced, how, care } if lock.name < self.stage.program.names.len() => {
@@ -263,6 +268,8 @@ impl<S: Store> Player<S> {
                 began: call.began,
                 granted,
                 lease,
+                left: nanos(left),
+                loss: None,
                 is_forgotten: false,
             };
             scene.holds.insert(id, hold);
@@ -601,10 +608,10 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
 fn care_words(care: &Care) -> String {
     let dropped = care.drop_after.map(|polls| format!("dropped after {polls} polls"));
     let limited = care.limit.map(|limit| format!("dropped after {}", time::text(limit)));
-    let stalled = care
-        .stall
-        .as_ref()
-        .map(|stall| format!("not polled for {} after {} polls", time::text(stall.lasts), stall.polls));
+    let stalled = care.stall.as_ref().map(|stall| {
+        let drops = if stall.drops { ", then dropped" } else { "" };
+        format!("not polled for {} after {} polls{drops}", time::text(stall.lasts), stall.polls)
+    });
     let waker = match care.waker {
         WakerKind::Plain => None,
         WakerKind::Panics => Some("waker panics".to_owned()),

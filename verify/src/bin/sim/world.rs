@@ -1,5 +1,5 @@
-//! [`World`]: virtual time, tasks that run one at a time in an order drawn by a seed, and processes that can die,
-//! be suspended, and have clocks of their own.
+//! [`World`]: virtual time, tasks that run one at a time in an order drawn by a seed, and processes that can
+//! die, be suspended, and have clocks of their own.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -38,7 +38,8 @@ struct Inner {
     /// Of timers that end at the same time the one that was set first fires first.
     timers: BTreeMap<(Nanos, u64), Waker>,
     timers_set: u64,
-    /// In the order of their ids. Not in that of their wakes: foreign code, tokio's `watch` for one, wakes in an order of its own.
+    /// In the order of their ids. Not in that of their wakes: foreign code, tokio's `watch` for one, wakes in
+    /// an order of its own.
     ready: Vec<usize>,
     incoming: Vec<(usize, Option<usize>, Task)>,
     tasks_made: usize,
@@ -49,6 +50,7 @@ struct Inner {
     chance: fastrand::Rng,
     history: History,
     polls: u64,
+    polls_of_processes: u64,
     jumps: u64,
     panic: Option<String>,
     is_over: bool,
@@ -92,7 +94,8 @@ fn scaled(time: Nanos, by: i64, of: i64) -> Nanos {
     u64::try_from(i128::from(time) * i128::from(by) / i128::from(of)).unwrap_or(u64::MAX / 4)
 }
 
-/// What happened, line by line if anybody wants to read it, and as a hash that is the same for the same history.
+/// What happened, line by line if anybody wants to read it, and as a hash that is the same for the same
+/// history.
 #[derive(Default)]
 struct History {
     lines: Option<Vec<String>>,
@@ -117,6 +120,7 @@ impl World {
                 chance: seeds.fork(),
                 history: History { lines: keeps_history.then(Vec::new), ..History::default() },
                 polls: 0,
+                polls_of_processes: 0,
                 jumps: 0,
                 panic: None,
                 is_over: false,
@@ -191,6 +195,11 @@ impl World {
 
     pub(crate) fn polls(&self) -> u64 {
         self.inner().polls
+    }
+
+    /// How often a task of a process was polled.
+    pub(crate) fn polls_of_processes(&self) -> u64 {
+        self.inner().polls_of_processes
     }
 
     /// How often a task was polled, or timers fired.
@@ -448,7 +457,10 @@ impl Executor {
         let may: Vec<usize> = (0..inner.ready.len()).filter(|at| runs(&inner.ready[*at])).collect();
         let at = *may.get(inner.schedule.usize(..may.len().max(1)))?;
         inner.polls += 1;
-        Some(inner.ready.remove(at))
+        let id = inner.ready.remove(at);
+        let is_of_process = self.tasks.get(&id).is_some_and(|task| task.process.is_some());
+        inner.polls_of_processes += u64::from(is_of_process);
+        Some(id)
     }
 
     fn jump(&mut self, limit: Nanos) -> Step {

@@ -1,7 +1,8 @@
-//! Real threads: random rounds from a spinning start, and turns at one permit, until the time is over; then a look at the heap.
+//! Real threads: random rounds from a spinning start, and turns at one permit, until the time is over; then a
+//! look at the heap.
 //!
-//! The shared path is the semaphore's and nothing else's: no lock, no channel and no parking of std's, which ThreadSanitizer does
-//! not understand, and which would order what is to meet.
+//! The shared path is the semaphore's and nothing else's: no lock, no channel and no parking of std's, which
+//! ThreadSanitizer does not understand, and which would order what is to meet.
 
 mod heap;
 mod quitters;
@@ -61,7 +62,8 @@ fn main() {
     }
     let before = heap::settled();
     while start.elapsed() < whole {
-        // The same time to each, and not the same number: a crowd's rounds take a hundred times as long as a pair's.
+        // The same time to each, and not the same number: a crowd's rounds take a hundred times as long as a
+        // pair's.
         let next = parts.iter_mut().min_by_key(|part| part.took).expect("there are parts");
         next.one_batch(start);
     }

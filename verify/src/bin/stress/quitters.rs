@@ -1,5 +1,5 @@
-//! Crowds that come and give up, without a pause, while permits go by: nodes are taken out and freed all the time, under threads
-//! that walk over them.
+//! Crowds that come and give up, without a pause, while permits go by: nodes are taken out and freed all the
+//! time, under threads that walk over them.
 
 use std::sync::Arc;
 use std::thread;
@@ -47,7 +47,7 @@ fn serve(semaphore: &AsyncSemaphore) {
     for _ in 0..CROWDS * CROWD / 8 {
         semaphore.add_permits(1);
         std::hint::black_box(semaphore.waiters());
-        // Or else nobody would have to wait.
+        // Or else none would have to wait.
         semaphore.forget_permits(1);
     }
 }

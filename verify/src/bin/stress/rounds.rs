@@ -46,7 +46,7 @@ pub(crate) fn batch(mix: &Mix, threads: usize, rng: &mut Rng) -> Result<u64, Str
 
 fn play(hands: &mut [Hand], start: &Start, rng: &mut Rng) -> Result<(), String> {
     for round in 0..=hands.len() {
-        // One more than there are rounds: whoever is stuck in the last one is missed, too.
+        // One more than there are rounds: a thread that is stuck in the last one is missed, too.
         if let Err(wrong) = start.line_up(round) {
             let previous = round.checked_sub(1).map(|round| &hands[round]);
             return Err(format!("{wrong}: {:?}", previous.map(Hand::semaphore)));

@@ -17,14 +17,15 @@ struct Shared {
     taken: UnsafeCell<u64>,
 }
 
-// SAFETY: the number is touched by whoever holds the one permit; that this is enough is what is checked here.
+// SAFETY: the number is touched by the holder of the one permit alone; that this is enough is what is checked
+// here.
 unsafe impl Sync for Shared {}
 
 /// Each thread takes its turns; says how many there were.
 ///
 /// # Errors
 ///
-/// If somebody sleeps for ever, or not all turns were counted.
+/// If a thread sleeps for ever, or not all turns were counted.
 pub(crate) fn batch(threads: usize) -> Result<u64, String> {
     let shared = Arc::new(Shared { semaphore: AsyncSemaphore::new(1), taken: UnsafeCell::new(0) });
     let players: Vec<_> = (0..threads)
@@ -37,7 +38,7 @@ pub(crate) fn batch(threads: usize) -> Result<u64, String> {
     for player in players {
         bells.push(player.join().map_err(|_| "a thread has panicked")??);
     }
-    // Not before all have ended: who rings a bell has a copy in its hand a moment longer.
+    // Not before all have ended: the thread that rings a bell has a copy in its hand a moment longer.
     let copies: usize = bells.iter().map(Bell::copies).sum();
     if copies > 0 {
         return Err(format!("{copies} copies of wakers were left behind"));

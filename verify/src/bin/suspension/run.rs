@@ -1,4 +1,5 @@
-//! One run: a program, with threads stopped for ever; what the others can still do, what is held back; and the end, once they go on.
+//! One run: a program, with threads stopped for ever; what the others can still do, what is held back; and
+//! the end, once they go on.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,8 @@ use crate::stage::{Schedule, Stage, Victim};
 /// Waiters that come and go beside a stopped thread, for a look at the memory.
 const WAITERS: isize = 200;
 
-/// What each of them may hold back: its node, and its place in a list of those that have left, which may have room for as many again.
+/// What each of them may hold back: its node, and its place in a list of those that have left, which may have
+/// room for as many again.
 const HELD_BACK: isize = 40 + 2 * 8;
 
 /// What each call that lowers the capacity beside a waiter may hold back: a deficit, and its place.
@@ -56,7 +58,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// For whoever reports a failure.
+/// For the report of a failure.
 static CURRENT: Mutex<Option<Run>> = Mutex::new(None);
 
 pub(crate) fn current() -> Option<Run> {
@@ -72,7 +74,8 @@ enum Sleepers {
     All,
 }
 
-/// The one who looks on: it has done what was done early, and goes on with the futures of threads that have ended.
+/// The observer: it has done what was done early, and goes on with the futures of threads that have
+/// ended.
 struct Onlooker {
     stage: Arc<Stage>,
     semaphore: Arc<AsyncSemaphore>,
@@ -151,7 +154,7 @@ impl Onlooker {
         }
     }
 
-    /// Polls those that were woken, until nobody is any more.
+    /// Polls those that were woken, until none is any more.
     fn poll_woken(&mut self) {
         loop {
             let woken = |(at, (_, hand)): (usize, &(usize, Hand))| Some((at, hand.woken().next()?));
@@ -194,7 +197,8 @@ impl Onlooker {
         }
     }
 
-    /// Threads that are stopped in a waker, in calls that call wakers when all is done. Others settle before their own step, too.
+    /// Threads that are stopped in a waker, in calls that call wakers when all is done. Others settle before
+    /// their own step, too.
     fn in_a_waker(&self) -> Vec<usize> {
         let wakes_at_last = |call: Event| match call.call {
             Call::Add(_) | Call::GiveBack { .. } | Call::Cancel { .. } => !self.is_latch,
@@ -232,7 +236,8 @@ impl Onlooker {
         self.poll_woken();
     }
 
-    /// Waiters come and go, by a thread that brings no memory along and takes none with it; by how much the heap has grown then.
+    /// Waiters come and go, by a thread that brings no memory along and takes none with it; by how much the
+    /// heap has grown then.
     fn come_and_go(semaphore: &Arc<AsyncSemaphore>) -> isize {
         let before = counting::in_use();
         let semaphore = Arc::clone(semaphore);
@@ -287,7 +292,7 @@ impl Onlooker {
         held_back / WAITERS
     }
 
-    /// When nobody is stopped any more.
+    /// When no thread is stopped any more.
     fn look_at_the_end(&mut self, was_weighed: bool) {
         self.poll_woken();
         let (waiting, sleepers) = (self.waiting(), suspension::sleepers(&self.semaphore));

@@ -1,7 +1,9 @@
-//! [`Stage`]: real threads of which one runs at a time, and of which some are stopped for ever before an access.
+//! [`Stage`]: real threads of which one runs at a time, and of which some are stopped for ever before an
+//! access.
 //!
-//! Who runs next is drawn, so a run can be repeated. A thread that runs is not disturbed until it is the next one's turn: whoever needs
-//! another thread's next step to go on makes more accesses than any call may, and is found.
+//! Which thread runs next is drawn, so a run can be repeated. A thread that runs is not disturbed until it is
+//! the next one's turn: a thread that needs another thread's next step to go on makes more accesses than any
+//! call may, and is found.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -15,10 +17,11 @@ use verify::{Answer, Call, Event, Hand};
 /// Accesses of one call: the longest one of the programs makes a tenth of them.
 const MOST: u64 = 5_000;
 
-/// A thread that makes no access either, but is asleep somewhere. In slices, since the whole process may have been stopped in one.
+/// A thread that makes no access either, but is asleep somewhere. In slices, since the whole process may have
+/// been stopped in one.
 const PATIENCE: (u32, Duration) = (20, Duration::from_secs(1));
 
-/// Whom to stop, and before which of its accesses.
+/// The thread to stop, and before which of its accesses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
     pub(crate) thread: usize,
@@ -179,7 +182,7 @@ impl Stage {
         drop(self.changed.wait_while(state, |state| !state.is_over).expect("as above"));
     }
 
-    /// A call, by a thread whose turn it is, or by the one that looks on when nobody else runs.
+    /// A call, by a thread whose turn it is, or by the observer when no other runs.
     pub(crate) fn call(&self, thread: usize, hand: &mut Hand, of: usize, call: Call) -> Answer {
         let mut state = self.lock();
         let event = Event { thread, hand: of, call, answer: None, from: state.now(), to: u64::MAX };
@@ -211,7 +214,8 @@ impl Stage {
         PLAYER.set(Some(player));
     }
 
-    /// Lets those that run go on until all have ended or were stopped. Gives the hands of those that have ended.
+    /// Lets those that run go on until all have ended or were stopped. Gives the hands of those that have
+    /// ended.
     pub(crate) fn run(&self) -> Vec<(usize, Hand)> {
         let mut state = self.lock();
         state.pass_on();

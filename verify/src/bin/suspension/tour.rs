@@ -54,7 +54,7 @@ impl Sum {
 
 pub(crate) fn main() {
     seeded::from_environment();
-    // A thread that panics would be missed, and nobody would say why.
+    // A thread that panics would be missed, without a word why.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -90,7 +90,8 @@ pub(crate) fn main() {
 fn stop_one(program: &'static Program, schedule: Schedule, sum: &mut Sum) {
     for thread in 0..program.threads.len() {
         for access in 1.. {
-            // Once for each access is enough to weigh what is held back. Not of a latch: who comes and goes uses its notifications up.
+            // Once for each access is enough to weigh what is held back. Not of a latch: waiters that come
+            // and go use its notifications up.
             let weigh = schedule.seed == 0 && program.permits.is_some();
             let victims = vec![Victim { thread, access }];
             if !sum.add(&Run { program, victims, schedule, weigh }) {

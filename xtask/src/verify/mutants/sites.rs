@@ -108,7 +108,8 @@ fn names_ordering(call: &str, more: &[&str]) -> bool {
     false
 }
 
-/// What the models have run: at each place, with which orderings, which models by number, and how long those took.
+/// What the models have run: at each place, with which orderings, which models by number, and how long those
+/// took.
 #[derive(Debug, Default)]
 pub(super) struct Executed(BTreeMap<String, (Vec<String>, BTreeMap<usize, Duration>)>);
 

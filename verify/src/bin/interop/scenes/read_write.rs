@@ -1,4 +1,5 @@
-//! The scenes of the read-write lock: who plays those of every lock, and those that have readers beside each other, or an owner of both sides.
+//! The scenes of the read-write lock: which sides play those of every lock, and those that have readers
+//! beside each other, or an owner of both sides.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use super::{lease_ends, leaves_nothing, outlasts_wait, shows_its_lease};
 const READ: Role = Role { side: Side::Ours, kind: "read" };
 const WRITE: Role = Role { side: Side::Ours, kind: "write" };
 
-/// What one asks who looks each second, as nobody tells it.
+/// What a waiter asks that looks each second, as it is not told.
 const A_LOOK: Duration = Duration::from_millis(1500);
 
 /// Those that keep each other out.
@@ -23,7 +24,7 @@ fn exclusive() -> Vec<(Role, Role)> {
     [both(READ, &["write"]), both(WRITE, &["read", "write"])].concat()
 }
 
-/// Who writes, before who waits to read.
+/// The writer, before the waiting reader.
 fn before_readers() -> Vec<(Role, Role)> {
     [to_them(WRITE, &["read"]), theirs(READ, &["write"])].concat()
 }
@@ -86,7 +87,7 @@ impl Act<'_> {
         expect(is_so, || format!("{left} ms are left of the lock, and {longest:?} of its longest reader"))
     }
 
-    /// That a writer of either side finds somebody there.
+    /// That a writer of either side finds a holder there.
     fn keeps_writers_out(&self) -> Checked {
         let writes = self.of_kinds("write", "write");
         writes.second("try 0 -1").is(AT_ALL, "held")?;
@@ -113,7 +114,7 @@ fn is_shared(act: &Act<'_>) -> Checked {
         ask(act, "locked").is(AT_ALL, "true")?;
     }
     act.covers_its_readers()?;
-    // Who reads would wait for itself. Redisson's does.
+    // A reader would wait for itself. Redisson's does.
     let upgrade = |role: Role| if role.side == Side::Ours { "upgrade" } else { "held" };
     let writes = act.of_kinds("write", "write");
     writes.holder("try 300 -1").is(AT_ALL, upgrade(act.holder))?;
@@ -129,7 +130,7 @@ fn is_shared(act: &Act<'_>) -> Checked {
     act.lets_writers_in()
 }
 
-/// Whoever's lease is the longer one.
+/// Whichever lease is the longer one.
 fn cuts_nothing_short(act: &Act<'_>) -> Checked {
     for (leaves, stays, least) in [(3000, 20_000, 10_000), (20_000, 8000, 3000), (20_000, -1, 20_000)] {
         act.holder(&format!("lock {leaves}")).is(AT_ALL, "got")?;
@@ -149,7 +150,7 @@ fn cuts_nothing_short(act: &Act<'_>) -> Checked {
 
 /// The other's lease ends beside the holder's: it does not keep anybody out when the holder leaves.
 fn outlives_lease(act: &Act<'_>) -> Checked {
-    // Not watched: the watchdog of 3.x renews all who read.
+    // Not watched: the watchdog of 3.x renews all readers.
     act.holder("lock 20000").is(AT_ALL, "got")?;
     act.other("lock 1500").is(AT_ALL, "got")?;
     act.stage.server.until("the end of a lease", |_| act.leases().len() == 1)?;
@@ -175,13 +176,15 @@ fn lets_all_in(act: &Act<'_>) -> Checked {
     })
 }
 
-/// A writer that takes the read lock as well, before the other waits or after, and lets go of the write lock first.
+/// A writer that takes the read lock as well, before the other waits or after, and lets go of the write lock
+/// first.
 fn goes_on_reading(act: &Act<'_>) -> Checked {
     let (reads, writes) = (act.of_kinds("read", "read"), act);
     for before in [true, false] {
         let limit = match act.holder.side {
             Side::Ours => AT_ONCE,
-            // It does not say so. Who sees that it reads asks each second, who does not at a third of what its position lasts.
+            // It does not say so. A waiter that sees that it reads asks each second, one that does not at a
+            // third of what its position lasts.
             Side::Redisson if before => A_LOOK,
             Side::Redisson => SOON,
         };
@@ -245,7 +248,7 @@ fn is_renewed_beside(act: &Act<'_>) -> Checked {
     act.other("lock -1").is(AT_ALL, "got")?;
     act.holder("lock -1").is(AT_ALL, "got")?;
     act.until_renewed(&act.name)?;
-    // Whoever leaves puts the lock to what the others' leases have left.
+    // Each one that leaves puts the lock to what the others' leases have left.
     act.other("unlock").is(AT_ALL, "done")?;
     let left = act.left();
     expect(left > 10_000, || format!("{left} ms are left when the other has left"))?;
@@ -263,7 +266,8 @@ fn keeps_its_lease(act: &Act<'_>) -> Checked {
     let watched = act.leases().into_iter().min_by_key(|key| act.stage.server.left(key));
     act.until_renewed(&watched.ok_or("nobody reads")?)?;
     act.other("unlock").is(AT_ALL, "done")?;
-    // The watchdog of 3.x sets the leases of all who read to its own timeout. Ours is whole again with the next renewal.
+    // The watchdog of 3.x sets the leases of all readers to its own timeout. Ours is whole again with the
+    // next renewal.
     act.stage.server.until("the whole lease", |server| {
         let left = Duration::from_millis(server.left(&act.name).unsigned_abs());
         left + SOON >= long.saturating_sub(begun.elapsed())

@@ -8,7 +8,8 @@ use crate::names::LockKind;
 use crate::spans::Spans;
 use crate::story::{Attempt, Story, TENURE};
 
-/// A process that stands still for less than that does not say so, and begins to wait as much later than it says.
+/// A process that stands still for less than that does not say so, and begins to wait as much later than it
+/// says.
 const LIMIT: u64 = nanos(Duration::from_millis(200));
 
 /// What was seen of it.
@@ -17,12 +18,13 @@ pub(crate) struct Alternation {
     /// How many reads were looked at, and how many writers the unluckiest of them saw come and go.
     pub(crate) reads: usize,
     pub(crate) most_writers: usize,
-    /// How many writes were looked at, and by how much at most a reader came later that was served before, out of its turn.
+    /// How many writes were looked at, and by how much at most a reader came later that was served before,
+    /// out of its turn.
     pub(crate) writes: usize,
     pub(crate) overtaken_by: u64,
 }
 
-/// Somebody has the lock alone.
+/// An owner has the lock alone.
 struct Writing<'a> {
     owner: &'a str,
     from: u64,
@@ -88,7 +90,7 @@ fn judge_read(
     if came == 0 {
         return;
     }
-    // One that died, or lost the lock, has let nobody in.
+    // One that died, or lost the lock, has let no other in.
     let ended_badly = before.iter().filter(|it| !it.ended_well && read.wanted < it.to).count();
     seen.most_writers = seen.most_writers.max(came.saturating_sub(ended_badly));
     if came > 1 + ended_badly {
@@ -102,7 +104,8 @@ fn judge_read(
     }
 }
 
-/// No reader that comes later reads before a writer, but with those whose turn it is, or who read already.
+/// No reader that comes later reads before a writer, but with those whose turn it is, or with present
+/// readers.
 fn judge_write(
     story: &Story,
     write: &Attempt,

@@ -46,7 +46,8 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Whether a renewal could have come too late, from the one that should have been made to the end of the lease.
+/// Whether a renewal could have come too late, from the one that should have been made to the end of the
+/// lease.
 fn excused(story: &Story, attempt: &Attempt, at: u64) -> bool {
     story.woes[attempt.worker]
         .commands

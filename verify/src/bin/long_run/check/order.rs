@@ -1,4 +1,4 @@
-//! Who waits for a fair lock, or to write, and meets with no fault, has it in the order of arrival.
+//! A waiter for a fair lock, or to write, that meets with no fault has it in the order of arrival.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use crate::clock::{nanos, seconds};
 use crate::names::LockKind;
 use crate::story::{Attempt, Story};
 
-/// A process that stands still for less than that does not say so, and begins to wait as much later than it says.
+/// A process that stands still for less than that does not say so, and begins to wait as much later than it
+/// says.
 const LIMIT: u64 = nanos(Duration::from_millis(200));
 
-/// By how much somebody who began to wait later was served before somebody else, in all that were compared.
+/// By how much a later waiter was served before an earlier one, in all that were compared.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// In order; only who was overtaken.
+    /// In order; only those overtaken.
     overtaken: Vec<u64>,
     /// How many waits were compared with the others.
     pub(crate) compared: usize,
@@ -35,7 +36,7 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Order {
     let mut served: Vec<&Attempt> = story.attempts.iter().filter(|it| queues(it)).collect();
     served.sort_by_key(|it| (it.name, it.acquired));
     for of_name in served.chunk_by(|a, b| a.name == b.name) {
-        // From the last to be served on: who of those that were served before it came after it.
+        // From the last to be served on: which of those that were served before it came after it.
         let mut earlier: Vec<(u64, u64)> =
             of_name.iter().map(|it| (it.wanted, it.acquired.unwrap_or(it.wanted))).collect();
         for attempt in of_name.iter().rev() {
@@ -45,7 +46,7 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Order {
                 continue;
             }
             order.compared += 1;
-            // Only who was served while it waited; the others are none of its business.
+            // Only those served while it waited; the others are none of its business.
             let since = earlier.partition_point(|(_, at)| *at <= attempt.wanted);
             let by = earlier[since..].iter().map(|(wanted, _)| wanted.saturating_sub(attempt.wanted)).max();
             let Some(by) = by.filter(|by| *by > 0) else { continue };

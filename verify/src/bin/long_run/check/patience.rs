@@ -1,4 +1,4 @@
-//! Nobody waits beside a free lock.
+//! No waiter waits beside a free lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,16 +16,16 @@ const POSITION: u64 = nanos(LEASE) / 3;
 /// For how long readers have their turn, whether they come or not.
 const TURN: u64 = nanos(Duration::from_secs(1));
 
-/// A round trip, on a machine that has other things to do as well; and far less than a watched lease, which is what a wake-up
-/// that is lost costs.
+/// A round trip, on a machine that has other things to do as well; and far less than a watched lease, which
+/// is what a wake-up that is lost costs.
 const LIMIT: u64 = nanos(Duration::from_millis(750));
 
-/// How long locks were free though somebody waited, in each time that they were.
+/// How long locks were free though there were waiters, in each time that they were.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     /// In order.
     waits: Vec<u64>,
-    /// How long somebody waited whom no fault kept from being served, whether the lock was free or not.
+    /// How long a waiter waited that no fault kept from being served, whether the lock was free or not.
     pub(crate) judged: u64,
 }
 
@@ -69,11 +69,11 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Patience 
     patience
 }
 
-/// When nobody could have the lock who reads, or who wants it alone.
+/// When no reader, or no exclusive owner, could have the lock.
 fn kept_from(story: &Story, of_name: &[&Attempt], reads: bool) -> Spans {
     let held = of_name.iter().filter(|it| !reads || !it.wish.reads).filter_map(|it| story.may_be_held(it));
-    // A lock may be granted to who does not take it, as it stands still or is cut off, and stays with it for as long as a position is kept; and
-    // readers may be let in who do not come.
+    // A lock may be granted to a waiter that does not take it, as it stands still or is cut off, and stays
+    // with it for as long as a position is kept; and readers may be let in that do not come.
     let granted = of_name.iter().filter(|it| LockKind::of(it.name).queues()).flat_map(|attempt| {
         let (waits, kept) = (attempt.waited(), if attempt.wish.reads { TURN } else { POSITION });
         let woes = &story.woes[attempt.worker].any;
@@ -82,7 +82,7 @@ fn kept_from(story: &Story, of_name: &[&Attempt], reads: bool) -> Spans {
             woes.map(move |(begin, end)| (begin.max(from), end + kept))
         })
     });
-    // Nobody reads past a writer that waits.
+    // No reader passes a waiting writer.
     let queued = of_name.iter().filter(|it| reads && !it.wish.reads).filter_map(|it| {
         let (from, to) = it.waited()?;
         Some((from, story.may_be_held(it).map_or(to, |(_, until)| until.max(to))))
@@ -90,7 +90,7 @@ fn kept_from(story: &Story, of_name: &[&Attempt], reads: bool) -> Spans {
     Spans::union(held.chain(granted).chain(queued))
 }
 
-/// The lock was `free` for somebody who waited.
+/// The lock was `free` for a waiter.
 fn judge(
     name: u32,
     of_name: &[&Attempt],

@@ -219,7 +219,8 @@ fn missing_token_is_found() {
 
 // === Order ===
 
-/// Three before a fair lock: one has it, the second comes at 10, the third at 400; and who has it after the first.
+/// Three before a fair lock: one has it, the second comes at 10, the third at 400; and the holders after the
+/// first.
 fn third_comes(first_served: usize) -> Tale {
     const FAIR: u32 = 6;
     let mut tale = Tale::new();
@@ -242,9 +243,9 @@ fn overtaking_before_a_fair_lock_is_found() {
 fn who_has_a_fault_may_be_overtaken() {
     third_comes(3).fault(100, 150, Kind::SubscriptionsKilled, Some(1)).is_sound();
     third_comes(3).fault(100, 150, Kind::ServerKilled, None).is_sound();
-    // Not by somebody else's.
+    // Not by another's.
     third_comes(3).fault(100, 150, Kind::SubscriptionsKilled, Some(0)).is_wrong("was overtaken");
-    // Who waits behind a hold of its own process does not know that it was taken away.
+    // A waiter behind a hold of its own process does not know that it was taken away.
     let mut forced = third_comes(3);
     forced.stage(5, Event::Forces { name: 6 }).stage(6, Event::Forced { name: 6, free: false }).is_sound();
 }
@@ -279,7 +280,7 @@ fn who_has_a_fault_may_be_late() {
     // Not for ever.
     let mut tale = served(1200);
     tale.fault(500, 600, Kind::SubscriptionsKilled, None).is_wrong("was free for");
-    // Nor by somebody else's.
+    // Nor by another's.
     let mut tale = served(1000);
     tale.fault(500, 600, Kind::Paused, Some(0)).is_wrong("was free for");
 }
@@ -393,7 +394,8 @@ fn who_is_stuck_is_found() {
 
 // === Turns ===
 
-/// One process has the crowded lock turn after turn, while another one waits for three seconds; and at `trouble` the server stands still.
+/// One process has the crowded lock turn after turn, while another one waits for three seconds; and at
+/// `trouble` the server stands still.
 fn one_process_has_all_turns(trouble: u64) -> Tale {
     let mut tale = Tale::new();
     tale.wants_of(1000, 1, 1, CROWDED);
@@ -474,7 +476,7 @@ fn readers_have_tokens_in_common_and_writers_have_not() {
     second(false).is_wrong("do not rise");
 }
 
-/// A reader comes at 10, while somebody writes, and reads after `writers` others have written for 300 each.
+/// A reader comes at 10, beside a writer, and reads after `writers` others have written for 300 each.
 fn reader_waits_for(writers: u64, outcome: Outcome) -> Tale {
     let mut tale = Tale::new();
     tale.wants_to_write(0, 0, 1).has(2, 0, 1).wants_to_read(10, 1, 1).believes(200, 0, 1).believes(400, 0, 1);
@@ -492,12 +494,12 @@ fn reader_waits_for(writers: u64, outcome: Outcome) -> Tale {
 fn reader_that_waits_for_one_writer_after_the_other_is_found() {
     reader_waits_for(1, Outcome::Free).is_sound();
     reader_waits_for(2, Outcome::Free).is_wrong("2 writers had it meanwhile");
-    // Who has lost the lock lets nobody in.
+    // An owner that has lost the lock lets no other in.
     reader_waits_for(2, Outcome::Failed).fault(350, 360, Kind::Paused, Some(0)).is_sound();
     reader_waits_for(2, Outcome::Free).fault(350, 360, Kind::Delay, Some(1)).is_sound();
 }
 
-/// Somebody reads until 600, a writer waits from 10 on, and a reader that comes at 500 reads from `at` on.
+/// There is a reader until 600, a writer waits from 10 on, and a reader that comes at 500 reads from `at` on.
 fn reader_comes_later(at: u64, let_in: bool) -> Tale {
     let mut tale = Tale::new();
     if let_in {

@@ -14,8 +14,8 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) {
             let what = format!("lock {}: {} {what}", attempt.name, attempt.tag());
             violations.push(Violation { at: acquired, what });
         }
-        // What it believed in at its first look it had without a break since the token was made: unless the stage took it
-        // away before the guard could know.
+        // What it believed in at its first look it had without a break since the token was made: unless the
+        // stage took it away before the guard could know.
         let Some((first, _)) = attempt.beliefs else { continue };
         if attempt.token.is_some() && story.taken_away_by(attempt, first.max(acquired)).is_none() {
             by_name.entry(attempt.name).or_default().push((first, attempt));

@@ -9,13 +9,14 @@ use crate::spans::Spans;
 use crate::story::Story;
 use crate::worker::LEASE;
 
-/// Some three times what is promised, which is five tenures of 30 ms for each of the four processes: on a machine that has other things to
-/// do as well, and where connections are killed meanwhile.
+/// Some three times what is promised, which is five tenures of 30 ms for each of the four processes: on a
+/// machine that has other things to do as well, and where connections are killed meanwhile.
 const LIMIT: u64 = nanos(Duration::from_secs(2));
 
 /// The longest wait that no fault is to blame for.
 pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> u64 {
-    // The lock may be with any of them, so what goes wrong with one keeps all waiting; and what it leaves at the store, for a lease.
+    // The lock may be with any of them, so what goes wrong with one keeps all waiting; and what it leaves at
+    // the store, for a lease.
     let troubles = Spans::union(story.troubles.iter().map(|trouble| {
         let left = if trouble.kind.strands_commands() { nanos(LEASE) } else { 0 };
         (trouble.from, trouble.to + trouble.kind.recovery() + left)

@@ -1,11 +1,12 @@
-//! `Lock::holder`: "Who has the lock, of all clients: `None` if nobody has. Of several readers the one whose lease lasts longest."
-//! `Lock::is_locked`: "Whether anybody has the lock." `Lock::remaining`: "How long the lock's lease lasts if nobody renews it".
-//! `Lock::hold_count`: "How often `owner` has the lock; 0 if it has not, or is another client's." Each is true of some moment
-//! between the call and its return.
+//! `Lock::holder`: "The holder of the lock, among all clients: `None` if it is free. Of several readers the
+//! one whose lease lasts longest." `Lock::is_locked`: "Whether the lock is held." `Lock::remaining`: "How
+//! long the lock's lease lasts without a renewal". `Lock::hold_count`: "How often `owner` has the lock; 0 if
+//! it has not, or is another client's." Each is true of some moment between the call and its return.
 
 use std::collections::BTreeMap;
 
 use super::Judge;
+use super::words::words;
 use crate::program::{Kind, Op, Question, Which, time};
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::{Store, StoredLease};
@@ -84,7 +85,7 @@ fn about_owner(call: &Call) -> Option<usize> {
     }
 }
 
-/// What the store has now of this side of the lock. Who has a plain lock or a fair one is told by both.
+/// What the store has now of this side of the lock. The holder of a plain lock or a fair one is told by both.
 fn see<S: Store>(asked: &mut Asked, view: &View<'_, S>, lock: Which) {
     let kinds: &[Kind] = match lock.kind {
         Kind::Plain | Kind::Fair => &[Kind::Plain, Kind::Fair],
@@ -145,9 +146,8 @@ impl Answers {
             _ => true,
         };
         (!is_right).then(|| {
-            let what = crate::task::operation_words(view.program, &call.op);
-            let (member, task, began) = (call.member, call.task, time::seconds(call.began));
-            format!("p{member}t{task} {what}: {answer:?} was not true at any moment since {began}")
+            let (what, began) = (words(view, call), time::seconds(call.began));
+            format!("{what}: {answer:?} was not true at any moment since {began}")
         })
     }
 
@@ -166,12 +166,16 @@ impl Answers {
         let had_it = |hold: &Hold| {
             let is_it = hold.member == call.member && hold.lock == lock && hold.owner == id;
             let is_old = hold.granted <= call.began;
-            is_it && is_old && hold.guard.as_ref().is_some_and(|guard| guard.is_held())
+            is_it && is_old && hold.is_held()
         };
         let least = view.scene.holds.values().filter(|hold| had_it(hold)).count() as u64;
         let most = asked.most_holds.max(holds_at_most(view, call, lock, owner));
         // A hold that was given back by its owner's name is counted no more, and no guard says whose it was.
-        let least = least.min(1);
+        let plan = &view.program.processes[view.scene.members[call.member].plan];
+        let by_name = |op: &Op| matches!(op, Op::UnlockByOwner { .. });
+        let is_yes_or_no = matches!(call.op, Op::Ask { what: Question::IsHeldBy(_), .. });
+        let some_at_least = is_yes_or_no || plan.tasks.iter().flatten().any(by_name);
+        let least = if some_at_least { least.min(1) } else { least };
         (least..=most).contains(&count)
     }
 }

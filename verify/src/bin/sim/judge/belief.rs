@@ -1,9 +1,9 @@
-//! `Guard::remaining`: "How long the lease lasts if nobody renews it, as far as this process knows", and of `is_held`: "The
-//! lease is counted from before the command was sent that began it, so this turns false before the store gives the lock to
-//! anybody else, as long as clocks run at the same speed."
+//! `Guard::remaining`: "How long the lease lasts without a renewal, as far as this process knows", and of
+//! `is_held`: "The lease is counted from before the command was sent that began it, so this turns false
+//! before the store gives the lock to anybody else, as long as clocks run at the same speed."
 //!
-//! So no guard believes in more than what the store has. It is the judge that finds most: a belief that is too long is there
-//! long before two owners meet.
+//! So no guard believes in more than what the store has. It is the judge that finds most: a belief that is
+//! too long is there long before two owners meet.
 
 use super::Judge;
 use crate::program::time;

@@ -1,7 +1,8 @@
-//! `Lock`: "A named lock: at most one `Owner` has it at a time, until it lets go or its lease is over." And of a read-write
-//! lock's sides: "any number of `Owner`s" read, "one, while nobody else reads" writes.
+//! `Lock`: "A named lock: at most one `Owner` has it at a time, until it lets go or its lease is over." And
+//! of a read-write lock's sides: "any number of `Owner`s" read, "one, while no other reads" writes.
 //!
-//! A belief never becomes longer while nothing but time passes, so to look at each step is to look at each moment.
+//! A belief never becomes longer while nothing but time passes, so to look at each step is to look at each
+//! moment.
 
 use super::Judge;
 use super::belief::{allowance, stored};
@@ -42,7 +43,8 @@ fn left<S: Store>(view: &View<'_, S>, hold: &Hold) -> String {
     time::seconds(stored(view, hold))
 }
 
-/// It is held, by more than what clocks that do not run at the same speed may add, and its client can know it.
+/// It is held, by more than what clocks that do not run at the same speed may add, and its client can know
+/// it.
 fn counts<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
     let Some(guard) = &hold.guard else { return false };
     // Of most programs there is nothing to allow, and the shortest belief counts.

@@ -1,28 +1,39 @@
-//! docs/guarantees.md: "A guard believes in its lease no longer than the store keeps it […]; and the store keeps no lease that
-//! no guard believes in."
+//! docs/guarantees.md: "A guard believes in its lease no longer than the store keeps it […]; and the store
+//! keeps no lease that no guard believes in."
 //!
 //! Beyond a while, and beyond what is under way: calls, commands, releases that are repeated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Judge;
-use crate::program::{Which, time};
+use super::calm::{hand_off, is_calm, waited_for};
+use crate::program::{Op, Which, time};
+use crate::run::PLACES_LAST;
 use crate::stage::{Member, Phase, View};
 use crate::store::{Store, StoredLease};
+use crate::task::command_limit;
 use crate::world::{Nanos, SECOND};
 
-/// For so long a lease may stand without a holder: a waiter that was granted it, and is not polled, leaves it to the next one.
+/// For so long a lease may stand without a holder: a waiter that was granted it, and is not polled, leaves it
+/// to the next one.
 const TOLERATED: Nanos = 5 * SECOND;
+/// The same where nothing has gone wrong, and all are polled: less than any timer of a waiter.
+const AT_ONCE: Nanos = SECOND;
 
 /// Since when a lease has had no holder, and when it ends, as was seen last.
+#[derive(Debug)]
 struct Idle {
     since: Nanos,
     ends: Nanos,
+    /// For how long it may have none.
+    tolerated: Nanos,
 }
 
 #[derive(Default)]
 pub(crate) struct Leak {
     idle: BTreeMap<(Which, usize, u64), Idle>,
+    /// Leases that something has counted on, or was under way for.
+    seen: BTreeSet<(String, u64)>,
 }
 
 impl<S: Store> Judge<S> for Leak {
@@ -35,11 +46,9 @@ impl<S: Store> Judge<S> for Leak {
             return None;
         }
         // Since the last look nothing but time has passed.
-        if let Some(((lock, member, number), idle)) = self.idle.iter().find(|((_, member, _), idle)| {
-            // By a fast clock a lease is over so much earlier.
-            let early = view.drift(*member, view.program.longest_lease());
-            view.now.min(idle.ends) > idle.since + TOLERATED + early
-        }) {
+        if let Some(((lock, member, number), idle)) =
+            self.idle.iter().find(|(_, idle)| view.now.min(idle.ends) > idle.since + idle.tolerated)
+        {
             let (since, ends) = (time::seconds(idle.since), time::seconds(idle.ends));
             let lock = view.lock_words(*lock);
             return Some(format!(
@@ -50,18 +59,24 @@ impl<S: Store> Judge<S> for Leak {
         for (lock, lease) in view.leases.all().filter(|(_, lease)| lease.ends > view.now) {
             let Some(member) = abandoned(view, lock, lease) else { continue };
             let key = (lock, member, lease.number);
+            // An attempt that comes later than its lease would have ended, and whose undoing was lost, is
+            // undone no more.
+            let comes_late = view.program.network.late > 0 && !self.idle.contains_key(&key);
+            if comes_late && !self.seen.contains(&(lease.client.clone(), lease.number)) {
+                continue;
+            }
             let since = self.idle.get(&key).map_or(view.now, |idle| idle.since);
-            idle.insert(key, Idle { since, ends: lease.ends });
+            idle.insert(key, Idle { since, ends: lease.ends, tolerated: tolerated(view, lock, member) });
         }
         self.idle = idle;
+        // One that came so, and stays, is not among them.
+        let counted = view.leases.all().filter(|(lock, lease)| abandoned(view, *lock, lease).is_none());
+        self.seen.extend(counted.map(|(_, lease)| (lease.client.clone(), lease.number)));
         None
     }
 }
 
-/// For how long a place in a queue is kept at most that came back with a store that fell back, or the lease that it was granted.
-const PLACES_LAST: Nanos = 30 * SECOND;
-
-/// The member that has the lease, if it lives and nobody there counts on it.
+/// The member that has the lease, if it lives and none of its guards counts on it.
 fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> Option<usize> {
     let at = view.scene.members.iter().position(|member| member.client_id == lease.client)?;
     let member = &view.scene.members[at];
@@ -73,8 +88,13 @@ fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> 
         // Which lease a forgotten one stands on, or one that is being extended, is not known for certain.
         hold.member == at && same_name(hold.lock) && counts(view, hold)
     });
-    let is_called =
-        view.scene.calls.values().any(|call| call.member == at && call.lock.is_some_and(same_name));
+    let is_called = view.scene.calls.values().any(|call| {
+        let is_of_it = call.member == at && call.lock.is_some_and(same_name);
+        // One that waits, or is not polled, keeps no lease for longer than it takes to see that. But an
+        // owner's further acquisition has the lock already while it asks for a token or a longer lease.
+        let is_further = matches!(call.op, Op::Acquire { owner: Some(_), .. });
+        is_of_it && if call.was_stalled { is_further } else { waited_for(call).is_none() }
+    });
     (!is_held && !is_called && !is_busy(view, member) && !view.excuses.is_ghost(&lease.client, lease.number))
         .then_some(at)
 }
@@ -86,7 +106,32 @@ fn counts<S: Store>(view: &View<'_, S>, hold: &crate::stage::Hold) -> bool {
     }
 }
 
-/// It is dead, or stands still, or has something under way that concerns who knows what.
+/// For how long a lease may stand without a holder by now: calls may be there that wait for the lock, or are
+/// not polled.
+fn tolerated<S: Store>(view: &View<'_, S>, lock: Which, member: usize) -> Nanos {
+    let plan = &view.program.processes[view.scene.members[member].plan];
+    // By a fast clock a lease is over so much earlier.
+    let early = view.drift(member, view.program.longest_lease());
+    let stalls = |op: &Op| op.care().is_some_and(|care| care.stall.is_some());
+    if is_calm(view) && !plan.tasks.iter().flatten().any(stalls) {
+        return AT_ONCE + early + 2 * hand_off(view.program);
+    }
+    let calls = view.scene.calls.values();
+    let of_it =
+        calls.filter(|call| call.member == member && call.lock.is_some_and(|it| it.name == lock.name));
+    let (mut waiting, mut stalled) = (0, 0);
+    for call in of_it {
+        waiting += u64::from(waited_for(call).is_some());
+        stalled += u64::from(call.was_stalled);
+    }
+    let answered = match waiting > 0 {
+        true if !is_calm(view) => 2 * command_limit(view.program),
+        _ => hand_off(view.program),
+    };
+    TOLERATED + early + answered + 2 * (1 + stalled) * plan.options.unpolled_limit()
+}
+
+/// It is dead, or stands still, or has something under way that concerns any lease.
 fn is_busy<S: Store>(view: &View<'_, S>, member: &Member) -> bool {
     let releases = || member.client.as_ref().is_some_and(|client| client.metrics().releases_pending > 0);
     !member.process.runs() || view.store.under_way(&member.process) > 0 || releases()

@@ -1,13 +1,16 @@
-//! `Lock::try_lock_for`: "Takes the lock, waiting for it no longer than `wait`. […] With a `wait` of zero the one attempt takes the
-//! round trip that it takes; otherwise an attempt under way when the time is over is given up". Of `Guard::lost_timeout`: "for
-//! `timeout` at most by the backend's clock". Of `LockClient::shutdown`: "for `limit` at most". And of a `Backend`: "No future hangs
-//! for ever", so no call does that asks the store for something.
+//! `Lock::try_lock_for`: "Takes the lock, waiting for it no longer than `wait`. […] With a `wait` of zero the
+//! one attempt takes the round trip that it takes; otherwise an attempt under way when the time is over is
+//! given up". Of `Guard::lost_timeout`: "for `timeout` at most by the backend's clock". Of
+//! `LockClient::shutdown`: "for `limit` at most". And of a `Backend`: "No future hangs for ever", so no call
+//! does that asks the store for something.
 
 use super::Judge;
-use crate::program::time;
+use super::calm::{hand_off, is_calm};
+use crate::program::{How, Op, time};
 use crate::stage::{Call, View};
 use crate::store::Store;
 use crate::task::{MOMENT, command_limit, operation_words};
+use crate::world::Nanos;
 
 #[derive(Default)]
 pub(crate) struct Limits;
@@ -25,10 +28,21 @@ impl<S: Store> Judge<S> for Limits {
     }
 }
 
+/// How long a call may take that does not wait, where nothing has gone wrong: it may be there for an answer
+/// that another one waits for, and that one may not be polled.
+fn at_once<S: Store>(view: &View<'_, S>, call: &Call) -> Option<Nanos> {
+    let tries = matches!(call.op, Op::Acquire { how: How::Try | How::TryFor { wait: 0, .. }, .. });
+    let plan = &view.program.processes[view.scene.members[call.member].plan];
+    let stalls = |op: &Op| op.care().is_some_and(|care| care.stall.is_some());
+    (tries && is_calm(view) && !plan.tasks.iter().flatten().any(stalls))
+        .then(|| call.began + hand_off(view.program))
+}
+
 fn is_late<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let Some(due) = call.due else { return false };
+    let due = at_once(view, call).map_or(due, |at_once| at_once.min(due));
     let member = &view.scene.members[call.member];
-    // It cannot be done while nobody polls it; and is, once it is polled.
+    // It cannot be done while it is not polled; and is, once it is polled.
     let polled_from = call.stalled_until.max(member.stood_still_until);
     // It may have missed its turn meanwhile, and has to ask once more.
     let again = polled_from + command_limit(view.program);

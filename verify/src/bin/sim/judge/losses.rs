@@ -1,11 +1,14 @@
-//! `Guard::lost`: "Waits until the hold is lost, and says why." And of `LossReason`: `Expired`, "The lease ended"; `HeldTooLong`,
-//! "It was held for as long as `max_hold` allows"; `Gone`, "The store says that this client does not hold the lock any more";
-//! `Unreachable`, "A renewal went out, and nothing confirmed it before the lease ended"; `GivenBack`, "The owner's holds were given
-//! back by name, beside a guard that was alive".
+//! `Guard::lost`: "Waits until the hold is lost, and says why." And of `LossReason`: `Expired`, "The lease
+//! ended"; `HeldTooLong`, "It was held for as long as `max_hold` allows"; `Gone`, "The store says that this
+//! client does not hold the lock any more"; `Unreachable`, "A renewal went out, and nothing confirmed it
+//! before the lease ended"; `GivenBack`, "The owner's holds were given back by name, beside a guard that was
+//! alive".
 
 use latchwork::{LockError, LossReason};
 
 use super::Judge;
+use super::calm::is_calm;
+use super::words::words;
 use crate::program::{Op, Which, time};
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::Store;
@@ -106,11 +109,12 @@ fn is_untold<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
 }
 
 impl Losses {
-    /// For how long the hold's owner may have had the lock.
-    fn owned(&self, known: &Known, now: Nanos) -> Nanos {
+    /// For how long the hold's owner may have had the lock, by its own clock.
+    fn owned<S: Store>(&self, known: &Known, view: &View<'_, S>) -> Nanos {
         let owners = self.known.iter().filter(|other| other.owner == known.owner && other.lock == known.lock);
         // Counted from before the command was sent.
-        now - owners.map(|other| other.began).min().unwrap_or(known.began) + MOMENT
+        let owned = view.now - owners.map(|other| other.began).min().unwrap_or(known.began);
+        owned + view.drift(known.member, owned) + MOMENT
     }
 
     /// Whether there is a reason for what was said.
@@ -121,39 +125,23 @@ impl Losses {
         let stored = call.lock.and_then(|lock| {
             view.leases(lock).find(|lease| lease.client == member.client_id && lease.number == known.number)
         });
-        let lasted = view.now - known.granted;
+        // Counted from before the command was sent.
+        let lasted = view.now - known.began;
         // Of a clock that runs fast the lease is shorter by as much.
         let lasted = lasted + view.drift(known.member, lasted) + MOMENT;
         let is_right = match reason {
             // Of an owner's holds the last one's lease counts, and this one's is known.
-            LossReason::Expired => known.lease.is_none_or(|lease| lasted + call_time(view, call) >= lease),
-            LossReason::HeldTooLong => {
-                options.max_hold.is_some_and(|limit| self.owned(known, view.now) >= limit)
-            }
-            LossReason::Gone => stored.is_none() || view.excuses.is_victim(&member.client_id, known.number),
+            LossReason::Expired => known.lease.is_none_or(|lease| lasted >= lease),
+            LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| self.owned(known, view) >= limit),
+            LossReason::Gone => stored.is_none() || view.excuses.was_taken(&member.client_id, known.number),
             LossReason::Unreachable => !is_calm(view),
             LossReason::GivenBack => self.given_back.contains(&known.owner),
             _ => false,
         };
         (!is_right).then(|| {
-            let what = crate::task::operation_words(view.program, &call.op);
-            format!(
-                "p{}t{} {what}, hold {}: it is told {reason:?} after {}, and there is no reason for it",
-                call.member,
-                call.task,
-                known.id,
-                time::seconds(view.now - known.granted)
-            )
+            let (what, after) = (words(view, call), time::seconds(view.now - known.granted));
+            let id = known.id;
+            format!("{what}, hold {id}: it is told {reason:?} after {after}, and there is no reason for it")
         })
     }
-}
-
-/// The lease is counted from before the command was sent.
-fn call_time<S: Store>(view: &View<'_, S>, _call: &Call) -> Nanos {
-    view.program.network.answer_limit + 2 * view.program.network.latency
-}
-
-/// Nothing has gone wrong so far on which a renewal could have failed.
-fn is_calm<S: Store>(view: &View<'_, S>) -> bool {
-    !view.program.network.is_faulty() && view.program.incidents.iter().all(|incident| incident.at > view.now)
 }

@@ -1,13 +1,15 @@
-//! `Metrics`: "Its count is the number of acquisitions." (`waits`) "Calls that ended without the lock: it was held, or the time was
-//! over." (`given_up`) "From the guard's being made to its end, for each guard." (`holds`) "Releases that are under way in the background
-//! now." "Holds that were lost, for whatever reason." "Channels that somebody waits on." And: "counters only rise".
+//! `Metrics`: "Its count is the number of acquisitions." (`waits`) "Calls that ended without the lock: it was
+//! held, or the time was over." (`given_up`) "Hand-offs in memory" (of all locks, and of one) "From the
+//! guard's being made to its end, for each guard." (`holds`) "Releases that are under way in the background
+//! now." "Holds that were lost, for whatever reason." "Channels that have waiters." And: "counters only
+//! rise".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use latchwork::{LockError, LossReason, Metrics};
 
 use super::Judge;
-use crate::program::{Care, Op, WakerKind};
+use crate::program::{Op, WakerKind};
 use crate::stage::{Answer, Event, Phase, View};
 use crate::store::Store;
 
@@ -28,6 +30,8 @@ struct Seen {
 #[derive(Default)]
 pub(crate) struct Sums {
     seen: BTreeMap<usize, Seen>,
+    /// Members with a hold at the last look.
+    hold: BTreeSet<usize>,
 }
 
 impl<S: Store> Judge<S> for Sums {
@@ -35,15 +39,16 @@ impl<S: Store> Judge<S> for Sums {
         "metrics"
     }
 
-    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        self.hold = view.scene.holds.values().map(|hold| hold.member).collect();
         None
     }
 
-    fn hear(&mut self, event: &Event, _view: &View<'_, S>) -> Option<String> {
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
         let (call, answer) = match event {
             Event::Answered(call, answer) => (call, answer),
             Event::Called(call) => {
-                let tries = care(&call.op).is_some_and(|care| care.waker == WakerKind::Tries);
+                let tries = call.op.care().is_some_and(|care| care.waker == WakerKind::Tries);
                 self.seen.entry(call.member).or_default().others_try |= tries;
                 return None;
             }
@@ -55,6 +60,20 @@ impl<S: Store> Judge<S> for Sums {
             (Op::Acquire { .. }, Answer::NotGot) => seen.given_up += 1,
             (Op::Acquire { .. }, _) => seen.ended_otherwise += 1,
             (Op::Forget { .. }, Answer::Done) => seen.forgotten += 1,
+            (_, Answer::Stats(stats)) => {
+                let counted = view.scene.members[call.member].client.as_ref()?.metrics().hand_offs_local;
+                return (stats.hand_offs > counted).then(|| {
+                    let (member, hand_offs) = (call.member, stats.hand_offs);
+                    format!("p{member} has counted {counted} hand-offs, and {hand_offs} of one lock")
+                });
+            }
+            (_, Answer::Shutdown(Ok(()))) => {
+                let pending = view.scene.members[call.member].client.as_ref()?.metrics().releases_pending;
+                // One that was forgotten may have ended at this very moment.
+                let had_holds = self.hold.contains(&call.member);
+                return (pending > 0 && !had_holds)
+                    .then(|| format!("p{} is shut down, and {pending} releases are under way", call.member));
+            }
             (_, Answer::Metrics(metrics)) => {
                 let fell = fallen(&seen.last, metrics);
                 seen.last = **metrics;
@@ -84,20 +103,6 @@ impl<S: Store> Judge<S> for Sums {
     }
 }
 
-fn care(operation: &Op) -> Option<&Care> {
-    match operation {
-        Op::Acquire { care, .. }
-        | Op::Extend { care, .. }
-        | Op::Unlock { care, .. }
-        | Op::UnlockByOwner { care }
-        | Op::ForceUnlock { care, .. }
-        | Op::EnsureHeld { care, .. }
-        | Op::Lost { care, .. }
-        | Op::Ask { care, .. } => Some(care),
-        _ => None,
-    }
-}
-
 /// Which counter is lower than it was.
 fn fallen(before: &Metrics, now: &Metrics) -> Option<&'static str> {
     let counters = |metrics: &Metrics| {
@@ -120,7 +125,8 @@ fn fallen(before: &Metrics, now: &Metrics) -> Option<&'static str> {
     pairs.into_iter().find(|((_, before), (_, now))| now < before).map(|((what, _), _)| what)
 }
 
-/// What does not add up, when all tasks have ended and nothing is held. `apart`: the client shares its messages with no other.
+/// What does not add up, when all tasks have ended and nothing is held. `apart`: the client shares its
+/// messages with no other.
 fn wrong(seen: &Seen, metrics: &Metrics, apart: bool) -> Option<&'static str> {
     let guards =
         seen.acquisitions - seen.forgotten..=seen.acquisitions - seen.forgotten + seen.ended_otherwise;

@@ -1,32 +1,42 @@
-//! [`Judge`]: what happens in a run against sentences of the documentation. One file for each judge, which begins with the
-//! sentence that it judges.
+//! [`Judge`]: what happens in a run against sentences of the documentation. One file for each judge, which
+//! begins with the sentence that it judges.
 
 mod answers;
 mod belief;
 mod calm;
+mod contract;
+mod errors;
 mod exclusion;
+mod forced;
+mod kept;
 mod leak;
+mod length;
 mod limits;
 mod losses;
 mod metrics;
 mod nothing_left;
 mod order;
+mod reentry;
+mod restless;
 mod service;
 mod tenure;
 mod tokens;
 mod turns;
+mod words;
 
 use crate::stage::{Event, View};
 use crate::store::Store;
 
-/// Looks at a run between two steps, of which each polls one task or lets time pass. Whatever it says is a failure of the
-/// run. Excuses are in [`View::excuses`], lease by lease.
+/// Looks at a run between two steps, of which each polls one task or lets time pass. Whatever it says is a
+/// failure of the run. Excuses are in [`View::excuses`], lease by lease.
 pub(crate) trait Judge<S: Store> {
     /// What failures are called, in one word.
     fn name(&self) -> &'static str;
 
     /// After each step: what is wrong now.
-    fn look(&mut self, view: &View<'_, S>) -> Option<String>;
+    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
+        None
+    }
 
     /// Something has happened in the step; before [`look`](Self::look).
     fn hear(&mut self, _event: &Event, _view: &View<'_, S>) -> Option<String> {
@@ -60,6 +70,13 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(tenure::Tenure::default()),
         Box::new(service::Service::default()),
         Box::new(answers::Answers::default()),
+        Box::new(contract::Contract),
+        Box::new(kept::Kept::default()),
+        Box::new(reentry::Reentry::default()),
+        Box::new(length::Length),
+        Box::new(forced::Forced),
+        Box::new(restless::Restless::default()),
+        Box::new(errors::Errors),
         Box::new(metrics::Sums::default()),
         Box::new(nothing_left::NothingLeft),
     ]

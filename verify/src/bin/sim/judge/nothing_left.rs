@@ -1,5 +1,6 @@
-//! "After 10 000 names, 200 tasks and random cancellation no entry, subscription or memory is left." When all tasks have ended and given
-//! back what they had, nobody waits, no channel is listened to, and no release is under way.
+//! "After 10 000 names, 200 tasks and random cancellation no entry, subscription or memory is left." When all
+//! tasks have ended and given back what they had, there are no waiters, no channel is listened to, and no
+//! release is under way.
 
 use latchwork::RegistryStats;
 
@@ -13,10 +14,6 @@ pub(crate) struct NothingLeft;
 impl<S: Store> Judge<S> for NothingLeft {
     fn name(&self) -> &'static str {
         "left"
-    }
-
-    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
-        None
     }
 
     fn phase_ends(&mut self, view: &View<'_, S>) -> Option<String> {

@@ -1,9 +1,10 @@
-//! `LockClient::fair_lock`: "First come, first served, up to the time that messages take. Except: an owner that has the lock already
-//! takes it once more without waiting; a waiter that cannot be told when its turn has come […] is passed over […]; a waiter whose
-//! future is kept and not polled, or whose process stands still, holds up the others […]; after a failover or flush of the store the
-//! waiters queue anew, by when they began to wait. `Lock::try_lock` does not overtake anybody." And of read-write locks: "Writers have
-//! the lock in the order in which they began to wait". And of plain ones: "Within a process waiters are served first in, first out, and
-//! newcomers queue behind them".
+//! `LockClient::fair_lock`: "First come, first served, up to the time that messages take. Except: an owner
+//! that has the lock already takes it once more without waiting; a waiter that cannot be told when its turn
+//! has come […] is passed over […]; a waiter whose future is kept and not polled, or whose process stands
+//! still, holds up the others […]; after a failover or flush of the store the waiters queue anew, by when
+//! they began to wait. `Lock::try_lock` does not overtake anybody." And of read-write locks: "Writers have
+//! the lock in the order in which they began to wait". And of plain ones: "Within a process waiters are
+//! served first in, first out, and newcomers queue behind them".
 
 use std::collections::BTreeMap;
 
@@ -14,26 +15,25 @@ use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::Store;
 use crate::world::{Nanos, SECOND};
 
-/// A client learns within a second that its lock was forced free if others of it wait, and these are not in the store's queue before.
+/// A client learns within a second that its lock was forced free if others of it wait, and these are not in
+/// the store's queue before.
 const TOLD_OF_FORCE: Nanos = 2 * SECOND;
 
 #[derive(Default)]
 pub(crate) struct Order {
-    /// The member and owner that had each lock last, and when: the owner's other calls are let in along with it.
+    /// The member and owner that had each lock last, and when: the owner's other calls are let in along with
+    /// it.
     last: BTreeMap<Which, (usize, usize, Nanos)>,
     /// When a name was forced free last.
     forced: BTreeMap<usize, Nanos>,
-    /// When a waiter of a member left, or was not polled: until the next one has told the store of itself, it has no place there.
+    /// When a waiter of a member left, or was not polled: until the next one has told the store of itself, it
+    /// has no place there.
     left: BTreeMap<(usize, Which), Nanos>,
 }
 
 impl<S: Store> Judge<S> for Order {
     fn name(&self) -> &'static str {
         "order"
-    }
-
-    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
-        None
     }
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
@@ -44,6 +44,11 @@ impl<S: Store> Judge<S> for Order {
         }
         let Answer::Got(hold) = answer else {
             self.left.insert((call.member, lock), view.now);
+            // It may have had the lock, and have let in the others of its owner, before it was dropped or a
+            // waker panicked.
+            if let Op::Acquire { owner: Some(owner), .. } = call.op {
+                self.last.insert(lock, (call.member, owner, view.now));
+            }
             return None;
         };
         if let Op::Acquire { owner: Some(owner), .. } = call.op {
@@ -108,6 +113,7 @@ impl Order {
             && is_attended(view, waiter)
             && view.scene.members[call.member].stood_still_until < call.began
             && !self.was_held_up(view, waiter, lock)
+            && !self.was_recalled(view, waiter, lock)
             && !self.is_forced(view, lock)
             && positions_last(view)
     }
@@ -117,6 +123,17 @@ impl Order {
             |call: &Call| matches!(call.op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
         let told = |at: &Nanos| at + TOLD_OF_FORCE + hand_off(view.program) > view.now;
         view.scene.calls.values().any(forces) || self.forced.get(&lock.name).is_some_and(told)
+    }
+
+    /// Whether its owner had the other side meanwhile: then it has entered anew.
+    fn was_recalled<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
+        let Op::Acquire { owner: Some(owner), .. } = waiter.op else { return false };
+        let other = Which { kind: Kind::Read, ..lock };
+        let had = self.last.get(&other);
+        lock.kind == Kind::Write
+            && had.is_some_and(|(member, by, at)| {
+                (*member, *by) == (waiter.member, owner) && *at + hand_off(view.program) >= waiter.began
+            })
     }
 
     /// Whether another waiter of the same member may have kept it from the store.
@@ -131,15 +148,23 @@ impl Order {
     }
 }
 
-/// Whether a member has lost the lock by time: its release has named nobody, and its waiters are not in the store's queue yet.
-fn has_expired<S: Store>(view: &View<'_, S>, member: usize, lock: Which) -> bool {
+/// Whether a member has lost the lock by time: its release has named no waiter, and its waiters are not in
+/// the store's queue yet.
+pub(super) fn has_expired<S: Store>(view: &View<'_, S>, member: usize, lock: Which) -> bool {
     let of_it = |hold: &&Hold| hold.member == member && hold.lock.name == lock.name;
-    let lost = |hold: &Hold| hold.is_forgotten || hold.guard.as_ref().is_none_or(|guard| !guard.is_held());
+    // By a slow clock it believes in a lease that is over.
+    let early = view.drift(member, view.program.longest_lease());
+    let lost = |hold: &Hold| {
+        let is_over = |guard: &latchwork::Guard| {
+            !guard.is_held() || early > 0 && guard.remaining() <= crate::store::duration(early)
+        };
+        hold.is_forgotten || hold.guard.as_ref().is_none_or(|guard| is_over(guard))
+    };
     view.scene.holds.values().filter(of_it).any(lost)
 }
 
 /// Whether positions are kept for longer than a hand-off takes, in all processes.
-fn positions_last<S: Store>(view: &View<'_, S>) -> bool {
+pub(super) fn positions_last<S: Store>(view: &View<'_, S>) -> bool {
     let mut plans = view.program.processes.iter();
     plans.all(|plan| plan.options.watchdog_timeout() / 3 > 4 * hand_off(view.program))
 }

@@ -1,24 +1,34 @@
-//! "A waiter is woken by the release, not by a timer"; "An unpolled waiter blocks others for at most 2 s"; and of a network that has come
-//! back: locks released meanwhile "are free afterwards, and their waiters have them within 4 s". So once nothing is felt of any fault, no
-//! call waits beside a free lock for longer than that.
+//! "A waiter is woken by the release, not by a timer"; "An unpolled waiter blocks others for at most 2 s";
+//! and of a network that has come back: locks released meanwhile "are free afterwards, and their waiters have
+//! them within 4 s". So once nothing is felt of any fault, no call waits beside a free lock for longer than
+//! that.
+//! And docs/failures.md of a lock that is evicted: a waiter "tries when the lease that it has seen would end,
+//! if no message comes before".
 
 use std::collections::BTreeMap;
 
 use super::Judge;
-use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
-use crate::program::{Kind, Which, time};
+use super::calm::{blocks, hand_off, is_attended, is_calm, settled_but_for, waited_for};
+use crate::program::{Kind, Op, Trouble, Which, time};
 use crate::stage::{Call, View};
 use crate::store::Store;
-use crate::world::{Nanos, SECOND};
+use crate::task::MOMENT;
+use crate::world::{MS, Nanos, SECOND};
 
 /// As long as that after an outage.
 const WITHIN: Nanos = 4 * SECOND;
+/// For how long it is felt that a process stood still.
+const FELT: Nanos = 15 * SECOND;
+/// Where nothing has gone wrong at all: less than any timer of a waiter.
+const AT_ONCE: Nanos = 600 * MS;
 
 #[derive(Default)]
 pub(crate) struct Service {
     looked: Nanos,
-    /// Since when the lock that a call waits for was free, by member and task.
-    free_since: BTreeMap<(usize, usize), Nanos>,
+    /// Since when the lock that a call waits for was free, and whether it was freed, by member and task.
+    free_since: BTreeMap<(usize, usize), (Nanos, bool)>,
+    /// When the leases that a name had last would have ended.
+    ends: BTreeMap<usize, Nanos>,
 }
 
 impl<S: Store> Judge<S> for Service {
@@ -31,12 +41,27 @@ impl<S: Store> Judge<S> for Service {
             return None;
         }
         self.looked = view.now;
-        let settled = settled_from(view);
+        // One that stands still holds up the others for as long as its position is kept, and no longer.
+        let settled = settled_but_for(view, |what| matches!(what, Trouble::Suspend { .. }));
+        let suspended = view
+            .scene
+            .members
+            .iter()
+            .any(|member| member.stood_still_until > 0 && member.stood_still_until + FELT > view.now);
+        let positions = view.program.processes.iter().map(|plan| plan.options.watchdog_timeout() / 3).max();
+        let held_up = if suspended { FELT + positions.unwrap_or(0) } else { 0 };
         let mut free_since = BTreeMap::new();
         for (by, call) in &view.scene.calls {
             let Some(lock) = waited_for(call).filter(|lock| is_free_for(view, *lock)) else { continue };
-            let since = self.free_since.get(by).copied().unwrap_or(view.now).max(call.began).max(settled);
-            if view.now > since + within(view, lock) && is_attended(view, call) && !blocks(view, lock) {
+            // Of a lease that ended by itself only askers learn.
+            let was_freed = || self.ends.get(&lock.name).is_some_and(|ends| *ends > view.now + MOMENT);
+            let (since, freed) = self.free_since.get(by).copied().unwrap_or_else(|| (view.now, was_freed()));
+            // No message tells of a lease that the store has lost.
+            let since = since.max(call.began).max(settled).max(view.excuses.lost_until(lock));
+            if view.now > since + within(view, lock, freed) + held_up
+                && is_attended(view, call)
+                && !blocks(view, lock)
+            {
                 return Some(format!(
                     "p{}t{} waits for {}, which is free since {}",
                     by.0,
@@ -45,19 +70,33 @@ impl<S: Store> Judge<S> for Service {
                     time::seconds(since)
                 ));
             }
-            free_since.insert(*by, since);
+            free_since.insert(*by, (since, freed));
         }
         self.free_since = free_since;
+        for (lock, lease) in view.leases.all().filter(|(_, lease)| lease.ends > view.now) {
+            self.ends.insert(lock.name, lease.ends);
+        }
         None
     }
 }
 
 /// How long a call may wait beside a free lock: calls that are not polled hold it up one after the other.
-fn within<S: Store>(view: &View<'_, S>, lock: Which) -> Nanos {
+fn within<S: Store>(view: &View<'_, S>, lock: Which, freed: bool) -> Nanos {
     let unpolled = view.program.processes.iter().map(|plan| plan.options.unpolled_limit()).max();
     let of_it = |call: &&Call| call.lock.is_some_and(|other| other.name == lock.name);
     let stalled = view.scene.calls.values().filter(of_it).filter(|call| call.was_stalled).count() as u64;
+    let stalls = |op: &Op| op.care().is_some_and(|care| care.stall.is_some());
+    let may_stall = || view.program.processes.iter().flat_map(|plan| &plan.tasks).flatten().any(stalls);
+    if freed && is_calm(view) && !may_be_forced(view, lock) && !may_stall() {
+        return AT_ONCE + 2 * hand_off(view.program);
+    }
     WITHIN + 2 * (1 + stalled) * unpolled.unwrap_or(0) + 2 * (1 + stalled) * hand_off(view.program)
+}
+
+/// Clients whose lease was forced free learn it by a timer, if they are not those that forced it.
+fn may_be_forced<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
+    let forces = |op: &Op| matches!(op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
+    view.program.processes.iter().flat_map(|plan| &plan.tasks).flatten().any(forces)
 }
 
 /// Whether the store has nothing against it: a reader may come beside others, unless a writer waits.

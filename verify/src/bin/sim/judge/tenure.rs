@@ -1,6 +1,7 @@
-//! `LockOptions::tenure`: "How long a lease may stay with this client while others wait for the lock, here and in other processes. […] the
-//! first release after this time gives the lease back to the store, and this client competes again behind the others. […] If no other
-//! process listened then, the next lease may stay for twice as long, and so on up to eight times".
+//! `LockOptions::tenure`: "How long a lease may stay with this client while others wait for the lock, here
+//! and in other processes. […] the first release after this time gives the lease back to the store, and this
+//! client competes again behind the others. […] If no other process listened then, the next lease may stay
+//! for twice as long, and so on up to eight times".
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::store::Store;
 use crate::world::{MS, Nanos};
 
 /// By default.
-const TENURE: Nanos = 30 * MS;
+pub(super) const TENURE: Nanos = 30 * MS;
 
 /// When each lease was had first, by lock, member and number.
 #[derive(Default)]
@@ -26,7 +27,12 @@ impl<S: Store> Judge<S> for Tenure {
         "tenure"
     }
 
-    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        // A number may be asked for once more whose lease was lost meanwhile.
+        self.begun.retain(|(lock, member, number), _| {
+            let client = &view.scene.members[*member].client_id;
+            view.leases(*lock).any(|lease| lease.number == *number && lease.client == *client)
+        });
         None
     }
 

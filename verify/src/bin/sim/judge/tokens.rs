@@ -1,5 +1,6 @@
-//! `Lock::fenced`: "A token is greater than all tokens of this name before it, whoever had them. […] An owner's inner holds have
-//! the token of its outer one. Those who read at a time have one token: greater than that of each writer before them."
+//! `Lock::fenced`: "A token is greater than all tokens of this name before it, of all holders. […] An
+//! owner's inner holds have the token of its outer one. Concurrent readers have one token: greater than
+//! that of each writer before them."
 
 use std::collections::BTreeMap;
 
@@ -30,21 +31,25 @@ impl<S: Store> Judge<S> for Tokens {
         "tokens"
     }
 
-    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
-        None
-    }
-
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
         let Event::Granted(id) = event else { return None };
         let hold = view.scene.holds.get(id)?;
         let token = hold.token?;
         let lock =
             if hold.lock.kind == Kind::Write { Which { kind: Kind::Read, ..hold.lock } } else { hold.lock };
-        if view.excuses.is_victim(&view.member(hold).client_id, hold.number) {
+        if view.excuses.was_taken(&view.member(hold).client_id, hold.number) {
             return None;
         }
         let seen = self.seen.entry((lock.name, lock.kind)).or_default();
         let since = view.excuses.tokens_lost(hold.lock).unwrap_or(0);
+        // An inner hold's token is as old as its outer one's.
+        let same = |other: &&Hold| {
+            (other.member, other.number, other.token) == (hold.member, hold.number, hold.token)
+        };
+        let first = view.scene.holds.values().filter(same).map(|other| other.granted).min();
+        if since > 0 && first.is_some_and(|first| first <= since) {
+            return None;
+        }
         seen.retain(|other| other.granted > since || since == 0);
         let is_inner =
             seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
@@ -74,7 +79,7 @@ fn has_fallen(other: &Seen, hold: &Hold, token: u64) -> bool {
         return false;
     }
     match (other.kind, hold.lock.kind) {
-        // One lease: inner holds, and those who read together.
+        // One lease: inner holds, and concurrent readers.
         _ if other.lease == (hold.member, hold.number) => token < other.token,
         (Kind::Read, Kind::Read) => token < other.token,
         _ => token <= other.token,

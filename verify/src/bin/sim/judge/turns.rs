@@ -1,12 +1,13 @@
-//! `ReadWriteLock`: "Readers and writers take turns: a reader does not go before a writer that waits already, and when a writer leaves,
-//! the readers that wait come before the next writer. So a writer waits for those who read and for one turn of readers, a reader for one
-//! writer."
+//! `ReadWriteLock`: "Readers and writers take turns: a reader does not go before a writer that waits already,
+//! and when a writer leaves, the readers that wait come before the next writer. So a writer waits for the
+//! present readers and for one turn of readers, a reader for one writer."
 
 use std::collections::BTreeMap;
 
 use super::Judge;
 use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
-use super::order::is_again;
+use super::order::{has_expired, is_again, positions_last};
+use super::tenure::TENURE;
 use crate::program::{Kind, Which, time};
 use crate::stage::{Answer, Call, Event, View};
 use crate::store::Store;
@@ -18,6 +19,12 @@ pub(crate) struct Turns {
     writers_seen: BTreeMap<(usize, usize), u32>,
     /// By member and name: when a reader of it left without the lock.
     left: BTreeMap<(usize, usize), Nanos>,
+    /// By member and name: when a call to write of it ended, and the next one has no place at the store yet.
+    ended: BTreeMap<(usize, usize), Nanos>,
+    /// By member and name: when a reader of it was let in last, by a lease of that time at the latest.
+    granted: BTreeMap<(usize, usize), Nanos>,
+    /// By name: when it was written last, and whether it is still.
+    written: BTreeMap<usize, (Nanos, bool)>,
 }
 
 impl<S: Store> Judge<S> for Turns {
@@ -25,7 +32,15 @@ impl<S: Store> Judge<S> for Turns {
         "turns"
     }
 
-    fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        // A lease that ends by itself does so between two looks.
+        self.written
+            .values_mut()
+            .filter(|(_, is_written)| *is_written)
+            .for_each(|it| *it = (view.now, false));
+        for (lock, _) in view.leases.all().filter(|(_, lease)| !lease.is_shared && lease.ends > view.now) {
+            self.written.insert(lock.name, (view.now, true));
+        }
         None
     }
 
@@ -33,12 +48,23 @@ impl<S: Store> Judge<S> for Turns {
         let Event::Answered(call, answer) = event else { return None };
         let lock = call.lock?;
         self.writers_seen.remove(&(call.member, call.task));
+        if lock.kind == Kind::Write {
+            self.ended.insert((call.member, lock.name), view.now);
+        }
         match (lock.kind, answer) {
-            // One that was not polled may have been granted the lock before any of those who wait now came.
+            // One that was not polled may have been granted the lock before any of the present waiters came.
             (Kind::Write, Answer::Got(hold)) if !is_again(view, *hold) && !call.was_stalled => {
                 self.writer_comes(view, lock.name)
             }
-            (Kind::Read, Answer::Got(_)) if !call.was_stalled => None,
+            (Kind::Read, Answer::Got(hold)) if !call.was_stalled => {
+                let comes_early = if is_again(view, *hold) {
+                    None
+                } else {
+                    self.reader_comes(view, call, lock.name, *hold)
+                };
+                self.granted.insert((call.member, lock.name), view.now);
+                comes_early
+            }
             (Kind::Read, _) => {
                 self.left.insert((call.member, lock.name), view.now);
                 None
@@ -69,6 +95,79 @@ impl Turns {
             }
         }
         None
+    }
+
+    /// "A reader does not go before a writer that waits already", unless it joins readers of its process
+    /// within the tenure (of the same task, by another owner, as well), or has waited for a writer itself.
+    fn reader_comes<S: Store>(
+        &self,
+        view: &View<'_, S>,
+        reader: &Call,
+        name: usize,
+        granted: u64,
+    ) -> Option<String> {
+        let plan = &view.program.processes[view.scene.members[reader.member].plan];
+        let tenure = 8 * plan.options.tenure.unwrap_or(TENURE);
+        if let Some((at, is_written)) = self.written.get(&name)
+            && (*is_written || at + hand_off(view.program) >= reader.began)
+        {
+            return None;
+        }
+        // Within the tenure of a lease, which its first reader has begun, others join the readers that there
+        // are, whether or not the first one is still among them.
+        let joins = view.scene.holds.iter().any(|(id, hold)| {
+            let reads = hold.lock.name == name && hold.lock.kind == Kind::Read;
+            reads && hold.member == reader.member && *id != granted
+        });
+        let begun = self.granted.get(&(reader.member, name));
+        let joins = joins
+            && begun.is_some_and(|at| {
+                at + tenure + view.drift(reader.member, tenure) + hand_off(view.program) >= view.now
+            });
+        if joins {
+            return None;
+        }
+        let settled = settled_from(view);
+        let waits = view.scene.calls.values().find(|call| {
+            let writes = waited_for(call).is_some_and(|lock| lock.kind == Kind::Write && lock.name == name);
+            let drift = view.drift(reader.member, view.now - call.began);
+            writes
+                && call.began > settled
+                && call.began + tenure + drift + 2 * hand_off(view.program) < reader.began
+                && is_attended(view, call)
+                && positions_last(view)
+                && !self.is_writer_held_up(view, call, name, reader)
+        })?;
+        Some(format!(
+            "{:?}: p{}t{} waits to write since {}, and p{}t{}, which came at {}, reads before it",
+            view.program.names[name],
+            waits.member,
+            waits.task,
+            time::seconds(waits.began),
+            reader.member,
+            reader.task,
+            time::seconds(reader.began),
+        ))
+    }
+
+    /// Whether the store may not know that this one waits: it is not the first of its process, or was not for
+    /// long.
+    fn is_writer_held_up<S: Store>(
+        &self,
+        view: &View<'_, S>,
+        waiter: &Call,
+        name: usize,
+        reader: &Call,
+    ) -> bool {
+        let ended = self.ended.get(&(waiter.member, name)).map(|at| at + 4 * hand_off(view.program));
+        let is_other = |other: &Call| {
+            let is_of_it = other.lock.is_some_and(|lock| lock.name == name && lock.kind == Kind::Write);
+            is_of_it && other.member == waiter.member && other.task != waiter.task
+        };
+        view.scene.calls.values().any(is_other)
+            || ended.is_some_and(|at| at >= reader.began)
+            || blocks(view, Which { name, kind: Kind::Write })
+            || has_expired(view, waiter.member, Which { name, kind: Kind::Write })
     }
 
     fn is_held_up<S: Store>(&self, view: &View<'_, S>, waiter: &Call, name: usize) -> bool {

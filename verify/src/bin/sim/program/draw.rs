@@ -1,5 +1,5 @@
-//! Draws programs by swarm testing: each program leaves some operations, faults, kinds and leases out altogether, so that what
-//! is left meets more often than if each program had a little of everything.
+//! Draws programs by swarm testing: each program leaves some operations, faults, kinds and leases out
+//! altogether, so that what is left meets more often than if each program had a little of everything.
 
 use fastrand::Rng;
 
@@ -26,6 +26,10 @@ struct Taste {
     limited: u32,
     wakers: Vec<WakerKind>,
     hostile_wakers: u32,
+    /// Of futures that are kept and not polled, in hundredths: those that are dropped then.
+    dropped_unpolled: u32,
+    /// All times are multiples of this, if it is not 0.
+    beat: Nanos,
 }
 
 type Draw = fn(&mut Rng, &Taste) -> Op;
@@ -34,11 +38,19 @@ type Draw = fn(&mut Rng, &Taste) -> Op;
 pub(crate) fn draw(seed: u64) -> Program {
     let rng = &mut Rng::with_seed(seed);
     let names = names(rng);
-    let latency = pick(rng, &[100 * US, 2 * MS, 50 * MS, 200 * MS]);
-    let taste = Taste::draw(rng, &names, latency);
-    let end = pick(rng, &[10, 30, 300, 300, 3600, 3 * 3600]) * SECOND;
-    let (processes, tasks) = (rng.usize(1..=4), rng.usize(1..=4));
-    let operations = rng.usize(3..=14);
+    let beat = pick(rng, &[0, 0, 0, SECOND, 5 * SECOND]);
+    // Where all goes by one beat, answers that take no time meet it.
+    let latency = if beat > 0 && rng.bool() { 0 } else { pick(rng, &[100 * US, 2 * MS, 50 * MS, 200 * MS]) };
+    let taste = Taste::draw(rng, &names, latency, beat);
+    let is_crowd = rng.u32(..8) == 0;
+    // A crowd has a waiter at all times, which takes a command each second.
+    let ends = if is_crowd { &[10, 30, 300][..] } else { &[10, 30, 300, 300, 3600, 3 * 3600] };
+    let end = pick(rng, ends) * SECOND;
+    // A crowd does less each.
+    let (processes, tasks, operations) = match is_crowd {
+        true => (rng.usize(1..=2), rng.usize(5..=12), rng.usize(2..=6)),
+        false => (rng.usize(1..=4), rng.usize(1..=4), rng.usize(3..=14)),
+    };
     let clocks = rng.u32(..10) < 3;
     let same_options = options(rng);
     let plan = |rng: &mut Rng| Plan {
@@ -49,7 +61,7 @@ pub(crate) fn draw(seed: u64) -> Program {
     let processes: Vec<Plan> = (0..processes).map(|_| plan(rng)).collect();
     let incidents = incidents(rng, processes.len(), &names, &taste, end);
     let network = network(rng, latency, end);
-    Program { schedule: rng.u64(..), names, network, processes, incidents, end }
+    Program { schedule: rng.u64(..), names, network, processes, incidents, end, beat }
 }
 
 fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
@@ -64,7 +76,7 @@ fn some<T: Clone>(rng: &mut Rng, of: &[T], hundredths: u32) -> Vec<T> {
 
 fn names(rng: &mut Rng) -> Vec<String> {
     // Some of these differ by no more than what a store's keys and channels add, or put in braces.
-    const POOLS: [&[&str]; 9] = [
+    const POOLS: [&[&str]; 11] = [
         &["a"],
         &["a"],
         &["a", "b"],
@@ -74,6 +86,8 @@ fn names(rng: &mut Rng) -> Vec<String> {
         &["x{a}", "y{a}"],
         &["{a}", "a", "{{a}}"],
         &["a", "a:", ":a"],
+        &["a", "b", "c", "d", "e"],
+        &["a", "b", "c", "d", "e"],
     ];
     pick(rng, &POOLS).iter().map(|name| (*name).to_owned()).collect()
 }
@@ -90,7 +104,7 @@ fn between(rng: &mut Rng, (from, to): (Nanos, Nanos)) -> Nanos {
 }
 
 impl Taste {
-    fn draw(rng: &mut Rng, names: &[String], latency: Nanos) -> Self {
+    fn draw(rng: &mut Rng, names: &[String], latency: Nanos, beat: Nanos) -> Self {
         const LEASES: [(Nanos, Nanos); 5] = [
             (MS, 50 * MS),
             (2 * SECOND, 10 * SECOND),
@@ -100,7 +114,10 @@ impl Taste {
         ];
         const SLEEPS: [(Nanos, Nanos); 4] =
             [(0, 300 * MS), (0, 10 * SECOND), (0, 120 * SECOND), (0, 2 * 3600 * SECOND)];
-        let wakers = [WakerKind::Panics, WakerKind::Looks, WakerKind::Tries];
+        let hostile_wakers = pick(rng, &[0, 0, 0, 5, 30, 80]);
+        // Many that try wake one another without end.
+        let kinds: &[WakerKind] = &[WakerKind::Panics, WakerKind::Looks, WakerKind::Tries];
+        let wakers = if hostile_wakers > 30 { &kinds[..1] } else { kinds };
         Self {
             locks: locks(rng, names),
             // A lease that is over before its grant is known is asked for again and again.
@@ -114,8 +131,10 @@ impl Taste {
             dropped: pick(rng, &[0, 0, 8, 30]),
             stalled: pick(rng, &[0, 0, 4, 20]),
             limited: pick(rng, &[0, 0, 10]),
-            wakers: some(rng, &wakers, 50),
-            hostile_wakers: pick(rng, &[0, 0, 0, 5, 30]),
+            wakers: some(rng, wakers, 50),
+            hostile_wakers,
+            dropped_unpolled: pick(rng, &[0, 30, 100]),
+            beat,
         }
     }
 
@@ -132,14 +151,30 @@ impl Taste {
     }
 
     fn lock(&self, rng: &mut Rng) -> Which {
-        // The first ones more often, so that tasks meet.
-        let at = rng.usize(..self.locks.len()).min(rng.usize(..self.locks.len()));
+        // The first ones more often, so that tasks meet. Of many a task may have some at once.
+        let at = rng.usize(..self.locks.len());
+        let at = if self.locks.len() >= 5 { at } else { at.min(rng.usize(..self.locks.len())) };
         self.locks[at]
     }
 
     fn lease(&self, rng: &mut Rng) -> Nanos {
         let range = pick(rng, &self.leases);
-        between(rng, range)
+        self.between(rng, range)
+    }
+
+    /// On the beat, if there is one.
+    fn between(&self, rng: &mut Rng, range: (Nanos, Nanos)) -> Nanos {
+        match (self.beat, between(rng, range)) {
+            (0, time) => time,
+            // The shorter ones again and again.
+            (beat, time) if rng.bool() => (time % (4 * beat)).next_multiple_of(beat).max(beat),
+            (beat, time) => time.next_multiple_of(beat).max(beat),
+        }
+    }
+
+    fn between_some(&self, rng: &mut Rng, of: &[(Nanos, Nanos)]) -> Nanos {
+        let range = pick(rng, of);
+        self.between(rng, range)
     }
 
     fn care(&self, rng: &mut Rng) -> Care {
@@ -148,9 +183,11 @@ impl Taste {
             drop_after: is(rng, self.dropped).then(|| rng.u32(1..6)),
             stall: is(rng, self.stalled).then(|| Stall {
                 polls: rng.u32(1..4),
-                lasts: between_some(rng, &[(0, 5 * SECOND), (0, 60 * SECOND)]),
+                lasts: self
+                    .between_some(rng, &[(0, SECOND), (0, 5 * SECOND), (0, 60 * SECOND), (0, 300 * SECOND)]),
+                drops: is(rng, self.dropped_unpolled),
             }),
-            limit: is(rng, self.limited).then(|| between(rng, (MS, 5 * SECOND))),
+            limit: is(rng, self.limited).then(|| self.between(rng, (MS, 5 * SECOND))),
             waker: if is(rng, self.hostile_wakers) { pick(rng, &self.wakers) } else { WakerKind::Plain },
         }
     }
@@ -193,7 +230,7 @@ fn operations(rng: &mut Rng) -> Vec<(u32, Draw)> {
         (5, |rng, taste| Op::EnsureHeld { hold: rng.usize(..4), care: taste.care(rng) }),
         (4, |rng, taste| Op::Lost { hold: rng.usize(..4), timeout: None, care: taste.care(rng) }),
         (4, |rng, taste| {
-            let timeout = Some(between(rng, (0, 20 * SECOND)));
+            let timeout = Some(taste.between(rng, (0, 20 * SECOND)));
             Op::Lost { hold: rng.usize(..4), timeout, care: taste.care(rng) }
         }),
         (6, |rng, taste| Op::Ask {
@@ -210,7 +247,7 @@ fn operations(rng: &mut Rng) -> Vec<(u32, Draw)> {
     operations.push((rng.u32(20..50), acquire));
     operations.push((rng.u32(3..25), |rng, taste| {
         let range = pick(rng, &taste.sleeps);
-        Op::Sleep(between(rng, range))
+        Op::Sleep(taste.between(rng, range))
     }));
     operations
 }
@@ -235,8 +272,8 @@ fn acquire(rng: &mut Rng, taste: &Taste) -> Op {
             wait: match rng.u32(..8) {
                 0 => 0,
                 1 => between(rng, (US, 50 * MS)),
-                2..=5 => between(rng, (MS, 10 * SECOND)),
-                _ => between(rng, (SECOND, 300 * SECOND)),
+                2..=5 => taste.between(rng, (MS, 10 * SECOND)),
+                _ => taste.between(rng, (SECOND, 300 * SECOND)),
             },
             lease: rng.bool().then(|| taste.lease(rng)),
         },
@@ -284,6 +321,7 @@ fn network(rng: &mut Rng, latency: Nanos, end: Nanos) -> Network {
         refused: rate(rng),
         reordered: rate(rng),
         messages_cut: rate(rng),
+        deaf: if rng.u32(..8) == 0 { pick(rng, &[100, 400]) } else { 0 },
         ..calm
     }
 }
@@ -296,8 +334,8 @@ fn incidents(rng: &mut Rng, processes: usize, names: &[String], taste: &Taste, e
             process: rng.usize(..processes),
             restarts_after: rng.bool().then(|| between(rng, (MS, 60 * SECOND))),
         },
-        |rng, processes, _, _| {
-            let lasts = between_some(rng, &[(MS, 5 * SECOND), (MS, 120 * SECOND)]);
+        |rng, processes, _, taste| {
+            let lasts = taste.between_some(rng, &[(MS, 5 * SECOND), (MS, 120 * SECOND)]);
             Trouble::Suspend { process: rng.usize(..processes), lasts }
         },
         |_, _, _, _| Trouble::Harm(Harm::Forget),
@@ -324,6 +362,7 @@ fn incidents(rng: &mut Rng, processes: usize, names: &[String], taste: &Taste, e
         .map(|_| {
             // Many programs are over long before their end.
             let at = between_some(rng, &[(0, end), (0, end.min(30 * SECOND)), (0, end.min(SECOND))]);
+            let at = if taste.beat > 0 && rng.bool() { at.next_multiple_of(taste.beat) } else { at };
             Incident { at, what: pick(rng, &kinds)(rng, processes, names, taste) }
         })
         .collect();

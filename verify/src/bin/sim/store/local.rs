@@ -1,5 +1,5 @@
-//! [`LocalStore`]: the locks in memory, [`latchwork::local::Local`]. All processes of a program are clients of one `Local` in
-//! one process: they have one clock, and none can be killed alone.
+//! [`LocalStore`]: the locks in memory, [`latchwork::local::Local`]. All processes of a program are clients
+//! of one `Local` in one process: they have one clock, and none can be killed alone.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -51,6 +51,10 @@ impl Store for LocalStore {
 
     fn left_over(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn may_have_refused(&self, _process: &Process, _name: &str, _since: Nanos) -> bool {
+        false
     }
 
     /// Calls are not counted.

@@ -1,10 +1,11 @@
-//! [`Model`]: a store written from the contract of the traits, as the plainest state machine that keeps it, and which takes every
-//! liberty that the contract leaves.
+//! [`Model`]: a store written from the contract of the traits, as the plainest state machine that keeps it,
+//! and which takes every liberty that the contract leaves.
 //!
-//! What a command does is in `name` and `turns`; what becomes of it on its way, in `network`; what becomes of messages, in `messages`.
-//! Choices that a store makes once for all are its `habits`.
+//! What a command does is in `name` and `turns`; what becomes of it on its way, in `network`; what becomes of
+//! messages, in `messages`. Choices that a store makes once for all are its `habits`.
 
 mod backend;
+mod contract;
 mod habits;
 mod harm;
 mod line;
@@ -20,11 +21,12 @@ use std::time::Duration;
 use latchwork::{LeaseId, LockKind, Message};
 
 use self::backend::ModelBackend;
+use self::contract::Contract;
 use self::habits::Habits;
 use self::messages::Subscriber;
 use self::name::{Name, News, Step};
 use self::network::Link;
-use super::twin::Twin;
+use super::twin::Flaw;
 use super::{Harm, Network, Store, StoredLease};
 use crate::world::{Nanos, Process, SECOND, World};
 
@@ -73,11 +75,13 @@ struct Data {
     commands: u64,
     /// By the index of the process.
     links: BTreeMap<usize, Link>,
-    /// Until when nobody is answered.
+    /// Until when no command is answered.
     silent_until: Nanos,
-    /// Attempts by the number of their lease that may still take effect: how many, and when the last one is expected.
+    /// Attempts by the number of their lease that may still take effect: how many, and when the last one is
+    /// expected.
     attempts: BTreeMap<(usize, u64), (usize, Nanos)>,
     subscribers: BTreeMap<String, Vec<Subscriber>>,
+    contract: Contract,
     /// Names with a task that finds them free.
     watched: BTreeSet<String>,
     generations: u64,
@@ -198,7 +202,8 @@ impl Shared {
         heard
     }
 
-    /// Sees to it that the name is found free once its leases are over, if ids wait for it and this store looks by itself.
+    /// Sees to it that the name is found free once its leases are over, if ids wait for it and this store
+    /// looks by itself.
     fn watch(self: &Arc<Self>, kind: LockKind, name: &str) {
         if !self.habits.watches_ends || kind == LockKind::Plain {
             return;
@@ -248,9 +253,9 @@ impl Shared {
 impl Flaws {
     fn of_twin() -> Self {
         Self {
-            shortens_leases: Twin::ShortensLeases.is_made(),
-            rolls_back_too_soon: Twin::RollsBackTooSoon.is_made(),
-            runs_after_its_answer: Twin::RunsAfterItsAnswer.is_made(),
+            shortens_leases: Flaw::ShortensLeases.is_made(),
+            rolls_back_too_soon: Flaw::RollsBackTooSoon.is_made(),
+            runs_after_its_answer: Flaw::RunsAfterItsAnswer.is_made(),
         }
     }
 }
@@ -278,6 +283,26 @@ fn grants(kind: LockKind, name: &str, client: &str) -> String {
     match kind {
         LockKind::ReadWrite => channels::write_grants(name, client),
         _ => channels::fair_grants(name, client),
+    }
+}
+
+impl Model {
+    /// Whether the store knows which clients listen no more, and passes them over.
+    pub(crate) fn knows_listeners(&self) -> bool {
+        self.0.habits.knows_listeners
+    }
+
+    /// Whether a client's next waiter is in the queue as soon as the one before it has the lock, and can be
+    /// told of a grant all the while.
+    pub(crate) fn keeps_the_order_within_a_client(&self) -> bool {
+        let habits = &self.0.habits;
+        habits.grants_suffice && (!habits.knows_listeners || habits.lingers >= SECOND)
+    }
+
+    /// How many subscriptions to `channel` the store has.
+    pub(crate) fn subscribers(&self, channel: &str) -> usize {
+        let data = self.0.data();
+        data.subscribers.get(channel).into_iter().flatten().filter(|it| it.stands).count()
     }
 }
 
@@ -333,9 +358,18 @@ impl Store for Model {
             let used = subscribers.iter().filter(|it| it.inbox.is_some() && it.process.is_alive());
             used.map(move |it| format!("{channel:?}: a subscription of p{}", it.process.index()))
         });
-        let commands = data.links.iter().filter(|(_, link)| link.under_way > 0);
-        let commands = commands.map(|(process, link)| format!("{} commands of p{process}", link.under_way));
+        let commands = data.links.iter().map(|(process, link)| (process, link.under_way + link.renewals));
+        let commands = commands.filter(|(_, count)| *count > 0);
+        let commands = commands.map(|(process, count)| format!("{count} commands of p{process}"));
         names.chain(subscriptions).chain(commands).collect()
+    }
+
+    fn breach(&self) -> Option<String> {
+        self.0.data().contract.breach().map(str::to_owned)
+    }
+
+    fn may_have_refused(&self, process: &Process, name: &str, since: Nanos) -> bool {
+        self.0.data().contract.may_have_refused(process.index(), name, since)
     }
 
     fn commands(&self) -> u64 {

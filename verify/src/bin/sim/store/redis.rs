@@ -55,6 +55,9 @@ impl SimulatedRedis {
 }
 
 impl Store for SimulatedRedis {
+    const NOTICES_WITHIN: Nanos = faults::KEEPALIVE;
+    const HAS_NO_TASKS: bool = false;
+
     type Backend = Redis;
 
     fn new(world: &World, network: &Network) -> Self {
@@ -95,6 +98,10 @@ impl Store for SimulatedRedis {
         is_done
     }
 
+    fn died(&self, process: &Process) {
+        self.links.die(process);
+    }
+
     fn under_way(&self, process: &Process) -> usize {
         self.links.inner().under_way(process.index())
     }
@@ -106,6 +113,7 @@ impl Store for SimulatedRedis {
     fn commands(&self) -> u64 {
         self.links.inner().server.commands()
     }
+
     fn changes(&self) -> u64 {
         let inner = self.links.inner();
         inner.server.commands() + inner.harms

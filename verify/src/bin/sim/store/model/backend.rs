@@ -80,10 +80,20 @@ impl ModelBackend {
         what: String,
         step: impl Fn(&mut Step<'_>) -> Result<AcquireOutcome, LockKind> + Send + 'static,
     ) -> Result<AcquireOutcome, Failed> {
-        let (answer, _) = self.send(kind, name, what, attempt(id), step).await?;
-        match answer.map_err(Failed::other_kind)? {
+        let lease = (self.process.index(), id.number());
+        self.shared.data().contract.attempts(lease);
+        let answered = self.send(kind, name, what, attempt(id), step).await;
+        self.settle(lease, &answered);
+        match answered?.0.map_err(Failed::other_kind)? {
             AcquireOutcome::Held { left } => Ok(AcquireOutcome::Held { left: self.shortened(left) }),
             acquired => Ok(acquired),
+        }
+    }
+
+    /// What was not answered may come late.
+    fn settle<T>(&self, lease: (usize, u64), answered: &Result<T, Failed>) {
+        if !matches!(answered, Err(Failed(Failure::Indeterminate))) {
+            self.shared.data().contract.settles(lease);
         }
     }
 
@@ -173,7 +183,7 @@ impl ModelBackend {
                 .map(|key| shared.step(from, kind, key.name.as_str(), |it| step(it, &key.id, lease)).answer);
             each.collect()
         };
-        self.shared.command(&self.process, what, Role::default(), run).await
+        self.shared.command(&self.process, what, Role { renews: true, ..Role::default() }, run).await
     }
 
     async fn force(
@@ -221,12 +231,21 @@ impl ModelBackend {
         role: Role,
     ) -> Result<ReleaseOutcome, Failed> {
         let what = if role.behind.is_some() { "roll back" } else { "release" };
-        match mode {
+        let index = self.process.index();
+        let named = next.map(|next| (index, next.id.number()));
+        {
+            let contract = &mut self.shared.data().contract;
+            contract.releases((index, id.number()), role.behind.is_some());
+            named.into_iter().for_each(|named| contract.attempts(named));
+        }
+        let freed = match mode {
             Mode::Plain => self.free_plain(name, id, what, role).await,
             Mode::Fair => self.free_fair(name, id, next, role).await,
             Mode::Write => self.free_write(name, id, next, role).await,
             _ => self.free_read(name, id, &format!("{what} read"), role).await,
-        }
+        };
+        named.into_iter().for_each(|named| self.settle(named, &freed));
+        freed
     }
 }
 

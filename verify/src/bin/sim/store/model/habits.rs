@@ -1,4 +1,5 @@
-//! [`Habits`]: what this store does where the contract leaves it a choice, drawn once; what it chooses each time is drawn then.
+//! [`Habits`]: what this store does where the contract leaves it a choice, drawn once; what it chooses each
+//! time is drawn then.
 
 use crate::world::{MS, Nanos, SECOND};
 
@@ -21,6 +22,8 @@ pub(super) struct Habits {
     pub(super) watches_ends: bool,
     /// Publishes more than it has to, of so many commands one time.
     pub(super) chatters_one_in: Option<u32>,
+    /// A grant's message may come once more, much later.
+    pub(super) repeats_grants: bool,
     /// Into how many parts the names are divided that are renewed apart.
     pub(super) renewal_groups: u64,
     /// For how long a subscription is kept that was ended.
@@ -38,6 +41,7 @@ impl Habits {
             releases_the_dead: chance.bool(),
             watches_ends: chance.bool(),
             chatters_one_in: (chance.u8(..4) == 0).then(|| chance.u32(4..64)),
+            repeats_grants: chance.u8(..4) == 0,
             renewal_groups: chance.u64(1..4),
             lingers: if chance.bool() { 0 } else { chance.u64(MS..5 * SECOND) },
         }

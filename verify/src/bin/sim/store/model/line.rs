@@ -25,8 +25,8 @@ impl Place {
 pub(super) struct Line(Vec<Place>);
 
 impl Line {
-    /// Puts an id behind all that began to wait before it. One that is there already keeps its place, for as long as this one says;
-    /// `takes_earlier`: it has the earlier of both.
+    /// Puts an id behind all that began to wait before it. One that is there already keeps its place, for as
+    /// long as this one says; `takes_earlier`: it has the earlier of both.
     pub(super) fn put(&mut self, mut place: Place, takes_earlier: bool) {
         if let Some(at) = self.0.iter().position(|there| there.id == place.id) {
             if !takes_earlier || self.0[at].since <= place.since {

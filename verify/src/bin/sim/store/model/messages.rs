@@ -90,7 +90,9 @@ impl Shared {
                 subscriber.last_delivery = at;
             }
             let ticket = Ticket { channel: channel.to_owned(), process, generation: subscriber.generation };
-            let times = [Some(at), twice.then(|| at + self.way())];
+            let again = self.habits.repeats_grants && matches!(message, Message::Granted(_));
+            let again = again.then(|| self.world.chance(|chance| chance.u64(..20 * SECOND)));
+            let times = [Some(at), twice.then(|| at + self.way()), again.map(|late| at + late)];
             for at in times.into_iter().flatten() {
                 self.deliver(&subscriber.process, ticket.clone(), at, message);
             }
@@ -169,7 +171,8 @@ impl Shared {
 
     fn begin(self: &Arc<Self>, process: &Process, ticket: Ticket) {
         let network = &self.network;
-        let fails = self.has_faults() && self.world.chance(|it| happens(it, network.refused) && it.bool());
+        let fails = self.has_faults()
+            && self.world.chance(|it| happens(it, network.deaf) || happens(it, network.refused) && it.bool());
         let unheard_until = self.data().link(process).unheard_until;
         let at = self.world.now().max(unheard_until) + self.way();
         let (shared, process) = (Arc::clone(self), process.clone());
@@ -192,6 +195,7 @@ impl Shared {
             let failed = {
                 let mut data = shared.data();
                 let is_there = data.find_by(&ticket).is_some();
+                data.contract.refuses(ticket.process, &ticket.channel, shared.world.now());
                 is_there.then(|| data.remove(&ticket.channel, ticket.process)).flatten()
             };
             if let Some(inbox) = failed.and_then(|subscriber| subscriber.inbox) {
@@ -231,8 +235,13 @@ impl Transport for ModelTransport {
             match data.find(channel, process) {
                 Some(lingers) => {
                     let before = lingers.inbox.replace(inbox);
+                    let stands = Some(lingers.stands);
                     let ticket = Ticket { generation: lingers.generation, ..ticket };
-                    (ticket, Some(lingers.stands), before)
+                    if before.is_some() {
+                        data.contract
+                            .is_broken(process, || format!("subscribes to {channel:?} twice at a time"));
+                    }
+                    (ticket, stands, before)
                 }
                 None => {
                     let process = self.process.clone();
@@ -262,7 +271,15 @@ impl Transport for ModelTransport {
         if shared.world.is_over() {
             return;
         }
-        let ended = shared.data().find(channel, process).and_then(|it| it.inbox.take());
+        let ended = {
+            let mut data = shared.data();
+            let ended = data.find(channel, process).and_then(|it| it.inbox.take());
+            if ended.is_none() {
+                let what = || format!("unsubscribes from {channel:?}, to which it is not subscribed");
+                data.contract.is_broken(process, what);
+            }
+            ended
+        };
         if ended.is_none() {
             return;
         }

@@ -32,7 +32,7 @@ pub(super) struct Name {
     pub(super) let_in: Option<Time>,
     /// The readers that were let in then, and have neither come nor given up.
     pub(super) to_come: Vec<LeaseId>,
-    /// The token of those who read, if one of them has asked for it since a writer had one.
+    /// The token of the readers, if one of them has asked for it since a writer had one.
     pub(super) shared_token: Option<u64>,
     pub(super) last_token: u64,
 }

@@ -45,8 +45,10 @@ pub(super) struct Link {
     pub(super) silent_until: Nanos,
     /// Messages do not come before then.
     pub(super) unheard_until: Nanos,
-    /// Commands that may still take effect.
+    /// Commands that may still take effect, and begin or end a lease.
     pub(super) under_way: usize,
+    /// Renewals that may still take effect.
+    pub(super) renewals: usize,
     /// The answers that are waited for.
     awaited: Vec<Weak<dyn Cut>>,
     /// From when on the store knows that the process is dead.
@@ -62,6 +64,7 @@ impl Link {
             silent_until: 0,
             unheard_until: 0,
             under_way: 0,
+            renewals: 0,
             awaited: Vec::new(),
             dead_from: None,
         }
@@ -69,6 +72,10 @@ impl Link {
 
     pub(super) fn process(&self) -> &Process {
         &self.process
+    }
+
+    fn under_way_of(&mut self, role: Role) -> &mut usize {
+        if role.renews { &mut self.renewals } else { &mut self.under_way }
     }
 
     pub(super) fn notice_death(&mut self, world: &World, now: Nanos) {
@@ -138,6 +145,8 @@ pub(super) struct Role {
     pub(super) attempts: Option<u64>,
     /// It does not take effect before the attempts of the lease of this number.
     pub(super) behind: Option<u64>,
+    /// It begins and ends no lease.
+    pub(super) renews: bool,
 }
 
 /// What is drawn for a command when it is sent.
@@ -176,7 +185,8 @@ fn fate(network: &Network, chance: &mut fastrand::Rng, faults: bool) -> Fate {
         refused: refused.then_some(failure),
         is_lost,
         reply_is_lost,
-        again: twice.then(|| way(network, chance, faults)),
+        // Never at the same moment, where judges would see but what both have come to.
+        again: twice.then(|| way(network, chance, faults) + 1),
         overtakes,
         there,
         back,
@@ -296,7 +306,7 @@ impl Shared {
             arrives = arrives.max(link.last_arrival + 1);
             link.last_arrival = arrives;
         }
-        link.under_way += 1;
+        *link.under_way_of(role) += 1;
         link.awaited.retain(|answer| answer.strong_count() > 0);
         let weak: Weak<Answer<T>> = Arc::downgrade(answer);
         link.awaited.push(weak);
@@ -310,7 +320,7 @@ impl Shared {
 
     fn has_arrived(&self, process: &Process, role: Role) {
         let mut data = self.data();
-        data.link(process).under_way -= 1;
+        *data.link(process).under_way_of(role) -= 1;
         let Some(key) = role.attempts.map(|number| (process.index(), number)) else { return };
         if let Some((count, _)) = data.attempts.get_mut(&key) {
             *count -= 1;

@@ -11,7 +11,7 @@ use super::name::{Name, Step, Term, left};
 use super::{READERS_TURN, Time, nanos};
 
 impl Name {
-    /// Nobody has it, and no reader is to come.
+    /// It is free, and no reader is to come.
     fn is_free(&self) -> bool {
         self.lease.is_none() && self.readers.is_empty() && self.to_come.is_empty()
     }
@@ -182,7 +182,7 @@ impl Step<'_> {
         true
     }
 
-    /// Whether a reader that began to wait then may read, as nobody writes. Otherwise when to ask again.
+    /// Whether a reader that began to wait then may read, as there is no writer. Otherwise when to ask again.
     fn may_read(&mut self, since: Time) -> Result<(), Duration> {
         if self.name.let_in.is_some_and(|at| since <= at) {
             return Ok(());
@@ -202,7 +202,8 @@ impl Step<'_> {
         Err(self.left(self.name.held_until(self.now).map(|until| until.min(kept))))
     }
 
-    /// Grants the lock, if it is free, to the first writer, or says that any can have it if it came free just now.
+    /// Grants the lock, if it is free, to the first writer, or says that any can have it if it came free just
+    /// now.
     pub(super) fn pass_on(&mut self, came_free: bool) {
         if !self.name.is_free() || self.grant_first(None) || !came_free {
             return;

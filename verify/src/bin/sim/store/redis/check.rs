@@ -1,6 +1,8 @@
-//! The small server beside a real one: random calls of all commands and scripts, of both, and a look at all keys after each.
+//! The small server beside a real one: random calls of all commands and scripts, of both, and a look at all
+//! keys after each.
 //!
-//! The real one's clock stands still but for steps that both make at once, so that nothing has to be taken as roughly equal.
+//! The real one's clock stands still but for steps that both make at once, so that nothing has to be taken as
+//! roughly equal.
 
 mod commands;
 mod difference;
@@ -74,14 +76,14 @@ pub(crate) fn run(command_line: &CommandLine) -> Result<(), String> {
     Ok(())
 }
 
-/// Who calls.
+/// The connection that calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Caller {
     /// May do everything, and listens to nothing.
     Admin,
     /// May do what it was allowed last.
     Limited,
-    /// One of those who listen.
+    /// One of the listeners.
     Listener(usize),
 }
 
@@ -203,7 +205,7 @@ impl Both {
             wire.send(&[b"PING".to_vec()]);
         }
         let effects = self.small.call(*connection, self.now, words);
-        // What comes before is known to come: whoever is not subscribed any more is pushed nothing.
+        // What comes before is known to come: a connection that is not subscribed any more is pushed nothing.
         let real = wire.receive();
         let small = effects.reply.unwrap_or_else(|| Reply::Status("PONG".to_owned()));
         // (A wrong call of SUBSCRIBE is answered as any other.)

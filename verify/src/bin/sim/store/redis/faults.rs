@@ -3,12 +3,13 @@
 use crate::store::Harm;
 use crate::world::{MS, Nanos, SECOND};
 
+use super::leases::{READ_LEASE, before_read_lease};
 use super::link::{Inner, To};
 
 /// A link that goes silent may stay so for this long.
 const LONGEST_SILENCE: Nanos = 180 * SECOND;
 /// A server that is not told of the end of a connection finds out within this time.
-const KEEPALIVE: Nanos = 300 * SECOND;
+pub(super) const KEEPALIVE: Nanos = 300 * SECOND;
 
 /// How often the data is copied, for a replica that takes over.
 const COPY_EACH: Nanos = SECOND / 4;
@@ -28,7 +29,8 @@ impl Inner {
         self.world.chance(|draw| draw.u64(..=self.faults.latency))
     }
 
-    /// How long the way takes of what is sent now. It may be that nothing arrives any more, for a while or for ever.
+    /// How long the way takes of what is sent now. It may be that nothing arrives any more, for a while or
+    /// for ever.
     pub(super) fn delay(&mut self, link: u64, to: To) -> Nanos {
         let usual = self.usual_delay();
         let lost = if to == To::Server { self.faults.requests_lost } else { self.faults.replies_lost };
@@ -155,13 +157,18 @@ impl Inner {
     /// Half of the time it is the lock itself that goes.
     fn evict(&mut self, name: &str) -> bool {
         let (tag, own) = (format!("{{{name}}}"), format!("{name}:latchwork:"));
+        let of_reader = before_read_lease(name);
+        let is_read_lease = |key: &str| key.starts_with(&of_reader) && key.ends_with(READ_LEASE);
         let keys = self.server.keys(self.server_time()).into_iter().map(|key| key.name);
         let beside: Vec<_> = keys
             .filter(|key| {
                 let key = String::from_utf8_lossy(key);
-                key.contains(&tag) || key.starts_with(&own)
+                key.contains(&tag) || key.starts_with(&own) || is_read_lease(&key)
             })
             .collect();
+        // What is left of it is of no use to anybody, and lasts until it ends by itself.
+        let leases = beside.iter().filter(|key| is_read_lease(&String::from_utf8_lossy(key)));
+        self.outlasting.extend(leases.cloned().chain([name.as_bytes().to_vec()]));
         match self.world.chance(|draw| draw.choice(&beside).filter(|_| draw.bool()).cloned()) {
             Some(key) => self.server.evict(&key),
             None => self.server.evict(name.as_bytes()),

@@ -3,9 +3,17 @@
 use latchwork::{LeaseId, LockKind};
 
 use crate::store::StoredLease;
-use crate::world::{MS, Nanos};
+use crate::world::{Nanos, US};
 
 use super::server::{Content, Key};
+
+/// How the keys of readers' own leases end.
+pub(super) const READ_LEASE: &str = ":rwlock_timeout:1";
+
+/// How those of a lock's readers begin.
+pub(super) fn before_read_lease(name: &str) -> String {
+    if name.contains('{') { format!("{name}:") } else { format!("{{{name}}}:") }
+}
 
 /// The keys at one moment.
 #[derive(Debug, Default)]
@@ -49,9 +57,10 @@ impl Leases {
         Some((&key.content, ends))
     }
 
-    /// When the server's clock shows that (us).
+    /// When the server's clock shows that (us): the same whenever it is asked.
     fn moment(&self, server: u64) -> Nanos {
-        self.at.0.saturating_add((server.saturating_sub(self.at.1)) * (MS / 1000))
+        let whole = self.at.0 - self.at.0 % US;
+        whole.saturating_add((server.saturating_sub(self.at.1)) * US)
     }
 
     /// Of a read-write lock.
@@ -62,8 +71,7 @@ impl Leases {
             let ends = until.transpose().ok()?.map_or(ends, |until| self.moment(until).min(ends));
             return lease(writer.as_bytes(), ends, false);
         }
-        let before = if name.contains('{') { format!("{name}:") } else { format!("{{{name}}}:") };
-        let (_, own) = self.key(format!("{before}{field}:rwlock_timeout:1").as_bytes())?;
+        let (_, own) = self.key(format!("{}{field}{READ_LEASE}", before_read_lease(name)).as_bytes())?;
         lease(field.as_bytes(), own.min(ends), true)
     }
 }

@@ -1,5 +1,5 @@
-//! [`Links`]: between processes and the server. A link loses nothing that it brings, as TCP does not: what is lost is
-//! the end of all that was sent, and what is late delays all that comes after it.
+//! [`Links`]: between processes and the server. A link loses nothing that it brings, as TCP does not: what is
+//! lost is the end of all that was sent, and what is late delays all that comes after it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -13,7 +13,7 @@ use tokio::io::ReadBuf;
 use crate::store::Network;
 use crate::world::{Nanos, Process, Sleep, World};
 
-use super::server::{Data, Server};
+use super::server::{Data, Key, Server};
 use super::stream::Stream;
 use super::way::{Parcel, Way};
 
@@ -35,6 +35,8 @@ pub(super) struct Inner {
     pub(super) clock: i64,
     /// The data as it was, oldest first, for a replica that takes over.
     pub(super) copies: VecDeque<(Nanos, Data)>,
+    /// Of locks that were evicted in part: what they have, and their readers' own leases.
+    pub(super) outlasting: BTreeSet<Vec<u8>>,
     /// How much harm was done.
     pub(super) harms: u64,
     /// Clients find out by themselves when a link is cut, and soon.
@@ -51,8 +53,6 @@ pub(super) struct Inner {
     /// Until when the server is silent to a process.
     pub(super) silent_until: BTreeMap<usize, Nanos>,
     pub(super) silent_to_all_until: Nanos,
-    /// Processes that were alive when they were looked at last.
-    living: BTreeMap<usize, Process>,
 }
 
 /// Where to.
@@ -98,6 +98,7 @@ impl Links {
             server: Server::new(),
             clock: 0,
             copies: VecDeque::new(),
+            outlasting: BTreeSet::new(),
             harms: 0,
             has_heartbeats,
             links: BTreeMap::new(),
@@ -108,7 +109,6 @@ impl Links {
             carrier: None,
             silent_until: BTreeMap::new(),
             silent_to_all_until: 0,
-            living: BTreeMap::new(),
         };
         Self(Arc::new(Shared { world: world.clone(), faults: faults.clone(), inner: Mutex::new(inner) }))
     }
@@ -150,7 +150,6 @@ impl Links {
 
     fn open(&self, process: &Process) -> u64 {
         let mut inner = self.inner();
-        inner.living.insert(process.index(), process.clone());
         inner.links_made += 1;
         let (link, session) = (inner.links_made, inner.server.connect());
         inner.by_session.insert(session, link);
@@ -205,6 +204,13 @@ impl Links {
         self.see_to_carrier(inner);
     }
 
+    /// The process was killed: the system closes its ends.
+    pub(super) fn die(&self, process: &Process) {
+        let mut inner = self.inner();
+        inner.links_of(process.index()).into_iter().for_each(|link| inner.close(link));
+        self.see_to_carrier(inner);
+    }
+
     // === What is under way ===
 
     /// Sees to it that there is a task which brings what is under way.
@@ -216,21 +222,24 @@ impl Links {
         }
     }
 
-    /// Brings what arrives by now, and says when something does next.
+    /// Brings one thing that arrives by now, and says when there is something next. It is one command at most
+    /// that the server runs, so that judges see what each leaves, however short its effect is.
     fn carry(&self, context: &Context<'_>) -> Option<Nanos> {
         let now = self.0.world.now();
         let mut inner = self.inner();
         inner.carrier = None;
-        while let Some(&(at, link, to)) = inner.arrivals.first() {
-            if at > now {
-                inner.carrier = Some(context.waker().clone());
-                return Some(at);
-            }
+        if let Some(&(at, link, to)) = inner.arrivals.first()
+            && at <= now
+        {
             inner.arrivals.pop_first();
             inner.bring(link, to, now);
         }
-        inner.is_carried = false;
-        None
+        let Some(&(at, ..)) = inner.arrivals.first() else {
+            inner.is_carried = false;
+            return None;
+        };
+        inner.carrier = Some(context.waker().clone());
+        Some(at)
     }
 }
 
@@ -254,18 +263,23 @@ impl Inner {
         }
     }
 
-    fn bring(&mut self, link: u64, to: To, now: Nanos) {
-        while let Some(way) = self.links.get_mut(&link).map(|link| link.way(to)) {
-            match way.take(now) {
-                Some(parcel) if to == To::Server => self.arrives_at_server(link, parcel),
-                Some(parcel) => self.arrives_at_client(link, parcel),
-                None => {
-                    if let Some(next) = way.next() {
-                        self.arrivals.insert((next, link, to));
-                    }
-                    return;
-                }
-            }
+    /// Brings the next parcel, unless the server has a command yet of one before, which it runs instead.
+    fn bring(&mut self, id: u64, to: To, now: Nanos) {
+        let has_run = to == To::Server && self.runs_command(id);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if has_run {
+            self.arrivals.insert((now, id, to));
+            return;
+        }
+        let taken = link.way(to).take(now);
+        let next = if taken.is_some() && to == To::Server { Some(now) } else { link.way(to).next() };
+        if let Some(next) = next {
+            self.arrivals.insert((next, id, to));
+        }
+        match taken {
+            Some(parcel) if to == To::Server => self.arrives_at_server(id, parcel),
+            Some(parcel) => self.arrives_at_client(id, parcel),
+            None => {}
         }
     }
 
@@ -296,16 +310,6 @@ impl Inner {
         }
     }
 
-    /// The system closes the ends of processes that have died since.
-    pub(super) fn close_dead(&mut self) {
-        let dead: Vec<usize> =
-            self.living.iter().filter(|(_, process)| !process.is_alive()).map(|(index, _)| *index).collect();
-        for process in dead {
-            self.living.remove(&process);
-            self.links_of(process).into_iter().for_each(|link| self.close(link));
-        }
-    }
-
     pub(super) fn links_of(&self, process: usize) -> Vec<u64> {
         self.links.iter().filter(|(_, link)| link.process == process).map(|(id, _)| *id).collect()
     }
@@ -318,10 +322,11 @@ impl Inner {
         theirs.map(|link| link.up.under_way()).sum()
     }
 
-    /// What is left, in words, but for the counters of tokens.
-    pub(super) fn left_over(&mut self) -> Vec<String> {
-        self.close_dead();
-        let keys = self.server.keys(self.server_time()).into_iter();
+    /// What is left, in words, but for the counters of tokens, and what has an end of locks that were evicted
+    /// in part.
+    pub(super) fn left_over(&self) -> Vec<String> {
+        let outlasts = |key: &Key| key.left.is_some() && self.outlasting.contains(&key.name);
+        let keys = self.server.keys(self.server_time()).into_iter().filter(|key| !outlasts(key));
         let keys = keys.map(|key| String::from_utf8_lossy(&key.name).into_owned());
         let keys =
             keys.filter(|key| !key.starts_with("redisson_lock_token:")).map(|key| format!("key {key:?}"));
@@ -344,6 +349,10 @@ impl Future for Carrier {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let Some(at) = self.links.carry(context) else { return Poll::Ready(()) };
+            if at <= self.links.0.world.now() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if self.sleep.as_ref().is_none_or(|(until, _)| *until != at) {
                 let sleep = self.links.0.world.sleep_until(at);
                 self.sleep = Some((at, sleep));

@@ -7,7 +7,7 @@ use super::resp;
 use super::server::{Effects, Push, Reply};
 use super::way::Parcel;
 
-/// What a server says that serves nobody just now.
+/// What a server says that serves no commands just now.
 const REFUSALS: [&str; 3] = [
     "LOADING Redis is loading the dataset in memory",
     "READONLY You can't write against a read only replica.",
@@ -19,34 +19,36 @@ type Said = BTreeMap<u64, Vec<u8>>;
 
 impl Inner {
     pub(super) fn arrives_at_server(&mut self, id: u64, parcel: Parcel) {
-        self.close_dead();
         let Some(link) = self.links.get_mut(&id) else { return };
         match parcel {
             Parcel::Bytes(bytes) => link.unread.extend(bytes),
-            Parcel::End | Parcel::Broken => return self.end_session(id),
+            Parcel::End | Parcel::Broken => self.end_session(id),
         }
+    }
+
+    /// Runs the next command that has arrived over the link. False if there is none that is whole.
+    pub(super) fn runs_command(&mut self, id: u64) -> bool {
+        let Some(link) = self.links.get_mut(&id) else { return false };
+        let Some(session) = link.session else { return false };
+        let Some(command) = resp::take_command(&mut link.unread) else { return false };
+        let effects = match self.refuses(&command) {
+            Some(refusal) => {
+                let reply = Some(Reply::Error(refusal.to_owned()));
+                Effects { reply, ..Effects::default() }
+            }
+            None => {
+                self.copy();
+                let now = self.server_time();
+                self.server.call(session, now, &command)
+            }
+        };
+        self.note(id, &command, effects.reply.as_ref());
         let mut said = Said::new();
-        while let Some(link) = self.links.get_mut(&id)
-            && let Some(session) = link.session
-            && let Some(command) = resp::take_command(&mut link.unread)
-        {
-            let effects = match self.refuses(&command) {
-                Some(refusal) => {
-                    let reply = Some(Reply::Error(refusal.to_owned()));
-                    Effects { reply, ..Effects::default() }
-                }
-                None => {
-                    self.copy();
-                    let now = self.server_time();
-                    self.server.call(session, now, &command)
-                }
-            };
-            self.note(id, &command, effects.reply.as_ref());
-            self.spread(id, effects, &mut said);
-        }
+        self.spread(id, effects, &mut said);
         for (link, bytes) in said {
             self.send(link, To::Client, Parcel::Bytes(bytes));
         }
+        true
     }
 
     fn refuses(&self, command: &[Vec<u8>]) -> Option<&'static str> {

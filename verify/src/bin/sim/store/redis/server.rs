@@ -1,8 +1,9 @@
 //! [`Server`]: a small Redis in memory, of just the commands that the lock's scripts and its adapter use.
 //!
-//! It is meant to answer as a real server of [`VERSION`] does, to the letter of its errors, and is checked against one.
-//! What a real server leaves open, such as the order of a large hash, is by rule here: the same calls have the same replies.
-//! The time is the caller's, and stands still during a call. What has expired goes when it is next looked for.
+//! It is meant to answer as a real server of [`VERSION`] does, to the letter of its errors, and is checked
+//! against one. What a real server leaves open, such as the order of a large hash, is by rule here: the same
+//! calls have the same replies. The time is the caller's, and stands still during a call. What has expired
+//! goes when it is next looked for.
 
 mod command;
 mod connections;
@@ -38,7 +39,7 @@ pub(crate) struct Server {
     scripts: Scripts,
 }
 
-/// In what state a server is, for all who ask it.
+/// In what state a server is, for all of its connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Condition {
     #[default]
@@ -126,8 +127,8 @@ impl Server {
         effects
     }
 
-    /// All data is gone, and all scripts, as after a restart of a server that keeps nothing. Connections stay until they are
-    /// [ended](Self::disconnect).
+    /// All data is gone, and all scripts, as after a restart of a server that keeps nothing. Connections stay
+    /// until they are [ended](Self::disconnect).
     pub(crate) fn forget(&mut self) {
         lock(&self.core).data = Data::default();
         self.scripts.forget();

@@ -1,4 +1,5 @@
-//! The whole adapter over simulated links: what locks do where nothing goes wrong, and that they go on where much does.
+//! The whole adapter over simulated links: what locks do where nothing goes wrong, and that they go on where
+//! much does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -170,9 +171,11 @@ fn play(seed: u64, weather: &Weather, times: usize, keeps_history: bool) -> Outc
     }
     if weather.kills {
         let (sleep, process) = (world.sleep_until(7 * SECOND), processes[0].clone());
+        let store = Arc::clone(&store);
         world.spawn(async move {
             sleep.await;
             process.kill();
+            store.died(&process);
         });
     }
     const LIMIT: Nanos = 3600 * SECOND;

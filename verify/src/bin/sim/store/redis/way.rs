@@ -27,8 +27,8 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Sends a parcel that arrives at `at`, unless those before it, or a silence, make it later. Returns when there is something to
-    /// [take](Self::take).
+    /// Sends a parcel that arrives at `at`, unless those before it, or a silence, make it later. Returns when
+    /// there is something to [take](Self::take).
     pub(super) fn send(&mut self, parcel: Parcel, at: Nanos) -> Option<Nanos> {
         if self.is_cut {
             return None;
@@ -56,8 +56,8 @@ impl Way {
         self.held_until = self.held_until.max(then);
     }
 
-    /// Loses all that is under way but the first so many parcels, and all that is sent from now on. If the receiver is told, it is so at
-    /// `told`.
+    /// Loses all that is under way but the first so many parcels, and all that is sent from now on. If the
+    /// receiver is told, it is so at `told`.
     pub(super) fn cut(&mut self, arrive: usize, told: Option<Nanos>) -> Option<Nanos> {
         if !self.is_cut {
             self.parcels.truncate(arrive);

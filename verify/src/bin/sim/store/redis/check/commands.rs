@@ -1,5 +1,5 @@
-//! Commands, with words of all kinds, right and wrong ones; asked for by a connection, or by a script. Of commands that only the adapter
-//! sends, and always in the same words, wrong ones are left out.
+//! Commands, with words of all kinds, right and wrong ones; asked for by a connection, or by a script. Of
+//! commands that only the adapter sends, and always in the same words, wrong ones are left out.
 
 use fastrand::Rng;
 
@@ -110,7 +110,8 @@ const OF_CONNECTIONS: &[(&str, &[Word])] = &[
     ("ACL", &[One(&["whoami"])]),
 ];
 
-/// Scripts that end in all the ways that scripts can. (Tail calls of the server's functions are in parentheses: see `prelude.lua`.)
+/// Scripts that end in all the ways that scripts can. (Tail calls of the server's functions are in
+/// parentheses: see `prelude.lua`.)
 const SCRIPTS: &[&str] = &[
     "return {1, 2.7, -2.7, {err = 'QQ q'}, 'x', true, false, 3}",
     "return {1, nil, 3}",
@@ -186,7 +187,8 @@ pub(super) fn round(both: &mut Both, rng: &mut Rng) -> Result<(), Difference> {
         let caller = if rng.u32(..4) == 0 { Caller::Limited } else { listener };
         if rng.u32(..8) == 0 {
             let (name, words) = OF_CONNECTIONS[rng.usize(..OF_CONNECTIONS.len())];
-            // Whoever may do less is not told of messages any more, which a real server does when it has the time.
+            // A user with fewer rights is not told of messages any more, which a real server does when it has
+            // the time.
             let caller = if name == "ACL" { Caller::Admin } else { listener };
             let (caller, words) = (caller, draw(rng, name, words));
             both.call(caller, &words)?;

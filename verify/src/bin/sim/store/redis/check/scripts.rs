@@ -1,4 +1,4 @@
-//! The lock's own scripts, called as the adapter calls them, among others who change the same keys.
+//! The lock's own scripts, called as the adapter calls them, among others that change the same keys.
 
 use fastrand::Rng;
 

@@ -1,4 +1,4 @@
-//! [`Connections`]: who is connected, and what they listen to.
+//! [`Connections`]: which there are, and what they listen to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::reply::{Push, Reply};
 pub(super) struct Connections {
     all: BTreeMap<u64, Connection>,
     last: u64,
-    /// Who listens to a channel, of either kind.
+    /// The listeners to a channel, of either kind.
     listeners: BTreeMap<(Messages, Vec<u8>), BTreeSet<u64>>,
 }
 

@@ -27,7 +27,7 @@ pub(super) enum Value {
     SortedSet(SortedSet),
 }
 
-/// A key, for those who look at all of them.
+/// A key, for commands that look at all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Key {
     pub(crate) name: Vec<u8>,

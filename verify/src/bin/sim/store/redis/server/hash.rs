@@ -20,7 +20,8 @@ pub(super) enum Hash {
 
 pub(super) type Field = (Vec<u8>, Vec<u8>);
 
-/// Fields by the bits of their hash, the last one first: in this order a scan visits the buckets of a table, however large that is meanwhile.
+/// Fields by the bits of their hash, the last one first: in this order a scan visits the buckets of a table,
+/// however large that is meanwhile.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     fields: BTreeMap<u64, Vec<Field>>,
@@ -94,7 +95,8 @@ impl Hash {
         }
     }
 
-    /// The fields from the cursor on, about so many, and the cursor of those behind them, 0 if there are none.
+    /// The fields from the cursor on, about so many, and the cursor of those behind them, 0 if there are
+    /// none.
     pub(super) fn scan(&self, cursor: u64, count: u64) -> (u64, Vec<&Field>) {
         match self {
             Self::Small(fields) => (0, fields.iter().collect()),

@@ -54,7 +54,7 @@ impl Denied {
 }
 
 impl Default for Users {
-    /// One, who may do everything.
+    /// One, that may do everything.
     fn default() -> Self {
         let mut users = Self(BTreeMap::new());
         users.set(DEFAULT, &[b"on", b"nopass", b"~*", b"&*", b"+@all"]).expect("these are rules");
@@ -65,7 +65,7 @@ impl Default for Users {
 const DEFAULT: &str = "default";
 
 impl Users {
-    /// Who a connection is that has not said so.
+    /// The user of a connection that has not said so.
     pub(super) fn at_first(&self) -> Option<Arc<str>> {
         let (name, user) = self.0.get_key_value(DEFAULT)?;
         (user.is_on && user.needs_no_password).then(|| Arc::clone(name))

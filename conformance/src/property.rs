@@ -1,0 +1,144 @@
+//! [`Property`]: one statement about a lock, and the run that checks it.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+use latchwork::Mode;
+
+use crate::probe::Boxed;
+use crate::store::{Store, Subject};
+use crate::tasks;
+
+/// A part of the suite: the locks that one answer of [`Backend::supports`](latchwork::Backend::supports)
+/// stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Plain locks, which every backend keeps.
+    Plain,
+    /// Fair locks.
+    Fair,
+    /// Both sides of read-write locks.
+    ReadWrite,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Fair, Self::ReadWrite];
+
+    /// The modes that a backend supports which keeps these locks.
+    pub fn modes(self) -> &'static [Mode] {
+        match self {
+            Self::Plain => &[Mode::Plain],
+            Self::Fair => &[Mode::Fair],
+            Self::ReadWrite => &[Mode::Read, Mode::Write],
+        }
+    }
+}
+
+pub(crate) type Run = for<'a> fn(&'a Subject<'a>) -> Boxed<'a, ()>;
+
+/// What the suite expects of a store, with the run that checks it.
+#[derive(Clone, Copy)]
+pub struct Property {
+    pub(crate) name: &'static str,
+    pub(crate) mode: Mode,
+    pub(crate) says: &'static [&'static str],
+    pub(crate) run: Run,
+}
+
+impl fmt::Debug for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Property").field("name", &self.name).field("mode", &self.mode).finish()
+    }
+}
+
+impl Property {
+    /// Its name, which is also that of the test: unique for its [`mode`](Self::mode).
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The locks that it is about. Of read-write locks, [`Mode::Read`] stands for both sides, and
+    /// [`Mode::Write`] for the write side as the fair lock that it is.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What the contract says.
+    pub fn contract(&self) -> String {
+        self.says.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Checks it, by clients that are made for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation`] says what was seen instead. The panic that it comes from was shown by the panic hook,
+    /// with its place in the suite.
+    pub fn check<S: Store>(&self, store: &S) -> Result<(), Violation> {
+        let subject = Subject { store, mode: self.mode };
+        let seen = store.block_on(async {
+            let run = tasks::run((self.run)(&subject));
+            let mut run = pin!(run);
+            let caught = std::future::poll_fn(|context| {
+                match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(context))) {
+                    Ok(poll) => poll.map(Ok),
+                    Err(panic) => Poll::Ready(Err(panic)),
+                }
+            });
+            match caught.await {
+                Ok(Some(())) => None,
+                Ok(None) => Some("it did not end within the time limit of a property".to_owned()),
+                Err(panic) => Some(text(&*panic)),
+            }
+        });
+        match seen {
+            None => Ok(()),
+            Some(seen) => {
+                let store = std::any::type_name::<S::Backend>();
+                Err(Violation {
+                    property: self.name,
+                    mode: self.mode,
+                    store,
+                    contract: self.contract(),
+                    seen,
+                })
+            }
+        }
+    }
+}
+
+fn text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text").to_owned()
+}
+
+/// A property that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Violation {
+    /// The name of the property.
+    pub property: &'static str,
+    /// The locks that it is about.
+    pub mode: Mode,
+    /// The type of the backend.
+    pub store: &'static str,
+    /// What the contract says.
+    pub contract: String,
+    /// What was seen instead.
+    pub seen: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { property, mode, store, contract, seen } = self;
+        writeln!(f, "`{property}` does not hold for the {mode} locks of `{store}`")?;
+        writeln!(f, "  contract: {contract}")?;
+        write!(f, "  seen:     {seen}")
+    }
+}
+
+impl std::error::Error for Violation {}

@@ -1,0 +1,116 @@
+//! [`Store`]: how the suite comes to clients of the store under test.
+
+use latchwork::{Backend, Lock, LockClient, LockName, LockOptions, Mode};
+
+use crate::probe::{Boxed, Probe};
+use crate::tasks;
+
+/// A store of locks, as the suite reaches it.
+///
+/// A closure that makes a backend is one: `|| FileLocks::new(&directory)`. Locks of the suite are called
+/// `conformance:<process>:<number>`, and no name is used twice by a process.
+pub trait Store {
+    /// The backend under test.
+    type Backend: Backend;
+
+    /// Connects to the store, as another process would: the backends of one store share nothing but the
+    /// store. A backend that lives in one process returns a clone.
+    fn connect(&self) -> impl Future<Output = Self::Backend>;
+
+    /// How many subscriptions to `channel` the store itself knows of, or 0 if it cannot tell. Where it can,
+    /// each property also checks that no subscription is left, and those of passing over waiters that listen
+    /// no more wait for the store to know.
+    fn subscribers(&self, channel: &str) -> impl Future<Output = usize> {
+        let _ = channel;
+        async { 0 }
+    }
+
+    /// Runs a property to its end on this thread.
+    ///
+    /// To be written by a store whose backend needs an executor around it
+    /// (`tokio::runtime::Runtime::block_on`), or whose clock is simulated: then this lets the time go on
+    /// whenever `property` is pending and nothing wakes it, as [`drive`](crate::drive) does.
+    fn block_on<T>(&self, property: impl Future<Output = T>) -> T {
+        tasks::block_on(property)
+    }
+}
+
+impl<B: Backend, F: Fn() -> B> Store for F {
+    type Backend = B;
+
+    async fn connect(&self) -> B {
+        self()
+    }
+}
+
+/// A [`Store`] without its type.
+pub(crate) trait AnyStore {
+    fn client<'a>(&'a self, mode: Mode, options: &'a LockOptions) -> Boxed<'a, LockClient>;
+
+    fn subscribers<'a>(&'a self, channel: &'a str) -> Boxed<'a, usize>;
+
+    /// What finds the backend in a client.
+    fn probe(&self) -> for<'c> fn(&'c LockClient) -> &'c dyn Probe;
+}
+
+impl<S: Store> AnyStore for S {
+    fn client<'a>(&'a self, mode: Mode, options: &'a LockOptions) -> Boxed<'a, LockClient> {
+        Box::pin(async move {
+            let backend = self.connect().await;
+            assert!(backend.supports(mode), "`supports({mode:?})` is false");
+            LockClient::with_options(backend, options).expect("the suite's options are in range")
+        })
+    }
+
+    fn subscribers<'a>(&'a self, channel: &'a str) -> Boxed<'a, usize> {
+        Box::pin(Store::subscribers(self, channel))
+    }
+
+    fn probe(&self) -> for<'c> fn(&'c LockClient) -> &'c dyn Probe {
+        |client| client.backend::<S::Backend>().expect("it was made over this backend")
+    }
+}
+
+/// The locks of a store that a property is about.
+pub(crate) struct Subject<'s> {
+    pub(crate) store: &'s dyn AnyStore,
+    pub(crate) mode: Mode,
+}
+
+impl Subject<'_> {
+    /// A client with the default watchdog. Clients of one store see the same locks, as different processes
+    /// would.
+    pub(crate) async fn client(&self) -> LockClient {
+        self.client_with(&LockOptions::default()).await
+    }
+
+    pub(crate) async fn client_with(&self, options: &LockOptions) -> LockClient {
+        let client = self.store.client(self.mode, options).await;
+        tasks::use_clock_of(&client, self.store.probe());
+        client
+    }
+
+    /// A lock of the mode that the property is about.
+    pub(crate) fn lock(&self, client: &LockClient, name: &str) -> Lock {
+        let lock = match self.mode {
+            Mode::Plain => client.get_lock(name),
+            Mode::Fair => client.fair_lock(name),
+            Mode::Write => client.read_write(name).map(|both| both.write().clone()),
+            _ => client.read_write(name).map(|both| both.read().clone()),
+        };
+        lock.unwrap_or_else(|error| panic!("the client makes no lock {name:?}: {error}"))
+    }
+
+    pub(crate) fn backend<'c>(&self, client: &'c LockClient) -> &'c dyn Probe {
+        (self.store.probe())(client)
+    }
+
+    /// The channel on which a queue head of `client` waits for it.
+    pub(crate) fn channel(&self, client: &LockClient, name: &LockName) -> String {
+        self.backend(client).channels(self.mode, name, client.id()).own
+    }
+
+    pub(crate) async fn subscribers(&self, channel: &str) -> usize {
+        self.store.subscribers(channel).await
+    }
+}

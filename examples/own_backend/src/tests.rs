@@ -1,0 +1,35 @@
+//! The suite for every backend, each client with a backend to itself: as in processes that share nothing but
+//! the directory.
+
+use std::sync::Mutex;
+
+use latchwork::Backend;
+use latchwork_conformance::{Store, suite};
+use tempfile::TempDir;
+
+use crate::file_locks::FileLocks;
+
+suite!(plain: InDirectory { directory: tempfile::tempdir().unwrap(), made: Mutex::default() });
+
+struct InDirectory {
+    directory: TempDir,
+    made: Mutex<Vec<FileLocks>>,
+}
+
+impl Store for InDirectory {
+    type Backend = FileLocks;
+
+    async fn connect(&self) -> FileLocks {
+        let backend = FileLocks::new(self.directory.path());
+        self.made.lock().unwrap().push(backend.clone());
+        backend
+    }
+
+    /// The files know of no subscribers; it is the tasks that watch them that have to end.
+    async fn subscribers(&self, channel: &str) -> usize {
+        let made = self.made.lock().unwrap();
+        let watches =
+            |files: &&FileLocks| files.registry().transport().watched.lock().unwrap().contains_key(channel);
+        made.iter().filter(watches).count()
+    }
+}

@@ -1,0 +1,76 @@
+//! Callers' wakers in code of other crates: tasks of the redis crate and timers of tokio call them, and would
+//! end by a panic. What hands a caller's waker to those is polled by [`shielded`], and theirs is one that
+//! reports the panic and returns.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
+/// Awaits what hands the caller's waker to tasks and timers of other crates.
+pub(super) async fn shielded<F: Future>(future: F) -> F::Output {
+    let (mut future, mut shield) = (pin!(future), Shield::default());
+    poll_fn(|context| future.as_mut().poll(&mut Context::from_waker(shield.over(context.waker())))).await
+}
+
+/// Calls foreign code in a task that serves others as well, and reports its panic.
+pub(super) fn survive(_work: &'static str, foreign: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(foreign)) {
+        event!(ERROR, work = _work, panic = said(payload.as_ref()), "panicked");
+        // Dropping it is foreign code once more.
+        mem::forget(payload);
+    }
+}
+
+/// What was said with a panic.
+pub(super) fn said(payload: &(dyn Any + Send)) -> &str {
+    let said = payload.downcast_ref::<&str>().copied();
+    said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
+}
+
+/// A caller's waker, and the one that stands for it in code of other crates.
+#[derive(Default)]
+pub(super) struct Shield(Option<(Arc<Shielded>, Waker)>);
+
+impl Shield {
+    /// Wakes what `waker` does, and panics never. A task's waker is the same at each poll, so this allocates
+    /// once.
+    pub(super) fn over(&mut self, waker: &Waker) -> &Waker {
+        if self.0.as_ref().is_some_and(|(shielded, _)| !shielded.stands_for(waker)) {
+            self.0 = None;
+        }
+        let (_, shield) = self.0.get_or_insert_with(|| {
+            let shielded = Arc::new(Shielded(Some(waker.clone())));
+            (Arc::clone(&shielded), Waker::from(shielded))
+        });
+        shield
+    }
+}
+
+/// Absent once it is dropped.
+struct Shielded(Option<Waker>);
+
+impl Shielded {
+    fn stands_for(&self, waker: &Waker) -> bool {
+        self.0.as_ref().is_some_and(|own| own.will_wake(waker))
+    }
+}
+
+impl Wake for Shielded {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        survive("waking a caller", || _ = self.0.as_ref().map(Waker::wake_by_ref));
+    }
+}
+
+impl Drop for Shielded {
+    fn drop(&mut self) {
+        survive("dropping a caller's waker", || drop(self.0.take()));
+    }
+}

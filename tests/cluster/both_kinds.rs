@@ -1,0 +1,39 @@
+//! Messages of both kinds, for a fleet that is moved from the one to the other.
+
+use latchwork::LockClient;
+use latchwork::redis::{Redis, ShardedMessages};
+use latchwork_testkit::RedisCluster;
+
+use crate::nodes::{client, eventually, name_at, soon, subscribers};
+
+/// A client that publishes both wakes listeners of either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_publishes_both_kinds_wakes_listeners_of_either() {
+    let cluster = RedisCluster::start_with(&[]);
+    for own in [ShardedMessages::Off, ShardedMessages::On] {
+        let builder = Redis::builder().sharded_messages(own).publish_both_kinds(true);
+        let publishes = LockClient::new(builder.connect(&cluster.url()).await.unwrap());
+        for listens in [ShardedMessages::Off, ShardedMessages::On] {
+            let listener = client(&cluster, listens).await;
+            let name = name_at(&cluster, 0, "both");
+            let lock = publishes.get_lock(&name).unwrap();
+            for forced in [false, true] {
+                let guard = lock.lock().await.unwrap();
+                let waiter = tokio::spawn({
+                    let lock = listener.get_lock(&name).unwrap();
+                    async move { lock.lock().await.unwrap().unlock().await }
+                });
+                let channel = format!("redisson_lock__channel:{{{name}}}");
+                eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
+                if forced {
+                    assert!(lock.force_unlock().await.unwrap());
+                    drop(guard);
+                } else {
+                    guard.unlock().await.unwrap();
+                }
+                soon("the wake-up", waiter).await.unwrap().unwrap();
+                eventually("the end", async || subscribers(&cluster, &channel) == 0).await;
+            }
+        }
+    }
+}

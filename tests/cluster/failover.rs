@@ -1,0 +1,146 @@
+//! A master dies, and its replica takes over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use latchwork::redis::ShardedMessages;
+use latchwork_testkit::RedisCluster;
+
+use crate::nodes::{client, eventually, keys, name_at, slot, soon, subscribers};
+
+/// The first master has it to begin with, then its replica.
+const REPLICA: usize = 3;
+
+fn replicated() -> RedisCluster {
+    RedisCluster::start_replicated_with(&[])
+}
+
+async fn waits_and_holds_through_a_failover(sharded: ShardedMessages) {
+    let mut cluster = replicated();
+    let (holder, other) = (client(&cluster, sharded).await, client(&cluster, sharded).await);
+    let name = name_at(&cluster, 0, "failover");
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = other.get_lock(&name).unwrap();
+        async move { lock.lock().await.unwrap().unlock().await }
+    });
+    eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
+    eventually("the lock at the replica", async || {
+        keys(&cluster).iter().filter(|key| **key == name).count() == 2
+    })
+    .await;
+    cluster.fail_over();
+    // No command is sent meanwhile; the subscription finds its way by itself.
+    eventually("the subscription at another node", async || subscribers(&cluster, &channel) == 1).await;
+    if sharded == ShardedMessages::Auto {
+        let (_, there): (String, usize) = cluster.ask(REPLICA, &["PUBSUB", "SHARDNUMSUB", &channel]);
+        assert_eq!(there, 1);
+    }
+    guard.unlock().await.unwrap();
+    soon("the wake-up", waiter).await.unwrap().unwrap();
+    assert!(holder.registry().is_empty() && other.registry().is_empty());
+    assert_eq!(keys(&cluster), [""; 0]);
+}
+
+#[tokio::test]
+async fn failover_while_idle_with_plain_messages() {
+    waits_and_holds_through_a_failover(ShardedMessages::Off).await;
+}
+
+#[tokio::test]
+async fn failover_while_idle_with_sharded_messages() {
+    waits_and_holds_through_a_failover(ShardedMessages::Auto).await;
+}
+
+/// Plain messages come over one node, whichever that is, until `ends` has ended that.
+async fn subscriptions_are_taken_elsewhere(ends: impl FnOnce(&mut RedisCluster, usize)) {
+    let mut cluster = RedisCluster::start_with(&["--cluster-require-full-coverage", "no"]);
+    let sharded = ShardedMessages::Off;
+    let (holder, other) = (client(&cluster, sharded).await, client(&cluster, sharded).await);
+    let mut waiting = Vec::new();
+    for node in 0..3 {
+        let name = name_at(&cluster, node, "elsewhere");
+        let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
+        let lock = other.get_lock(&name).unwrap();
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
+        waiting.push((guard, waiter, channel));
+    }
+    let has_it = |cluster: &RedisCluster, node, channel: &str| {
+        cluster.ask::<(String, usize)>(node, &["PUBSUB", "NUMSUB", channel]).1 == 1
+    };
+    let theirs = (0..3).find(|node| has_it(&cluster, *node, &waiting[0].2)).unwrap();
+    let (guard, waiter, _) = waiting.remove(theirs);
+    guard.unlock().await.unwrap();
+    soon("the wake-up", waiter).await.unwrap().unwrap();
+
+    ends(&mut cluster, theirs);
+    for (guard, waiter, channel) in waiting {
+        let elsewhere = async || (0..3).any(|node| node != theirs && has_it(&cluster, node, &channel));
+        eventually("the subscription at another node", elsewhere).await;
+        guard.unlock().await.unwrap();
+        soon("the wake-up", waiter).await.unwrap().unwrap();
+    }
+    assert!(other.registry().is_empty());
+}
+
+#[tokio::test]
+async fn subscriptions_are_taken_from_a_node_that_dies() {
+    subscriptions_are_taken_elsewhere(|cluster, node| cluster.node_mut(node).kill_9()).await;
+}
+
+/// It answers, and hears nothing any more.
+#[tokio::test]
+async fn subscriptions_are_taken_from_a_node_that_is_cut_off() {
+    subscriptions_are_taken_elsewhere(|cluster, node| cluster.ask(node, &["CLUSTER", "RESET"])).await;
+}
+
+/// The first command after it finds the new master.
+#[tokio::test]
+async fn failover_with_commands_running() {
+    let mut cluster = replicated();
+    let client = client(&cluster, ShardedMessages::Auto).await;
+    let idle = self::client(&cluster, ShardedMessages::Auto).await;
+    let name = name_at(&cluster, 0, "running");
+    let over = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..4)
+        .map(|number| {
+            let (lock, over) = (client.get_lock(&format!("{{{name}}}{number}")).unwrap(), Arc::clone(&over));
+            tokio::spawn(async move {
+                let mut done = 0_u32;
+                // Ordering: Relaxed, a flag by itself.
+                while !over.load(Ordering::Relaxed) {
+                    // The ones that are under way when the master dies may have run or not.
+                    if let Ok(guard) = lock.lock().await {
+                        done += u32::from(guard.unlock().await.is_ok());
+                    }
+                }
+                done
+            })
+        })
+        .collect();
+    let cluster = tokio::task::spawn_blocking(move || {
+        cluster.fail_over();
+        cluster
+    })
+    .await
+    .unwrap();
+    // All of them go on at the new master.
+    for number in 0..4 {
+        let lock = client.get_lock(&format!("{{{name}}}{number}")).unwrap();
+        let guard = soon("the lock", lock.lock()).await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    // Ordering: Relaxed, a flag by itself.
+    over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        assert!(soon("the end", task).await.unwrap() > 0);
+    }
+    assert_eq!(cluster.owner(1, slot(&cluster, &name)), Some(REPLICA));
+    let guard = idle.get_lock(&name).unwrap().lock().await.expect("the first command after a failover");
+    guard.unlock().await.unwrap();
+    assert!(client.registry().is_empty());
+    eventually("the last of them undone", async || keys(&cluster).is_empty()).await;
+}

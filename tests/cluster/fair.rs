@@ -1,0 +1,94 @@
+//! Fair locks: which waiters are told, by which kind of messages, and which cannot be.
+
+use std::time::Duration;
+
+use latchwork::redis::{Redis, ShardedMessages};
+use latchwork::{AcquireOutcome, Backend as _, LeaseId, LockName, Mode, QueuePosition};
+use latchwork_testkit::RedisCluster;
+
+use crate::nodes::{eventually, keys, name_at, redis, soon, subscribers};
+use latchwork_conformance::commands::{Commands as _, RELEASED};
+
+const LEASE: Duration = Duration::from_secs(60);
+
+fn id(client: u32) -> LeaseId {
+    format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{client}").parse().unwrap()
+}
+
+/// One has the lock, and two wait for it, of which only the second listens.
+async fn two_wait(redis: &Redis, name: &LockName) {
+    for (number, waited) in [(1, 0), (2, 2000), (3, 1000)] {
+        let position = QueuePosition { waited: Duration::from_secs(waited), kept: LEASE };
+        let asked = redis
+            .acquire(Mode::Fair, name, &redis.request(&id(number), LEASE).position(position))
+            .await
+            .unwrap();
+        assert_eq!(matches!(asked, AcquireOutcome::Acquired { .. }), number == 1, "{asked:?}");
+    }
+}
+
+async fn holder(redis: &Redis, name: &LockName) -> Option<LeaseId> {
+    redis.holder(Mode::Plain, name).await.unwrap().and_then(|holder| holder.id)
+}
+
+/// `passed_by`: whether a node knows that there are no listeners.
+async fn grant_is_told_to_whom_it_goes_to(sharded: ShardedMessages, passed_by: bool) {
+    let cluster = RedisCluster::start_with(&[]);
+    let (releases, waits) = (redis(&cluster, sharded).await, redis(&cluster, sharded).await);
+    for node in 0..3 {
+        let name = LockName::new(&name_at(&cluster, node, "fair")).unwrap();
+        two_wait(&releases, &name).await;
+        let subscription =
+            waits.registry().subscribe(&waits.channels(Mode::Fair, &name, &id(3).client_id()).own);
+        soon("the subscription", subscription.subscribed()).await.unwrap();
+        assert_eq!(releases.release(Mode::Fair, &name, &id(1), None).await.unwrap(), RELEASED);
+        if !passed_by {
+            // It cannot be told from one that listens at another node.
+            assert_eq!(holder(&releases, &name).await, Some(id(2)));
+            assert_eq!(releases.release(Mode::Fair, &name, &id(2), None).await.unwrap(), RELEASED);
+        }
+        soon("the grant", subscription.latch().wait()).await.consume();
+        assert_eq!(holder(&releases, &name).await, Some(id(3)));
+        for number in [3, 2] {
+            releases.release(Mode::Fair, &name, &id(number), None).await.unwrap();
+        }
+    }
+    assert_eq!(keys(&cluster), [""; 0]);
+}
+
+#[tokio::test]
+async fn grant_is_a_sharded_message_and_who_does_not_listen_is_passed_over() {
+    grant_is_told_to_whom_it_goes_to(ShardedMessages::Auto, true).await;
+}
+
+#[tokio::test]
+async fn grant_is_a_plain_message_and_nobody_is_passed_over() {
+    grant_is_told_to_whom_it_goes_to(ShardedMessages::Off, false).await;
+}
+
+/// Of a fleet that is moved from one kind of messages to the other.
+#[tokio::test]
+async fn who_publishes_both_kinds_grants_to_listeners_of_either() {
+    let cluster = RedisCluster::start_with(&[]);
+    for own in [ShardedMessages::Off, ShardedMessages::On] {
+        let builder = Redis::builder().sharded_messages(own).publish_both_kinds(true);
+        let releases = builder.connect(&cluster.url()).await.unwrap();
+        for listens in [ShardedMessages::Off, ShardedMessages::On] {
+            let waits = redis(&cluster, listens).await;
+            let name = LockName::new(&name_at(&cluster, 0, "both")).unwrap();
+            two_wait(&releases, &name).await;
+            let channel = waits.channels(Mode::Fair, &name, &id(2).client_id()).own;
+            let subscription = waits.registry().subscribe(&channel);
+            soon("the subscription", subscription.subscribed()).await.unwrap();
+            releases.release(Mode::Fair, &name, &id(1), None).await.unwrap();
+            soon("the grant", subscription.latch().wait()).await.consume();
+            assert_eq!(holder(&releases, &name).await, Some(id(2)));
+            for number in [3, 2] {
+                releases.release(Mode::Fair, &name, &id(number), None).await.unwrap();
+            }
+            drop(subscription);
+            eventually("the end", async || subscribers(&cluster, &channel) == 0).await;
+        }
+    }
+    assert_eq!(keys(&cluster), [""; 0]);
+}

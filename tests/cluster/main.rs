@@ -1,0 +1,20 @@
+//! The Redis backend over several servers: Clusters, Sentinels, and replicas that have to confirm.
+
+mod all_or_nothing;
+mod both_kinds;
+#[path = "../by_hand/mod.rs"]
+mod by_hand;
+mod failover;
+mod fair;
+mod migration;
+mod nodes;
+mod proxied;
+mod redisson;
+mod renewals;
+mod replicas;
+mod sentinel;
+mod suite;
+mod urls;
+#[path = "../waiting/mod.rs"]
+mod waiting;
+mod wakes;

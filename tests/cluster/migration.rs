@@ -1,0 +1,169 @@
+//! Slots that move while tasks hold, wait and renew.
+
+use std::time::Duration;
+
+use latchwork::LockOptions;
+use latchwork::redis::ShardedMessages;
+use latchwork_testkit::RedisCluster;
+
+use crate::nodes::{calls, client, client_with, eventually, keys, name_at, slot, soon, subscribers};
+
+const FROM: usize = 0;
+const TO: usize = 1;
+/// A third of it is longer than a command takes on a busy machine.
+const WATCHDOG: Duration = Duration::from_millis(1500);
+
+/// Waits for two renewals at `node`, of which the second has begun after this.
+async fn renewals(cluster: &RedisCluster, node: usize) {
+    let before = calls(cluster, node, "pexpire");
+    eventually("renewals", async || calls(cluster, node, "pexpire") >= before + 2).await;
+}
+
+async fn slot_moves_under_a_holder_and_a_waiter(cluster: RedisCluster, sharded: ShardedMessages) {
+    let options = LockOptions::default().watchdog_timeout(WATCHDOG);
+    let holder = client_with(&cluster, sharded, &options).await;
+    let other = client(&cluster, sharded).await;
+    let name = name_at(&cluster, FROM, "moves");
+    let slot = slot(&cluster, &name);
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = other.get_lock(&name).unwrap();
+        async move { lock.lock().await }
+    });
+    eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
+
+    // The lock is still where it was, then it is not, and then the slot follows.
+    cluster.begin_to_move(slot, FROM, TO);
+    renewals(&cluster, FROM).await;
+    cluster.move_key(&name, FROM, TO);
+    renewals(&cluster, TO).await;
+    assert!(other.get_lock(&name).unwrap().is_locked().await.unwrap());
+    cluster.finish_to_move(slot, FROM, TO);
+    renewals(&cluster, TO).await;
+    assert!(guard.is_held());
+    if sharded == ShardedMessages::Auto {
+        let subscribers_there = async || {
+            let (_, count): (String, usize) = cluster.ask(TO, &["PUBSUB", "SHARDNUMSUB", &channel]);
+            count == 1
+        };
+        eventually("the subscription at the new master", subscribers_there).await;
+    }
+
+    guard.unlock().await.unwrap();
+    let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
+    // And back again, without waiters.
+    cluster.begin_to_move(slot, TO, FROM);
+    cluster.finish_to_move(slot, TO, FROM);
+    guard.unlock().await.unwrap();
+    assert!(holder.registry().is_empty() && other.registry().is_empty());
+    eventually("the end of the subscription", async || subscribers(&cluster, &channel) == 0).await;
+    assert_eq!(keys(&cluster), [""; 0]);
+}
+
+#[tokio::test]
+async fn slot_moves_with_plain_messages() {
+    slot_moves_under_a_holder_and_a_waiter(RedisCluster::start_with(&[]), ShardedMessages::Off).await;
+}
+
+/// And nodes that do not say their hosts: in redirects as in the list of slots there is a port only.
+#[tokio::test]
+async fn slot_moves_with_sharded_messages_and_unknown_hosts() {
+    let unknown = ["--cluster-preferred-endpoint-type", "unknown-endpoint"];
+    slot_moves_under_a_holder_and_a_waiter(RedisCluster::start_with(&unknown), ShardedMessages::Auto).await;
+}
+
+/// Nothing but the end of its subscription tells a process that only waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_goes_along_with_its_slot() {
+    let cluster = RedisCluster::start_with(&[]);
+    let sharded = ShardedMessages::On;
+    let (holder, other) = (client(&cluster, sharded).await, client(&cluster, sharded).await);
+    let name = name_at(&cluster, FROM, "along");
+    let slot = slot(&cluster, &name);
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
+    let lock = other.get_lock(&name).unwrap();
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap().unlock().await }
+    });
+    let subscribed_at = |node| cluster.ask::<(String, usize)>(node, &["PUBSUB", "SHARDNUMSUB", &channel]).1;
+    eventually("the subscription", async || subscribed_at(FROM) == 1).await;
+    // The holder's, and two of the waiter, that asks for nothing more by itself.
+    eventually("its being asleep", async || calls(&cluster, FROM, "evalsha") == 3).await;
+    for (from, to) in [(FROM, TO), (TO, FROM)].repeat(2) {
+        let looked = lock.stats().wakes_spurious;
+        let before = other.registry().stats().resubscriptions;
+        cluster.begin_to_move(slot, from, to);
+        cluster.finish_to_move(slot, from, to);
+        eventually("the subscription at the other node", async || subscribed_at(to) == 1).await;
+        // It looks again, as a message may have been lost.
+        eventually("being told", async || other.registry().stats().resubscriptions > before).await;
+        eventually("the look", async || lock.stats().wakes_spurious > looked).await;
+    }
+    guard.unlock().await.unwrap();
+    soon("the wake-up", waiter).await.unwrap().unwrap();
+    assert!(other.registry().is_empty());
+
+    // And a client that does not know yet that a slot has moved is sent on.
+    cluster.begin_to_move(slot, FROM, TO);
+    cluster.finish_to_move(slot, FROM, TO);
+    let subscription = other.registry().subscribe(&channel);
+    soon("the subscription", subscription.subscribed()).await.unwrap();
+    // It may have been confirmed by the one that lingers at the other node, which is not told yet that the
+    // slot has gone.
+    eventually("the subscription where the slot is", async || subscribed_at(TO) == 1).await;
+}
+
+/// In the middle of a move a slot has two nodes, and neither serves all of it.
+#[tokio::test]
+async fn every_command_works_in_the_middle_of_a_move() {
+    let cluster = RedisCluster::start_with(&[]);
+    let options = LockOptions::default().watchdog_timeout(WATCHDOG);
+    let client = client_with(&cluster, ShardedMessages::Off, &options).await;
+    let tag = name_at(&cluster, FROM, "middle");
+    let slot = slot(&cluster, &tag);
+    let lock = |name: &str| client.get_lock(&format!("{{{tag}}}{name}")).unwrap();
+    let (stays, goes) = (lock("stays"), lock("goes"));
+    let (staying, going) = (stays.lock().await.unwrap(), goes.lock().await.unwrap());
+    cluster.begin_to_move(slot, FROM, TO);
+    cluster.move_key(goes.name().as_str(), FROM, TO);
+
+    // One that was free is taken at its new node, which does not know the scripts yet.
+    let free = lock("free");
+    let guard = free.lock().await.unwrap();
+    assert!(cluster.ask::<Vec<String>>(TO, &["KEYS", "*free*"]).len() == 1);
+    assert!(free.is_locked().await.unwrap());
+    assert!(free.remaining().await.unwrap().is_some());
+    // Three locks of one slot are renewed by one command, which neither node can run.
+    renewals(&cluster, FROM).await;
+    renewals(&cluster, TO).await;
+    assert!(staying.is_held() && going.is_held() && guard.is_held());
+    // Released where they are, and the waiter of one is woken.
+    let waiter = tokio::spawn({
+        let other = self::client(&cluster, ShardedMessages::Off).await;
+        let lock = other.get_lock(goes.name().as_str()).unwrap();
+        async move { lock.lock().await.unwrap().unlock().await }
+    });
+    let channel = format!("redisson_lock__channel:{}", goes.name());
+    eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
+    going.unlock().await.unwrap();
+    soon("the wake-up", waiter).await.unwrap().unwrap();
+    staying.unlock().await.unwrap();
+    assert!(free.force_unlock().await.unwrap());
+    assert!(guard.unlock().await.unwrap_err().is_not_held());
+
+    // A lock and the counter of its tokens are two keys, so this one waits until the move is over.
+    let fenced = tokio::spawn({
+        let lock = lock("fenced").fenced();
+        async move { lock.lock().await }
+    });
+    eventually("its being sent on", async || calls(&cluster, FROM, "evalsha") > 0).await;
+    cluster.finish_to_move(slot, FROM, TO);
+    let guard = soon("the fenced lock", fenced).await.unwrap().unwrap();
+    assert_eq!(guard.fencing_token(), Some(1));
+    guard.unlock().await.unwrap();
+    assert!(client.registry().is_empty());
+    assert_eq!(keys(&cluster), [format!("redisson_lock_token:{}", lock("fenced").name())]);
+}

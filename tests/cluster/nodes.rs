@@ -1,0 +1,69 @@
+//! What the tests here ask of the nodes.
+
+use std::time::Duration;
+
+use latchwork::redis::{Redis, ShardedMessages};
+use latchwork::{LockClient, LockOptions};
+use latchwork_testkit::RedisCluster;
+
+/// Far longer than anything here takes, and shorter than the leases that a lost wake-up would wait for.
+pub(crate) const SOON: Duration = Duration::from_secs(12);
+crate::waiting::waiting_for!(SOON);
+
+pub(crate) async fn redis(cluster: &RedisCluster, sharded: ShardedMessages) -> Redis {
+    Redis::builder()
+        .sharded_messages(sharded)
+        .linger(Duration::from_millis(20))
+        .connect(&cluster.url())
+        .await
+        .unwrap()
+}
+
+pub(crate) async fn client(cluster: &RedisCluster, sharded: ShardedMessages) -> LockClient {
+    client_with(cluster, sharded, &LockOptions::default()).await
+}
+
+pub(crate) async fn client_with(
+    cluster: &RedisCluster,
+    sharded: ShardedMessages,
+    options: &LockOptions,
+) -> LockClient {
+    LockClient::with_options(redis(cluster, sharded).await, options).unwrap()
+}
+
+/// How many subscriptions to `channel` the nodes know of, of both kinds, those that are down left out.
+pub(crate) fn subscribers(cluster: &RedisCluster, channel: &str) -> usize {
+    let mut all = 0;
+    for node in 0..cluster.nodes().len() {
+        for kind in ["NUMSUB", "SHARDNUMSUB"] {
+            let reply = cluster.try_ask::<(String, usize)>(node, &["PUBSUB", kind, channel]);
+            all += reply.map_or(0, |(_, subscribers)| subscribers);
+        }
+    }
+    all
+}
+
+/// The slot of a key, as a node has it.
+pub(crate) fn slot(cluster: &RedisCluster, key: &str) -> u16 {
+    cluster.ask(1, &["CLUSTER", "KEYSLOT", key])
+}
+
+/// A name that begins with `prefix` and that lies with master `node` to begin with.
+pub(crate) fn name_at(cluster: &RedisCluster, node: usize, prefix: &str) -> String {
+    let third = |slot: u16| usize::from(slot) * 3 / 16_384;
+    (0..).map(|number| format!("{prefix}:{number}")).find(|name| third(slot(cluster, name)) == node).unwrap()
+}
+
+/// All keys of all nodes that are up.
+pub(crate) fn keys(cluster: &RedisCluster) -> Vec<String> {
+    (0..cluster.nodes().len())
+        .flat_map(|node| cluster.try_ask::<Vec<String>>(node, &["KEYS", "*"]).unwrap_or_default())
+        .collect()
+}
+
+/// How often a node has run `command`, in scripts too.
+pub(crate) fn calls(cluster: &RedisCluster, node: usize, command: &str) -> usize {
+    let stats: String = cluster.ask(node, &["INFO", "commandstats"]);
+    let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
+    calls.split(',').next().unwrap().parse().unwrap()
+}

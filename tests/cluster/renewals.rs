@@ -1,0 +1,141 @@
+//! Renewals of locks on all nodes, of which one is dead.
+
+use std::time::{Duration, Instant};
+
+use latchwork::redis::ShardedMessages;
+use latchwork::{Backend as _, LeaseKey, LockName, LockOptions, LossReason, Mode};
+use latchwork_testkit::RedisCluster;
+
+use crate::nodes::{calls, client_with, eventually, keys, name_at, slot, soon};
+use latchwork_conformance::commands::Commands as _;
+
+const WATCHDOG: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn silent_node_costs_only_its_own_locks() {
+    // The others go on, though a third of the slots is gone.
+    let cluster = RedisCluster::start_with(&["--cluster-require-full-coverage", "no"]);
+    let options = LockOptions::default().watchdog_timeout(WATCHDOG);
+    let client = client_with(&cluster, ShardedMessages::Off, &options).await;
+    let mut guards = Vec::new();
+    for node in 0..3 {
+        // Of different slots, and so many that they do not go into one command for each node.
+        for number in 0..5 {
+            let name = name_at(&cluster, node, &format!("renewals:{number}"));
+            guards.push((node, client.get_lock(&name).unwrap().lock().await.unwrap()));
+        }
+    }
+    cluster.nodes()[0].pause();
+    let paused = Instant::now();
+    // Through two whole leases, the losses among them, no other comes near to the end of its own.
+    while paused.elapsed() < WATCHDOG * 2 {
+        for (node, guard) in guards.iter().filter(|(node, _)| *node != 0) {
+            let left: i64 = cluster.ask(*node, &["PTTL", guard.name().as_str()]);
+            // Due with two thirds left; the rest is for a busy machine.
+            assert!(
+                left > i64::try_from(WATCHDOG.as_millis()).unwrap() / 6,
+                "{left} ms are left at node {node}"
+            );
+            assert!(guard.is_held());
+        }
+        tokio::task::yield_now().await;
+    }
+    for (node, guard) in guards {
+        if node == 0 {
+            assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
+        } else {
+            guard.unlock().await.unwrap();
+        }
+    }
+    cluster.nodes()[0].resume();
+    eventually("the last of them gone", async || keys(&cluster).is_empty()).await;
+}
+
+/// One script touches one slot only.
+#[tokio::test]
+async fn locks_of_one_slot_are_renewed_by_one_command() {
+    const SHARED: usize = 150;
+    const APART: usize = 20;
+    let cluster = RedisCluster::start_with(&[]);
+    let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
+    let (backend, lease) = (client.backend::<latchwork::redis::Redis>().unwrap(), Duration::from_secs(30));
+    let mut leases: Vec<LeaseKey> = Vec::new();
+    let shared = (0..SHARED).map(|number| format!("{{shared}}{number}"));
+    for name in shared.chain((0..APART).map(|number| format!("apart:{number}"))) {
+        let id = format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{}", leases.len()).parse().unwrap();
+        leases.push(LeaseKey { name: LockName::new(&name).unwrap(), id });
+    }
+    // Not in the order of the slots, and every third is free.
+    leases.sort_by_key(|key| key.name.as_str().chars().rev().collect::<String>());
+    let held = |index: usize| !index.is_multiple_of(3);
+    for (_, key) in leases.iter().enumerate().filter(|(index, _)| held(*index)) {
+        backend
+            .acquire(Mode::Plain, &key.name, &backend.request(&key.id, Duration::from_secs(10)))
+            .await
+            .unwrap();
+    }
+    // The first time some nodes may not know the script.
+    for round in 0..2 {
+        let scripts = || (0..3).map(|node| calls(&cluster, node, "evalsha")).sum::<usize>();
+        let before = scripts();
+        let renewed = backend.renew(Mode::Plain, &leases, lease).await.unwrap();
+        assert!(renewed.iter().enumerate().all(|(index, renewed)| *renewed == held(index)), "{renewed:?}");
+        // A hundred to a command, as on a single server.
+        assert!(round == 0 || scripts() - before == 2 + APART, "{} commands", scripts() - before);
+    }
+    for (index, key) in leases.iter().enumerate() {
+        let left = backend.holder(Mode::Plain, &key.name).await.unwrap().map(|holder| holder.left);
+        assert_eq!(left > Some(lease / 2), held(index));
+    }
+}
+
+/// A command of several keys is refused by either node while they are apart; and so it may stay for long.
+#[tokio::test]
+async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
+    const FROM: usize = 0;
+    const TO: usize = 1;
+    const LOCKS: usize = 150;
+    let cluster = RedisCluster::start_with(&[]);
+    let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
+    let (backend, lease) = (client.backend::<latchwork::redis::Redis>().unwrap(), Duration::from_secs(30));
+    let tag = name_at(&cluster, FROM, "moves");
+    let slot = slot(&cluster, &tag);
+    let leases: Vec<LeaseKey> = (0..LOCKS)
+        .map(|number| LeaseKey {
+            name: LockName::new(&format!("{{{tag}}}{number}")).unwrap(),
+            id: format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap(),
+        })
+        .collect();
+    // Every third is free, or another owner's.
+    let held = |number: usize| !number.is_multiple_of(3);
+    for (number, key) in leases.iter().enumerate() {
+        if held(number) {
+            backend
+                .acquire(Mode::Plain, &key.name, &backend.request(&key.id, Duration::from_secs(10)))
+                .await
+                .unwrap();
+        } else if number.is_multiple_of(2) {
+            let () = cluster.ask(FROM, &["HSET", key.name.as_str(), "somebody:1", "1"]);
+        }
+    }
+    let assert_renewed = async |state: &str| {
+        let renewed = backend.renew(Mode::Plain, &leases, lease).await.unwrap();
+        for (number, key) in leases.iter().enumerate() {
+            assert_eq!(renewed[number], held(number), "{state}: {number}");
+            let left = backend.holder(Mode::Plain, &key.name).await.unwrap().map(|holder| holder.left);
+            assert!(!held(number) || left > Some(lease / 2), "{state}: {number}: {left:?}");
+        }
+    };
+    cluster.begin_to_move(slot, FROM, TO);
+    assert_renewed("none has moved").await;
+    for key in leases.iter().step_by(2) {
+        cluster.move_key(key.name.as_str(), FROM, TO);
+    }
+    assert_renewed("half have moved").await;
+    for key in leases.iter().skip(1).step_by(2) {
+        cluster.move_key(key.name.as_str(), FROM, TO);
+    }
+    assert_renewed("all have moved, and the slot has not").await;
+    cluster.finish_to_move(slot, FROM, TO);
+    assert_renewed("the slot has moved").await;
+}

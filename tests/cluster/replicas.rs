@@ -1,0 +1,247 @@
+//! Acquisitions that count only if replicas have them.
+
+use std::error::Error as _;
+use std::time::{Duration, Instant};
+
+use crate::by_hand::{connection, run};
+use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::{Backend as _, Lease, Lock, LockClient, LockError, LockOptions, Mode};
+use latchwork_testkit::RedisServer;
+use redis::cmd;
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(10);
+crate::waiting::waiting_for!(SOON);
+const NAME: &str = "replicated";
+/// How long replicas may take; far more than one that is in order does.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// A master and a replica that follows it.
+async fn pair() -> (RedisServer, RedisServer) {
+    let master = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
+    let mut raw = connection(&master).await;
+    timeout(SOON, async {
+        loop {
+            // It confirms something that was written, and not only nothing.
+            let () = cmd("PUBLISH").arg("nothing").arg("").query_async(&mut raw).await.unwrap();
+            let replicas: usize = cmd("WAIT").arg(1).arg(100).query_async(&mut raw).await.unwrap();
+            if replicas == 1 {
+                return;
+            }
+        }
+    })
+    .await
+    .expect("the replica does not follow");
+    (master, replica)
+}
+
+async fn client(master: &RedisServer, replicas: usize) -> LockClient {
+    client_that_waits(master, replicas, WAIT).await
+}
+
+async fn client_that_waits(master: &RedisServer, replicas: usize, wait: Duration) -> LockClient {
+    let builder = Redis::builder().wait_for_replicas(replicas, wait);
+    LockClient::new(builder.connect(&master.url()).await.unwrap())
+}
+
+#[track_caller]
+fn assert_not_replicated(error: &LockError, says: &str) {
+    let cause: Option<&Error> = error.source().and_then(|source| source.downcast_ref());
+    let cause = cause.unwrap_or_else(|| panic!("not an error of the backend: {error:?}"));
+    assert_eq!(cause.kind(), ErrorKind::NotReplicated, "{error:?}");
+    assert!(cause.to_string().contains(says), "{cause}");
+}
+
+/// A lock of one kind or the other.
+type LockOf = fn(&LockClient) -> Lock;
+
+const PLAIN: LockOf = |client| client.get_lock(NAME).unwrap();
+const FAIR: LockOf = |client| client.fair_lock(NAME).unwrap();
+
+#[tokio::test]
+async fn replica_has_what_was_acquired() {
+    replica_has_it(PLAIN).await;
+}
+
+#[tokio::test]
+async fn replica_has_what_was_acquired_as_a_fair_lock() {
+    replica_has_it(FAIR).await;
+}
+
+async fn replica_has_it(lock_of: LockOf) {
+    let (master, replica) = pair().await;
+    let client = client_that_waits(&master, 1, SOON).await;
+    let mut raw = connection(&replica).await;
+    let lock = lock_of(&client).fenced();
+    let mut token = None;
+    for _ in 0..20 {
+        let guard = lock.lock().await.unwrap();
+        // At once: no time to get there afterwards.
+        let ids: Vec<String> = cmd("HKEYS").arg(NAME).query_async(&mut raw).await.unwrap();
+        assert!(ids.len() == 2 && ids.iter().any(|id| id.starts_with(client.id())), "{ids:?}");
+        assert!(guard.fencing_token() > token);
+        token = guard.fencing_token();
+        guard.unlock().await.unwrap();
+    }
+    // No more scripts than without replicas.
+    let stats: String = run(&master, "INFO commandstats").await;
+    assert!(stats.contains("cmdstat_evalsha:calls=40,"), "{stats}");
+}
+
+/// A release has granted it, and only the master need know.
+#[tokio::test]
+async fn granted_lock_counts_only_when_the_replica_has_it() {
+    let (master, replica) = pair().await;
+    let (releases, waits) = (client_that_waits(&master, 1, SOON).await, client(&master, 1).await);
+    let mut raw = connection(&replica).await;
+    for paused in [false, true] {
+        let guard = FAIR(&releases).lock().await.unwrap();
+        let mut waiter = tokio::spawn({
+            let lock = FAIR(&waits);
+            async move { lock.lock().await }
+        });
+        let channel =
+            waits.backend::<Redis>().unwrap().channels(Mode::Fair, FAIR(&waits).name(), waits.id()).own;
+        eventually("the subscription", async || {
+            let queued: usize = run(&master, &format!("ZCARD {NAME}:latchwork:{{{NAME}}}:fair_queue")).await;
+            queued == 1 && run::<(String, usize)>(&master, &format!("PUBSUB NUMSUB {channel}")).await.1 == 1
+        })
+        .await;
+        if paused {
+            replica.pause();
+        }
+        guard.unlock().await.unwrap();
+        if paused {
+            // It asks again and again, as the replica may be back.
+            assert!(timeout(WAIT * 2, &mut waiter).await.is_err(), "it believes what no replica has");
+            replica.resume();
+        }
+        let granted = timeout(SOON, waiter).await.expect("it is granted").unwrap().unwrap();
+        let ids: Vec<String> = cmd("HKEYS").arg(NAME).query_async(&mut raw).await.unwrap();
+        assert!(ids.iter().any(|id| id.starts_with(waits.id())), "{ids:?}");
+        granted.unlock().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn lock_that_no_replica_has_is_given_back() {
+    no_replica_has_it(PLAIN).await;
+}
+
+#[tokio::test]
+async fn fair_lock_that_no_replica_has_is_given_back() {
+    no_replica_has_it(FAIR).await;
+}
+
+async fn no_replica_has_it(lock_of: LockOf) {
+    let (master, replica) = pair().await;
+    let client = client(&master, 1).await;
+    let lock = lock_of(&client);
+    // Its connection stays up, and it confirms nothing.
+    replica.pause();
+    let begin = Instant::now();
+    let error = lock.lock().await.unwrap_err();
+    assert!((WAIT..WAIT * 5).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    assert_not_replicated(&error, "only 0 of 1 replica had the lock in time");
+    eventually("giving back", async || !lock.is_locked().await.unwrap()).await;
+    let waited = lock.try_lock_for(SOON, Lease::Watched).await.unwrap_err();
+    assert_not_replicated(&waited, "0 of 1");
+    eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
+    assert!(client.registry().is_empty());
+
+    replica.resume();
+    eventually("the replica", async || match lock.lock().await {
+        Ok(guard) => guard.unlock().await.is_ok(),
+        Err(error) => {
+            assert_not_replicated(&error, "0 of 1");
+            false
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn replicas_that_are_not_there_are_not_waited_for_in_vain() {
+    let (master, _replica) = pair().await;
+    let client = client(&master, 2).await;
+    let error = client.get_lock(NAME).unwrap().lock().await.unwrap_err();
+    assert_not_replicated(&error, "only 1 of 2 replicas");
+    eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
+}
+
+/// The lease is replicated once; what happens under it in this process needs no replica.
+#[tokio::test]
+async fn reentry_and_hand_off_need_no_replica() {
+    let (master, replica) = pair().await;
+    // It is in order at first, however busy the machine.
+    let redis = Redis::builder().wait_for_replicas(1, SOON).connect(&master.url()).await.unwrap();
+    let options = LockOptions::default().tenure(Duration::from_secs(3600));
+    let client = LockClient::with_options(redis, &options).unwrap();
+    let lock = client.get_lock(NAME).unwrap();
+    let mine = lock.owned_by(&client.owner());
+    let outer = mine.lock().await.unwrap();
+    let inner = mine.lock().await.unwrap();
+    let waits = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    eventually("the queue", async || lock.waiters() == 1).await;
+    replica.pause();
+    inner.unlock().await.unwrap();
+    outer.unlock().await.unwrap();
+    timeout(SOON, waits).await.expect("its turn").unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_for_a_replica_keeps_nobody_else_waiting() {
+    let (master, replica) = pair().await;
+    // Longer than a release takes on the busiest machine.
+    let client = client_that_waits(&master, 1, Duration::from_secs(4)).await;
+    let held = client.get_lock("held").unwrap().lock().await.unwrap();
+    replica.pause();
+    let lock = client.get_lock(NAME).unwrap();
+    let mut waiting = tokio::spawn(async move { lock.lock().await });
+    eventually("the lock", async || run::<usize>(&master, &format!("EXISTS {NAME}")).await == 1).await;
+    // What else this process has to say goes over another connection.
+    tokio::select! {
+        biased;
+        _ = &mut waiting => panic!("a release waits for the replica as well"),
+        released = held.unlock() => released.unwrap(),
+    }
+    assert_not_replicated(&waiting.await.unwrap().unwrap_err(), "0 of 1");
+}
+
+#[tokio::test]
+async fn lock_of_another_is_waited_for_all_the_same() {
+    let (master, replica) = pair().await;
+    let (one, other) = (client(&master, 1).await, client(&master, 1).await);
+    let guard = one.get_lock(NAME).unwrap().lock().await.unwrap();
+    let lock = other.get_lock(NAME).unwrap();
+    // An owner that has not got it has nothing that a replica would have to have.
+    replica.pause();
+    let () = run(&master, "PUBLISH nothing new").await;
+    assert!(lock.try_lock().await.unwrap().is_none());
+    replica.resume();
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
+    eventually("waiting", async || other.registry().stats().interest == 1).await;
+    guard.unlock().await.unwrap();
+    timeout(SOON, waiter).await.expect("not woken").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn user_who_may_not_wait_is_told_and_keeps_nothing() {
+    let (master, _replica) = pair().await;
+    let () = run(&master, "ACL SETUSER user on >hunter2 ~* &* +@all -wait").await;
+    let url = master.url().replace("://", "://user:hunter2@");
+    let redis = Redis::builder().wait_for_replicas(1, WAIT).connect(&url).await.unwrap();
+    let error = LockClient::new(redis).get_lock(NAME).unwrap().lock().await.unwrap_err();
+    assert_not_replicated(&error, "refused WAIT, so the lock is given back: the user has no permission");
+    eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
+}
+
+#[test]
+#[should_panic = "wait for one replica at least"]
+fn no_replicas_are_no_wait() {
+    let _ = Redis::builder().wait_for_replicas(0, WAIT);
+}

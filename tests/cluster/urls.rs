@@ -1,0 +1,99 @@
+//! What a Cluster's URL may be, and what is refused.
+
+use std::time::{Duration, Instant};
+
+use latchwork::redis::{ErrorKind, Redis};
+use latchwork::{LockClient, LockError, NameError};
+use latchwork_testkit::{RedisCluster, RedisServer};
+
+use crate::nodes::{keys, name_at};
+
+const PASSWORD: &str = "hunter2";
+
+async fn refused(url: &str) -> (ErrorKind, String) {
+    let error = Redis::connect(url).await.unwrap_err();
+    assert!(!format!("{error} {error:?}").contains(PASSWORD), "{error:?}");
+    (error.kind(), error.to_string())
+}
+
+#[tokio::test]
+async fn what_cannot_be_meant_is_refused_with_advice() {
+    let server = RedisServer::start();
+    let host = format!("127.0.0.1:{}", server.port());
+    let (kind, text) = refused(&format!("redis-cluster://{host}")).await;
+    assert_eq!(kind, ErrorKind::NotACluster);
+    assert!(text.contains("write redis:// instead"), "{text}");
+
+    let (kind, text) = refused(&format!("redis-cluster://:{PASSWORD}@{host}/3")).await;
+    assert_eq!(kind, ErrorKind::Url);
+    assert!(text.contains("no database but 0"), "{text}");
+    for url in
+        ["redis-cluster://", "redis-cluster://a,,b", "redis-cluster://:hunter2/@a,b", "redis-cluster://a:x"]
+    {
+        assert_eq!(refused(url).await.0, ErrorKind::Url, "{url}");
+    }
+
+    let before = Instant::now();
+    let (kind, text) = refused(&format!("redis-cluster://:{PASSWORD}@127.0.0.1:1,127.0.0.1:2")).await;
+    assert_eq!(kind, ErrorKind::Connection);
+    assert!(text.contains("127.0.0.1:"), "{text}");
+    assert!(before.elapsed() < Duration::from_secs(3));
+}
+
+/// One cluster for what follows, as none of it leaves anything.
+#[tokio::test]
+async fn any_node_leads_to_all() {
+    let cluster = RedisCluster::start_with(&[]);
+    let seed = format!("127.0.0.1:{}", cluster.nodes()[1].port());
+    for node in 0..3 {
+        let () = cluster
+            .ask(node, &["ACL", "SETUSER", "locker", "on", &format!(">{PASSWORD}"), "~*", "&*", "+@all"]);
+    }
+    // The first answers no client.
+    let url = format!("redis-cluster://locker:{PASSWORD}@127.0.0.1:1,{seed}");
+    let client = LockClient::new(Redis::connect(&url).await.unwrap());
+    for node in 0..3 {
+        let lock = client.get_lock(&name_at(&cluster, node, "seeds")).unwrap();
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(cluster.ask::<Vec<String>>(node, &["KEYS", "*"]), [lock.name().as_str()]);
+        guard.unlock().await.unwrap();
+    }
+    assert!(!format!("{client:?} {:?}", client.backend::<Redis>().unwrap()).contains(PASSWORD));
+    let (kind, text) = refused(&format!("redis-cluster://locker:{PASSWORD}wrong@{seed}")).await;
+    assert_eq!(kind, ErrorKind::Connection);
+    assert!(text.contains("the user or the password is wrong"), "{text}");
+
+    for name in ["{}", "{}a", "a{}{b}"] {
+        let refused = client.get_lock(name).err();
+        assert!(matches!(refused, Some(LockError::Name(NameError::EmptyHashTag))), "{name}: {refused:?}");
+    }
+    let refused = client.get_lock("a{b").err();
+    assert!(matches!(refused, Some(LockError::Name(NameError::UnbalancedBraces))), "{refused:?}");
+    let alone = LockClient::new(Redis::connect(&cluster.nodes()[0].url()).await.unwrap());
+    alone.get_lock("{}").expect("one server has no slots");
+    // Which a single server could do, does not work here, and it says what to do.
+    let elsewhere = alone.get_lock(&name_at(&cluster, 1, "alone")).unwrap();
+    let error = elsewhere.lock().await.unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("write redis-cluster:// into the URL"), "{source}");
+
+    // The same for threads.
+    let url = cluster.url();
+    tokio::task::spawn_blocking(move || {
+        let client = latchwork::blocking::LockClient::connect(&url).unwrap();
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            client.get_lock(name).unwrap().lock().unwrap().unlock().unwrap();
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(keys(&cluster), [""; 0]);
+}
+
+#[tokio::test]
+async fn waiting_for_replicas_is_refused_before_anything_is_sent() {
+    let builder = Redis::builder().wait_for_replicas(1, Duration::from_millis(1));
+    let error = builder.connect("redis-cluster://127.0.0.1:1").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Url);
+    assert!(error.to_string().contains("wait_for_replicas"), "{error}");
+}

@@ -1,0 +1,201 @@
+//! Fair locks under attack: tasks of several clients wait, leave, rest, force and give back at random, and a
+//! judge looks on.
+
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use latchwork::local::Local;
+use latchwork::{Backend as _, Guard, Lease, Lock, LockClient, LockError, LockOptions, Mode};
+use tokio::time::{sleep, timeout};
+
+const CLIENTS: usize = 4;
+const TASKS: usize = 96;
+const ROUNDS: usize = 6;
+const HOLD: Duration = Duration::from_millis(3);
+/// A waiter that came so much earlier is served earlier: far more than a task waits for its turn on a
+/// processor.
+const SLACK: Duration = Duration::from_millis(100);
+/// Far longer than a wait of all others' holds, and shorter than the leases.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Sees arrivals, and which waiter is served.
+#[derive(Default)]
+struct Judge {
+    inside: AtomicBool,
+    token: AtomicU64,
+    /// Forced unlocks let two believe.
+    forces: bool,
+    /// When those began to wait that wait still, undisturbed.
+    waiting: Mutex<HashSet<(Instant, usize)>>,
+    served: AtomicU64,
+}
+
+impl Judge {
+    fn comes(&self, task: usize) -> (Instant, usize) {
+        let began = (Instant::now(), task);
+        self.waiting.lock().unwrap().insert(began);
+        began
+    }
+
+    fn leaves(&self, began: (Instant, usize)) {
+        self.waiting.lock().unwrap().remove(&began);
+    }
+
+    fn is_served(&self, began: (Instant, usize)) {
+        let mut waiting = self.waiting.lock().unwrap();
+        waiting.remove(&began);
+        let overtaken = waiting.iter().find(|(other, _)| *other + SLACK < began.0);
+        assert!(overtaken.is_none(), "{began:?} was served before {overtaken:?}");
+    }
+
+    async fn holds(&self, guard: &Guard) {
+        // Ordering: Relaxed, only the lock may be what keeps them apart.
+        let was_inside = self.inside.swap(true, Ordering::Relaxed);
+        assert!(!was_inside || self.forces, "two have the lock");
+        if let Some(token) = guard.fencing_token() {
+            // Ordering: Relaxed, as above.
+            let last = self.token.fetch_max(token, Ordering::Relaxed);
+            assert!(last < token || self.forces, "token {token} after {last}");
+        }
+        sleep(HOLD).await;
+        assert!(guard.is_held() || self.forces, "the hold was lost");
+        // Ordering: Relaxed, as above.
+        self.inside.store(false, Ordering::Relaxed);
+        self.served.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One acquisition, and what becomes of it.
+async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, dice: &mut Rng) {
+    let lock = if dice.u8(..3) == 0 { lock.fenced() } else { lock.clone() };
+    let lease = if dice.u8(..4) == 0 { Lease::For(LIMIT * 2) } else { Lease::Watched };
+    let owned = dice.u8(..5) == 0;
+    let began = judge.comes(task);
+    let guard = match dice.u8(..8) {
+        // Leaves after a while, wherever it is by then.
+        0 => {
+            judge.leaves(began);
+            let wait = Duration::from_micros(dice.u64(..60_000));
+            timeout(wait, lock.lock_with_lease(LIMIT)).await.ok().map(Result::unwrap)
+        }
+        // As above, by the lock's own limit.
+        1 => {
+            judge.leaves(began);
+            match lock.try_lock_for(Duration::from_micros(dice.u64(..60_000)), lease).await {
+                // The first of its client has not asked yet.
+                Err(LockError::NoAnswer { .. }) => None,
+                tried => tried.unwrap(),
+            }
+        }
+        // Is polled a few times, and then rests: for longer than its grant would wait for it, or not.
+        2 => {
+            judge.leaves(began);
+            let mut rests = Box::pin(lock.lock());
+            let mut got = None;
+            for _ in 0..dice.u8(..3) {
+                got = poll_fn(|context| {
+                    Poll::Ready(match rests.as_mut().poll(context) {
+                        Poll::Ready(got) => Some(got.unwrap()),
+                        Poll::Pending => None,
+                    })
+                })
+                .await;
+                if got.is_some() {
+                    break;
+                }
+                sleep(Duration::from_micros(dice.u64(..20_000))).await;
+            }
+            match (got, dice.u8(..2)) {
+                (Some(got), _) => Some(got),
+                (None, 0) => Some(rests.await.unwrap()),
+                (None, _) => None,
+            }
+        }
+        3 => {
+            judge.leaves(began);
+            lock.try_lock().await.unwrap()
+        }
+        _ => {
+            let lock = if owned { lock.owned_by(&client.owner()) } else { lock.clone() };
+            let wait = lock.try_lock_for(LIMIT, lease);
+            let guard = wait.await.unwrap().expect("it sleeps beside a free lock");
+            judge.is_served(began);
+            Some(guard)
+        }
+    };
+    let Some(guard) = guard else { return };
+    judge.holds(&guard).await;
+    if judge.forces && dice.u8(..6) == 0 {
+        let _ = lock.force_unlock().await.unwrap();
+    }
+    match dice.u8(..3) {
+        0 => drop(guard),
+        // Its future may be dropped before it is polled.
+        1 => drop(timeout(Duration::from_micros(dice.u64(..2)), guard.unlock()).await),
+        _ => assert!(guard.unlock().await.is_ok() || judge.forces, "the hold was lost"),
+    }
+}
+
+async fn run(seed: u64, forces: bool) {
+    let backend = Local::new();
+    // Longer than this machine may stand still for.
+    let options = LockOptions::default().watchdog_timeout(Duration::from_secs(15));
+    let clients: Vec<_> =
+        (0..CLIENTS).map(|_| LockClient::with_options(backend.clone(), &options).unwrap()).collect();
+    let judge = Arc::new(Judge { forces, ..Judge::default() });
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (client, judge) = (clients[task % CLIENTS].clone(), Arc::clone(&judge));
+            let lock = client.fair_lock("tickets").unwrap();
+            tokio::spawn(async move {
+                let mut dice = Rng::with_seed((seed << 16) | task as u64);
+                for _ in 0..ROUNDS {
+                    attack(&judge, &client, &lock, task, &mut dice).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        timeout(LIMIT * 3, task).await.expect("somebody waits for ever").unwrap();
+    }
+    // What went on in the background has come to its end.
+    let lock = LockClient::new(backend.clone()).fair_lock("tickets").unwrap();
+    let guard = lock.try_lock_for(LIMIT / 4, Lease::Watched).await.unwrap().expect("something is left");
+    guard.unlock().await.unwrap();
+    for client in &clients {
+        assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
+        assert_eq!(client.fair_lock("tickets").unwrap().waiters(), 0);
+        let channel = backend.channels(Mode::Fair, lock.name(), client.id()).own;
+        assert!(client.registry().join(&channel).is_none());
+    }
+    // Ordering: Relaxed, the tasks have ended.
+    assert!(judge.served.load(Ordering::Relaxed) > (TASKS * ROUNDS / 2) as u64);
+}
+
+/// The seeds of a run; `LATCHWORK_SEED` begins elsewhere.
+fn seeds() -> impl Iterator<Item = u64> {
+    let first = std::env::var("LATCHWORK_SEED").map_or(1, |seed| seed.parse().expect("a seed is a number"));
+    let many = std::env::var("LATCHWORK_SEEDS").map_or(2, |many| many.parse().expect("a number of seeds"));
+    (first..).take(many)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn waiters_that_leave_and_rest_cost_nobody_its_turn() {
+    for seed in seeds() {
+        eprintln!("seed {seed}");
+        run(seed, false).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn forced_unlocks_leave_nobody_waiting_for_ever() {
+    for seed in seeds() {
+        eprintln!("seed {seed}");
+        run(seed, true).await;
+    }
+}

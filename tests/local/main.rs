@@ -1,0 +1,9 @@
+//! The store in memory: the suites for every backend, attacks that are drawn, and its turns to the moment.
+
+mod fair_attack;
+mod many;
+#[path = "../over_local/mod.rs"]
+mod over_local;
+mod read_write;
+mod read_write_attack;
+mod suite;

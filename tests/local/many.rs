@@ -1,0 +1,77 @@
+//! Thousands of locks of one client that are held at a time.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::over_local::{Between, Command, OverLocal};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{Guard, LockClient};
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// How many leases each renewal was for.
+#[derive(Clone, Default)]
+struct Renewals(Arc<Mutex<Vec<usize>>>);
+
+impl Between for Renewals {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Renew(leases) = command {
+            self.0.lock().unwrap().push(leases.len());
+        }
+        run.await
+    }
+}
+
+#[test]
+fn locks_that_were_taken_one_after_another_are_renewed_together() {
+    const LOCKS: usize = 8000;
+    let clock = ThreadRuntime::paused();
+    let renewals = Renewals::default();
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), renewals.clone()));
+    let guards: Vec<Guard> = (0..LOCKS)
+        .map(|number| {
+            clock.advance(Duration::from_millis(1));
+            ready(client.get_lock(&format!("name:{number}")).unwrap().lock()).unwrap()
+        })
+        .collect();
+    clock.advance(Duration::from_secs(60));
+    assert!(guards.iter().all(Guard::is_held), "some lease was not renewed");
+    let renewals = renewals.0.lock().unwrap();
+    // Each third of a lease of 30 s, a thirtieth early at most: eight times in 68 s.
+    let (calls, leases): (usize, usize) = (renewals.len(), renewals.iter().sum());
+    assert!(calls <= 100, "{calls} calls");
+    assert!((5 * LOCKS..=8 * LOCKS).contains(&leases), "{leases} renewals of {LOCKS} leases");
+}
+
+#[test]
+fn wait_of_milliseconds_ends_in_time_beside_thousands_of_held_locks() {
+    const LOCKS: usize = 30_000;
+    let client = LockClient::local();
+    let take = |number| ready(client.get_lock(&format!("name:{number}")).unwrap().lock()).unwrap();
+    let guards: Vec<_> = (0..LOCKS).map(take).collect();
+    let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let wait = |number| {
+        let lock = client.get_lock(&format!("name:{number}")).unwrap();
+        let begun = Instant::now();
+        let tried = tokio.block_on(lock.try_lock_for(Duration::from_millis(10), Duration::from_secs(5)));
+        assert!(tried.unwrap().is_none());
+        begun.elapsed()
+    };
+    // A machine under load may be late, but not each time.
+    let quickest = (0..10).map(wait).min().unwrap();
+    assert!(quickest < Duration::from_millis(250), "each wait of 10 ms took {quickest:?} at least");
+    assert!(guards.iter().all(Guard::is_held));
+}

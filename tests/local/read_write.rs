@@ -1,0 +1,336 @@
+//! Whose turn it is at a read-write lock in memory, to the moment: by a clock that stands still.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latchwork::local::{Local, LocalTransport, ThreadRuntime};
+use latchwork::{
+    AcquireOutcome, Backend as _, LeaseId, LockName, Mode, QueuePosition, ReleaseOutcome, Subscription,
+};
+
+use latchwork_conformance::commands::{Commands as _, did_read, is_acquired, keys, left};
+
+const LEASE: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(100);
+const TURN: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_millis(1);
+const WAITS: Option<QueuePosition> =
+    Some(QueuePosition { waited: Duration::ZERO, kept: Duration::from_secs(20) });
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// A lock, and all that is said of it.
+struct Stage {
+    runtime: ThreadRuntime,
+    local: Local,
+    name: LockName,
+    _listens: Subscription<LocalTransport>,
+}
+
+/// A client that can be told that it was granted the lock.
+struct One {
+    id: LeaseId,
+    _listens: Subscription<LocalTransport>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let runtime = ThreadRuntime::paused();
+        let (local, name) = (Local::with_runtime(runtime.clone()), LockName::new("prices").unwrap());
+        let listens = local.registry().subscribe(&local.channels(Mode::Read, &name, "").own);
+        Self { runtime, local, name, _listens: listens }
+    }
+
+    fn one(&self) -> One {
+        static NEXT: AtomicU64 = AtomicU64::new(10);
+        // Ordering: Relaxed, only the number's being used once matters.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id: LeaseId = format!("8743c9c0-0795-4907-87fd-6c719a6b45{number:02}:1").parse().unwrap();
+        let channel = self.local.channels(Mode::Write, &self.name, &id.client_id()).own;
+        One { id, _listens: self.local.registry().subscribe(&channel) }
+    }
+
+    /// Whether it has the lock; otherwise when to ask again.
+    fn acquire(&self, mode: Mode, one: &One, lease: Duration) -> Result<(), Duration> {
+        let request = self.local.request(&one.id, lease).position(WAITS);
+        left(ready(self.local.acquire(mode, &self.name, &request)).unwrap()).map_or(Ok(()), Err)
+    }
+
+    fn write(&self, one: &One, lease: Duration) -> Result<(), Duration> {
+        self.acquire(Mode::Write, one, lease)
+    }
+
+    fn read(&self, one: &One, lease: Duration) -> Result<(), Duration> {
+        self.acquire(Mode::Read, one, lease)
+    }
+
+    fn release_write(&self, one: &One) -> ReleaseOutcome {
+        ready(self.local.release(Mode::Write, &self.name, &one.id, None)).unwrap()
+    }
+
+    fn release_read(&self, one: &One) -> bool {
+        did_read(ready(self.local.release(Mode::Read, &self.name, &one.id, None)).unwrap())
+    }
+
+    fn writer(&self) -> Option<LeaseId> {
+        let writer = ready(self.local.holder(Mode::Write, &self.name)).unwrap();
+        writer.map(|writer| writer.id.unwrap())
+    }
+
+    /// Messages so far: `Unlock`, `ReadUnlock`.
+    fn said(&self) -> (u64, u64) {
+        let stats = self.local.registry().stats();
+        (stats.unlock_messages, stats.read_unlock_messages)
+    }
+}
+
+#[test]
+fn writer_whose_lease_ends_leaves_to_the_readers_that_wait() {
+    let stage = Stage::new();
+    let [writer, next, reader] = [(); 3].map(|()| stage.one());
+    stage.write(&writer, SHORT).unwrap();
+    assert_eq!(stage.write(&next, LEASE), Err(SHORT));
+    assert_eq!(stage.read(&reader, LEASE), Err(SHORT));
+    stage.runtime.advance(SHORT);
+    assert_eq!(stage.write(&next, LEASE), Err(TURN));
+    assert_eq!(stage.said(), (0, 1));
+    stage.read(&reader, LEASE).unwrap();
+    assert!(stage.release_read(&reader));
+    assert_eq!(stage.writer().as_ref(), Some(&next.id));
+}
+
+#[test]
+fn release_that_comes_late_passes_the_lock_on() {
+    let stage = Stage::new();
+    let [writer, next] = [(); 2].map(|()| stage.one());
+    stage.write(&writer, SHORT).unwrap();
+    assert_eq!(stage.write(&next, LEASE), Err(SHORT));
+    stage.runtime.advance(SHORT);
+    assert_eq!(stage.release_write(&writer), ReleaseOutcome::NotHeld);
+    assert_eq!(stage.writer().as_ref(), Some(&next.id));
+}
+
+#[test]
+fn turn_of_readers_ends_with_the_lease_of_the_last() {
+    let stage = Stage::new();
+    let [writer, next, reader] = [(); 3].map(|()| stage.one());
+    stage.write(&writer, LEASE).unwrap();
+    assert_eq!(stage.write(&next, LEASE), Err(LEASE));
+    assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
+    stage.release_write(&writer);
+    stage.read(&reader, SHORT).unwrap();
+    assert_eq!(stage.write(&next, LEASE), Err(SHORT));
+    stage.runtime.advance(SHORT);
+    stage.write(&next, LEASE).unwrap();
+}
+
+#[test]
+fn turn_of_readers_lasts_for_a_second_to_the_moment() {
+    let stage = Stage::new();
+    let [writer, next, reader, behind] = [(); 4].map(|()| stage.one());
+    for by_reader in [false, true] {
+        stage.write(&writer, LEASE).unwrap();
+        assert_eq!(stage.write(&next, LEASE), Err(LEASE));
+        assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
+        stage.release_write(&writer);
+        stage.runtime.advance(TURN - MOMENT);
+        assert_eq!(stage.write(&next, LEASE), Err(MOMENT));
+        assert_eq!(stage.read(&behind, LEASE), Err(MOMENT));
+        stage.runtime.advance(MOMENT);
+        match by_reader {
+            // It has to wait behind the writer, and grants it the lock for what is left of its position.
+            true => assert_eq!(stage.read(&behind, LEASE), Err(WAITS.unwrap().kept - MOMENT)),
+            false => stage.write(&next, LEASE).unwrap(),
+        }
+        assert_eq!(stage.writer().as_ref(), Some(&next.id));
+        stage.release_read(&reader);
+        stage.release_read(&behind);
+        stage.release_write(&next);
+    }
+}
+
+/// A reader that was let in once, and has not come, is waited for no more.
+#[test]
+fn reader_that_is_gone_has_one_turn() {
+    let stage = Stage::new();
+    let [writer, next, reader] = [(); 3].map(|()| stage.one());
+    stage.write(&writer, LEASE).unwrap();
+    assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
+    stage.release_write(&writer);
+    stage.runtime.advance(TURN);
+    stage.write(&writer, LEASE).unwrap();
+    assert_eq!(stage.write(&next, LEASE), Err(LEASE));
+    stage.release_write(&writer);
+    assert_eq!(stage.writer().as_ref(), Some(&next.id));
+}
+
+/// Nor is one that has come in another way, and has gone without a word.
+#[test]
+fn reader_that_has_read_waits_no_more() {
+    let stage = Stage::new();
+    let [writer, next, reader, other] = [(); 4].map(|()| stage.one());
+    stage.read(&other, LEASE).unwrap();
+    assert_eq!(stage.write(&writer, LEASE), Err(LEASE));
+    assert!(stage.read(&reader, LEASE).is_err());
+    stage.release_write(&writer);
+    stage.read(&reader, SHORT).unwrap();
+    stage.release_read(&other);
+    stage.runtime.advance(SHORT);
+    stage.write(&writer, LEASE).unwrap();
+    assert_eq!(stage.write(&next, LEASE), Err(LEASE));
+    stage.release_write(&writer);
+    assert_eq!(stage.writer().as_ref(), Some(&next.id));
+}
+
+#[test]
+fn writer_that_has_written_waits_no_more() {
+    let stage = Stage::new();
+    let [holder, writer] = [(); 2].map(|()| stage.one());
+    stage.read(&holder, SHORT).unwrap();
+    assert_eq!(stage.write(&writer, SHORT), Err(SHORT));
+    stage.runtime.advance(SHORT);
+    stage.write(&writer, SHORT).unwrap();
+    stage.runtime.advance(SHORT);
+    stage.read(&holder, LEASE).unwrap();
+    assert!(stage.release_read(&holder));
+    assert_eq!(stage.writer(), None);
+}
+
+#[test]
+fn reader_behind_a_writer_asks_when_the_writers_position_is_over() {
+    let stage = Stage::new();
+    let [holder, writer, reader] = [(); 3].map(|()| stage.one());
+    stage.read(&holder, LEASE).unwrap();
+    assert_eq!(stage.write(&writer, LEASE), Err(LEASE));
+    let kept = WAITS.unwrap().kept;
+    assert_eq!(stage.read(&reader, LEASE), Err(kept));
+    stage.runtime.advance(kept);
+    stage.read(&reader, LEASE).unwrap();
+}
+
+#[test]
+fn readers_are_told_of_a_writer_that_leaves_the_queue_if_they_waited_for_it() {
+    let stage = Stage::new();
+    let [holder, first, last, reader] = [(); 4].map(|()| stage.one());
+    stage.read(&holder, LEASE).unwrap();
+    for writer in [&first, &last] {
+        assert!(stage.write(writer, LEASE).is_err());
+        stage.runtime.advance(MOMENT);
+    }
+    stage.read(&reader, LEASE).unwrap_err();
+    stage.release_write(&first);
+    assert_eq!(stage.said(), (0, 0), "another one waits before it");
+    stage.runtime.advance(MOMENT);
+    assert!(stage.write(&first, LEASE).is_err());
+    stage.release_write(&last);
+    assert_eq!(stage.said(), (0, 1), "none waits before it");
+}
+
+#[test]
+fn lock_that_was_kept_for_readers_that_have_left_is_free_and_a_message_says_so() {
+    let stage = Stage::new();
+    let [writer, reader] = [(); 2].map(|()| stage.one());
+    stage.write(&writer, LEASE).unwrap();
+    assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
+    stage.release_write(&writer);
+    assert_eq!(stage.said(), (0, 1));
+    assert!(!stage.release_read(&reader));
+    assert_eq!(stage.said(), (1, 1));
+}
+
+#[test]
+fn writer_that_is_forced_out_leaves_to_the_readers_that_wait() {
+    let stage = Stage::new();
+    let [writer, next, reader] = [(); 3].map(|()| stage.one());
+    stage.write(&writer, LEASE).unwrap();
+    assert_eq!(stage.write(&next, LEASE), Err(LEASE));
+    assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
+    assert!(ready(stage.local.force_release(Mode::Write, &stage.name)).unwrap());
+    assert_eq!((stage.writer(), stage.said()), (None, (0, 1)));
+    stage.read(&reader, LEASE).unwrap();
+}
+
+/// However many other names come and go meanwhile.
+#[test]
+fn turn_is_kept_for_as_long_as_writers_wait() {
+    let stage = Stage::new();
+    let [writer, next, reader] = [(); 3].map(|()| stage.one());
+    stage.write(&writer, LEASE).unwrap();
+    assert_eq!(stage.write(&next, LEASE), Err(LEASE));
+    stage.runtime.advance(MOMENT);
+    assert!(stage.read(&reader, LEASE).is_err());
+    stage.release_write(&writer);
+    stage.runtime.advance(TURN);
+    for number in 0..1000 {
+        let name = LockName::new(&format!("name:{number}")).unwrap();
+        ready(stage.local.acquire(Mode::Plain, &name, &stage.local.request(&reader.id, SHORT))).unwrap();
+        stage.runtime.advance(SHORT / 100);
+    }
+    // By its own account it began to wait when readers were let in, which was after the writer did.
+    let position = QueuePosition { waited: TURN + SHORT * 10, ..WAITS.unwrap() };
+    let request = stage.local.request(&reader.id, LEASE).position(position);
+    let reads = ready(stage.local.acquire(Mode::Read, &stage.name, &request)).unwrap();
+    assert_eq!(reads, AcquireOutcome::Acquired { last_token: 0 });
+}
+
+#[test]
+fn renewed_leases_keep_other_kinds_out_for_longer() {
+    for writes in [true, false] {
+        let stage = Stage::new();
+        let [holder, other] = [(); 2].map(|()| stage.one());
+        let leases = keys(&stage.name, &[&holder.id]);
+        let renewed = match writes {
+            true => {
+                stage.write(&holder, SHORT).unwrap();
+                ready(stage.local.renew(Mode::Write, &leases, LEASE))
+            }
+            false => {
+                stage.read(&holder, SHORT).unwrap();
+                ready(stage.local.renew(Mode::Read, &leases, LEASE))
+            }
+        };
+        assert_eq!(renewed, Ok(vec![true]));
+        for (passes, is_free) in [(SHORT, false), (LEASE - SHORT, true)] {
+            stage.runtime.advance(passes);
+            let taken =
+                ready(stage.local.acquire(Mode::Plain, &stage.name, &stage.local.request(&other.id, LEASE)));
+            assert_eq!(taken.is_ok(), is_free);
+        }
+    }
+}
+
+/// Whose lease is over, and the name is held as another kind by now.
+#[test]
+fn release_that_comes_late_frees_no_lock_of_another_kind() {
+    let stage = Stage::new();
+    let [plain, reader, writer] = [(); 3].map(|()| stage.one());
+    let acquire = || {
+        let request = stage.local.request(&plain.id, SHORT);
+        assert!(is_acquired(ready(stage.local.acquire(Mode::Plain, &stage.name, &request)).unwrap()));
+    };
+    acquire();
+    stage.runtime.advance(SHORT);
+    stage.read(&reader, SHORT).unwrap();
+    assert!(stage.write(&writer, LEASE).is_err());
+    let leases = keys(&stage.name, &[&plain.id]);
+    assert_eq!(ready(stage.local.renew(Mode::Plain, &leases, LEASE)), Ok(vec![false]));
+    assert_eq!(
+        ready(stage.local.release(Mode::Plain, &stage.name, &plain.id, None)),
+        Ok(ReleaseOutcome::NotHeld)
+    );
+    stage.runtime.advance(SHORT);
+    acquire();
+    // It gives up, and waits no more.
+    assert_eq!(stage.release_write(&writer), ReleaseOutcome::NotHeld);
+    assert!(!stage.release_read(&reader));
+    assert!(ready(stage.local.holder(Mode::Plain, &stage.name)).unwrap().is_some());
+    stage.runtime.advance(SHORT);
+    stage.read(&reader, SHORT).unwrap();
+}

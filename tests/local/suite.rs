@@ -1,0 +1,163 @@
+//! The local backend, by the suite for every backend.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use latchwork::local::{Local, ThreadRuntime};
+use latchwork::{Backend, LeaseError, Lock, LockClient, LockOptions, Message, Mode};
+
+latchwork_conformance::suite!(plain fair read_write: {
+    let store = Local::new();
+    move || store.clone()
+});
+
+#[test]
+fn watchdog_timeout_must_be_a_lease() {
+    let options = LockOptions::default().watchdog_timeout(Duration::ZERO);
+    assert_eq!(LockClient::with_options(Local::new(), &options).unwrap_err(), LeaseError::TooShort);
+}
+
+#[tokio::test]
+async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
+    // As two processes: by messages only.
+    let backend = Local::new();
+    let (client, other) = (LockClient::new(backend.clone()), LockClient::new(backend.clone()));
+    let lock = client.get_lock("orders").unwrap();
+    let guard = other.get_lock("orders").unwrap().lock().await.unwrap();
+    let waits = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    let registry = client.registry();
+    let until = async |what: &dyn Fn() -> bool| {
+        let happened = async {
+            while !what() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), happened).await.expect("it never happened");
+    };
+    until(&|| registry.stats().interest == 1).await;
+    // It was not given back.
+    let channel = backend.channels(Mode::Plain, lock.name(), client.id()).own;
+    backend.registry().transport().publish(&channel, Message::Unlock);
+    until(&|| registry.stats().wakes_spurious == 1).await;
+    assert_eq!(registry.stats().wakes_useful, 0);
+    guard.unlock().await.unwrap();
+    waits.await.unwrap().unlock().await.unwrap();
+    let stats = registry.stats();
+    assert_eq!((stats.wakes_useful, stats.wakes_spurious), (1, 1));
+    assert_eq!((stats.unlock_messages, stats.interest, stats.entries), (2, 0, 0));
+}
+
+/// Of another client, which a release wakes in place.
+#[test]
+fn waker_that_panics_at_a_release_keeps_nobody_out() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    let locks = Local::new();
+    let clients = [(); 2].map(|()| LockClient::new(locks.clone()));
+    let [plain, fair] = [
+        clients.each_ref().map(|client| client.get_lock("orders").unwrap()),
+        clients.each_ref().map(|client| client.fair_lock("tickets").unwrap()),
+    ];
+    // A fair lock's release wakes the waiters of its own client in place, too.
+    for [one, other] in [plain, fair.clone(), fair.map(|_| clients[0].fair_lock("tickets").unwrap())] {
+        for dropped in [false, true] {
+            let Poll::Ready(Ok(guard)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+            let mut waits = Box::pin(other.lock());
+            assert!(poll(waits.as_mut(), &Waker::from(Arc::new(Panics))).is_pending());
+            let release = AssertUnwindSafe(|| match dropped {
+                true => drop(guard),
+                false => _ = poll(pin!(guard.unlock()), Waker::noop()),
+            });
+            assert!(catch_unwind(release).is_err(), "the waiter was not woken");
+            drop(waits);
+            let Poll::Ready(tried) = poll(pin!(one.try_lock()), Waker::noop()) else { panic!("it waits") };
+            assert!(tried.unwrap().is_some(), "it is free, and cannot be had");
+        }
+    }
+}
+
+/// It is granted the lock, is not polled, and the grant ends. What it was told then is not to be believed
+/// later.
+#[test]
+fn grant_that_was_slept_through_is_not_believed() {
+    let runtime = ThreadRuntime::paused();
+    let locks = Local::with_runtime(runtime.clone());
+    let [one, other, third] = [(); 3].map(|()| LockClient::new(locks.clone()).fair_lock("tickets").unwrap());
+    let now = |lock: &Lock| poll(pin!(lock.try_lock()), Waker::noop());
+    for rests in [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(11)] {
+        let Poll::Ready(Ok(Some(held))) = now(&one) else { panic!("it is free") };
+        let mut waits = Box::pin(other.lock());
+        assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+        assert!(matches!(poll(pin!(held.unlock()), Waker::noop()), Poll::Ready(Ok(()))));
+        runtime.advance(rests);
+        let Poll::Ready(Ok(theirs)) = now(&third) else { panic!("a try waits") };
+        assert_eq!(theirs.is_some(), rests > Duration::from_secs(1), "after {rests:?}");
+        let waited = poll(waits.as_mut(), Waker::noop());
+        assert_eq!(waited.is_ready(), theirs.is_none(), "after {rests:?}");
+        drop((waits, waited, theirs));
+    }
+}
+
+/// The same, if it has a position again by the time that it could believe it.
+#[test]
+fn message_of_a_grant_that_is_over_is_not_believed() {
+    let runtime = ThreadRuntime::paused();
+    let locks = Local::with_runtime(runtime.clone());
+    // A position is kept for 100 ms, and the waiter may rest for longer than that.
+    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
+    let [one, other, third] = [(); 3]
+        .map(|()| LockClient::with_options(locks.clone(), &options).unwrap().fair_lock("tickets").unwrap());
+    let Poll::Ready(Ok(held)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+    let mut waits = Box::pin(other.lock());
+    assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+    assert!(matches!(poll(pin!(held.unlock()), Waker::noop()), Poll::Ready(Ok(()))));
+    runtime.advance(Duration::from_millis(200));
+    let Poll::Ready(Ok(theirs)) = poll(pin!(third.lock()), Waker::noop()) else {
+        panic!("the grant is over")
+    };
+    for _ in 0..10 {
+        assert!(poll(waits.as_mut(), Waker::noop()).is_pending(), "two have the lock");
+        runtime.advance(Duration::from_millis(20));
+    }
+    assert!(matches!(poll(pin!(theirs.unlock()), Waker::noop()), Poll::Ready(Ok(()))));
+    let Poll::Ready(Ok(guard)) = poll(waits.as_mut(), Waker::noop()) else { panic!("it is its turn") };
+    assert!(guard.is_held());
+}
+
+/// The store has said so, to the one that competed for both.
+#[test]
+fn waiter_whose_time_is_over_behind_a_head_that_was_dropped_is_told_that_the_lock_is_held() {
+    let runtime = ThreadRuntime::paused();
+    let locks = Local::with_runtime(runtime.clone());
+    let clients = [(); 2].map(|()| LockClient::new(locks.clone()));
+    let [one, other] = clients.each_ref().map(|client| client.get_lock("orders").unwrap());
+    let Poll::Ready(Ok(held)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+    let mut head = Box::pin(other.lock());
+    let mut next = Box::pin(other.lock());
+    let limit = Duration::from_millis(10);
+    let mut waits = Box::pin(other.try_lock_for(limit, Duration::from_secs(5)));
+    assert!(poll(head.as_mut(), Waker::noop()).is_pending());
+    assert!(poll(next.as_mut(), Waker::noop()).is_pending());
+    assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+    // The one in between takes its place, and is not polled.
+    drop(head);
+    runtime.advance(limit);
+    let Poll::Ready(tried) = poll(waits.as_mut(), Waker::noop()) else { panic!("its time is over") };
+    assert!(tried.expect("the store has said that it is held").is_none());
+    assert_eq!(clients[1].metrics().given_up, 1);
+    drop((next, held));
+}
+
+fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}

@@ -1,0 +1,463 @@
+//! The lock for threads, on each backend, and beside tasks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchwork::blocking::{Guard, Lock, LockClient};
+use latchwork::local::Local;
+use latchwork::redis::Redis;
+use latchwork::{
+    Backend, Lease, LeaseError, LockError, LockOptions, LossReason, Mode, NameError, Runtime as _,
+};
+use latchwork_testkit::RedisServer;
+
+/// Far longer than anything here takes, and far shorter than the lease of half a minute that a lost wake-up
+/// would wait for.
+const SOON: Duration = Duration::from_secs(10);
+
+/// One server for those tests of this file that do not look at it; it ends with the process.
+static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+macro_rules! on_each_backend {
+    ($($test:ident)*) => {
+        mod local {
+            $(#[test]
+            fn $test() {
+                super::$test(super::LockClient::local());
+            })*
+        }
+
+        mod on_a_server {
+            $(#[test]
+            fn $test() {
+                super::$test(super::LockClient::connect(&super::SERVER.url()).unwrap());
+            })*
+        }
+    };
+}
+
+on_each_backend! {
+    dropped_guard_wakes_a_thread
+    panic_while_holding_frees_the_lock
+    unlocked_guard_wakes_a_thread
+    waits_end_in_time
+    lease_of_its_own_ends
+    holder_learns_that_the_lock_was_forced_free
+    same_owner_may_enter_again
+    forgotten_hold_is_given_back_by_its_owner
+    bad_names_and_leases_are_refused
+    threads_take_turns
+    threads_and_tasks_stand_in_one_line
+    shutdown_waits_for_guards_and_says_what_is_left
+}
+
+/// Of two clients, by turns, and each one's thread comes when those before it wait.
+#[test]
+fn threads_of_several_clients_get_a_fair_lock_in_the_order_in_which_they_came() {
+    let backend = latchwork::local::Local::new();
+    let clients = [(); 2].map(|()| LockClient::new(backend.clone()));
+    let locks = clients.each_ref().map(|client| client.fair_lock("tickets").unwrap());
+    let held = LockClient::new(backend).fair_lock("tickets").unwrap().lock().unwrap();
+    assert!(clients[0].get_lock("tickets").unwrap().try_lock().unwrap_err().is_other_kind());
+    let served = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for number in 0..6 {
+            let (lock, served) = (&locks[number % 2], &served);
+            scope.spawn(move || {
+                let guard = lock.lock().unwrap();
+                served.lock().unwrap().push(number);
+                guard.unlock().unwrap();
+            });
+            // The first of each client waits at the store, the others behind it.
+            let client = &clients[number % 2];
+            let channel =
+                client.backend::<Local>().unwrap().channels(Mode::Fair, lock.name(), client.id()).own;
+            eventually("waiting", || {
+                let sleeps = client.registry().join(&channel).is_some_and(|look| look.latch().waiters() == 1);
+                sleeps && lock.as_async().waiters() == number / 2
+            });
+        }
+        held.unlock().unwrap();
+    });
+    assert_eq!(served.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
+}
+
+/// A name that no other test uses.
+fn fresh_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("blocking:{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn eventually(what: &str, ask: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !ask() {
+        assert!(begin.elapsed() < SOON, "{what} did not happen within {SOON:?}");
+        thread::yield_now();
+    }
+}
+
+/// A lock that this thread holds, its guard, and a thread that waits for it and says when it got it.
+fn held_and_waited_for(client: &LockClient) -> (Lock, Guard, mpsc::Receiver<()>) {
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock().unwrap();
+    let (got_it, outcome) = mpsc::channel();
+    thread::spawn({
+        let lock = lock.clone();
+        move || {
+            let guard = lock.lock().unwrap();
+            got_it.send(()).unwrap();
+            guard.unlock().unwrap();
+        }
+    });
+    eventually("the wait", || lock.waiters() == 1);
+    assert!(outcome.try_recv().is_err(), "two have it");
+    (lock, guard, outcome)
+}
+
+fn dropped_guard_wakes_a_thread(client: LockClient) {
+    let (_lock, guard, outcome) = held_and_waited_for(&client);
+    drop(guard);
+    outcome.recv_timeout(SOON).expect("not woken");
+    eventually("the end of the subscription", || client.registry().is_empty());
+}
+
+fn unlocked_guard_wakes_a_thread(client: LockClient) {
+    let (lock, guard, outcome) = held_and_waited_for(&client);
+    guard.unlock().unwrap();
+    outcome.recv_timeout(SOON).expect("not woken");
+    eventually("the second unlock", || !lock.is_locked().unwrap());
+    assert_eq!(lock.stats().acquisitions, 2);
+}
+
+fn panic_while_holding_frees_the_lock(client: LockClient) {
+    let (_lock, guard, outcome) = held_and_waited_for(&client);
+    let panicked = catch_unwind(AssertUnwindSafe(move || {
+        let _guard = guard;
+        std::panic::resume_unwind(Box::new("while holding"));
+    }));
+    assert!(panicked.is_err());
+    outcome.recv_timeout(SOON).expect("not woken");
+}
+
+fn waits_end_in_time(client: LockClient) {
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock().unwrap();
+    let wait = Duration::from_millis(100);
+    for lease in [Lease::Watched, Lease::For(SOON)] {
+        let begin = Instant::now();
+        assert!(lock.try_lock_for(wait, lease).unwrap().is_none());
+        assert!((wait..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    }
+    let begin = Instant::now();
+    assert_eq!(guard.lost_timeout(wait), None);
+    assert!((wait..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    assert!(lock.try_lock().unwrap().is_none());
+    assert_eq!(guard.lost_timeout(Duration::ZERO), None);
+    assert!(client.registry().is_empty());
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+    lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
+    lock.try_lock_for(wait, Lease::Watched).unwrap().expect("it is free").unlock().unwrap();
+}
+
+fn lease_of_its_own_ends(client: LockClient) {
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let lease = Duration::from_millis(400);
+    let begin = Instant::now();
+    let guard = lock.lock_with_lease(lease).unwrap();
+    assert!(guard.is_held() && guard.remaining() <= lease);
+    assert!(lock.remaining().unwrap().expect("it is held") <= lease);
+    // Woken by the end of the lease: no message comes.
+    let next = lock.lock().unwrap();
+    assert!((lease..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    assert_eq!(guard.lost(), LossReason::Expired);
+    assert_eq!(guard.lost_timeout(SOON), Some(LossReason::Expired));
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    let error = guard.unlock().unwrap_err();
+    assert!(error.is_not_held(), "{error:?}");
+    assert!(lock.is_held_by(next.owner()).unwrap(), "freed by somebody else's guard");
+    assert!(next.remaining() > lease && lock.remaining().unwrap().unwrap() > lease);
+}
+
+fn holder_learns_that_the_lock_was_forced_free(client: LockClient) {
+    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(600));
+    let client = match client.backend::<Local>() {
+        Some(local) => LockClient::with_options(local.clone(), &options).unwrap(),
+        None => LockClient::with_options(client.backend::<Redis>().unwrap().clone(), &options).unwrap(),
+    };
+    let (lock, guard, outcome) = held_and_waited_for(&client);
+    assert!(lock.force_unlock().unwrap());
+    outcome.recv_timeout(SOON).expect("not woken");
+    assert_eq!(guard.lost_timeout(SOON), Some(LossReason::Gone));
+    assert_eq!(guard.lost(), LossReason::Gone);
+    eventually("the waiter's unlock", || !lock.is_locked().unwrap());
+    assert!(!lock.force_unlock().unwrap());
+}
+
+fn same_owner_may_enter_again(client: LockClient) {
+    let me = client.owner();
+    assert!(me.to_string().starts_with(client.id()));
+    let free = client.get_lock(&fresh_name()).unwrap();
+    let lock = free.owned_by(&me);
+    assert_eq!((lock.hold_count(&me).unwrap(), lock.remaining().unwrap()), (0, None));
+    let outer = lock.lock().unwrap();
+    // The owner is no thread.
+    let inner = thread::spawn({
+        let lock = lock.clone();
+        move || lock.lock().unwrap()
+    });
+    let inner = inner.join().unwrap();
+    assert_eq!((outer.owner(), outer.name()), (&me, free.name()));
+    assert_eq!(lock.hold_count(&me).unwrap(), 2);
+    assert!(free.try_lock().unwrap().is_none(), "another owner got in");
+    assert!(!free.is_held_by(&client.owner()).unwrap());
+    inner.unlock().unwrap();
+    assert!(lock.is_held_by(&me).unwrap() && lock.is_locked().unwrap());
+    outer.unlock().unwrap();
+    assert!(!lock.is_held_by(&me).unwrap() && !lock.is_locked().unwrap());
+}
+
+fn forgotten_hold_is_given_back_by_its_owner(client: LockClient) {
+    let me = client.owner();
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    lock.owned_by(&me).lock().unwrap().forget();
+    assert!(lock.is_locked().unwrap());
+    assert!(lock.unlock(&client.owner()).unwrap_err().is_not_held());
+    lock.unlock(&me).unwrap();
+    assert!(lock.unlock(&me).unwrap_err().is_not_held());
+    assert!(!lock.is_locked().unwrap());
+}
+
+fn bad_names_and_leases_are_refused(client: LockClient) {
+    let refused = client.get_lock("").unwrap_err();
+    assert!(matches!(refused, LockError::Name(NameError::Empty)), "{refused:?}");
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    for error in [
+        lock.lock_with_lease(Duration::ZERO).unwrap_err(),
+        lock.try_lock_for(SOON, Duration::ZERO).unwrap_err(),
+    ] {
+        assert!(matches!(error, LockError::Lease(LeaseError::TooShort)), "{error:?}");
+    }
+}
+
+fn threads_take_turns(client: LockClient) {
+    const THREADS: u64 = 16;
+    const TURNS: u64 = 25;
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let (inside, sum) = (AtomicBool::new(false), AtomicU64::new(0));
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for turn in 0..TURNS {
+                    let guard = lock.lock().unwrap();
+                    assert!(!inside.swap(true, Ordering::Relaxed), "two inside");
+                    let before = sum.load(Ordering::Relaxed);
+                    thread::yield_now();
+                    sum.store(before + 1, Ordering::Relaxed);
+                    inside.store(false, Ordering::Relaxed);
+                    if turn % 2 == 0 {
+                        guard.unlock().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(sum.into_inner(), THREADS * TURNS);
+    assert!(begin.elapsed() < 2 * SOON, "a wake-up was lost: {:?}", begin.elapsed());
+    assert!(client.registry().is_empty());
+    eventually("the last release", || !lock.is_locked().unwrap());
+}
+
+fn threads_and_tasks_stand_in_one_line(client: LockClient) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let holder = lock.lock().unwrap();
+    let waiting = lock.clone();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut threads = Vec::new();
+    let mut tasks = Vec::new();
+    for place in 0..6_usize {
+        let (order, lock) = (Arc::clone(&order), lock.clone());
+        if place % 2 == 0 {
+            threads.push(thread::spawn(move || {
+                let guard = lock.lock().unwrap();
+                order.lock().unwrap().push(place);
+                guard.unlock().unwrap();
+            }));
+        } else {
+            tasks.push(runtime.spawn(async move {
+                let guard = lock.as_async().lock().await.unwrap();
+                order.lock().unwrap().push(place);
+                guard.unlock().await.unwrap();
+            }));
+        }
+        // Asleep, and not only on the way: a later one is behind.
+        eventually("the next place", || waiting.waiters() == place + 1);
+    }
+    assert!(client.registry().is_empty(), "nobody of this client needs a message");
+    // A guard may change sides.
+    drop(Guard::from_async(holder.into_async()));
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
+    assert!(client.registry().is_empty());
+}
+
+fn shutdown_waits_for_guards_and_says_what_is_left(client: LockClient) {
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock().unwrap();
+    let left = client.shutdown(Duration::from_millis(20)).unwrap_err();
+    assert_eq!((left.held(), left.releasing()), ([lock.name().clone()].as_slice(), [].as_slice()));
+    assert!(lock.lock().unwrap_err().is_shut_down());
+    thread::scope(|scope| {
+        let drains = scope.spawn(|| client.shutdown(SOON));
+        drop(guard);
+        assert_eq!(drains.join().unwrap(), Ok(()));
+    });
+    assert!(!lock.is_locked().unwrap());
+}
+
+/// In async code nothing panics; the thread is blocked, and with it every task of this runtime.
+async fn blocks_and_does_not_panic(client: LockClient) {
+    let lock = client.get_lock(&fresh_name()).unwrap();
+    let guard = lock.lock().unwrap();
+    let ran = Arc::new(AtomicBool::new(false));
+    let task = tokio::spawn({
+        let ran = Arc::clone(&ran);
+        async move { ran.store(true, Ordering::Relaxed) }
+    });
+    assert!(lock.try_lock_for(Duration::from_millis(50), Lease::Watched).unwrap().is_none());
+    assert!(!ran.load(Ordering::Relaxed), "the thread was given away");
+    let other = thread::spawn(move || guard.lost_timeout(Duration::from_millis(50)).is_none());
+    let guard = lock.lock().unwrap();
+    assert!(other.join().unwrap());
+    assert!(!ran.load(Ordering::Relaxed), "the thread was given away");
+    task.await.unwrap();
+    // Not left to the background, so that the last ones, and with them the background thread, end here.
+    guard.unlock().unwrap();
+    drop((lock, client));
+}
+
+#[tokio::test]
+async fn local_in_async_code_blocks_and_does_not_panic() {
+    blocks_and_does_not_panic(LockClient::local()).await;
+}
+
+#[test]
+fn server_that_is_not_there_is_an_error() {
+    // Reserved, so there is no listener.
+    let error = LockClient::connect("redis://127.0.0.1:1").unwrap_err();
+    assert_eq!(error.kind(), latchwork::redis::ErrorKind::Connection);
+    assert_eq!(LockClient::connect("localhost").unwrap_err().kind(), latchwork::redis::ErrorKind::Url);
+}
+
+/// A waiter that a waker frees while it runs is woken when it returns; but if it goes to sleep, then before
+/// that.
+#[test]
+fn waker_that_blocks_waits_for_one_whom_it_has_freed() {
+    struct FreesAndBlocks(Mutex<Option<Guard>>, Lock);
+
+    impl Wake for FreesAndBlocks {
+        fn wake(self: Arc<Self>) {
+            let freed = self.0.lock().unwrap().take();
+            if freed.is_some() {
+                drop(freed);
+                self.1.lock().unwrap().unlock().unwrap();
+            }
+        }
+    }
+
+    let client = LockClient::local();
+    let [outer, freed, blocked_on] =
+        ["outer", "freed", "blocked on"].map(|name| client.get_lock(name).unwrap());
+    let (outer_guard, freed_guard) = (outer.lock().unwrap(), freed.lock().unwrap());
+    let (is_held, held) = mpsc::channel();
+    let other = thread::spawn({
+        let (freed, blocked_on) = (freed.clone(), blocked_on.clone());
+        move || {
+            let _blocks = blocked_on.lock().unwrap();
+            is_held.send(()).unwrap();
+            freed.lock().unwrap().unlock().unwrap();
+        }
+    });
+    held.recv().unwrap();
+    let asleep = |lock: &Lock| lock.waiters() == 1;
+    eventually("the wait", || asleep(&freed));
+    let waker = Waker::from(Arc::new(FreesAndBlocks(Mutex::new(Some(freed_guard)), blocked_on)));
+    let mut waits = std::pin::pin!(outer.as_async().lock());
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(asleep(&outer));
+    let begin = Instant::now();
+    outer_guard.unlock().unwrap();
+    assert!(begin.elapsed() < SOON, "slept beside one whom it should have woken");
+    other.join().unwrap();
+}
+
+mod needs_a_server {
+    use super::*;
+
+    #[tokio::test]
+    async fn redis_in_async_code_blocks_and_does_not_panic() {
+        blocks_and_does_not_panic(LockClient::connect(&SERVER.url()).unwrap()).await;
+    }
+
+    #[test]
+    fn background_thread_ends_with_the_last_clone_and_not_before_the_last_release() {
+        let server = RedisServer::start();
+        let mut raw = ::redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let client = LockClient::connect(&server.url()).unwrap();
+        // A task that never ends is dropped with its runtime, and what it owns with it.
+        let (alive, ended) = mpsc::channel::<()>();
+        client.backend::<Redis>().unwrap().runtime().spawn(async move {
+            let _alive = alive;
+            std::future::pending().await
+        });
+        let lock = client.get_lock("orders").unwrap();
+        let guard = lock.lock().unwrap();
+        drop((client, lock));
+        assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the guard does not keep the thread");
+        // It is stopped, so the release cannot be done when everybody has left.
+        server.pause();
+        drop(guard);
+        assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the release does not keep the thread");
+        server.resume();
+        assert_eq!(
+            ended.recv_timeout(SOON),
+            Err(mpsc::RecvTimeoutError::Disconnected),
+            "it outlives everybody"
+        );
+        let held: bool = ::redis::cmd("EXISTS").arg("orders").query(&mut raw).unwrap();
+        assert!(!held, "the release was lost with the thread");
+    }
+
+    #[test]
+    fn wait_ends_in_time_though_the_server_does_not_answer() {
+        let server = RedisServer::start();
+        let client = LockClient::new(
+            Redis::builder()
+                .response_timeout(Duration::from_millis(300))
+                .blocking_connect(&server.url())
+                .unwrap(),
+        );
+        let lock = client.get_lock("orders").unwrap();
+        server.pause();
+        let begin = Instant::now();
+        // It is not known whether anybody has it.
+        let error = lock.try_lock_for(Duration::from_millis(100), Lease::Watched).unwrap_err();
+        assert!(matches!(error, LockError::NoAnswer { .. }) && error.is_unreachable(), "{error:?}");
+        let error = lock.is_locked().unwrap_err();
+        assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
+        // By default a reply is waited for for three seconds.
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    }
+}

@@ -1,0 +1,64 @@
+//! A fair lock whose release falls into a gap: between a waiter's question, its subscription, and its sleep.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::over_local::{Nothing, OverLocal};
+use latchwork::local::{Local, LocalTransport};
+use latchwork::{
+    AcquireOutcome, AcquireRequest, Backend as _, Inbox, LeaseId, LockClient, LockName, Mode, ReleaseOutcome,
+    Runtime as _, Transport,
+};
+
+/// Shorter than a third of the time for which a position is kept, after which a waiter looks by itself.
+const SOON: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(30);
+
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// Messages of a store in memory, and what happens before the next subscription.
+struct Interrupted(Local, Hook);
+
+impl Interrupted {
+    fn inner(&self) -> &LocalTransport {
+        self.0.registry().transport()
+    }
+}
+
+impl Transport for Interrupted {
+    fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+        if let Some(hook) = self.1.lock().unwrap().take() {
+            hook();
+        }
+        self.inner().subscribe(channel, inbox);
+    }
+
+    fn unsubscribe(&self, channel: &Arc<str>) {
+        self.inner().unsubscribe(channel);
+    }
+}
+
+/// No waiter could be told of it, and so none was.
+#[tokio::test]
+async fn release_between_a_waiters_question_and_its_subscription_is_found() {
+    let (local, name) = (Local::new(), LockName::new("orders").unwrap());
+    let them: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
+    let request = AcquireRequest::new(them.clone(), LEASE, local.runtime().now().into());
+    let taken = local.acquire(Mode::Fair, &name, &request).await.unwrap();
+    assert_eq!(taken, AcquireOutcome::Acquired { last_token: 0 });
+    let hook: Hook = Arc::default();
+    *hook.lock().unwrap() = Some(Box::new({
+        let (local, name) = (local.clone(), name.clone());
+        move || {
+            let release = local.release(Mode::Fair, &name, &them, None);
+            let released = futures_util::FutureExt::now_or_never(release);
+            assert_eq!(released, Some(Ok(ReleaseOutcome::Released { heard: 0 })));
+        }
+    }));
+    let transport = Interrupted(local.clone(), Arc::clone(&hook));
+    let client = LockClient::new(OverLocal::with_transport(local, Nothing, transport));
+    let lock = client.fair_lock("orders").unwrap();
+    let waits = tokio::time::timeout(SOON, lock.lock()).await.expect("it sleeps beside a free lock");
+    assert!(hook.lock().unwrap().is_none(), "it has not subscribed, and this test says nothing");
+    waits.unwrap().unlock().await.unwrap();
+}

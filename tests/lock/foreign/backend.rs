@@ -1,0 +1,196 @@
+//! A backend whose every call panics in turn.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{Failure, LockClient, LockName, LockOptions};
+
+use super::{poll, ready};
+use crate::over_local::{Between, Command, OverLocal};
+
+/// One call to the store panics.
+#[derive(Clone)]
+struct Panics {
+    calls: Arc<AtomicUsize>,
+    /// The call that panics; none if it is never reached.
+    at: Arc<AtomicUsize>,
+    /// All calls of `release` panic.
+    always: Arc<AtomicBool>,
+    /// Whether the command has run, when one panics.
+    late: bool,
+}
+
+impl Panics {
+    fn over(local: &Local, late: bool) -> OverLocal<Self> {
+        let (calls, at) = (Arc::default(), Arc::new(AtomicUsize::new(usize::MAX)));
+        OverLocal::new(local, Self { calls, at, always: Arc::default(), late })
+    }
+
+    fn call(&self) {
+        // Ordering: SeqCst, for no reason but that it is a test.
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        assert_ne!(call, self.at.load(Ordering::SeqCst), "on purpose");
+    }
+}
+
+impl Between for Panics {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Release(_) = command {
+            // Ordering: SeqCst, for no reason but that it is a test.
+            assert!(!self.always.load(Ordering::SeqCst), "on purpose");
+        }
+        if self.late {
+            let outcome = run.await;
+            self.call();
+            outcome
+        } else {
+            self.call();
+            run.await
+        }
+    }
+
+    fn asked(&self) {
+        self.call();
+    }
+
+    fn failure(&self, error: &OtherKind) -> Failure {
+        self.call();
+        Failure::OtherKind(error.found())
+    }
+
+    fn renewal_group(&self, _: &LockName) -> u64 {
+        self.call();
+        0
+    }
+}
+
+/// What `act` comes to, if it does not panic.
+fn attempt<T>(act: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(act)).ok()
+}
+
+/// What a future comes to, if it is ready and does not panic.
+fn attempt_ready<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    let polled = attempt_poll(future.as_mut());
+    attempt(|| drop(future));
+    polled
+}
+
+fn attempt_poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+    match attempt(|| poll(future, Waker::noop())) {
+        Some(Poll::Ready(output)) => Some(output),
+        _ => None,
+    }
+}
+
+/// What two clients do with one name, beside a watched lock of the first one. How many calls of the backend
+/// it was.
+fn act(backend: &OverLocal<Panics>, clock: &ThreadRuntime, fair: bool, client: &LockClient) -> usize {
+    let Some(other) = attempt(|| LockClient::new(backend.clone())) else {
+        return backend.between.calls.load(Ordering::SeqCst);
+    };
+    let get = |client: &LockClient| {
+        attempt(|| if fair { client.fair_lock("orders") } else { client.get_lock("orders") }.unwrap())
+    };
+    let (Some(lock), Some(theirs)) = (get(client), get(&other)) else {
+        return backend.between.calls.load(Ordering::SeqCst);
+    };
+    let held = attempt_ready(lock.lock()).and_then(Result::ok);
+    let mut waits = Box::pin(lock.lock());
+    let first = attempt_poll(waits.as_mut());
+    let mut they_wait = Box::pin(theirs.lock());
+    let they_first = attempt_poll(they_wait.as_mut());
+    attempt(|| clock.advance(Duration::from_secs(11)));
+    if let Some(held) = held {
+        attempt_ready(held.unlock());
+    }
+    attempt(|| clock.advance(Duration::from_millis(100)));
+    attempt(|| drop(first.or_else(|| attempt_poll(waits.as_mut()))));
+    attempt(|| drop(waits));
+    attempt(|| clock.advance(Duration::from_millis(100)));
+    let they_hold = they_first.or_else(|| attempt_poll(they_wait.as_mut())).and_then(Result::ok);
+    if let Some(they_hold) = &they_hold {
+        attempt_ready(they_hold.ensure_held());
+    }
+    attempt_ready(lock.holder());
+    attempt(|| client.metrics());
+    attempt_ready(lock.try_lock_for(Duration::from_millis(10), Duration::from_secs(10)));
+    attempt_ready(lock.force_unlock());
+    attempt(|| drop(they_hold));
+    attempt(|| drop(they_wait));
+    attempt(|| drop((lock, theirs)));
+    attempt(|| drop(other));
+    backend.between.calls.load(Ordering::SeqCst)
+}
+
+#[test]
+fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
+    for (fair, late) in [(false, false), (false, true), (true, false), (true, true)] {
+        let run = |at: Option<usize>| {
+            let clock = ThreadRuntime::paused();
+            let local = Local::with_runtime(clock.clone());
+            let backend = Panics::over(&local, late);
+            let client = LockClient::with_options(backend.clone(), &LockOptions::default()).unwrap();
+            let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
+            backend.between.calls.store(0, Ordering::SeqCst);
+            backend.between.at.store(at.unwrap_or(usize::MAX), Ordering::SeqCst);
+            let calls = act(&backend, &clock, fair, &client);
+            backend.between.at.store(usize::MAX, Ordering::SeqCst);
+            // What has failed is repeated within a second, and not when a lease is over.
+            clock.advance(Duration::from_secs(3));
+            let place = format!("call {at:?}, fair: {fair}, late: {late}");
+            let others = LockClient::new(local.clone());
+            let lock = if fair { others.fair_lock("orders") } else { others.get_lock("orders") }.unwrap();
+            assert!(ready(lock.try_lock()).unwrap().is_some(), "{place}: the name is dead");
+            let lock = if fair { client.fair_lock("orders") } else { client.get_lock("orders") }.unwrap();
+            assert!(ready(lock.try_lock()).unwrap().is_some(), "{place}: the name is dead here");
+            for _ in 0..3 {
+                clock.advance(Duration::from_secs(20));
+                assert!(watched.is_held(), "{place}: no lease is renewed any more");
+                ready(watched.ensure_held()).unwrap_or_else(|error| panic!("{place}: {error}"));
+            }
+            calls
+        };
+        let calls = run(None);
+        assert!(calls > 50, "{calls} calls");
+        for at in 0..calls {
+            run(Some(at));
+        }
+    }
+}
+
+/// A second panic would end the process.
+#[test]
+fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process() {
+    let clock = ThreadRuntime::paused();
+    let backend = Panics::over(&Local::with_runtime(clock.clone()), false);
+    let client = LockClient::new(backend.clone());
+    let lock = client.get_lock("orders").unwrap();
+    let held = ready(lock.lock()).unwrap();
+    let mut waits = pin!(lock.lock());
+    assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+    backend.between.always.store(true, Ordering::SeqCst);
+    let panicked = catch_unwind(AssertUnwindSafe(move || {
+        let _held = held;
+        panic!("on purpose, too");
+    }));
+    assert!(panicked.is_err());
+    let Poll::Ready(Ok(handed_on)) = poll(waits, Waker::noop()) else { panic!("it was not handed on") };
+    // Begun in place, and repeated in the background.
+    drop(handed_on);
+    backend.between.always.store(false, Ordering::SeqCst);
+    clock.advance(Duration::from_secs(2));
+    assert!(ready(lock.try_lock()).unwrap().is_some(), "the release is not repeated");
+}

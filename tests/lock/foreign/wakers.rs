@@ -1,0 +1,450 @@
+//! Wakers that panic or block, at every place where one is called.
+
+use std::future::{Pending, pending};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchwork::local::{Local, ThreadRuntime};
+use latchwork::{Backend, Guard, Lock, LockClient, LockOptions, Message, Runtime, SubscribeError};
+
+use super::{poll, ready};
+
+const WATCHDOG: Duration = Duration::from_millis(1500);
+const UNPOLLED: Duration = Duration::from_millis(20);
+/// A machine under load may take so long for what takes microseconds.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A waker that counts its calls, and then panics, or blocks until it is let go.
+struct Trap {
+    blocks: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    calls: u32,
+    let_go: bool,
+}
+
+impl Trap {
+    fn new(blocks: bool) -> Arc<Self> {
+        Arc::new(Self { blocks, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    fn waker(self: &Arc<Self>) -> Waker {
+        Waker::from(Arc::clone(self))
+    }
+
+    fn let_go(&self) {
+        self.state.lock().unwrap().let_go = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is called.
+    fn await_call(&self) {
+        let state = self.state.lock().unwrap();
+        let (_state, late) = self.changed.wait_timeout_while(state, SOON, |state| state.calls == 0).unwrap();
+        assert!(!late.timed_out(), "the waker is not called");
+    }
+}
+
+impl Wake for Trap {
+    fn wake(self: Arc<Self>) {
+        {
+            let mut state = self.state.lock().unwrap();
+            state.calls += 1;
+            self.changed.notify_all();
+            while self.blocks && !state.let_go {
+                state = self.changed.wait(state).unwrap();
+            }
+        }
+        assert!(self.blocks, "on purpose");
+    }
+}
+
+/// A client with a watched lock, and another client of the same store.
+struct Stage {
+    local: Local,
+    client: LockClient,
+    other: LockClient,
+    watched: Guard,
+    trap: Arc<Trap>,
+}
+
+impl Stage {
+    fn new(blocks: bool) -> Self {
+        let local = Local::new();
+        let options = LockOptions::default().watchdog_timeout(WATCHDOG).unpolled_limit(UNPOLLED);
+        let [client, other] = [(); 2].map(|()| LockClient::with_options(local.clone(), &options).unwrap());
+        let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
+        Self { local, client, other, watched, trap: Trap::new(blocks) }
+    }
+
+    fn orders(&self) -> Lock {
+        self.client.get_lock("orders").unwrap()
+    }
+
+    fn theirs(&self) -> Lock {
+        self.other.get_lock("orders").unwrap()
+    }
+
+    /// Names, timers and the keeper work, also while a waker blocks.
+    fn assert_works(&self, place: &str, until_renewed: bool) {
+        let begun = Instant::now();
+        let held = ready(self.client.get_lock("held").unwrap().try_lock()).unwrap().unwrap();
+        let tried =
+            wait(self.other.get_lock("held").unwrap().try_lock_for(Duration::from_millis(10), WATCHDOG));
+        assert!(tried.unwrap().is_none(), "{place}: two have it");
+        drop(held);
+        let late = begun.elapsed();
+        assert!(late < SOON, "{place}: a wait of 10 ms took {late:?}");
+        if until_renewed {
+            // Longer than the lease lasts without a renewal.
+            let sleep = self.local.runtime().sleep_until(Instant::now() + WATCHDOG * 3 / 2);
+            wait(sleep);
+            assert!(self.watched.is_held(), "{place}: no lease is renewed any more");
+            wait(self.watched.ensure_held()).unwrap();
+        }
+    }
+
+    fn assert_free(&self, place: &str) {
+        let tried = wait(self.theirs().try_lock_for(SOON, WATCHDOG)).unwrap();
+        assert!(tried.is_some(), "{place}: the name is dead");
+        let tried = wait(self.orders().try_lock_for(SOON, WATCHDOG));
+        drop(tried.unwrap_or_else(|error| panic!("{place}: {error}")));
+    }
+}
+
+/// Waits on this thread, but not for ever.
+fn wait<F: Future>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (mut future, begun) = (pin!(future), Instant::now());
+    loop {
+        if let Poll::Ready(output) = poll(future.as_mut(), &waker) {
+            return output;
+        }
+        assert!(begun.elapsed() < SOON * 2, "it does not end");
+        thread::park_timeout(SOON);
+    }
+}
+
+/// One place where a waker is called. Its panic goes on in the call that is in here, if there is one.
+type Place = fn(&Stage, &Waker);
+
+/// In the caller's own thread, as a part of its call.
+const IN_A_CALL: &[(&str, Place)] = &[
+    ("hand-off by unlock", |stage, waker| {
+        let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
+        let mut waits = Box::pin(lock.lock());
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        let _ = ready(held.unlock());
+    }),
+    ("hand-off by drop", |stage, waker| {
+        let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
+        let mut waits = Box::pin(lock.lock());
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        drop(held);
+    }),
+    ("release that another client hears of", |stage, waker| {
+        let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.theirs());
+        let mut waits = Box::pin(lock.lock());
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        drop(held);
+    }),
+    ("queue head that leaves", |stage, waker| {
+        let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
+        let mut head = Box::pin(lock.lock());
+        assert!(poll(head.as_mut(), Waker::noop()).is_pending());
+        let mut waits = Box::pin(lock.lock());
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        drop(head);
+    }),
+    ("loss by force", |stage, waker| {
+        let held = ready(stage.orders().lock()).unwrap();
+        let mut lost = Box::pin(held.lost());
+        assert!(poll(lost.as_mut(), waker).is_pending());
+        let _ = ready(stage.orders().force_unlock());
+    }),
+    // The hold ends by an event of its owner's, which has more to do than to tell that.
+    ("loss by the owner's name", |stage, waker| {
+        let me = stage.client.owner();
+        let lock = stage.orders().owned_by(&me);
+        let held = ready(lock.lock()).unwrap();
+        let mut lost = Box::pin(held.lost());
+        assert!(poll(lost.as_mut(), waker).is_pending());
+        let _ = ready(lock.unlock(&me));
+    }),
+    ("recalled waiter", |stage, waker| {
+        let me = stage.client.owner();
+        let prices = stage.client.read_write("prices").unwrap();
+        let theirs = stage.other.read_write("prices").unwrap();
+        let written = ready(theirs.write().lock()).unwrap();
+        let (write, read) = (prices.write().owned_by(&me), prices.read().owned_by(&me));
+        let mut writes = Box::pin(write.lock());
+        assert!(poll(writes.as_mut(), Waker::noop()).is_pending());
+        let mut reads = Box::pin(read.lock());
+        assert!(poll(reads.as_mut(), waker).is_pending());
+        drop(written);
+        let _ = poll(writes.as_mut(), Waker::noop());
+    }),
+    ("fair hand-off between clients", |stage, waker| {
+        let lock = stage.other.fair_lock("tickets").unwrap();
+        let held = ready(stage.client.fair_lock("tickets").unwrap().lock()).unwrap();
+        let mut waits = Box::pin(lock.lock());
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        drop(held);
+    }),
+    ("fair hand-off in a client", |stage, waker| {
+        let lock = stage.client.fair_lock("tickets").unwrap();
+        let held = ready(lock.lock()).unwrap();
+        let mut waits = Box::pin(lock.lock());
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        drop(held);
+    }),
+    ("shutdown that closes a waiter", |stage, waker| {
+        let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
+        let mut waits = Box::pin(lock.lock());
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        let third = LockClient::new(stage.local.clone());
+        let theirs = third.get_lock("orders").unwrap();
+        let mut waits = [Box::pin(theirs.lock()), Box::pin(theirs.lock())];
+        waits.iter_mut().for_each(|waits| assert!(poll(waits.as_mut(), waker).is_pending()));
+        let _ = ready(third.shutdown(Duration::ZERO));
+    }),
+    ("shutdown that waits for a guard", |stage, waker| {
+        let third = LockClient::new(stage.local.clone());
+        let held = ready(third.get_lock("orders").unwrap().lock()).unwrap();
+        let mut ends = Box::pin(third.shutdown(SOON));
+        assert!(poll(ends.as_mut(), waker).is_pending());
+        drop(held);
+    }),
+    ("message to a channel", |stage, waker| {
+        let subscription = stage.client.registry().subscribe("orders");
+        let mut told = Box::pin(subscription.latch().wait());
+        assert!(poll(told.as_mut(), waker).is_pending());
+        stage.local.registry().transport().publish("orders", Message::ReadUnlock);
+    }),
+];
+
+/// On the runtime's threads, with no call to go on in.
+const IN_THE_BACKGROUND: &[(&str, Place)] = &[
+    ("timer", |stage, waker| {
+        let runtime = stage.local.runtime();
+        let mut sleep = pin!(runtime.sleep_until(Instant::now() + Duration::from_millis(5)));
+        assert!(poll(sleep.as_mut(), waker).is_pending());
+        stage.trap.await_call();
+    }),
+    ("limit of a wait", |stage, waker| {
+        let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
+        let mut waits = pin!(lock.try_lock_for(Duration::from_millis(5), WATCHDOG));
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        stage.trap.await_call();
+    }),
+    ("lease that ends beside its watcher", |stage, waker| {
+        let held = ready(stage.orders().lock_with_lease(Duration::from_millis(5))).unwrap();
+        let mut lost = pin!(held.lost());
+        assert!(poll(lost.as_mut(), waker).is_pending());
+        stage.trap.await_call();
+    }),
+    ("lease that ends beside a waiter", |stage, waker| {
+        let _held = ready(stage.orders().lock_with_lease(Duration::from_millis(50))).unwrap();
+        let lock = stage.orders();
+        let mut waits = pin!(lock.lock());
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        stage.trap.await_call();
+    }),
+    ("waiter that was not polled in time", |stage, waker| {
+        let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
+        let mut rests = pin!(lock.lock());
+        assert!(poll(rests.as_mut(), Waker::noop()).is_pending());
+        let mut waits = pin!(lock.lock());
+        assert!(poll(waits.as_mut(), waker).is_pending());
+        drop(held);
+        stage.trap.await_call();
+    }),
+    ("loss that a renewal finds", |stage, waker| {
+        let held = ready(stage.orders().lock()).unwrap();
+        let mut lost = pin!(held.lost());
+        assert!(poll(lost.as_mut(), waker).is_pending());
+        // By another client, which tells this one nothing.
+        assert!(ready(stage.theirs().force_unlock()).unwrap());
+        stage.trap.await_call();
+    }),
+];
+
+#[test]
+fn waker_that_panics_at_any_place_costs_no_name_no_timer_and_no_renewal() {
+    let places = IN_A_CALL.iter().map(|place| (place, true));
+    let places: Vec<_> = places.chain(IN_THE_BACKGROUND.iter().map(|place| (place, false))).collect();
+    // Side by side, as each waits for renewals.
+    thread::scope(|scope| {
+        for ((name, place), in_a_call) in places {
+            scope.spawn(move || {
+                let stage = Stage::new(false);
+                let waker = stage.trap.waker();
+                let called = catch_unwind(AssertUnwindSafe(|| place(&stage, &waker)));
+                assert!(stage.trap.state.lock().unwrap().calls > 0, "{name}: the waker is not called");
+                assert_eq!(called.is_err(), in_a_call, "{name}: the panic is nobody's, or another call's");
+                stage.assert_free(name);
+                stage.assert_works(name, true);
+            });
+        }
+    });
+}
+
+#[test]
+fn waker_that_blocks_on_a_thread_of_the_runtime_delays_no_timer_and_no_renewal() {
+    thread::scope(|scope| {
+        for (name, place) in IN_THE_BACKGROUND {
+            scope.spawn(move || {
+                let stage = Stage::new(true);
+                let waker = stage.trap.waker();
+                // Until the waker is called, and it blocks.
+                place(&stage, &waker);
+                stage.assert_works(name, true);
+                // A second one, beside the first.
+                let mut sleep = pin!(stage.local.runtime().sleep_until(Instant::now() + UNPOLLED));
+                assert!(poll(sleep.as_mut(), &waker).is_pending());
+                stage.assert_works(name, false);
+                stage.trap.let_go();
+                stage.assert_free(name);
+            });
+        }
+    });
+}
+
+/// A runtime whose timers do not fire: what time brings is found by the next call.
+#[derive(Clone)]
+struct Untimed(ThreadRuntime);
+
+impl Runtime for Untimed {
+    type Sleep = Pending<()>;
+
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, _deadline: Instant) -> Pending<()> {
+        pending()
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+}
+
+/// A newcomer finds that another's hold has ended by time, and is the queue head by then: a waiter
+/// behind it would wait for a stranger.
+#[test]
+fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
+    let client = LockClient::new(Local::with_runtime(Untimed(ThreadRuntime::new())));
+    let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::new(true));
+    let held = ready(lock.lock_with_lease(Duration::from_millis(5))).unwrap();
+    let mut lost = Box::pin(held.lost());
+    assert!(poll(lost.as_mut(), &trap.waker()).is_pending());
+    while held.is_held() {}
+    thread::scope(|scope| {
+        let newcomer = scope.spawn(|| wait(lock.lock()).map(drop));
+        trap.await_call();
+        let begun = Instant::now();
+        while !newcomer.is_finished() && begun.elapsed() < SOON {
+            thread::yield_now();
+        }
+        let is_delayed = !newcomer.is_finished();
+        trap.let_go();
+        newcomer.join().unwrap().unwrap();
+        assert!(!is_delayed, "a waker blocks in a newcomer's call");
+    });
+}
+
+#[test]
+fn hundreds_of_wakers_that_block_at_a_time_take_a_bounded_number_of_threads() {
+    let (local, trap) = (Local::new(), Trap::new(true));
+    let waker = trap.waker();
+    let mut sleeps: Vec<_> = (0..400)
+        .map(|_| Box::pin(local.runtime().sleep_until(Instant::now() + Duration::from_millis(5))))
+        .collect();
+    for sleep in &mut sleeps {
+        let _ = poll(sleep.as_mut(), &waker);
+    }
+    trap.await_call();
+    // 5 ms for each thread more.
+    let begun = Instant::now();
+    let mut most = 0;
+    while begun.elapsed() < Duration::from_secs(2) {
+        most = most.max(trap.state.lock().unwrap().calls);
+        thread::yield_now();
+    }
+    assert!((2..=128).contains(&most), "{most} wakers block at a time");
+    trap.let_go();
+    wait(local.runtime().sleep_until(Instant::now() + Duration::from_millis(5)));
+}
+
+/// Of a subscription, all of whose waiters are to learn of it.
+#[test]
+fn waker_that_panics_when_a_subscription_settles_keeps_no_other_waiter_asleep() {
+    use latchwork::{Inbox, Registry, Transport};
+
+    #[derive(Default)]
+    struct ByHand(Mutex<Option<Inbox>>);
+
+    impl Transport for ByHand {
+        fn subscribe(&self, _channel: &Arc<str>, inbox: Inbox) {
+            *self.0.lock().unwrap() = Some(inbox);
+        }
+
+        fn unsubscribe(&self, _channel: &Arc<str>) {}
+    }
+
+    type Settle = fn(&Inbox);
+    let ways: [(&str, Settle); 3] = [
+        ("ready", |inbox| inbox.ready()),
+        ("failed", |inbox| inbox.failed(SubscribeError::new("on purpose"))),
+        ("resubscribed", |inbox| inbox.resubscribed()),
+    ];
+    for (way, settle) in ways {
+        let registry = Registry::new(ByHand::default());
+        let subscription = registry.subscribe("orders");
+        let inbox = registry.transport().0.lock().unwrap().clone().unwrap();
+        let (panics, counts) = (Trap::new(false), Trap::new(true));
+        counts.let_go();
+        let mut waits = [(); 2].map(|()| Box::pin(subscription.subscribed()));
+        assert!(poll(waits[0].as_mut(), &panics.waker()).is_pending());
+        assert!(poll(waits[1].as_mut(), &counts.waker()).is_pending());
+        let mut sleeps = Box::pin(subscription.latch().wait());
+        assert!(poll(sleeps.as_mut(), &counts.waker()).is_pending());
+        assert!(catch_unwind(AssertUnwindSafe(|| settle(&inbox))).is_err(), "{way}: nothing panics");
+        let told = if way == "ready" { 1 } else { 2 };
+        assert_eq!(counts.state.lock().unwrap().calls, told, "{way}");
+        assert!(waits.iter_mut().all(|waits| poll(waits.as_mut(), Waker::noop()).is_ready()), "{way}");
+    }
+}
+
+#[test]
+fn waker_of_a_loss_may_wait_for_the_next_one() {
+    struct Again(Guard);
+    impl Wake for Again {
+        fn wake(self: Arc<Self>) {
+            // Listens once more where its caller tells of the loss.
+            assert!(poll(pin!(self.0.lost()), Waker::noop()).is_ready());
+        }
+    }
+    let client = LockClient::local();
+    let lock = client.get_lock("orders").unwrap();
+    let held = Arc::new(Again(ready(lock.lock()).unwrap()));
+    let mut lost = Box::pin(held.0.lost());
+    assert!(poll(lost.as_mut(), &Waker::from(Arc::clone(&held))).is_pending());
+    assert!(ready(lock.force_unlock()).unwrap());
+    assert!(poll(lost.as_mut(), Waker::noop()).is_ready());
+}

@@ -1,0 +1,171 @@
+//! When an owner's holds end, and that it is told.
+
+use std::time::Duration;
+
+use crate::over_local::{Between, Command, OverLocal};
+use latchwork::local::{Local, OtherKind};
+use latchwork::{LeaseError, LockClient, LockError, LockOptions, LossReason};
+use tokio::time::{sleep, timeout};
+
+#[tokio::test]
+async fn lease_of_ones_own_ends_though_others_read_on() {
+    let client = LockClient::local();
+    let prices = client.read_write("prices").unwrap();
+    let me = client.owner();
+    let mine = prices.read().owned_by(&me);
+    let others = prices.read().lock().await.unwrap();
+    mine.lock_with_lease(Duration::from_millis(20)).await.unwrap().forget();
+    sleep(Duration::from_millis(40)).await;
+    assert_eq!(mine.hold_count(&me).await.unwrap(), 0, "it counts still");
+    others.unlock().await.unwrap();
+    assert!(prices.write().try_lock().await.unwrap().is_some(), "it is kept from others");
+}
+
+#[tokio::test]
+async fn guard_is_told_at_once_that_its_hold_was_given_back_by_name_and_by_another_guard() {
+    let client = LockClient::local();
+    let me = client.owner();
+    let lock = client.get_lock("orders").unwrap().owned_by(&me);
+    let (one, other) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+    lock.unlock(&me).await.unwrap();
+    let leaves = async {
+        tokio::task::yield_now().await;
+        drop(one);
+    };
+    let told = timeout(Duration::from_secs(1), async { tokio::join!(other.lost(), leaves).0 });
+    assert_eq!(told.await.expect("nobody tells it"), LossReason::GivenBack);
+}
+
+#[tokio::test]
+async fn lease_of_ones_own_that_is_extended_lasts_longer_beside_others() {
+    let client = LockClient::local();
+    let prices = client.read_write("prices").unwrap();
+    let me = client.owner();
+    let _others = prices.read().lock().await.unwrap();
+    let mut mine = prices.read().owned_by(&me).lock_with_lease(Duration::from_millis(200)).await.unwrap();
+    mine.extend(Duration::from_secs(60)).await.unwrap();
+    mine.forget();
+    sleep(Duration::from_millis(250)).await;
+    assert_eq!(prices.read().hold_count(&me).await.unwrap(), 1);
+}
+
+/// It is not renewed any more: others do for themselves.
+#[tokio::test]
+async fn forgotten_hold_ends_though_others_read_on() {
+    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
+    let client = LockClient::with_options(Local::new(), &options).unwrap();
+    let prices = client.read_write("prices").unwrap();
+    let me = client.owner();
+    let others = prices.read().lock().await.unwrap();
+    prices.read().owned_by(&me).lock().await.unwrap().forget();
+    assert_eq!(prices.read().hold_count(&me).await.unwrap(), 1);
+    let ends = async {
+        while prices.read().hold_count(&me).await.unwrap() > 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), ends).await.expect("it is renewed for others");
+    others.ensure_held().await.unwrap();
+}
+
+/// What one release calls is one of the waiters, and the other one knows of the first holder's lease only.
+#[tokio::test]
+async fn lease_that_ends_by_itself_is_told_to_another_client_that_waits_by_an_earlier_holders() {
+    let store = Local::new();
+    let [first, second, third] = [(); 3].map(|()| LockClient::new(store.clone()));
+    let lock_of = |client: &LockClient| client.get_lock("orders").unwrap();
+    let held = lock_of(&first).lock().await.unwrap();
+    let (by_lease, waits) = (lock_of(&second), lock_of(&third));
+    let by_lease = tokio::spawn(async move { by_lease.lock_with_lease(Duration::from_millis(300)).await });
+    sleep(Duration::from_millis(50)).await;
+    let waits = tokio::spawn(async move { waits.lock().await.map(drop) });
+    sleep(Duration::from_millis(50)).await;
+    held.unlock().await.unwrap();
+    let kept = timeout(Duration::from_secs(5), by_lease).await.expect("the first that waits is called");
+    timeout(Duration::from_secs(5), waits).await.expect("it is told of the end").unwrap().unwrap();
+    assert!(!kept.unwrap().unwrap().is_held());
+}
+
+/// Lets what asks for a longer lease take a while.
+struct SlowRenewals;
+
+impl Between for SlowRenewals {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Renew(_) = command {
+            sleep(Duration::from_millis(500)).await;
+        }
+        run.await
+    }
+}
+
+#[tokio::test]
+async fn limit_of_a_wait_holds_for_the_longer_lease_that_its_owner_asks_for() {
+    let client = LockClient::new(OverLocal::new(&Local::new(), SlowRenewals));
+    let me = client.owner();
+    let lock = client.get_lock("orders").unwrap().owned_by(&me);
+    let _outer = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
+    let inner = lock.try_lock_for(Duration::from_millis(50), Duration::from_secs(600));
+    let inner =
+        timeout(Duration::from_millis(400), inner).await.expect("it lasts longer than the caller waits");
+    assert!(matches!(inner, Err(LockError::NoAnswer { .. })), "{inner:?}");
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "it is kept");
+}
+
+#[tokio::test]
+async fn extension_of_a_hold_that_was_given_back_meanwhile_says_so() {
+    let client = LockClient::new(OverLocal::new(&Local::new(), SlowRenewals));
+    let me = client.owner();
+    let lock = client.get_lock("orders").unwrap().owned_by(&me);
+    let mut extended = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
+    let other = lock.lock().await.unwrap();
+    let given_back = async {
+        sleep(Duration::from_millis(50)).await;
+        lock.unlock(&me).await.unwrap();
+        drop(other);
+    };
+    let (extension, ()) = tokio::join!(extended.extend(Duration::from_secs(600)), given_back);
+    let why = extension.unwrap_err();
+    assert!(matches!(why, LockError::Lost { reason: LossReason::GivenBack, .. }), "{why:?}");
+}
+
+/// Answers after a while that a lock is acquired.
+struct SlowAnswers;
+
+impl Between for SlowAnswers {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let outcome = run.await;
+        if let Command::Acquire(_) = command {
+            sleep(Duration::from_millis(50)).await;
+        }
+        outcome
+    }
+}
+
+#[tokio::test]
+async fn lease_that_is_over_before_the_answer_fails_and_lets_the_next_waiter_have_its_turn() {
+    let client = LockClient::new(OverLocal::new(&Local::new(), SlowAnswers));
+    let prices = client.read_write("prices").unwrap();
+    for lock in [client.get_lock("a").unwrap(), client.fair_lock("b").unwrap(), prices.read().clone()] {
+        let both =
+            async { tokio::join!(biased; lock.lock_with_lease(Duration::from_millis(1)), lock.lock()) };
+        let (short, watched) = timeout(Duration::from_secs(5), both).await.expect("it asks again and again");
+        assert!(matches!(short, Err(LockError::Lease(LeaseError::OverBeforeAnswer))), "{short:?}");
+        assert!(
+            short.is_err_and(|error| error.is_retryable() && !error.is_refused()),
+            "the next answer may be in time"
+        );
+        assert!(watched.unwrap().is_held());
+    }
+}

@@ -1,0 +1,24 @@
+//! The lock for tasks and for threads, over stores in memory, over one that plays a part, and in a few files
+//! over a server too. `cargo xtask test --quick` leaves out what is in a module `on_a_server` or
+//! `needs_a_server`.
+
+mod blocking;
+mod debug;
+mod fair_lock;
+mod foreign;
+mod hold_ends;
+mod leases;
+mod messages;
+mod metrics;
+mod one_client;
+#[path = "../over_local/mod.rs"]
+mod over_local;
+mod own_backend;
+mod ownership;
+mod read_write_wakers;
+mod run;
+mod traits;
+mod unconfirmed;
+#[path = "../waiting/mod.rs"]
+mod waiting;
+mod watchdog;

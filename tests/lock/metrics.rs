@@ -1,0 +1,128 @@
+//! What a client says about itself, in numbers.
+
+use std::time::Duration;
+
+use latchwork::local::Local;
+use latchwork::redis::Redis;
+use latchwork::{Lease, LockClient, LockOptions, Metrics};
+use latchwork_testkit::RedisServer;
+
+const SOON: Duration = Duration::from_secs(10);
+/// Of the lease: between renewals.
+const THIRD: Duration = Duration::from_secs(1);
+
+async fn eventually(client: &LockClient, what: &str, ask: impl Fn(&Metrics) -> bool) {
+    let asked = async {
+        while !ask(&client.metrics()) {
+            tokio::task::yield_now().await;
+        }
+    };
+    if tokio::time::timeout(SOON, asked).await.is_err() {
+        panic!("{what}: not within {SOON:?}: {:#?}", client.metrics());
+    }
+}
+
+fn waiter(client: &LockClient) -> tokio::task::JoinHandle<latchwork::Guard> {
+    let lock = client.get_lock("metrics").unwrap();
+    tokio::spawn(async move { lock.lock().await.unwrap() })
+}
+
+async fn everything_is_counted_once(clients: [LockClient; 2]) {
+    let [here, there] = &clients;
+    let lock = here.get_lock("metrics").unwrap();
+    let theirs = there.get_lock("metrics").unwrap();
+    let is_quiet = |metrics: &Metrics| metrics.subscriptions == 0;
+    assert_eq!(here.metrics(), Metrics::default());
+
+    let guard = lock.lock().await.unwrap();
+    assert!(theirs.try_lock().await.unwrap().is_none());
+    assert!(lock.try_lock_for(Duration::from_millis(20), Lease::Watched).await.unwrap().is_none());
+    assert_eq!((here.metrics().given_up, there.metrics().given_up), (1, 1));
+    let next = waiter(here);
+    while lock.waiters() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(here.metrics().subscriptions, 0, "nobody here needs a message");
+    guard.unlock().await.unwrap();
+    let guard = next.await.unwrap();
+    eventually(here, "the end of waiting", is_quiet).await;
+    let metrics = here.metrics();
+    assert_eq!((metrics.hand_offs_local, metrics.hand_offs_remote), (1, 0));
+    assert_eq!((metrics.waits.count(), metrics.holds.count()), (2, 1));
+
+    let next = waiter(there);
+    eventually(there, "the other's waiting", |metrics| metrics.subscriptions == 1).await;
+    guard.unlock().await.unwrap();
+    let guard = next.await.unwrap();
+    let metrics = there.metrics();
+    assert_eq!((metrics.hand_offs_local, metrics.hand_offs_remote), (0, 1));
+    assert_eq!((metrics.waits.count(), metrics.holds.count()), (1, 0));
+
+    assert!(lock.force_unlock().await.unwrap());
+    assert!(guard.ensure_held().await.unwrap_err().is_not_held());
+    assert!(guard.unlock().await.unwrap_err().is_not_held());
+    let metrics = there.metrics();
+    assert_eq!((metrics.leases_lost, metrics.holds.count()), (1, 1), "{metrics:?}");
+
+    // A watchdog that has its way.
+    let guard = theirs.lock().await.unwrap();
+    eventually(there, "renewals", |metrics| metrics.renewals_sent >= 2).await;
+    drop(guard);
+    let metrics = there.metrics();
+    assert_eq!((metrics.renewals_late, metrics.renewals_failed, metrics.leases_lost), (0, 0, 1));
+    assert_eq!((metrics.holds.count(), metrics.reconnects), (2, 0));
+    // A lease counts from when it was asked for, and a hold from the answer.
+    let two_renewals = THIRD * 2 - THIRD / 4;
+    assert!(metrics.holds.quantile(1.0) >= two_renewals, "{metrics:?}");
+    assert!(metrics.holds.sum() >= two_renewals, "{metrics:?}");
+}
+
+/// The tenure is not over, however slow the machine; and two thirds of the lease, after which it is not
+/// handed on, only on a dead one.
+fn options() -> LockOptions {
+    LockOptions::default().watchdog_timeout(THIRD * 3).tenure(Duration::from_secs(3600))
+}
+
+#[tokio::test]
+async fn of_local_locks() {
+    let local = Local::new();
+    let client = || LockClient::with_options(local.clone(), &options()).unwrap();
+    everything_is_counted_once([client(), client()]).await;
+}
+
+mod needs_a_server {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_locks_on_redis() {
+        let server = RedisServer::start();
+        let client = async || {
+            let redis = Redis::connect(&server.url()).await.unwrap();
+            LockClient::with_options(redis, &options()).unwrap()
+        };
+        everything_is_counted_once([client().await, client().await]).await;
+    }
+
+    /// A server that dies: renewals that fail, and connections that are made anew.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_a_bad_day() {
+        let mut server = RedisServer::start();
+        let client =
+            LockClient::with_options(Redis::connect(&server.url()).await.unwrap(), &options()).unwrap();
+        let guard = client.get_lock("metrics").unwrap().lock().await.unwrap();
+        let lock = client.get_lock("metrics").unwrap();
+        let waits = waiter(&client);
+        eventually(&client, "waiting", |_| lock.waiters() == 1).await;
+        server.kill_9();
+        eventually(&client, "a renewal that fails", |metrics| metrics.renewals_failed > 0).await;
+        assert_eq!(client.metrics().reconnects, 0);
+        server.restart();
+        let _lost = guard.lost().await;
+        eventually(&client, "a loss", |metrics| metrics.leases_lost == 1).await;
+        let next = tokio::time::timeout(SOON, waits).await.expect("the lock is free").unwrap();
+        // Both connections, at least once.
+        eventually(&client, "new connections", |metrics| metrics.reconnects >= 2).await;
+        next.unlock().await.unwrap();
+        drop(guard);
+    }
+}

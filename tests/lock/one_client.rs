@@ -1,0 +1,82 @@
+//! A client's type says nothing of where its locks are, and one error type says all that can go wrong with
+//! them.
+
+use std::error::Error;
+use std::time::Duration;
+
+use latchwork::local::Local;
+use latchwork::redis::Redis;
+use latchwork::{Backend as _, LeaseError, LockClient, LockError, LockName, LockOptions, Mode, NameError};
+use latchwork_testkit::RedisServer;
+
+/// As a program has it, without a parameter.
+struct Orders {
+    locks: LockClient,
+}
+
+impl Orders {
+    async fn new(url: Option<&str>) -> Result<Self, latchwork::redis::Error> {
+        let locks = if let Some(url) = url {
+            LockClient::new(Redis::connect(url).await?)
+        } else {
+            LockClient::local()
+        };
+        Ok(Self { locks })
+    }
+
+    /// One after another, by each kind of lock.
+    async fn ship(&self) -> Result<(), LockError> {
+        self.locks.get_lock("orders:plain")?.lock().await?.unlock().await?;
+        self.locks.fair_lock("orders:fair")?.lock().await?.unlock().await?;
+        let both = self.locks.read_write("orders:both")?;
+        both.read().lock().await?.unlock().await?;
+        both.write().lock().await?.unlock().await
+    }
+}
+
+/// Each `?` converts one of them.
+fn checked(name: &str, watchdog_timeout: Duration) -> Result<LockClient, LockError> {
+    let name = LockName::new(name)?;
+    let options = LockOptions::default().watchdog_timeout(watchdog_timeout);
+    let client = LockClient::with_options(Local::new(), &options)?;
+    client.get_lock(name.as_str())?;
+    Ok(client)
+}
+
+#[test]
+fn errors_of_names_and_leases_become_errors_of_locks() {
+    const LEASE: Duration = Duration::from_secs(30);
+    assert!(checked("orders", LEASE).is_ok());
+    let of_name = checked("", LEASE).unwrap_err();
+    assert!(matches!(of_name, LockError::Name(NameError::Empty)), "{of_name:?}");
+    assert_eq!(of_name.to_string(), NameError::Empty.to_string());
+    let of_lease = checked("orders", Duration::ZERO).unwrap_err();
+    assert!(matches!(of_lease, LockError::Lease(LeaseError::TooShort)), "{of_lease:?}");
+    assert_eq!(of_lease.to_string(), LeaseError::TooShort.to_string());
+    for error in [of_name, of_lease] {
+        assert!(error.is_refused() && !error.is_retryable(), "{error}");
+        // Its text is the cause's, which a chain says once.
+        assert!(error.source().is_none(), "{error}");
+    }
+}
+
+mod needs_a_server {
+    use super::*;
+
+    #[tokio::test]
+    async fn struct_without_a_parameter_holds_a_client_of_either_store() {
+        let server = RedisServer::start();
+        let (in_memory, on_server) =
+            (Orders::new(None).await.unwrap(), Orders::new(Some(&server.url())).await.unwrap());
+        for orders in [&in_memory, &on_server] {
+            orders.ship().await.unwrap();
+            assert_eq!(orders.locks.metrics().waits.count(), 4);
+            assert!(orders.locks.registry().is_empty());
+        }
+        // The backend is there for a caller that knows its type.
+        assert!(in_memory.locks.backend::<Local>().is_some_and(|local| local.supports(Mode::Fair)));
+        assert!(in_memory.locks.backend::<Redis>().is_none());
+        assert!(on_server.locks.backend::<Redis>().is_some());
+        assert!(on_server.locks.backend::<Local>().is_none());
+    }
+}

@@ -1,0 +1,137 @@
+//! Read-write locks whose waiters have wakers that do more than to wake.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::time::Duration;
+
+use latchwork::local::{Local, ThreadRuntime};
+use latchwork::{Guard, LockClient, LockOptions, ReadWriteLock};
+
+/// For how long the lock is kept for readers that are let in.
+const TURN: Duration = Duration::from_secs(1);
+
+fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match poll(pin!(future), Waker::noop()) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// Runs once, when the waker is cloned.
+type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+/// A waker that runs `hook` when it is cloned.
+fn on_clone(hook: Arc<Hook>) -> Waker {
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            // SAFETY: data is an `Arc<Hook>` that the waker which is cloned has, and keeps.
+            let hook = unsafe { &*data.cast::<Hook>() };
+            let run = hook.lock().unwrap().take();
+            run.into_iter().for_each(|run| run());
+            RawWaker::new(std::ptr::null(), &NOTHING)
+        },
+        |_| {},
+        |_| {},
+        // SAFETY: the waker's own `Arc<Hook>`, once.
+        |data| drop(unsafe { Arc::from_raw(data.cast::<Hook>()) }),
+    );
+    static NOTHING: RawWakerVTable =
+        RawWakerVTable::new(|_| RawWaker::new(std::ptr::null(), &NOTHING), |_| {}, |_| {}, |_| {});
+    // SAFETY: the functions keep to what a waker's are to do; `wake` keeps nothing, and is not called.
+    unsafe { Waker::new(Arc::into_raw(hook).cast(), &VTABLE) }
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker panics");
+    }
+}
+
+/// Two clients of a store in memory, by a clock that stands still.
+struct Stage {
+    runtime: ThreadRuntime,
+    client: LockClient,
+    prices: ReadWriteLock,
+    /// The same lock, of the other client.
+    theirs: ReadWriteLock,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let runtime = ThreadRuntime::paused();
+        let local = Local::with_runtime(runtime.clone());
+        let options = LockOptions::default().unpolled_limit(TURN * 10);
+        let client = LockClient::with_options(local.clone(), &options).unwrap();
+        let prices = client.read_write("prices").unwrap();
+        let theirs = LockClient::new(local).read_write("prices").unwrap();
+        Self { runtime, client, prices, theirs }
+    }
+
+    fn they_write(&self) -> Guard {
+        ready(self.theirs.write().lock()).unwrap()
+    }
+}
+
+/// Between the look whether it has the other side and its place in the queue.
+#[test]
+fn owner_that_gets_the_write_lock_while_it_begins_to_wait_for_the_read_lock_reads() {
+    let stage = Stage::new();
+    let held = stage.they_write();
+    // A reader is let in, and does not come.
+    let mut rests = pin!(stage.prices.read().lock());
+    assert!(poll(rests.as_mut(), Waker::noop()).is_pending());
+    drop(held);
+    stage.runtime.advance(TURN);
+
+    let me = stage.client.owner();
+    let (reads, writes) = (stage.prices.read().owned_by(&me), stage.prices.write().owned_by(&me));
+    let wrote = Arc::new(Mutex::new(None));
+    let has_written = Arc::clone(&wrote);
+    let write = move || *has_written.lock().unwrap() = ready(writes.try_lock()).unwrap();
+    let hook: Arc<Hook> = Arc::new(Mutex::new(Some(Box::new(write))));
+    let mut reads = pin!(reads.lock());
+    let begun = poll(reads.as_mut(), &on_clone(hook));
+    assert!(wrote.lock().unwrap().is_some(), "it does not write");
+    let read = match begun {
+        Poll::Pending => poll(reads.as_mut(), Waker::noop()),
+        read => read,
+    };
+    assert!(matches!(read, Poll::Ready(Ok(_))), "it waits for itself");
+}
+
+#[test]
+fn waker_that_panics_costs_no_lock_of_who_wakes_it() {
+    for by_recall in [true, false] {
+        let stage = Stage::new();
+        let held = stage.they_write();
+        let me = stage.client.owner();
+        let panics = Waker::from(Arc::new(Panics));
+        let (write, read) = (stage.prices.write().owned_by(&me), stage.prices.read().owned_by(&me));
+        let mut reads = Box::pin(stage.prices.read().lock());
+        assert!(poll(reads.as_mut(), Waker::noop()).is_pending());
+        // In the queue, so that its waker is called by the one that gets the lock.
+        let mut behind = Box::pin(read.lock());
+        assert!(poll(behind.as_mut(), &panics).is_pending());
+        let mut writes = Box::pin(write.lock());
+        assert!(poll(writes.as_mut(), Waker::noop()).is_pending());
+        drop(held);
+        if by_recall {
+            stage.runtime.advance(TURN);
+        }
+        let got = catch_unwind(AssertUnwindSafe(|| match by_recall {
+            true => poll(writes.as_mut(), Waker::noop()).is_ready(),
+            false => poll(reads.as_mut(), Waker::noop()).is_ready(),
+        }));
+        assert!(got.is_err(), "nobody panics, by recall: {by_recall}");
+        drop((writes, reads, behind));
+        assert!(ready(stage.theirs.write().try_lock()).unwrap().is_some(), "by recall: {by_recall}");
+    }
+}

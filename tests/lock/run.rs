@@ -1,0 +1,121 @@
+//! Work that ends with the lock: `Lock::run` and `Guard::run`.
+
+use std::future::{pending, ready};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latchwork::local::{Local, ThreadRuntime};
+use latchwork::{LockClient, LockOptions, LossReason};
+
+/// Adds one when it is dropped.
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        // Ordering: SeqCst, a test's count.
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn output_is_returned_and_the_lock_is_free_again() {
+    let lock = LockClient::local().get_lock("name").unwrap();
+    assert_eq!(lock.run(ready(7)).await.unwrap(), 7);
+    assert!(lock.try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn work_is_dropped_when_the_lock_is_lost_and_the_reason_is_told() {
+    let client = LockClient::local();
+    let lock = client.get_lock("name").unwrap();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let guard = lock.lock_with_lease(Duration::from_millis(20)).await.unwrap();
+    let work = {
+        let dropped = Dropped(Arc::clone(&dropped));
+        async move {
+            let _dropped = dropped;
+            pending::<()>().await;
+        }
+    };
+    let error = guard.run(work).await.unwrap_err();
+    assert!(error.is_lost() && !error.is_retryable(), "{error}");
+    assert!(error.to_string().contains(&LossReason::Expired.to_string()), "{error}");
+    // Ordering: as above.
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    assert!(lock.try_lock().await.unwrap().is_some(), "free for the next one");
+}
+
+/// The loss is known before the work is polled again, and both are ready.
+#[test]
+fn work_takes_no_step_after_a_loss_is_known() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(clock.clone()));
+    let mut context = Context::from_waker(Waker::noop());
+    let lock = client.get_lock("name").unwrap();
+    let mut taking = pin!(lock.lock_with_lease(Duration::from_secs(1)));
+    let Poll::Ready(guard) = taking.as_mut().poll(&mut context) else { panic!("it is free") };
+    let steps = AtomicUsize::new(0);
+    let mut run = pin!(guard.unwrap().run(async {
+        // Ordering: SeqCst, a test's count.
+        steps.fetch_add(1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        // Ordering: as above.
+        steps.fetch_add(1, Ordering::SeqCst);
+    }));
+    assert!(run.as_mut().poll(&mut context).is_pending());
+    clock.advance(Duration::from_secs(2));
+    let Poll::Ready(outcome) = run.as_mut().poll(&mut context) else { panic!("it is lost") };
+    assert!(outcome.unwrap_err().is_lost());
+    // Ordering: as above.
+    assert_eq!(steps.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn output_of_work_whose_lock_was_taken_away_is_an_error() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(clock.clone()));
+    let lock = client.get_lock("name").unwrap();
+    let guard = lock.lock_with_lease(Duration::from_secs(1)).await.unwrap();
+    let work = async move { clock.advance(Duration::from_secs(2)) };
+    assert!(guard.run(work).await.unwrap_err().is_lost(), "it ended after its lease");
+}
+
+#[tokio::test]
+async fn dropped_run_gives_the_lock_back_and_drops_its_work() {
+    let client = LockClient::local();
+    let lock = client.get_lock("name").unwrap();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let guarded = Dropped(Arc::clone(&dropped));
+    let run = lock.run(async move {
+        let _guarded = guarded;
+        pending::<()>().await;
+    });
+    assert!(tokio::time::timeout(Duration::from_millis(1), run).await.is_err());
+    // Ordering: as above.
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    assert!(lock.try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn panic_of_the_work_gives_the_lock_back() {
+    let client = LockClient::local();
+    let lock = client.get_lock("name").unwrap();
+    let run = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.run(async { panic!("the work's own") }).await })
+    };
+    assert!(run.await.unwrap_err().is_panic());
+    assert!(lock.try_lock().await.unwrap().is_some());
+}
+
+/// The longest hold ends a watched one as well.
+#[tokio::test]
+async fn work_ends_with_the_longest_hold() {
+    let options = LockOptions::default().max_hold(Duration::from_millis(20));
+    let client = LockClient::with_options(Local::new(), &options).unwrap();
+    let error = client.get_lock("name").unwrap().run(pending::<()>()).await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+}

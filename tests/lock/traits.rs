@@ -1,0 +1,89 @@
+//! What may cross threads, what may be pinned anywhere, and what an error is. The compiler checks; there is
+//! nothing to run.
+
+use std::error::Error;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use latchwork::local::{LocalTransport, Sleep, ThreadRuntime};
+use latchwork::redis::{Redis, RedisBuilder, RedisTransport, TokioRuntime};
+use latchwork::*;
+
+fn shared<T: Send + Sync + Unpin>() {}
+fn unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+fn error<T: Error + Send + Sync + 'static>() {}
+fn sent<T: Send>(_: T) {}
+
+#[test]
+fn types() {
+    shared::<AsyncSemaphore>();
+    shared::<SemaphorePermit<'_>>();
+    shared::<OwnedSemaphorePermit>();
+    shared::<Acquire<'_>>();
+    shared::<AcquireOwned>();
+    shared::<PollSemaphore>();
+    shared::<StripedSemaphores>();
+    shared::<Stripe<'_>>();
+    shared::<StripeGuard<'_>>();
+    shared::<StripesGuard<'_>>();
+    shared::<Latch>();
+    shared::<Notification<'_>>();
+    shared::<LockEntry>();
+    shared::<ChannelEntry>();
+    shared::<LeaseId>();
+    shared::<Listener>();
+    shared::<Inbox>();
+    shared::<Registry<LocalTransport>>();
+    shared::<Subscription<LocalTransport>>();
+    shared::<RedisTransport>();
+    shared::<LockClient>();
+    shared::<Lock>();
+    shared::<Guard>();
+    shared::<LockClient>();
+    shared::<Lock>();
+    shared::<Guard>();
+    shared::<blocking::LockClient>();
+    shared::<blocking::Lock>();
+    shared::<blocking::Guard>();
+    shared::<RedisBuilder>();
+    shared::<Owner>();
+    shared::<LockName>();
+    shared::<ThreadRuntime>();
+    shared::<TokioRuntime>();
+    shared::<Sleep>();
+    // As tokio's.
+    unwind_safe::<AsyncSemaphore>();
+}
+
+#[test]
+fn errors() {
+    error::<AcquireError>();
+    error::<TryAcquireError>();
+    error::<SubscribeError>();
+    error::<NameError>();
+    error::<LeaseError>();
+    error::<LockError>();
+    error::<latchwork::redis::Error>();
+}
+
+#[test]
+fn futures() {
+    let client = LockClient::local();
+    let lock = client.get_lock("traits").unwrap();
+    sent(lock.lock());
+    sent(lock.try_lock());
+    sent(lock.try_lock_for(std::time::Duration::ZERO, Lease::Watched));
+    sent(lock.force_unlock());
+    sent(Redis::connect("redis://127.0.0.1:1"));
+    sent(Redis::builder().connect("redis://127.0.0.1:1"));
+    let latch = Latch::new();
+    sent(latch.wait());
+    sent(latch.wait_unless(std::future::ready(())));
+    let stripes = StripedSemaphores::new();
+    sent(stripes.for_name("a").acquire());
+    sent(stripes.acquire_all(["a", "b"]));
+    let subscription = Registry::new(LocalTransport::default()).subscribe("a");
+    sent(subscription.subscribed());
+    sent(subscription.subscribed_unless(std::future::ready(())));
+    let semaphore = AsyncSemaphore::new(1);
+    sent(semaphore.acquire());
+}

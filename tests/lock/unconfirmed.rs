@@ -1,0 +1,174 @@
+//! A transport that does not confirm what is subscribed to: messages cannot be relied on, and a waiter looks
+//! for itself.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::over_local::{Between, Command, Nothing, OverLocal};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{Inbox, LeaseError, LockClient, LockError, LockOptions, Message, Mode, Transport};
+
+const WATCHDOG: Duration = Duration::from_millis(300);
+const SOON: Duration = Duration::from_secs(5);
+
+/// Keeps what is subscribed to, and says nothing.
+#[derive(Clone, Default)]
+struct Deaf(Arc<Mutex<Vec<Inbox>>>);
+
+impl Transport for Deaf {
+    fn subscribe(&self, _: &Arc<str>, inbox: Inbox) {
+        self.0.lock().unwrap().push(inbox);
+    }
+
+    fn unsubscribe(&self, _: &Arc<str>) {}
+}
+
+type Act = Box<dyn FnOnce() + Send>;
+
+/// What happens before the next attempt is answered, which takes no waiting otherwise.
+#[derive(Clone, Default)]
+struct Meanwhile(Arc<Mutex<Option<Act>>>);
+
+impl Between for Meanwhile {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let outcome = run.await;
+        if let Command::Acquire(Mode::Plain) = command {
+            let meanwhile = self.0.lock().unwrap().take();
+            if let Some(meanwhile) = meanwhile {
+                meanwhile();
+                tokio::task::yield_now().await;
+            }
+        }
+        outcome
+    }
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, so).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
+}
+
+/// The one behind the queue head had never asked how long the lease lasts, and waited for the confirmation
+/// without end.
+#[tokio::test]
+async fn next_queue_head_looks_for_itself_without_messages() {
+    let local = Local::new();
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let backend = OverLocal::with_transport(local, Nothing, Deaf::default());
+    let client =
+        LockClient::with_options(backend, &LockOptions::default().watchdog_timeout(WATCHDOG)).unwrap();
+    let lock = client.get_lock("orders").unwrap();
+    let held = theirs.lock().await.unwrap();
+    let waiter = || {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    let first = waiter();
+    until("the first waits", || client.registry().stats().interest == 1).await;
+    let second = waiter();
+    until("the second waits", || lock.waiters() == 1).await;
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    held.unlock().await.unwrap();
+    let guard = tokio::time::timeout(SOON, second).await.expect("it did not look").unwrap();
+    guard.unlock().await.unwrap();
+}
+
+/// A waiter whose subscription is not confirmed has asked the store and sleeps, for as long as the lease
+/// lasts. The lock becomes free, and the message does not come; then the subscription is confirmed.
+#[tokio::test]
+async fn late_confirmation_wakes_a_waiter() {
+    let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
+    let local = Local::with_runtime(runtime.clone());
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let backend = OverLocal::with_transport(local, Nothing, deaf.clone());
+    let client = LockClient::new(backend);
+    let lock = client.get_lock("orders").unwrap();
+    let held = theirs.lock().await.unwrap();
+    let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
+    until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
+    // It does not wait for the confirmation any longer, and asks.
+    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
+    until("it sleeps", || {
+        runtime.advance(Duration::from_millis(100));
+        asleep()
+    })
+    .await;
+    held.unlock().await.unwrap();
+    // No time passes from here on.
+    deaf.0.lock().unwrap()[0].ready();
+    let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside a free lock").unwrap();
+    guard.unlock().await.unwrap();
+}
+
+/// Many wait, and a connection is made again: the process asks once.
+#[tokio::test]
+async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
+    const WAITERS: usize = 100;
+    let deaf = Deaf::default();
+    let local = Local::new();
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let client = LockClient::new(OverLocal::with_transport(local, Nothing, deaf.clone()));
+    let lock = client.get_lock("orders").unwrap();
+    let held = theirs.lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..WAITERS {
+        let lock = lock.clone();
+        waiters.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
+    }
+    until("they wait", || lock.waiters() == WAITERS - 1 && !deaf.0.lock().unwrap().is_empty()).await;
+    let inbox = deaf.0.lock().unwrap()[0].clone();
+    inbox.ready();
+    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
+    until("the queue head sleeps", asleep).await;
+    let looked = || lock.stats().wakes_spurious;
+    inbox.resubscribed();
+    until("it looks", || looked() == 1 && asleep()).await;
+    for _ in 0..WAITERS {
+        inbox.deliver(Message::Unlock);
+    }
+    until("it looks again", || looked() >= 2 && asleep()).await;
+    // One that came while it slept, and one that was kept.
+    assert!(looked() <= 3, "asked {} times", looked());
+    held.unlock().await.unwrap();
+    inbox.deliver(Message::Unlock);
+    for waiter in waiters {
+        tokio::time::timeout(SOON, waiter).await.expect("its turn").unwrap();
+    }
+}
+
+/// The lease that it got was over before it heard of it, and another one has the lock by then.
+#[tokio::test]
+async fn try_that_is_answered_too_late_does_not_wait() {
+    let (runtime, lease) = (ThreadRuntime::paused(), Duration::from_millis(10));
+    let local = Local::with_runtime(runtime.clone());
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let meanwhile = Meanwhile::default();
+    let backend = OverLocal::with_transport(local, meanwhile.clone(), Deaf::default());
+    let lock = LockClient::new(backend).get_lock("orders").unwrap();
+    let held = Arc::new(Mutex::new(None));
+    let holds = Arc::clone(&held);
+    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
+        runtime.advance(lease);
+        let lock = pin!(theirs.try_lock()).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok(Some(guard))) = lock else { panic!("it is not free") };
+        *holds.lock().unwrap() = Some(guard);
+    }));
+    let tries = lock.try_lock_for(Duration::ZERO, lease);
+    let tried = tokio::time::timeout(SOON, tries).await.expect("it waits");
+    assert!(held.lock().unwrap().is_some());
+    // Which of the two came too late is said: not the store's answer to the caller, but the lease.
+    assert!(matches!(tried, Err(LockError::Lease(LeaseError::OverBeforeAnswer))), "{tried:?}");
+}

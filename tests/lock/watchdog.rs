@@ -1,0 +1,165 @@
+//! The watchdog, over a backend whose renewals are the test's.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::over_local::{Between, Command, OverLocal};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{Backend as _, LeaseKey, LockClient, LockName, LockOptions, Runtime as _};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+const LEASE: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(10);
+
+/// Of a call to renew the test is told, and says what becomes of it.
+struct Watched {
+    runtime: ThreadRuntime,
+    calls: Mutex<Vec<(Instant, Vec<String>)>>,
+    /// How many of the next calls fail.
+    failing: Mutex<u32>,
+    /// And then how many panic.
+    panicking: Mutex<u32>,
+    /// Calls for names that begin with `slow` wait for a permit of this.
+    go: Semaphore,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Watched>);
+
+#[derive(Debug)]
+struct Refused;
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refused")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn slow(name: &str) -> bool {
+    name.starts_with("slow")
+}
+
+/// Whether this call is one of the next so many.
+fn is_one_of(next: &Mutex<u32>) -> bool {
+    let mut next = next.lock().unwrap();
+    let is_one = *next > 0;
+    *next = next.saturating_sub(1);
+    is_one
+}
+
+impl Shared {
+    fn client() -> (Self, LockClient) {
+        let (calls, failing, panicking) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (locks, go) = (Local::new(), Semaphore::new(0));
+        let runtime = locks.runtime().clone();
+        let backend =
+            OverLocal::new(&locks, Self(Arc::new(Watched { runtime, calls, failing, panicking, go })));
+        let options = LockOptions::default().watchdog_timeout(LEASE);
+        (backend.between.clone(), LockClient::with_options(backend, &options).unwrap())
+    }
+
+    /// The calls so far whose first name begins with `prefix`.
+    fn calls(&self, prefix: &str) -> Vec<(Instant, Vec<String>)> {
+        let calls = self.0.calls.lock().unwrap();
+        calls.iter().filter(|(_, names)| names[0].starts_with(prefix)).cloned().collect()
+    }
+
+    async fn renews(&self, leases: &[LeaseKey]) -> Result<(), Refused> {
+        let names: Vec<String> = leases.iter().map(|key| key.name.to_string()).collect();
+        let is_slow = slow(&names[0]);
+        assert!(names.iter().all(|name| slow(name) == is_slow), "two groups in one call: {names:?}");
+        let runtime = &self.0.runtime;
+        self.0.calls.lock().unwrap().push((runtime.now(), names));
+        if is_slow {
+            self.0.go.acquire().await.unwrap().forget();
+        }
+        let fails = is_one_of(&self.0.failing);
+        assert!(!is_one_of(&self.0.panicking), "on purpose");
+        if fails {
+            // Some time later: the watchdog is asleep again by then.
+            runtime.sleep_until(runtime.now() + Duration::from_millis(20)).await;
+            return Err(Refused);
+        }
+        Ok(())
+    }
+
+    async fn until_calls(&self, prefix: &str, count: usize) {
+        let there = async {
+            while self.calls(prefix).len() < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(SOON, there).await.unwrap_or_else(|_| panic!("{count} calls for {prefix}"));
+    }
+}
+
+impl Between for Shared {
+    type Error = Refused;
+
+    fn renewal_group(&self, name: &LockName) -> u64 {
+        u64::from(slow(name.as_str()))
+    }
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, Refused> {
+        if let Command::Renew(leases) = command {
+            self.renews(leases).await?;
+        }
+        run.await.map_err(|_| Refused)
+    }
+}
+
+#[tokio::test]
+async fn renewal_that_fails_is_tried_again_soon() {
+    let (backend, client) = Shared::client();
+    let guard = client.get_lock("a").unwrap().lock().await.unwrap();
+    *backend.0.failing.lock().unwrap() = 1;
+    backend.until_calls("a", 2).await;
+    let calls = backend.calls("a");
+    // A thirtieth of the lease, and not a third.
+    assert!(calls[1].0 - calls[0].0 < LEASE / 6, "{:?}", calls[1].0 - calls[0].0);
+    assert!(guard.is_held());
+    guard.unlock().await.unwrap();
+}
+
+/// A backend that panics in the middle of a renewal is asked again, a third of the lease later.
+#[tokio::test]
+async fn renewal_that_panics_is_not_the_last_one() {
+    let (backend, client) = Shared::client();
+    let guard = client.get_lock("a").unwrap().lock().await.unwrap();
+    *backend.0.panicking.lock().unwrap() = 1;
+    backend.until_calls("a", 2).await;
+    assert!(guard.is_held());
+    guard.unlock().await.unwrap();
+}
+
+/// A part of the store that does not answer costs its own locks only; and of those, each has one renewal
+/// under way.
+#[tokio::test]
+async fn groups_do_not_wait_for_each_other() {
+    let (backend, client) = Shared::client();
+    let lock = async |name: &str| client.get_lock(name).unwrap().lock().await.unwrap();
+    let slow = lock("slow:0").await;
+    let quick = lock("quick").await;
+    backend.until_calls("slow", 1).await;
+    let late = lock("slow:1").await;
+    // Through the whole lease of the one that is not answered.
+    backend.until_calls("quick", 3).await;
+    let calls = backend.calls("slow");
+    assert_eq!(calls.iter().map(|(_, names)| names.len()).sum::<usize>(), 2, "{calls:?}");
+    assert!(quick.is_held() && !slow.is_held());
+    backend.0.go.add_permits(100);
+    backend.until_calls("slow", 3).await;
+    assert_eq!(backend.calls("slow")[2].1, ["slow:1"]);
+    assert!(late.is_held());
+    for guard in [quick, late] {
+        guard.unlock().await.unwrap();
+    }
+}

@@ -1,0 +1,531 @@
+//! The rights that the page of `redis` asks for: they suffice, and each is needed, and named where it is
+//! missing.
+
+use std::error::Error as _;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use crate::by_hand;
+use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
+use latchwork::{
+    Backend, Lease, LeaseId, LockClient, LockError, LockName, LockOptions, Mode, NextWaiter, QueuePosition,
+    ReleaseOutcome,
+};
+use latchwork_conformance::Store;
+use latchwork_testkit::{RedisCluster, RedisServer, SentinelSet, is_older_than_7};
+use redis::FromRedisValue;
+
+use latchwork_conformance::commands::{Commands as _, RELEASED, keys};
+
+/// Far longer than anything here takes, and far shorter than the leases that a lost wake-up would wait for.
+const SOON: Duration = Duration::from_secs(10);
+crate::waiting::waiting_for!(SOON);
+
+fn page() -> &'static str {
+    include_str!("../../src/redis.rs").split_once("# Rights").unwrap().1
+}
+
+/// As the page says them.
+fn documented() -> Vec<&'static str> {
+    let list = page().split("```").nth(1).unwrap();
+    list.trim_start_matches("text").split_whitespace().filter(|word| *word != "//!").collect()
+}
+
+/// What the page says is needed besides, in the row of its table that begins with `row`.
+fn besides(row: &str) -> Vec<String> {
+    let beginning = format!("//! | {row}");
+    let line = page().lines().find(|line| line.starts_with(&beginning));
+    let line = line.unwrap_or_else(|| panic!("no row begins with {row:?}"));
+    let words = line.rsplit_once("| `").unwrap().1.trim_end_matches("` |");
+    words.split(' ').map(|word| word.replace("\\|", "|")).collect()
+}
+
+static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+async fn run<T: FromRedisValue>(server: &RedisServer, command: &[&str]) -> T {
+    let mut connection = by_hand::connection(server).await;
+    redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
+}
+
+/// A user with `rights`.
+async fn user<S: AsRef<str>>(server: &RedisServer, name: &str, rights: &[S]) -> String {
+    let rights = rights.iter().map(AsRef::as_ref).collect::<Vec<_>>();
+    let words = ["ACL", "SETUSER", name, "reset", "resetchannels", "on", ">secret"].into_iter().chain(rights);
+    let () = run(server, &words.collect::<Vec<_>>()).await;
+    server.url().replace("redis://", &format!("redis://{name}:secret@"))
+}
+
+/// Whether for fair locks, too. The prefix of the suite's names stands in the place of the one on the page.
+struct ByDocumentedRights(bool);
+
+impl Store for ByDocumentedRights {
+    type Backend = Redis;
+
+    async fn connect(&self) -> Redis {
+        // Once: some versions end the subscriptions of a user whose rights are written anew, though they are
+        // the same.
+        static URLS: [tokio::sync::OnceCell<String>; 2] = [const { tokio::sync::OnceCell::const_new() }; 2];
+        let (which, name) = if self.0 { (1, "fair") } else { (0, "locks") };
+        let besides = if self.0 { besides("fair locks |") } else { Vec::new() };
+        let all = documented().into_iter().map(str::to_owned).chain(besides);
+        let all: Vec<String> = all.map(|right| right.replace("orders:", "conformance:")).collect();
+        let url = URLS[which].get_or_init(|| async { user(&SERVER, name, &all).await }).await;
+        Redis::builder().linger(Duration::from_millis(20)).connect(url).await.unwrap()
+    }
+
+    async fn subscribers(&self, channel: &str) -> usize {
+        run::<(String, usize)>(&SERVER, &["PUBSUB", "NUMSUB", channel]).await.1
+    }
+
+    /// Its connections are tasks.
+    fn block_on<T>(&self, property: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(property)
+    }
+}
+
+latchwork_conformance::part!(plain: ByDocumentedRights(false));
+
+mod fair {
+    use super::*;
+
+    latchwork_conformance::part!(fair: ByDocumentedRights(true));
+}
+
+/// The text of an error, with what stands behind it.
+fn texts(error: &(dyn std::error::Error + 'static)) -> String {
+    let behind = error.source().map(texts).unwrap_or_default();
+    format!("{error}; {behind}")
+}
+
+/// Uses all that there is, until something is refused.
+async fn use_everything(url: &str, server: &RedisServer) -> Result<(), String> {
+    let redis = Redis::connect(url).await.map_err(|error| texts(&error))?;
+    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(600));
+    let client = LockClient::with_options(redis, &options).unwrap();
+    let used = async {
+        let lock = client.get_lock("orders:1")?.fenced();
+        let guard = lock.lock().await?;
+        lock.is_locked().await?;
+        // A renewal that is refused is told as a loss, and by nothing else: so it is asked for by hand.
+        guard.owner();
+        let again = lock.owned_by(guard.owner()).lock_with_lease(Duration::from_secs(5)).await?;
+        again.unlock().await?;
+        guard.unlock().await?;
+        let _held = lock.lock_with_lease(Duration::from_secs(60)).await?;
+        lock.force_unlock().await?;
+        let () = run(server, &["HSET", "orders:2", "somebody:1", "1"]).await;
+        let waits = client.get_lock("orders:2")?;
+        waits.try_lock_for(Duration::from_millis(300), Lease::Watched).await?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    };
+    used.await.map_err(|error| texts(&*error as &(dyn std::error::Error + 'static)))
+}
+
+#[tokio::test]
+async fn each_right_that_is_missing_is_named() {
+    let server = RedisServer::start();
+    let all = documented();
+    let url = user(&server, "whole", &all).await;
+    use_everything(&url, &server).await.expect("the documented rights suffice");
+    // Told by an event, as it is not awaited; see `tests/tracing.rs`.
+    let rights = all.iter().filter(|right| right.starts_with('+') && **right != "+unsubscribe");
+    for right in rights {
+        let () = run(&server, &["FLUSHALL"]).await;
+        let () = run(&server, &["SCRIPT", "FLUSH"]).await;
+        let rest: Vec<&str> = all.iter().copied().filter(|other| other != right).collect();
+        let url = user(&server, "poor", &rest).await;
+        let said = use_everything(&url, &server).await;
+        assert_named(right, said);
+    }
+}
+
+/// Uses all that there is of fair locks, until something is refused.
+async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
+    let redis = Redis::connect(url).await?;
+    for name in NAMES {
+        use_fair_lock(&redis, &LockName::new(name).unwrap(), server).await?;
+    }
+    Ok(())
+}
+
+/// Without braces and with some: Redisson's forms differ.
+const NAMES: [&str; 2] = ["orders:1", "orders:{1}"];
+
+async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> Result<(), Error> {
+    let id = |client: u32, number: u64| -> LeaseId {
+        format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
+    };
+    let (holder, waiter, next) = (id(1, 1), id(2, 1), id(1, 2));
+    let lease = Duration::from_secs(60);
+    let position = QueuePosition { waited: Duration::ZERO, kept: lease };
+    for id in [&holder, &waiter] {
+        let request = redis.request(id, lease).tokens(1).position(position);
+        redis.acquire(Mode::Fair, name, &request).await?;
+    }
+    let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
+    listener.subscribe(redis.channels(Mode::Fair, name, &waiter.client_id()).own).await.unwrap();
+    let next = NextWaiter { id: next, lease, tokens: 1, position };
+    assert_eq!(redis.release(Mode::Fair, name, &holder, Some(&next)).await?, RELEASED);
+    assert_eq!(redis.release(Mode::Fair, name, &waiter, None).await?, RELEASED);
+    assert_eq!(redis.release(Mode::Fair, name, &next.id, None).await?, ReleaseOutcome::NotHeld);
+    assert!(!redis.force_release(Mode::Fair, name).await?);
+    Ok(())
+}
+
+/// Uses all that there is of read-write locks, until something is refused.
+async fn use_read_write(url: &str, server: &RedisServer) -> Result<(), Error> {
+    let redis = Redis::connect(url).await?;
+    for name in NAMES {
+        use_read_write_lock(&redis, &LockName::new(name).unwrap(), server).await?;
+    }
+    Ok(())
+}
+
+async fn use_read_write_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> Result<(), Error> {
+    let id = |client: u32, number: u64| -> LeaseId {
+        format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
+    };
+    let (holder, waiter, next, reader, beside) = (id(1, 1), id(2, 1), id(1, 2), id(3, 1), id(1, 3));
+    let lease = Duration::from_secs(60);
+    let position = QueuePosition { waited: Duration::ZERO, kept: lease };
+    let asks = |id: &LeaseId| redis.request(id, lease).tokens(1).position(position);
+    redis.acquire(Mode::Write, name, &asks(&holder)).await?;
+    redis.acquire(Mode::Read, name, &asks(&beside).under(holder.clone())).await?;
+    redis.renew(Mode::Write, &keys(name, &[&holder]), lease * 2).await?;
+    redis.renew(Mode::Read, &keys(name, &[&beside]), lease * 2).await?;
+    redis.acquire(Mode::Write, name, &asks(&waiter)).await?;
+    redis.acquire(Mode::Read, name, &asks(&reader)).await?;
+    let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
+    listener.subscribe(redis.channels(Mode::Write, name, &waiter.client_id()).own).await.unwrap();
+    let channel = redis.channels(Mode::Read, name, "").own;
+    redis.registry().subscribe(&channel).subscribed().await.map_err(|refused| {
+        refused.source().and_then(|source| source.downcast_ref::<Error>()).expect("the backend's own").clone()
+    })?;
+    let next = NextWaiter { id: next, lease, tokens: 1, position };
+    assert_eq!(redis.release(Mode::Write, name, &holder, Some(&next)).await?, RELEASED);
+    redis.acquire(Mode::Read, name, &asks(&reader)).await?;
+    for id in [&beside, &reader] {
+        assert_eq!(redis.release(Mode::Read, name, id, None).await?, RELEASED);
+    }
+    let writer = redis.holder(Mode::Write, name).await?.and_then(|writer| writer.id);
+    assert_eq!(writer, Some(waiter.clone()));
+    assert_eq!(redis.release(Mode::Write, name, &waiter, None).await?, RELEASED);
+    assert_eq!(redis.release(Mode::Write, name, &next.id, None).await?, ReleaseOutcome::NotHeld);
+    redis.acquire(Mode::Read, name, &asks(&reader)).await?;
+    assert!(redis.force_release(Mode::Write, name).await?);
+    Ok(())
+}
+
+/// `row`: of the table.
+async fn rights_of_a_kind_are_needed(row: &str, uses: impl AsyncFn(&str, &RedisServer) -> Result<(), Error>) {
+    let server = RedisServer::start();
+    let besides = besides(row);
+    let all: Vec<String> =
+        documented().into_iter().map(str::to_owned).chain(besides.iter().cloned()).collect();
+    let url = user(&server, "whole", &all).await;
+    uses(&url, &server).await.expect("the documented rights suffice");
+    for right in &besides {
+        let () = run(&server, &["FLUSHALL"]).await;
+        let () = run(&server, &["SCRIPT", "FLUSH"]).await;
+        let rest: Vec<&String> = all.iter().filter(|other| *other != right).collect();
+        let url = user(&server, "poor", &rest).await;
+        let error = uses(&url, &server).await.expect_err(right);
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
+        // Which key or channel it is, no server says.
+        if right.starts_with('+') {
+            assert_named(right, Err(texts(&error)));
+        }
+        for key in run::<Vec<String>>(&server, &["KEYS", "*"]).await {
+            let left: i64 = run(&server, &["PTTL", &key]).await;
+            assert!(
+                left > 0 || key.starts_with("redisson_lock_token:"),
+                "{key} stays for ever without {right}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn rights_for_fair_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
+    rights_of_a_kind_are_needed("fair locks |", use_fair).await;
+}
+
+#[tokio::test]
+async fn rights_for_read_write_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
+    rights_of_a_kind_are_needed("read-write locks |", use_read_write).await;
+}
+
+/// That the error without a right names it.
+#[track_caller]
+fn assert_named(right: &str, said: Result<(), String>) {
+    let said = said.expect_err(&format!("{right} is asked for, and not needed"));
+    let name = match right.strip_prefix('&') {
+        Some(channel) => channel.to_owned(),
+        None => right[1..].to_uppercase().replace('|', " "),
+    };
+    assert!(said.contains(&name), "without {right}: {said}");
+    assert!(said.contains("permission"), "without {right}: {said}");
+}
+
+/// The rights in a row of the table suffice together with the others; each that is taken away is named.
+async fn assert_needed(row: &str, servers: &[&RedisServer], uses: impl AsyncFn(&str) -> Result<(), String>) {
+    let common: Vec<String> = documented().into_iter().map(str::to_owned).collect();
+    let rights = besides(row);
+    let set = async |rights: &[String]| {
+        for server in servers {
+            let all: Vec<String> = common.iter().chain(rights).cloned().collect();
+            user(server, "locks", &all).await;
+        }
+    };
+    set(&rights).await;
+    uses("locks:secret@").await.unwrap_or_else(|error| panic!("{row}: {error}"));
+    for right in &rights {
+        let rest: Vec<String> = rights.iter().filter(|other| *other != right).cloned().collect();
+        set(&rest).await;
+        assert_named(right, uses("locks:secret@").await);
+    }
+}
+
+/// A lock and an unlock over what `builder` connects to.
+async fn use_once(builder: RedisBuilder, url: &str) -> Result<(), String> {
+    let redis = builder.connect(url).await.map_err(|error| texts(&error))?;
+    let lock = LockClient::new(redis).get_lock("orders:once").unwrap();
+    let guard = lock.lock().await.map_err(|error| texts(&error))?;
+    guard.unlock().await.map_err(|error| texts(&error))
+}
+
+/// What is done by hand with keys and channels of others, each of which must be refused.
+const ON_KEYS: [&[&str]; 16] = [
+    &["GET", "*"],
+    &["HGET", "*", "mode"],
+    &["HKEYS", "*"],
+    &["HSCAN", "*", "0"],
+    &["EXISTS", "*"],
+    &["PTTL", "*"],
+    &["ZRANGE", "*", "0", "-1"],
+    &["ZSCORE", "*", "1"],
+    &["LINDEX", "*", "0"],
+    &["HSET", "*", "mode", "read"],
+    &["HDEL", "*", "mode"],
+    &["ZADD", "*", "1", "1"],
+    &["ZREM", "*", "1"],
+    &["PEXPIRE", "*", "1"],
+    &["INCRBY", "*", "1"],
+    &["DEL", "*"],
+];
+
+/// Two tenants share a server, and each has the documented rights for its own prefix.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_what_is_anothers() {
+    let server = RedisServer::start();
+    let rows = ["fair locks |", "read-write locks |"].map(besides).concat();
+    let all: Vec<String> = documented().into_iter().map(str::to_owned).chain(rows).collect();
+    let others: Vec<String> = all.iter().map(|right| right.replace("orders:", "payments:")).collect();
+    let tenant = user(&server, "orders", &all).await;
+    let other = user(&server, "payments", &others).await;
+    let client = async |url: &str| LockClient::new(Redis::connect(url).await.unwrap());
+    let (holder, waits, tenant_client) = (client(&other).await, client(&other).await, client(&tenant).await);
+    // Each name is held, waited for in each way there is, and has everything that a lock can have.
+    let names =
+        ["plain", "{plain}", "fair", "{fair}", "write", "{write}"].map(|name| format!("payments:{name}"));
+    let (mut held, mut waiting) = (Vec::new(), Vec::new());
+    for name in &names {
+        let read_write = |client: &LockClient| client.read_write(name).unwrap();
+        let locks = |client: &LockClient| match &name[9..] {
+            "plain" | "{plain}" => vec![client.get_lock(name).unwrap()],
+            "fair" | "{fair}" => vec![client.fair_lock(name).unwrap()],
+            _ => vec![read_write(client).write().clone(), read_write(client).read().clone()],
+        };
+        let lock = locks(&holder).swap_remove(0).fenced();
+        held.push(lock.lock().await.unwrap());
+        for lock in locks(&waits) {
+            waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
+        }
+    }
+    let reads = holder.read_write("payments:read").unwrap().read().lock().await.unwrap();
+    // Waiters of plain and read locks listen to one channel, of fair and write locks to two.
+    eventually("everyone listens", async || {
+        run::<Vec<String>>(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await.len() == 10
+    })
+    .await;
+    let wakes = |client: &LockClient| {
+        let stats = client.registry().stats();
+        stats.unlock_messages + stats.read_unlock_messages + stats.grant_messages
+    };
+    eventually("all queues", async || run::<Vec<String>>(&server, &["KEYS", "*payments*"]).await.len() == 28)
+        .await;
+    let (keys, channels): (Vec<String>, Vec<String>) = (
+        run(&server, &["KEYS", "*payments*"]).await,
+        run(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await,
+    );
+    let woken = wakes(&waits);
+    let mut by_hand = by_hand::connect(&tenant).await;
+    let mut refused = async |words: Vec<&str>| {
+        let mut command = redis::cmd(words[0]);
+        let answer: Result<redis::Value, _> = command.arg(&words[1..]).query_async(&mut by_hand).await;
+        let error = answer.expect_err(&words.join(" ")).to_string();
+        assert!(
+            error.to_uppercase().contains("NOPERM") || error.contains("permission"),
+            "{words:?}: {error}"
+        );
+    };
+    for key in &keys {
+        for words in ON_KEYS {
+            refused(words.iter().map(|word| if *word == "*" { &**key } else { word }).collect()).await;
+        }
+    }
+    for channel in &channels {
+        refused(vec!["PUBLISH", channel, "0"]).await;
+        refused(vec!["SUBSCRIBE", channel]).await;
+    }
+    // Nor by the locks of the same names.
+    for name in &names {
+        for error in [
+            tenant_client.get_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
+            tenant_client.get_lock(name).unwrap().force_unlock().await.map(drop).unwrap_err(),
+            tenant_client.fair_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
+            tenant_client.fair_lock(name).unwrap().is_locked().await.map(drop).unwrap_err(),
+            tenant_client.read_write(name).unwrap().read().try_lock().await.map(drop).unwrap_err(),
+            tenant_client.read_write(name).unwrap().write().try_lock().await.map(drop).unwrap_err(),
+        ] {
+            assert!(error.is_refused(), "{name}: {error:?}");
+        }
+    }
+    assert_eq!(wakes(&waits), woken, "another tenant has woken a waiter");
+    for guard in &held {
+        guard.ensure_held().await.unwrap();
+    }
+    assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
+    reads.unlock().await.unwrap();
+    for guard in held {
+        guard.unlock().await.unwrap();
+    }
+    for waiter in waiting {
+        soon("its turn", waiter).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn rights_for_a_name_and_a_database_are_needed_and_named() {
+    let server = RedisServer::start();
+    let url = |login: &str| server.url().replace("redis://", &format!("redis://{login}"));
+    let named = async |login: &str| use_once(Redis::builder().client_name("locker"), &url(login)).await;
+    assert_needed("a [name]", &[&server], named).await;
+    let elsewhere = async |login: &str| use_once(Redis::builder(), &(url(login) + "/3")).await;
+    assert_needed("a database other than 0", &[&server], elsewhere).await;
+}
+
+#[tokio::test]
+async fn right_to_wait_for_replicas_is_needed_and_named() {
+    let master = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);
+    let _replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
+    let url = |login: &str| master.url().replace("redis://", &format!("redis://{login}"));
+    let waits = async |login: &str| {
+        let builder = Redis::builder().wait_for_replicas(1, Duration::from_secs(10));
+        use_once(builder, &url(login)).await
+    };
+    assert_needed("[replicas]", &[&master], waits).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_with_sentinels_are_needed_and_named() {
+    let set = SentinelSet::start();
+    set.be_patient();
+    let servers: Vec<&RedisServer> = set.servers.iter().collect();
+    let with_login =
+        |login: &str| set.url().replace("redis+sentinel://", &format!("redis+sentinel://{login}"));
+    let of_servers = async |login: &str| use_once(Redis::builder(), &with_login(login)).await;
+    assert_needed("Sentinel, at the servers", &servers, of_servers).await;
+    // That following is refused is told by an event; see `tests/tracing.rs`.
+    let sentinels = besides("Sentinel, at the Sentinels");
+    assert_eq!(sentinels, ["+sentinel", "+subscribe", "&+switch-master"]);
+    let url = set.url() + "?sentinel_username=locks&sentinel_password=secret";
+    for rights in [&sentinels[..], &sentinels[1..]] {
+        for sentinel in &set.sentinels {
+            let words = ["ACL", "SETUSER", "locks", "reset", "resetchannels", "on", ">secret", "-@all"];
+            let words: Vec<&str> = words.into_iter().chain(rights.iter().map(String::as_str)).collect();
+            let () = run(sentinel, &words).await;
+        }
+        let used = use_once(Redis::builder(), &url).await;
+        if rights.len() == sentinels.len() { used.unwrap() } else { assert_named("+sentinel", used) }
+    }
+}
+
+/// All nodes of a Cluster; one of three slots moves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_in_a_cluster_are_needed_and_named() {
+    if is_older_than_7() {
+        return;
+    }
+    let cluster = RedisCluster::start_with(&[]);
+    let nodes: Vec<&RedisServer> = cluster.nodes().iter().collect();
+    let with_login =
+        |login: &str| cluster.url().replace("redis-cluster://", &format!("redis-cluster://{login}"));
+    let (name, to) = ("orders:moving", 1);
+    let slot: u16 = cluster.ask(0, &["CLUSTER", "KEYSLOT", name]);
+    let from = cluster.owner(0, slot).unwrap();
+    let to = if from == to { 2 } else { to };
+    cluster.begin_to_move(slot, from, to);
+    // One that is free is taken at the node that is to have it.
+    let in_a_moving_slot = async |login: &str, sharded| {
+        let builder = Redis::builder().sharded_messages(sharded);
+        let redis = builder.connect(&with_login(login)).await.map_err(|error| texts(&error))?;
+        let lock = LockClient::new(redis).get_lock(name).unwrap();
+        let guard = lock.lock().await.map_err(|error| texts(&error))?;
+        guard.unlock().await.map_err(|error| texts(&error))
+    };
+    let plain = async |login: &str| in_a_moving_slot(login, ShardedMessages::Off).await;
+    assert_needed("a Cluster |", &nodes, plain).await;
+    cluster.finish_to_move(slot, from, to);
+    let by_itself = async |login: &str| {
+        let redis = Redis::connect(&with_login(login)).await;
+        redis.map(drop).map_err(|error| texts(&error))
+    };
+    // What it finds is that messages are sharded, for which there are rights of their own.
+    let asks: Vec<String> = besides("a Cluster |").into_iter().chain(besides("a Cluster's kind")).collect();
+    for rights in [&asks[..], &asks[..2]] {
+        for node in &nodes {
+            let all: Vec<String> =
+                documented().into_iter().map(str::to_owned).chain(rights.iter().cloned()).collect();
+            user(node, "locks", &all).await;
+        }
+        let said = by_itself("locks:secret@").await;
+        if rights.len() == asks.len() { said.unwrap() } else { assert_named("+pubsub|shardnumsub", said) }
+    }
+    let sharded = besides("sharded messages");
+    assert_eq!(sharded, ["+spublish", "+ssubscribe", "+sunsubscribe"]);
+    for missing in [None, Some("+spublish"), Some("+ssubscribe")] {
+        for node in &nodes {
+            let all = documented().into_iter().map(str::to_owned).chain(besides("a Cluster |"));
+            let all: Vec<String> =
+                all.chain(sharded.iter().filter(|it| Some(&***it) != missing).cloned()).collect();
+            user(node, "locks", &all).await;
+        }
+        let () = cluster.ask(to, &["DEL", name]);
+        let used = async {
+            in_a_moving_slot("locks:secret@", ShardedMessages::On).await?;
+            let () = cluster.ask(to, &["HSET", name, "somebody:1", "1"]);
+            let builder = Redis::builder().sharded_messages(ShardedMessages::On);
+            let redis = builder.connect(&with_login("locks:secret@")).await.map_err(|error| texts(&error))?;
+            let lock = LockClient::new(redis).get_lock(name).unwrap();
+            let waited = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
+            waited.map(drop).map_err(|error| texts(&error))
+        };
+        match (missing, used.await) {
+            (None, used) => used.unwrap(),
+            (Some(right), said) => assert_named(right, said),
+        }
+    }
+}
+
+#[tokio::test]
+async fn channel_that_is_missing_is_named() {
+    let server = RedisServer::start();
+    let rest: Vec<&str> = documented().into_iter().filter(|right| !right.starts_with('&')).collect();
+    let client = LockClient::new(Redis::connect(&user(&server, "deaf", &rest).await).await.unwrap());
+    let () = run(&server, &["HSET", "orders:1", "somebody:1", "1"]).await;
+    let error = client.get_lock("orders:1").unwrap().lock().await.unwrap_err();
+    let LockError::Subscribe(refused) = &error else { panic!("{error:?}") };
+    let cause: &Error = refused.source().and_then(|source| source.downcast_ref()).unwrap();
+    assert!(cause.to_string().contains("SUBSCRIBE on \"redisson_lock__channel:{orders:1}\""), "{cause}");
+}

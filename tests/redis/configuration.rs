@@ -1,0 +1,292 @@
+//! What owners of a service configure besides the URL.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::by_hand;
+use crate::by_hand::run;
+use latchwork::redis::{Credentials, ErrorKind, Redis, RedisBuilder};
+use latchwork::{Backend as _, LockClient};
+use latchwork_testkit::{ChaosProxy, RedisCluster, RedisServer, SentinelSet};
+use tokio::time::{sleep, timeout};
+
+const PASSWORD: &str = "hunter2/#?@";
+const SOON: Duration = Duration::from_secs(12);
+crate::waiting::waiting_for!(SOON);
+const NAME: &str = "configured";
+
+async fn assert_works(redis: &Redis) {
+    let lock = LockClient::new(redis.clone()).get_lock(NAME).unwrap();
+    let guard = lock.lock().await.unwrap();
+    let subscription = redis.registry().subscribe(&format!("redisson_lock__channel:{{{NAME}}}"));
+    subscription.subscribed().await.unwrap();
+    guard.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn user_and_password_may_be_given_apart_from_the_url() {
+    let server = RedisServer::start();
+    let () = run(&server, &format!("ACL SETUSER locker on >{PASSWORD} ~* &* +@all")).await;
+    let () = run(&server, "ACL SETUSER default off").await;
+    let builder = || Redis::builder().username("locker").password(PASSWORD);
+    assert!(!format!("{:?} {:#?}", builder(), builder()).contains("hunter2"));
+    // In place of what the URL says.
+    for url in [server.url(), server.url().replace("redis://", "redis://nobody:nothing@")] {
+        let redis = builder().connect(&url).await.unwrap();
+        assert!(!format!("{redis:?} {redis:#?}").contains("hunter2"));
+        assert_works(&redis).await;
+    }
+    let error = builder().password("wrong").connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
+}
+
+/// Tokens that expire: each connection is made with the one of its time.
+#[tokio::test]
+async fn credentials_are_asked_for_at_each_connection() {
+    let server = RedisServer::start();
+    let () = run(&server, "ACL SETUSER locker on >token-0 ~* &* +@all").await;
+    let (now, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let builder = Redis::builder().credentials({
+        let (now, asked) = (Arc::clone(&now), Arc::clone(&asked));
+        move || {
+            asked.fetch_add(1, Ordering::SeqCst);
+            let token = format!("token-{}", now.load(Ordering::SeqCst));
+            async move { Ok(Credentials::new("locker", token)) }
+        }
+    });
+    let redis = builder.connect(&server.url()).await.unwrap();
+    assert_works(&redis).await;
+    for token in 1..3 {
+        now.store(token, Ordering::SeqCst);
+        let () = run(&server, &format!("ACL SETUSER locker resetpass >token-{token}")).await;
+        let before = asked.load(Ordering::SeqCst);
+        let () = run(&server, "CLIENT KILL USER locker").await;
+        assert_works(&redis).await;
+        eventually("both connections", async || asked.load(Ordering::SeqCst) >= before + 2).await;
+    }
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_had_are_told() {
+    let server = RedisServer::start();
+    let builder = Redis::builder().credentials(|| async { Err("the vault is sealed".into()) });
+    let error = builder.connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection);
+    assert!(error.to_string().contains("the vault is sealed"), "{error}");
+    assert!(format!("{:?}", Credentials::new("me", PASSWORD)).contains("me"));
+    assert!(!format!("{:?}", Credentials::new("me", PASSWORD)).contains("hunter2"));
+    // And one that never answers.
+    let builder = Redis::builder().credentials(std::future::pending);
+    let error = timeout(SOON, builder.connect(&server.url())).await.expect("hangs").unwrap_err();
+    assert!(error.to_string().contains("did not answer"), "{error}");
+}
+
+/// It is an error like another, and it is not asked again and again without a pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callback_that_panics_is_told_and_asked_calmly() {
+    let server = RedisServer::start();
+    let (panics, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let builder = Redis::builder().credentials({
+        let (panics, asked) = (Arc::clone(&panics), Arc::clone(&asked));
+        move || {
+            asked.fetch_add(1, Ordering::SeqCst);
+            assert!(!panics.load(Ordering::SeqCst), "the vault fell over");
+            async { Ok(Credentials::new("default", "")) }
+        }
+    });
+    let redis = builder.connect(&server.url()).await.unwrap();
+    assert_works(&redis).await;
+    panics.store(true, Ordering::SeqCst);
+    let before = asked.load(Ordering::SeqCst);
+    let () = run(&server, "CLIENT KILL TYPE normal").await;
+    let () = run(&server, "CLIENT KILL TYPE pubsub").await;
+    let error = LockClient::new(redis.clone()).get_lock(NAME).unwrap().lock().await.unwrap_err();
+    let cause = std::error::Error::source(&error).expect("the backend's own").to_string();
+    assert!(cause.contains("panicked: the vault fell over"), "{cause}");
+    // In the three seconds of a command.
+    let asked_again = asked.load(Ordering::SeqCst) - before;
+    assert!(asked_again < 30, "{asked_again} times");
+    panics.store(false, Ordering::SeqCst);
+    assert_works(&redis).await;
+}
+
+#[tokio::test]
+async fn time_limits_may_be_as_long_as_can_be() {
+    let server = RedisServer::start();
+    let long = Duration::MAX;
+    let limits = Redis::builder().connect_timeout(long).response_timeout(long).linger(long);
+    let redis = limits.heartbeat(long).keepalive(long).connect(&server.url()).await.unwrap();
+    assert_works(&redis).await;
+}
+
+#[tokio::test]
+async fn connections_have_the_clients_name() {
+    let server = RedisServer::start();
+    let redis = Redis::builder().client_name("orders-7").connect(&server.url()).await.unwrap();
+    assert_works(&redis).await;
+    let clients: String = run(&server, "CLIENT LIST").await;
+    assert_eq!(clients.matches(" name=orders-7 ").count(), 2, "{clients}");
+    let error = Redis::builder().client_name("or ders").connect(&server.url()).await.unwrap_err();
+    assert!(error.to_string().contains("CLIENT SETNAME"), "{error}");
+}
+
+async fn pings(server: &RedisServer) -> usize {
+    let stats: String = run(server, "INFO commandstats").await;
+    let calls = stats.split_once("cmdstat_ping:calls=").map_or("0", |(_, rest)| rest);
+    calls.split(',').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn heartbeats_come_as_often_as_configured() {
+    let server = RedisServer::start();
+    let _slow = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&server.url()).await.unwrap();
+    sleep(Duration::from_millis(500)).await;
+    // One for each connection that was made.
+    let before = pings(&server).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(pings(&server).await, before);
+    let _fast = Redis::builder().heartbeat(Duration::from_millis(100)).connect(&server.url()).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    assert!(pings(&server).await > before + 10);
+}
+
+/// For how long still the system waits before it probes each of our connections to `server`: timer 2 of
+/// /proc/net/tcp, in hundredths of a second.
+#[cfg(target_os = "linux")]
+fn keepalives(server: &RedisServer) -> Vec<Duration> {
+    let to_server = format!(":{:04X}", server.port());
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let of_socket = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // Remote address; established; timer.
+        let ours = fields.len() > 5 && fields[2].ends_with(&to_server) && fields[3] == "01";
+        let left = fields.get(5).filter(|_| ours)?.strip_prefix("02:")?;
+        Some(Duration::from_millis(u64::from_str_radix(left, 16).unwrap() * 10))
+    };
+    sockets.lines().filter_map(of_socket).collect()
+}
+
+/// That the system probes both connections after this time, and not much earlier.
+#[cfg(target_os = "linux")]
+async fn assert_probed_after(server: &RedisServer, time: Duration) {
+    eventually("keepalive on both", async || keepalives(server).len() == 2).await;
+    for left in keepalives(server) {
+        assert!(left <= time && left > time.saturating_sub(SOON), "{left:?} of {time:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn keepalive_arrives_at_the_sockets() {
+    for after in [None, Some(100), Some(5000)] {
+        let server = RedisServer::start();
+        let builder = match after {
+            Some(after) => Redis::builder().keepalive(Duration::from_secs(after)),
+            None => Redis::builder(),
+        };
+        let redis = builder.connect(&server.url()).await.unwrap();
+        assert_works(&redis).await;
+        assert_probed_after(&server, Duration::from_secs(after.unwrap_or(15))).await;
+    }
+}
+
+/// Each node announces an address that leads nowhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_of_a_cluster_behind_a_nat_are_mapped() {
+    let cluster = RedisCluster::start_with(&[]);
+    let inside: Vec<u16> = cluster.nodes().iter().map(RedisServer::port).collect();
+    let outside: Vec<ChaosProxy> = inside.iter().map(|port| ChaosProxy::start(*port)).collect();
+    let ports: Vec<(u16, u16)> = inside.iter().copied().zip(outside.iter().map(ChaosProxy::port)).collect();
+    let builder = Redis::builder().map_addresses(move |host, port| {
+        let mapped = ports.iter().find(|(inside, _)| *inside == port).map_or(port, |(_, outside)| *outside);
+        (host.to_owned(), mapped)
+    });
+    let url = format!("redis-cluster://127.0.0.1:{}", outside[0].port());
+    let client = LockClient::new(builder.connect(&url).await.unwrap());
+    for number in 0..30 {
+        let lock = client.get_lock(&format!("nat:{number}")).unwrap();
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    }
+    for proxy in &outside {
+        assert!(proxy.count("EVAL") > 0, "a node was reached past its proxy");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_that_the_sentinels_name_is_mapped() {
+    let set = SentinelSet::start();
+    set.be_patient();
+    let proxy = ChaosProxy::start(set.servers[0].port());
+    let (inside, outside) = (set.servers[0].port(), proxy.port());
+    let builder = Redis::builder()
+        .map_addresses(move |host, port| (host.to_owned(), if port == inside { outside } else { port }));
+    assert_works(&builder.connect(&set.url()).await.unwrap()).await;
+    assert!(proxy.count("EVAL") > 0);
+}
+
+/// Certificates for both sides, by one authority.
+struct Authority {
+    pem: String,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        // Otherwise all of them would have the same name, and look self-signed.
+        params.distinguished_name.push(rcgen::DnType::CommonName, "authority");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: rcgen::Issuer::new(params, key) }
+    }
+
+    /// Certificate and key.
+    fn certify(&self, name: &str) -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+#[tokio::test]
+async fn server_that_asks_for_a_certificate_gets_one() {
+    let server = RedisServer::start();
+    let authority = Authority::new();
+    let (_, folder): (String, String) = run(&server, "CONFIG GET dir").await;
+    let file = |name: &str, text: &str| {
+        let path = format!("{folder}/{name}.pem");
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (certificate, key) = authority.certify("127.0.0.1");
+    let (certificate, key) = (file("certificate", &certificate), file("key", &key));
+    let root = file("root", &authority.pem);
+    let files = format!("tls-cert-file {certificate} tls-key-file {key} tls-ca-cert-file {root}");
+    let () = run(&server, &format!("CONFIG SET tls-auth-clients yes {files}")).await;
+    let mut raw = by_hand::connection(&server).await;
+    for settings in [["port", "0"], ["tls-port", &server.port().to_string()]] {
+        let () = redis::cmd("CONFIG").arg("SET").arg(&settings).query_async(&mut raw).await.unwrap();
+    }
+    let url = server.url().replace("redis://", "rediss://");
+    let trusting = || -> RedisBuilder { Redis::builder().root_certificate(authority.pem.clone()) };
+    let (certificate, key) = authority.certify("locker");
+    let builder = trusting().client_certificate(certificate.clone(), key.clone());
+    let redis = builder.keepalive(Duration::from_secs(100)).connect(&url).await.unwrap();
+    assert_works(&redis).await;
+    #[cfg(target_os = "linux")]
+    assert_probed_after(&server, Duration::from_secs(100)).await;
+
+    // Without one, with a stranger's, and with what is none.
+    assert_eq!(trusting().connect(&url).await.unwrap_err().kind(), ErrorKind::Connection);
+    let (strangers, its_key) = Authority::new().certify("locker");
+    let error = trusting().client_certificate(strangers, its_key).connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
+    for (certificate, key) in [("", key.as_str()), (certificate.as_str(), "no key")] {
+        let error = trusting().client_certificate(certificate, key).connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Certificate, "{error:?}");
+    }
+    let error = Redis::builder().client_certificate(certificate, key).connect("redis://127.0.0.1:1").await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Url);
+}

@@ -1,0 +1,106 @@
+//! A channel stays subscribed to for a while after its last waiter has left.
+
+use std::time::Duration;
+
+use crate::by_hand::connection;
+use latchwork::redis::Redis;
+use latchwork::{Guard, LockClient};
+use latchwork_testkit::{ChaosProxy, RedisServer};
+use redis::aio::MultiplexedConnection;
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(10);
+crate::waiting::waiting_for!(SOON);
+const NAME: &str = "linger";
+const CHANNEL: &str = "redisson_lock__channel:{linger}";
+
+async fn subscribers(connection: &mut MultiplexedConnection) -> usize {
+    let (_, subscribers): (String, usize) =
+        redis::cmd("PUBSUB").arg("NUMSUB").arg(CHANNEL).query_async(connection).await.unwrap();
+    subscribers
+}
+
+async fn client(url: &str, linger: Duration) -> LockClient {
+    let redis = Redis::builder().linger(linger).connect(url).await.unwrap();
+    LockClient::new(redis)
+}
+
+/// The lock goes from `guard` to `to`, which waits for it, asleep.
+async fn next(guard: Guard, to: &LockClient) -> Guard {
+    let lock = to.get_lock(NAME).unwrap();
+    let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
+    eventually("sleep", async || to.registry().join(CHANNEL).is_some_and(|look| look.latch().waiters() == 1))
+        .await;
+    guard.unlock().await.unwrap();
+    timeout(SOON, waits).await.expect("the lock").unwrap()
+}
+
+#[tokio::test]
+async fn who_comes_back_soon_costs_three_commands_a_hand_off() {
+    const ROUNDS: usize = 20;
+    let server = RedisServer::start();
+    // By default options: each comes back sooner than within the second that a channel lingers.
+    let by_default = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
+    let clients = [by_default().await, by_default().await];
+    let mut guard = clients[0].get_lock(NAME).unwrap().lock().await.unwrap();
+    let mut raw = connection(&server).await;
+    for round in 1..=4 {
+        guard = next(guard, &clients[round % 2]).await;
+    }
+    let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut raw).await.unwrap();
+    for round in 1..=ROUNDS {
+        guard = next(guard, &clients[round % 2]).await;
+    }
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw).await.unwrap();
+    let calls = |command: &str| -> usize {
+        let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
+        calls.split(',').next().unwrap().parse().unwrap()
+    };
+    // To give it back, to ask in vain, to get it.
+    assert_eq!(calls("evalsha"), 3 * ROUNDS, "{stats}");
+    assert_eq!((calls("subscribe"), calls("unsubscribe")), (0, 0), "{stats}");
+    guard.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn channel_is_given_up_when_nobody_comes_back() {
+    let server = RedisServer::start();
+    let (holder, waiter) = (
+        client(&server.url(), Duration::ZERO).await,
+        client(&server.url(), Duration::from_millis(300)).await,
+    );
+    let mut raw = connection(&server).await;
+    let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
+    let guard = next(guard, &waiter).await;
+    assert!(waiter.registry().is_empty(), "nobody is interested, and the subscription lingers");
+    assert_eq!(subscribers(&mut raw).await, 1);
+    assert!(waiter.registry().transport().stands(CHANNEL));
+    eventually("its end", async || subscribers(&mut raw).await == 0).await;
+    assert!(!waiter.registry().transport().stands(CHANNEL));
+    // And all over again.
+    let guard = next(guard, &holder).await;
+    let guard = next(guard, &waiter).await;
+    guard.unlock().await.unwrap();
+    eventually("its end", async || subscribers(&mut raw).await == 0).await;
+}
+
+/// Without a connection nothing stands, and what lingered is confirmed anew before it counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn channel_that_lingers_does_not_outlive_its_connection() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let (holder, waiter) =
+        (client(&server.url(), Duration::ZERO).await, client(&proxy.url(), Duration::from_secs(600)).await);
+    let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
+    let guard = next(guard, &waiter).await;
+    let transport = waiter.registry().transport();
+    assert!(transport.stands(CHANNEL));
+    let mut raw = connection(&server).await;
+    let () = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query_async(&mut raw).await.unwrap();
+    // It is made again, with all that it had.
+    eventually("its end", async || waiter.metrics().reconnects == 1 && transport.stands(CHANNEL)).await;
+    assert_eq!(subscribers(&mut raw).await, 1);
+    let guard = next(guard, &holder).await;
+    let guard = next(guard, &waiter).await;
+    guard.unlock().await.unwrap();
+}

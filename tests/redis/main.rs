@@ -1,0 +1,17 @@
+//! The Redis backend on one server that does its work. Faults are in `redis_faults`, several servers in
+//! `cluster`.
+
+mod acl;
+#[path = "../by_hand/mod.rs"]
+mod by_hand;
+mod configuration;
+mod linger;
+mod names;
+mod other_kinds;
+mod redisson;
+mod scripts;
+mod suite;
+mod urls;
+#[path = "../waiting/mod.rs"]
+mod waiting;
+mod wakers;

@@ -1,0 +1,268 @@
+//! Names that look alike, or like what is kept for others, and messages that others publish.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use crate::by_hand;
+use crate::by_hand::run;
+use latchwork::redis::Redis;
+use latchwork::{Backend as _, Guard, Lock, LockClient, LockError, LockName, Mode, NameError};
+use latchwork_testkit::RedisServer;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+/// Far less than the lease of half a minute, or the third of a position, after which a waiter asks unasked.
+const SOON: Duration = Duration::from_secs(2);
+crate::waiting::waiting_for!(SOON);
+
+async fn client() -> LockClient {
+    LockClient::new(Redis::connect(&SERVER.url()).await.unwrap())
+}
+
+const MODES: [Mode; 4] = [Mode::Plain, Mode::Fair, Mode::Read, Mode::Write];
+
+fn lock_of(mode: Mode, client: &LockClient, name: &str) -> Lock {
+    match mode {
+        Mode::Plain => client.get_lock(name).unwrap(),
+        Mode::Fair => client.fair_lock(name).unwrap(),
+        Mode::Read => client.read_write(name).unwrap().read().clone(),
+        Mode::Write => client.read_write(name).unwrap().write().clone(),
+        other => panic!("{other}"),
+    }
+}
+
+/// Where a waiter of this client is told.
+fn channel_of(mode: Mode, client: &LockClient, name: &str) -> String {
+    let redis: &Redis = client.backend().unwrap();
+    redis.channels(mode, &LockName::new(name).unwrap(), client.id()).own
+}
+
+fn waiter(client: &LockClient, mode: Mode, name: &str) -> JoinHandle<Guard> {
+    let lock = lock_of(mode, client, name);
+    tokio::spawn(async move { lock.lock().await.unwrap() })
+}
+
+/// Waits until the waiters of both names are asleep in this process: each has a latch of its own, of the
+/// channel that all of the kind listen to.
+async fn until_asleep(client: &LockClient, channels: &[String]) {
+    for channel in channels {
+        let asleep = async || {
+            client.registry().join(channel).is_some_and(|look| look.is_ready() && look.latch().waiters() > 0)
+        };
+        eventually(&format!("a waiter asleep on {channel:?}"), asleep).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_a_name_and_of_the_same_in_braces_are_both_woken() {
+    for mode in MODES {
+        let names = [format!("braces:{mode:?}"), format!("{{braces:{mode:?}}}")];
+        let (holder, waits) = (client().await, client().await);
+        let channels = names.each_ref().map(|name| channel_of(mode, &waits, name));
+        for order in [[0, 1], [1, 0]] {
+            let mut held = Vec::new();
+            for name in &names {
+                // A writer keeps readers out.
+                let mode = if mode == Mode::Read { Mode::Write } else { mode };
+                held.push(Some(lock_of(mode, &holder, name).lock().await.unwrap()));
+            }
+            let mut waiting = names.each_ref().map(|name| Some(waiter(&waits, mode, name)));
+            until_asleep(&waits, &channels).await;
+            for which in order {
+                held[which].take().unwrap().unlock().await.unwrap();
+                let woken = timeout(SOON, waiting[which].take().unwrap()).await;
+                let guard =
+                    woken.unwrap_or_else(|_| panic!("{:?} sleeps beside its free lock", names[which]));
+                guard.unwrap().unlock().await.unwrap();
+            }
+        }
+    }
+}
+
+/// Whatever is done with the other name, the holder of this one is alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn name_in_braces_grants_nothing_of_the_name_without() {
+    for (mode, name) in [(Mode::Fair, "apart:fair"), (Mode::Write, "apart:write")] {
+        for (held, tried) in
+            [(name.to_owned(), format!("{{{name}}}")), (format!("{{{name}}}"), name.to_owned())]
+        {
+            let (holder, waits, other) = (client().await, client().await, client().await);
+            let held_lock = lock_of(mode, &holder, &held).lock().await.unwrap();
+            let mut waiting = waiter(&waits, mode, &held);
+            until_asleep(&waits, &[channel_of(mode, &waits, &held)]).await;
+            for _ in 0..3 {
+                lock_of(mode, &other, &tried)
+                    .try_lock()
+                    .await
+                    .unwrap()
+                    .expect("it is free")
+                    .unlock()
+                    .await
+                    .unwrap();
+            }
+            let granted = timeout(Duration::from_millis(300), &mut waiting).await;
+            assert!(granted.is_err(), "{held:?} has two holders");
+            held_lock.ensure_held().await.unwrap();
+            held_lock.unlock().await.unwrap();
+            timeout(SOON, waiting).await.expect("its turn").unwrap().unlock().await.unwrap();
+        }
+    }
+}
+
+/// A message is a hint, wherever it comes from, and whatever it knows of the waiter but the nonce.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
+    for (mode, name, what) in [(Mode::Fair, "forged:fair", "fair"), (Mode::Write, "forged:write", "rw")] {
+        let (holder, waits) = (client().await, client().await);
+        let held = lock_of(mode, &holder, name).lock().await.unwrap();
+        let mut waiting = waiter(&waits, mode, name);
+        let channel = channel_of(mode, &waits, name);
+        until_asleep(&waits, std::slice::from_ref(&channel)).await;
+        let queued: Vec<String> =
+            run(&SERVER, &format!("ZRANGE {name}:latchwork:{{{name}}}:{what}_queue 0 -1")).await;
+        let number = queued[0].rsplit(':').next().unwrap();
+        let nonce: String =
+            run(&SERVER, &format!("HGET {name}:latchwork:{{{name}}}:{what}_nonces {}", queued[0])).await;
+        assert_eq!(nonce.len(), 16, "64 bits");
+        // What may be guessed, all numbers that there may be, and what another waiter's grant was.
+        let wrong = format!("{:016x}", u64::from_str_radix(&nonce, 16).unwrap() ^ 1);
+        let other_number = number.parse::<u64>().unwrap() + 1;
+        let mut forged = vec![
+            format!("granted:{number}"),
+            format!("granted:{number}:"),
+            format!("granted:{number}:{wrong}"),
+            format!("granted:{other_number}:{nonce}"),
+            format!("granted:{number}:{nonce}:"),
+        ];
+        forged.extend((1..100).map(|number| format!("granted:{number}:0000000000000000")));
+        for message in &forged {
+            let heard: usize = run(&SERVER, &format!("PUBLISH {channel} {message}")).await;
+            assert_eq!(heard, 1, "it is the channel");
+        }
+        let granted = timeout(Duration::from_millis(500), &mut waiting).await;
+        assert!(granted.is_err(), "a message made it a holder beside another");
+        assert_eq!(waits.metrics().hand_offs_remote, 0);
+        held.ensure_held().await.unwrap();
+        held.unlock().await.unwrap();
+        let guard = timeout(SOON, waiting).await.expect("its turn").unwrap();
+        guard.ensure_held().await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+}
+
+/// A server that is short of memory may forget the nonces alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_whose_nonce_was_evicted_asks_when_it_is_granted_the_lock() {
+    let (holder, waits, name) = (client().await, client().await, "forgotten");
+    let held = lock_of(Mode::Fair, &holder, name).lock().await.unwrap();
+    let waiting = waiter(&waits, Mode::Fair, name);
+    let channel = channel_of(Mode::Fair, &waits, name);
+    until_asleep(&waits, &[channel]).await;
+    assert_eq!(run::<usize>(&SERVER, &format!("DEL {name}:latchwork:{{{name}}}:fair_nonces")).await, 1);
+    held.unlock().await.unwrap();
+    let guard = timeout(SOON, waiting).await.expect("its turn").unwrap();
+    guard.ensure_held().await.unwrap();
+    guard.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn name_of_what_is_kept_for_another_lock_is_refused_before_anything_is_sent() {
+    let client = client().await;
+    let id = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
+    let names = [
+        "latchwork_fair_queue:{z}".to_owned(),
+        "latchwork_rw_turn:{z}".to_owned(),
+        "z:latchwork:{z}:fair_queue".to_owned(),
+        "{z}:latchwork:rw_nonces".to_owned(),
+        "redisson_lock_token:{t}".to_owned(),
+        "redisson_lock_queue".to_owned(),
+        "redisson_lock_queue:{t}".to_owned(),
+        "redisson_lock_timeout:{t}".to_owned(),
+        "redisson_unlock_latch:{t}:1".to_owned(),
+        "redisson_lock__channel:{t}".to_owned(),
+        "redisson_rwlock:{t}".to_owned(),
+        format!("{{orders}}:{id}:rwlock_timeout:1"),
+    ];
+    for name in &names {
+        let refusals = [
+            client.get_lock(name).map(drop),
+            client.fair_lock(name).map(drop),
+            client.read_write(name).map(drop),
+            LockName::new(name).map(drop).map_err(LockError::from),
+        ];
+        for refusal in refusals {
+            let error = refusal.unwrap_err();
+            let LockError::Name(NameError::Reserved { part }) = error else { panic!("{name:?}: {error:?}") };
+            assert!(name.contains(part) && error.to_string().contains("choose a name"), "{name:?}: {error}");
+        }
+        assert!(LockClient::local().get_lock(name).is_err(), "{name:?}");
+    }
+    for name in [
+        "redisson_lock_tokens",
+        "my:redisson_rwlock",
+        "redisson",
+        "latchwork",
+        "latchwork:",
+        "{x}",
+        "rwlock_timeout",
+    ] {
+        client.get_lock(name).unwrap();
+    }
+}
+
+async fn run_on<T: redis::FromRedisValue>(raw: &mut redis::aio::MultiplexedConnection, words: &str) -> T {
+    by_hand::command(words).query_async(raw).await.unwrap()
+}
+
+/// How often scripts were run by their hashes.
+async fn scripts(raw: &mut redis::aio::MultiplexedConnection) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(raw).await.unwrap();
+    let calls = stats.split_once("cmdstat_evalsha:calls=").map_or("0", |(_, rest)| rest);
+    calls.split(',').next().unwrap().parse().unwrap()
+}
+
+/// A user that may publish can make waiters ask, and not how often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
+    const WAITERS: usize = 4;
+    const FLOOD: Duration = Duration::from_secs(2);
+    // Of its own: what is counted are all scripts.
+    let server = RedisServer::start();
+    let connect = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
+    let name = "flood";
+    for mode in [Mode::Read, Mode::Write] {
+        let holder = connect().await;
+        let held = lock_of(Mode::Write, &holder, name).lock().await.unwrap();
+        let shared = connect().await.backend::<Redis>().unwrap().clone();
+        let mut waiting = Vec::new();
+        for number in 0..WAITERS {
+            // Half of them share a process, and so a channel.
+            let client = if number % 2 == 0 { LockClient::new(shared.clone()) } else { connect().await };
+            let lock = lock_of(mode, &client, name);
+            waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
+        }
+        let mut raw = by_hand::connection(&server).await;
+        let queue = if mode == Mode::Read { "rw_readers" } else { "rw_queue" };
+        let queued =
+            async || run::<usize>(&server, &format!("ZCARD {name}:latchwork:{{{name}}}:{queue}")).await;
+        eventually("all wait", async || queued().await == WAITERS).await;
+        let (asked, begun) = (scripts(&mut raw).await, Instant::now());
+        let mut messages = 0;
+        while begun.elapsed() < FLOOD {
+            // One by one: what comes in a piece is answered by one question anyway.
+            let () = run_on(&mut raw, &format!("PUBLISH redisson_rwlock:{{{name}}} 1")).await;
+            messages += 1;
+        }
+        let (asked, took) = (scripts(&mut raw).await - asked, begun.elapsed());
+        // 20 at once and 20 a second each, and a few that are under way or were asked for another reason.
+        let most = WAITERS as f64 * (25.0 + 21.0 * took.as_secs_f64());
+        assert!((asked as f64) < most, "{asked} questions in {took:?} for {messages} messages");
+        // What comes during a pause is asked for at its end.
+        held.unlock().await.unwrap();
+        for waiter in waiting {
+            timeout(Duration::from_secs(20), waiter).await.expect("its turn").unwrap();
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Other locks of the same name, as Redisson's scripts leave them: which are waited for, and which are
+//! errors.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use crate::by_hand;
+use latchwork::redis::{ErrorKind, Redis};
+use latchwork::{Lease, LeaseError, Lock, LockClient, LockError, LockKind};
+use latchwork_testkit::RedisServer;
+use redis::FromRedisValue;
+use tokio::time::timeout;
+
+static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+const THEM: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:7";
+
+async fn run<T: FromRedisValue>(words: &str) -> T {
+    by_hand::run(&SERVER, words).await
+}
+
+async fn client() -> LockClient {
+    LockClient::new(Redis::connect(&SERVER.url()).await.unwrap())
+}
+
+async fn lock(name: &str) -> Lock {
+    client().await.get_lock(name).unwrap()
+}
+
+#[track_caller]
+fn assert_other_kind<T: std::fmt::Debug>(answer: Result<T, LockError>, expected: LockKind) {
+    let error = answer.unwrap_err();
+    assert!(error.is_other_kind() && !error.is_refused() && !error.is_retryable(), "{error:?}");
+    let LockError::OtherKind { found, source } = &error else { panic!("{error:?}") };
+    assert_eq!(*found, expected);
+    assert!(error.to_string().contains("names of its own"), "{error}");
+    let cause: &latchwork::redis::Error = source.downcast_ref().expect("the backend's own");
+    assert_eq!(cause.kind(), ErrorKind::OtherKind(expected));
+}
+
+#[tokio::test]
+async fn lock_of_another_kind_is_an_error_and_is_not_forced_free() {
+    let cases = [
+        ("read", THEM.to_owned(), LockKind::ReadWrite),
+        ("write", format!("{THEM}:write"), LockKind::ReadWrite),
+        ("fair", THEM.to_owned(), LockKind::Fair),
+        ("tomorrow", THEM.to_owned(), LockKind::Unknown),
+    ];
+    for (mode, field, kind) in cases {
+        let name = format!("kinds:{mode}");
+        let () = run(&format!("HSET {name} mode {mode} {field} 1")).await;
+        let () = run(&format!("PEXPIRE {name} 600000")).await;
+        let lock = lock(&name).await;
+        let wait = Duration::from_secs(5);
+        let taken = timeout(wait, lock.lock()).await.expect("it waited");
+        assert_other_kind(taken, kind);
+        assert_other_kind(lock.try_lock().await, kind);
+        assert_other_kind(lock.fenced().try_lock_for(wait, wait).await, kind);
+        assert_other_kind(lock.force_unlock().await, kind);
+        assert_eq!(run::<usize>(&format!("HLEN {name}")).await, 2);
+        // Locked it is, and unless it is a fair lock by an owner that we cannot name: a writer's field is not
+        // the id of a lease with a label.
+        let holder = lock.holder().await.unwrap().expect("it is held");
+        let named = (kind == LockKind::Fair).then(|| THEM.parse().expect("it is an id"));
+        assert_eq!(holder.id, named, "{mode}");
+        assert!(holder.left > Duration::from_secs(500));
+        let () = run(&format!("DEL {name}")).await;
+        lock.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+    }
+}
+
+/// In the middle of a wait as well.
+#[tokio::test]
+async fn waiter_is_told_that_the_lock_became_another_kind() {
+    let name = "kinds:becomes";
+    let () = run(&format!("HSET {name} mode lock {THEM} 1")).await;
+    let () = run(&format!("PEXPIRE {name} 1500")).await;
+    let lock = lock(name).await;
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    while run::<(String, usize)>(&format!("PUBSUB NUMSUB redisson_lock__channel:{{{name}}}")).await.1 == 0 {}
+    let () = run(&format!("PEXPIRE {name} 600000")).await;
+    let () = run(&format!("HSET {name} mode read")).await;
+    assert_other_kind(timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap(), LockKind::ReadWrite);
+}
+
+/// Redisson's fair and spin locks have no mode and publish nothing that we hear.
+#[tokio::test]
+async fn waiter_finds_a_strangers_lock_free_without_being_told() {
+    let name = "kinds:stranger";
+    let () = run(&format!("HSET {name} {THEM} 1")).await;
+    let () = run(&format!("PEXPIRE {name} 600000")).await;
+    let client = client().await;
+    let lock = client.get_lock(name).unwrap();
+    let waiters: Vec<_> = (0..4)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+        })
+        .collect();
+    while run::<(String, usize)>(&format!("PUBSUB NUMSUB redisson_lock__channel:{{{name}}}")).await.1 == 0 {}
+    let () = run(&format!("DEL {name}")).await;
+    for waiter in waiters {
+        timeout(Duration::from_secs(5), waiter).await.expect("it sleeps beside a free lock").unwrap();
+    }
+}
+
+/// Keys that Redisson's read locks and unlocks leave behind.
+#[tokio::test]
+async fn leftovers_of_redisson_are_nobodys_lock() {
+    let name = "kinds:leftovers";
+    let leftovers = [
+        format!("{{{name}}}:{THEM}:rwlock_timeout:1"),
+        format!("redisson_unlock_latch:{{{name}}}:0123456789abcdef0123456789abcdef"),
+    ];
+    for key in &leftovers {
+        let () = run(&format!("SET {key} 1 PX 60000")).await;
+    }
+    let lock = lock(name).await;
+    assert!(!lock.is_locked().await.unwrap());
+    assert!(!lock.force_unlock().await.unwrap());
+    let guard = lock.try_lock().await.unwrap().expect("it is free");
+    assert_eq!(lock.holder().await.unwrap().unwrap().id, Some(guard_id(&lock).await));
+    guard.unlock().await.unwrap();
+    assert_eq!(run::<usize>(&format!("EXISTS {} {}", leftovers[0], leftovers[1])).await, 2);
+}
+
+/// The id that the server knows, past our own script.
+async fn guard_id(lock: &Lock) -> latchwork::LeaseId {
+    let fields: Vec<String> = run(&format!("HKEYS {}", lock.name())).await;
+    assert!(fields.len() == 2 && fields.contains(&"mode".to_owned()), "{fields:?}");
+    fields.iter().find(|field| *field != "mode").unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn longest_lease_ends_and_a_longer_one_is_refused() {
+    let lock = lock("kinds:longest").await;
+    let guard = lock.lock_with_lease(Lease::MAX).await.unwrap();
+    assert!(run::<i64>("PTTL kinds:longest").await > 0, "it has no end");
+    assert!(lock.remaining().await.unwrap().unwrap() > Lease::MAX / 2);
+    guard.unlock().await.unwrap();
+    let error = lock.lock_with_lease(Lease::MAX + Duration::from_nanos(1)).await.unwrap_err();
+    assert!(matches!(error, LockError::Lease(LeaseError::TooLong)), "{error:?}");
+    assert_eq!(run::<usize>("EXISTS kinds:longest").await, 0);
+}

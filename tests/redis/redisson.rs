@@ -1,0 +1,309 @@
+//! A client that speaks Redisson's protocol, played by hand, takes turns with ours on a real server.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use crate::by_hand;
+use futures_util::StreamExt;
+use latchwork::redis::Redis;
+use latchwork::{Lock, LockClient};
+use latchwork_testkit::RedisServer;
+use redis::aio::{MultiplexedConnection, PubSub};
+use tokio::time::timeout;
+
+static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+/// Far less than the lease of half a minute that a missed message would wait for.
+const SOON: Duration = Duration::from_secs(10);
+
+/// What Redisson's `RedissonLock` sends for one thread of one client.
+struct Redisson {
+    connection: MultiplexedConnection,
+    owner: String,
+    name: String,
+    channel: String,
+}
+
+/// Takes the lock or says how long it is held: lease in ms, owner.
+const ACQUIRE: &str = "
+    if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+        redis.call('hincrby', KEYS[1], ARGV[2], 1)
+        redis.call('pexpire', KEYS[1], ARGV[1])
+        return nil
+    end
+    return redis.call('pttl', KEYS[1])";
+
+/// Gives a hold back: message, lease in ms, owner, publishing command, life of the unlock latch in ms. The
+/// latch remembers the answer for a request that is sent again.
+const UNLOCK: &str = "
+    local answered = redis.call('get', KEYS[3])
+    if answered then return tonumber(answered) end
+    if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end
+    if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then
+        redis.call('pexpire', KEYS[1], ARGV[2])
+        redis.call('set', KEYS[3], 0, 'px', ARGV[5])
+        return 0
+    end
+    redis.call('del', KEYS[1])
+    redis.call(ARGV[4], KEYS[2], ARGV[1])
+    redis.call('set', KEYS[3], 1, 'px', ARGV[5])
+    return 1";
+
+/// As `ACQUIRE`, of `RedissonFencedLock`: the time left and -1, or -1 and the token. It counts on when it is
+/// entered again.
+const ACQUIRE_FENCED: &str = "
+    if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+        redis.call('incr', KEYS[2])
+        redis.call('hincrby', KEYS[1], ARGV[2], 1)
+        redis.call('pexpire', KEYS[1], ARGV[1])
+        return {-1, tonumber(redis.call('get', KEYS[2]))}
+    end
+    return {redis.call('pttl', KEYS[1]), -1}";
+
+const LEASE: u64 = 30_000;
+
+async fn connection() -> MultiplexedConnection {
+    by_hand::connection(&SERVER).await
+}
+
+impl Redisson {
+    async fn thread(name: &str, number: u64) -> Self {
+        Self {
+            connection: connection().await,
+            owner: format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}"),
+            name: name.to_owned(),
+            channel: format!("redisson_lock__channel:{{{name}}}"),
+        }
+    }
+
+    /// `None` if it got the lock, otherwise for how many milliseconds another has it.
+    async fn try_lock(&mut self) -> Option<i64> {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(ACQUIRE).arg(1).arg(&self.name).arg(LEASE).arg(&self.owner);
+        eval.query_async(&mut self.connection).await.unwrap()
+    }
+
+    /// `None` is what Redisson throws `IllegalMonitorStateException` for.
+    async fn unlock(&mut self) -> Option<i64> {
+        let latch = format!("redisson_unlock_latch:{{{}}}:{:032x}", self.name, request_id());
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(UNLOCK).arg(3).arg(&self.name).arg(&self.channel).arg(&latch);
+        eval.arg("0").arg(LEASE).arg(&self.owner).arg("publish").arg(1000);
+        let answer = eval.query_async(&mut self.connection).await.unwrap();
+        redis::cmd("DEL").arg(latch).exec_async(&mut self.connection).await.unwrap();
+        answer
+    }
+
+    /// The token if it got the lock.
+    async fn try_lock_fenced(&mut self) -> Option<u64> {
+        let mut eval = redis::cmd("EVAL");
+        let counter = format!("redisson_lock_token:{{{}}}", self.name);
+        eval.arg(ACQUIRE_FENCED).arg(2).arg(&self.name).arg(counter).arg(LEASE).arg(&self.owner);
+        let (_, token): (i64, i64) = eval.query_async(&mut self.connection).await.unwrap();
+        token.try_into().ok()
+    }
+
+    async fn subscribe(&self) -> PubSub {
+        let mut messages = redis::Client::open(SERVER.url()).unwrap().get_async_pubsub().await.unwrap();
+        messages.subscribe(&self.channel).await.unwrap();
+        messages
+    }
+
+    /// As `RedissonLock.lock`: try, subscribe, try again, wait for the message or the lease's end.
+    async fn lock(&mut self) {
+        if self.try_lock().await.is_none() {
+            return;
+        }
+        let mut messages = self.subscribe().await;
+        while let Some(left) = self.try_lock().await {
+            let left = Duration::from_millis(left.try_into().unwrap());
+            let _ = timeout(left, next_message(&mut messages)).await;
+        }
+    }
+}
+
+/// A number that no other request has.
+fn request_id() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+async fn next_message(messages: &mut PubSub) -> Vec<u8> {
+    messages.on_message().next().await.expect("the connection lives").get_payload_bytes().to_vec()
+}
+
+async fn our_lock(name: &str) -> Lock {
+    LockClient::new(Redis::connect(&SERVER.url()).await.unwrap()).get_lock(name).unwrap()
+}
+
+async fn subscribers(channel: &str) -> usize {
+    let (_, subscribers): (String, usize) =
+        redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async(&mut connection().await).await.unwrap();
+    subscribers
+}
+
+async fn until_subscribed(channel: &str) {
+    timeout(SOON, async { while subscribers(channel).await == 0 {} }).await.expect("nobody subscribed");
+}
+
+#[tokio::test]
+async fn ours_waits_for_redisson_and_is_woken_by_its_publish() {
+    let mut redisson = Redisson::thread("interop:theirs-first", 1).await;
+    let lock = our_lock(&redisson.name).await;
+    assert_eq!(redisson.try_lock().await, None);
+    assert!(lock.try_lock().await.unwrap().is_none());
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    until_subscribed(&redisson.channel).await;
+    assert_eq!(redisson.unlock().await, Some(1));
+    let guard = timeout(SOON, waiter).await.expect("its publish did not wake us").unwrap();
+    assert!(redisson.try_lock().await.unwrap() > 20_000);
+    guard.unlock().await.unwrap();
+}
+
+/// Redisson's plain lock tells nothing of our queue: its release is published on its own channel.
+#[tokio::test]
+async fn our_fair_waiter_hears_redissons_release() {
+    let mut redisson = Redisson::thread("heard:fair", 7).await;
+    assert_eq!(redisson.try_lock().await, None);
+    let client = LockClient::new(Redis::connect(&SERVER.url()).await.unwrap());
+    let ours = client.fair_lock("heard:fair").unwrap();
+    let waiter = tokio::spawn(async move { ours.lock().await.unwrap() });
+    until_subscribed(&redisson.channel).await;
+    let told = || client.registry().stats().unlock_messages;
+    assert_eq!(told(), 0);
+    assert_eq!(redisson.unlock().await, Some(1));
+    let guard = timeout(SOON, waiter).await.expect("not woken").unwrap();
+    assert_eq!(told(), 1, "it was not woken by the message");
+    guard.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn redisson_waits_for_ours_and_is_woken_by_our_publish() {
+    let mut redisson = Redisson::thread("interop:ours-first", 1).await;
+    let guard = our_lock(&redisson.name).await.lock().await.unwrap();
+    assert!(redisson.try_lock().await.unwrap() > 20_000);
+    let mut messages = redisson.subscribe().await;
+    guard.unlock().await.unwrap();
+    let message = timeout(SOON, next_message(&mut messages)).await.expect("we published nothing");
+    assert_eq!(message, b"0");
+    assert_eq!(redisson.try_lock().await, None);
+    assert_eq!(redisson.unlock().await, Some(1));
+}
+
+#[tokio::test]
+async fn redissons_unlock_of_our_lock_is_refused() {
+    let mut redisson = Redisson::thread("interop:refused", 1).await;
+    let lock = our_lock(&redisson.name).await;
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(redisson.unlock().await, None);
+    assert!(lock.is_held_by(guard.owner()).await.unwrap());
+    guard.unlock().await.unwrap();
+
+    assert_eq!(redisson.try_lock().await, None);
+    let stranger = LockClient::local().owner();
+    assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
+    assert_eq!(redisson.unlock().await, Some(1));
+}
+
+#[tokio::test]
+async fn the_state_we_leave_is_redissons() {
+    let name = "interop:state";
+    let mut raw = connection().await;
+    let client = LockClient::new(Redis::connect(&SERVER.url()).await.unwrap());
+    let me = client.owner();
+    let lock = client.get_lock(name).unwrap().owned_by(&me);
+    let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
+
+    let mut state: HashMap<String, String> =
+        redis::cmd("HGETALL").arg(name).query_async(&mut raw).await.unwrap();
+    assert_eq!(state.remove("mode").as_deref(), Some("lock"));
+    // How often its owner has it is for its own process to know.
+    let id = match state.iter().collect::<Vec<_>>()[..] {
+        [(id, one)] if one == "1" => id,
+        _ => panic!("{state:?}"),
+    };
+    let (uuid, number) = id.rsplit_once(':').unwrap();
+    assert_eq!((uuid, uuid.len()), (client.id(), 36));
+    assert!(number.parse::<u64>().is_ok());
+    let left: i64 = redis::cmd("PTTL").arg(name).query_async(&mut raw).await.unwrap();
+    assert!((29_000..=30_000).contains(&left), "{left}");
+
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*interop:state*").query_async(&mut raw).await.unwrap();
+    assert_eq!(keys, [""; 0]);
+}
+
+#[tokio::test]
+async fn tokens_rise_across_redisson_and_ours() {
+    let mut redisson = Redisson::thread("interop:fenced", 1).await;
+    let lock = our_lock(&redisson.name).await.fenced();
+    let mut last = None;
+    for _ in 0..3 {
+        let theirs = redisson.try_lock_fenced().await;
+        assert!(theirs > last, "{theirs:?} after {last:?}");
+        assert!(lock.try_lock().await.unwrap().is_none());
+        assert_eq!(redisson.unlock().await, Some(1));
+        let guard = lock.lock().await.unwrap();
+        assert!(guard.fencing_token() > theirs, "{:?} after {theirs:?}", guard.fencing_token());
+        assert_eq!(redisson.try_lock_fenced().await, None);
+        last = guard.fencing_token();
+        guard.unlock().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn redisson_reenters_where_we_left_it() {
+    let mut redisson = Redisson::thread("interop:reentry", 7).await;
+    let lock = our_lock(&redisson.name).await;
+    assert_eq!(redisson.try_lock().await, None);
+    assert_eq!(redisson.try_lock().await, None);
+    assert_eq!(redisson.unlock().await, Some(0));
+    assert!(lock.try_lock().await.unwrap().is_none(), "one hold is left");
+    assert!(lock.force_unlock().await.unwrap());
+    assert_eq!(redisson.unlock().await, None);
+    lock.try_lock().await.unwrap().expect("free").unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn both_take_turns() {
+    const ROUNDS: u64 = 50;
+    let name = "interop:turns";
+    let number = "interop:turns:number";
+    async fn add(raw: &mut MultiplexedConnection, number: &str) {
+        let read: Option<u64> = redis::cmd("GET").arg(number).query_async(raw).await.unwrap();
+        let next = read.unwrap_or(0) + 1;
+        redis::cmd("SET").arg(number).arg(next).exec_async(raw).await.unwrap();
+    }
+    let mut tasks = Vec::new();
+    for thread in 0..3 {
+        tasks.push(tokio::spawn(async move {
+            let mut redisson = Redisson::thread(name, thread).await;
+            let mut raw = connection().await;
+            for _ in 0..ROUNDS {
+                redisson.lock().await;
+                add(&mut raw, number).await;
+                assert_eq!(redisson.unlock().await, Some(1));
+            }
+        }));
+        tasks.push(tokio::spawn(async move {
+            let lock = our_lock(name).await;
+            let mut raw = connection().await;
+            for _ in 0..ROUNDS {
+                let guard = lock.lock().await.unwrap();
+                add(&mut raw, number).await;
+                guard.unlock().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        timeout(SOON * 3, task).await.expect("somebody was not woken").unwrap();
+    }
+    let counted: u64 = redis::cmd("GET").arg(number).query_async(&mut connection().await).await.unwrap();
+    assert_eq!(counted, 6 * ROUNDS);
+}

@@ -1,0 +1,544 @@
+//! A server does nothing else while a script runs. So none looks at more than a batch, however many wait,
+//! read, or have died: what is left is for the next call, and a waiter that lives has the lock after these.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::by_hand::{command, connection};
+use futures_util::stream::{self, StreamExt};
+use latchwork::redis::Redis;
+use latchwork::{
+    AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, Mode, QueuePosition, ReleaseOutcome,
+};
+use latchwork_testkit::RedisServer;
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{Client, FromRedisValue, Value};
+
+use latchwork_conformance::commands::{Commands as _, RELEASED, did_read};
+
+const MANY: u32 = 5000;
+/// So many commands a script may send: a renewal takes four for each of a hundred leases.
+const COMMANDS: usize = 450;
+/// For so long half of them may run. (Any may have to wait for the processor.)
+const TIME: Duration = Duration::from_millis(1);
+/// The same where there are too few for a half of them to mean anything: a part of what looking at all would
+/// take.
+const TIME_OF_FEW: Duration = Duration::from_millis(10);
+
+const LEASE: Duration = Duration::from_secs(600);
+const KEPT: Duration = Duration::from_secs(120);
+
+fn id(client: u32) -> LeaseId {
+    format!("{client:08x}-0795-4907-87fd-6c719a6b4586:1").parse().unwrap()
+}
+
+/// The ids of so many clients that are gone.
+fn dead() -> impl Iterator<Item = LeaseId> {
+    (1..=MANY).map(|client| id(0xdead_0000 + client))
+}
+
+/// One of a client that lives.
+fn alive(number: u32) -> LeaseId {
+    id(0xa11e_0000 + number)
+}
+
+fn position(waited: u64, kept: Duration) -> Option<QueuePosition> {
+    Some(QueuePosition { waited: Duration::from_secs(waited), kept })
+}
+
+fn is_held(outcome: &AcquireOutcome) -> bool {
+    matches!(outcome, AcquireOutcome::Held { .. })
+}
+
+struct Stage {
+    server: RedisServer,
+    redis: Redis,
+    name: LockName,
+    raw: MultiplexedConnection,
+    /// Hears grants.
+    listener: PubSub,
+    watch: Watch,
+}
+
+/// What is looked at. One at a time, as a server that shows its commands takes longer for each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    Commands,
+    Time,
+}
+
+/// What the scripts of a measured step took.
+#[derive(Debug)]
+struct Cost {
+    /// Commands that the greatest of them has sent.
+    commands: usize,
+    /// The time of the shorter half.
+    time: Duration,
+    scripts: usize,
+}
+
+impl Stage {
+    async fn set(watch: Watch) -> Self {
+        let server = RedisServer::start();
+        let redis = Redis::connect(&server.url()).await.unwrap();
+        let raw = connection(&server).await;
+        let listener = Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
+        let mut stage = Self { server, redis, name: LockName::new("bounds").unwrap(), raw, listener, watch };
+        let () = stage.run("CONFIG SET slowlog-log-slower-than 0").await;
+        let () = stage.run("CONFIG SET slowlog-max-len 100000").await;
+        stage
+    }
+
+    async fn run<T: FromRedisValue>(&mut self, words: &str) -> T {
+        command(words).query_async(&mut self.raw).await.unwrap_or_else(|error| panic!("{words}: {error}"))
+    }
+
+    /// The number of the next one that is granted the lock.
+    async fn granted(&mut self) -> String {
+        let message = self.listener.on_message().next().await.expect("connected");
+        let said: String = message.get_payload().unwrap();
+        assert!(said.starts_with("granted:1"), "{said}");
+        message.get_channel_name().to_owned()
+    }
+
+    /// Runs a step, and says what its scripts took.
+    async fn costs<T>(&mut self, step: impl AsyncFnOnce(&mut Self) -> T) -> (T, Cost) {
+        static FENCES: AtomicUsize = AtomicUsize::new(0);
+        let mut monitor = TcpStream::connect(("127.0.0.1", self.server.port())).unwrap();
+        if self.watch == Watch::Commands {
+            monitor.write_all(b"MONITOR\r\n").unwrap();
+        } else {
+            monitor.write_all(b"PING\r\n").unwrap();
+        }
+        let mut lines = BufReader::new(monitor).lines().map(Result::unwrap);
+        lines.next().expect("it answers");
+        let () = self.run("SLOWLOG RESET").await;
+        let outcome = step(self).await;
+        let ran: Vec<Vec<Value>> = self.run("SLOWLOG GET -1").await;
+        let mut most = 0;
+        if self.watch == Watch::Commands {
+            // Ordering: Relaxed, only numbers that differ.
+            let fence = format!("fence-{}", FENCES.fetch_add(1, Ordering::Relaxed));
+            let _: String = self.run(&format!("ECHO {fence}")).await;
+            // Each script, and behind it what it has sent.
+            let mut sent = 0;
+            for line in lines.take_while(|line| !line.contains(&fence)) {
+                sent = if line.contains(" lua] ") { sent + 1 } else { 0 };
+                most = most.max(sent);
+            }
+            assert!(most > 0, "no script has sent anything");
+        }
+        let mut times = Vec::new();
+        for entry in ran {
+            let words: Vec<String> = FromRedisValue::from_redis_value(entry[3].clone()).unwrap();
+            if words[0].starts_with("EVAL") {
+                let micros = FromRedisValue::from_redis_value(entry[2].clone()).unwrap();
+                times.push(Duration::from_micros(micros));
+            }
+        }
+        times.sort();
+        let time = times[(times.len() - 1) / 2];
+        (outcome, Cost { commands: most, time, scripts: times.len() })
+    }
+
+    /// As [`costs`](Self::costs), and each of the scripts is bounded.
+    async fn bounded<T>(&mut self, what: &str, step: impl AsyncFnOnce(&mut Self) -> T) -> T {
+        let (outcome, cost) = self.costs(step).await;
+        println!("{what}: {cost:?}");
+        assert!(cost.commands <= COMMANDS, "{what}: {cost:?}");
+        // A server that has to wait for a core in the middle of a script counts that as well: it does not
+        // move the median of some, but may be all there is of one or two.
+        let most = if cost.scripts < 5 { TIME_OF_FEW } else { TIME };
+        assert!(self.watch != Watch::Time || cost.time <= most, "{what}: {cost:?}");
+        outcome
+    }
+
+    async fn ask_fair(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
+        self.ask(Mode::Fair, id, position).await
+    }
+
+    async fn ask_to_write(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
+        self.ask(Mode::Write, id, position).await
+    }
+
+    async fn ask_to_read(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
+        self.ask(Mode::Read, id, position).await
+    }
+
+    async fn ask(&self, mode: Mode, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
+        let request = self.redis.request(id, LEASE).position(position);
+        self.redis.acquire(mode, &self.name, &request).await.unwrap()
+    }
+
+    async fn end_read(&self, id: &LeaseId) -> bool {
+        did_read(self.redis.release(Mode::Read, &self.name, id, None).await.unwrap())
+    }
+
+    /// All of the dead ask, a good many at a time.
+    async fn all_dead(&self, ask: impl AsyncFn(&Self, LeaseId)) {
+        stream::iter(dead()).map(|id| ask(self, id)).buffer_unordered(100).collect::<()>().await;
+    }
+
+    async fn dead_want_it_fair(&self, kept: Duration) {
+        self.all_dead(async |stage, id| assert!(is_held(&stage.ask_fair(&id, position(60, kept)).await)))
+            .await;
+    }
+
+    async fn dead_want_to_write(&self, kept: Duration) {
+        self.all_dead(async |stage, id| assert!(is_held(&stage.ask_to_write(&id, position(60, kept)).await)))
+            .await;
+    }
+
+    async fn dead_want_to_read(&self) {
+        self.all_dead(async |stage, id| assert!(is_held(&stage.ask_to_read(&id, position(60, KEPT)).await)))
+            .await;
+    }
+
+    /// All of the dead read.
+    async fn dead_read(&self) {
+        self.all_dead(async |stage, id| assert!(!is_held(&stage.ask_to_read(&id, None).await))).await;
+    }
+
+    /// The leases of the dead are over. What is left of them is a field of the lock for each.
+    async fn their_leases_end(&mut self) {
+        for id in dead() {
+            let () = self.run(&format!("DEL {{{}}}:{id}:rwlock_timeout:1", self.name)).await;
+        }
+    }
+
+    async fn listen(&mut self, channel: String) {
+        self.listener.subscribe(channel).await.unwrap();
+    }
+
+    /// Readers, dead or alive, and the mode.
+    async fn fields(&mut self) -> u32 {
+        self.run("HLEN bounds").await
+    }
+}
+
+/// What is looked at, and how long the positions of the dead last.
+const SCENES: [(Watch, Duration); 4] = [
+    (Watch::Commands, KEPT),
+    (Watch::Time, KEPT),
+    (Watch::Commands, Duration::from_millis(1)),
+    (Watch::Time, Duration::from_millis(1)),
+];
+
+#[tokio::test]
+async fn fair_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
+    for (watch, kept) in SCENES {
+        let mut stage = Stage::set(watch).await;
+        let [holder, waiter, other] = [1, 2, 3].map(alive);
+        assert!(!is_held(&stage.ask_fair(&holder, None).await));
+        // The queue lasts as long as the last position.
+        assert!(is_held(&stage.ask_fair(&waiter, position(0, KEPT)).await));
+        stage.dead_want_it_fair(kept).await;
+        let grants = stage.redis.channels(Mode::Fair, &stage.name, &waiter.client_id()).own;
+        stage.listen(grants.clone()).await;
+        let asked = stage.bounded("ask", async |stage| stage.ask_fair(&waiter, position(0, KEPT)).await);
+        assert!(is_held(&asked.await));
+        stage
+            .bounded("leave the queue", async |stage| {
+                let left = stage.redis.release(Mode::Fair, &stage.name, &other, None).await.unwrap();
+                assert_eq!(left, ReleaseOutcome::NotHeld);
+            })
+            .await;
+        stage
+            .bounded("release", async |stage| {
+                let released = stage.redis.release(Mode::Fair, &stage.name, &holder, None).await.unwrap();
+                assert_eq!(released, RELEASED);
+            })
+            .await;
+        assert_eq!(stage.granted().await, grants);
+        // There is no client left to be passed by.
+        let (_, cost) = stage
+            .costs(async |stage| stage.redis.release(Mode::Fair, &stage.name, &waiter, None).await)
+            .await;
+        assert_eq!(cost.scripts, 1, "{cost:?}");
+        // The same for a lock that comes free by itself, and by force.
+        assert!(!is_held(&stage.ask_fair(&holder, None).await));
+        stage.dead_want_it_fair(kept).await;
+        let () = stage.run("DEL bounds").await;
+        let taken = stage.bounded("take", async |stage| stage.ask_fair(&other, None).await).await;
+        assert!(!is_held(&taken));
+        stage.dead_want_it_fair(kept).await;
+        assert!(is_held(&stage.ask_fair(&waiter, position(0, KEPT)).await));
+        let force =
+            stage.bounded("force", async |stage| stage.redis.force_release(Mode::Fair, &stage.name).await);
+        assert!(force.await.unwrap());
+        assert_eq!(stage.granted().await, grants);
+        stage
+            .bounded("holder", async |stage| stage.redis.holder(Mode::Plain, &stage.name).await)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn waiter_that_was_taken_for_dead_has_its_place_back_when_it_asks() {
+    let mut stage = Stage::set(Watch::Time).await;
+    let [holder, early, late] = [1, 2, 3].map(alive);
+    assert!(!is_held(&stage.ask_fair(&holder, None).await));
+    // It came before all others, and its connection is gone for a moment.
+    assert!(is_held(&stage.ask_fair(&early, position(90, KEPT)).await));
+    stage.dead_want_it_fair(KEPT).await;
+    assert!(is_held(&stage.ask_fair(&late, position(0, KEPT)).await));
+    let grants = [&early, &late].map(|id| stage.redis.channels(Mode::Fair, &stage.name, &id.client_id()).own);
+    stage.listen(grants[1].clone()).await;
+    stage.redis.release(Mode::Fair, &stage.name, &holder, None).await.unwrap();
+    assert_eq!(stage.granted().await, grants[1]);
+    stage.listen(grants[0].clone()).await;
+    let later = alive(4);
+    assert!(is_held(&stage.ask_fair(&later, position(80, KEPT)).await));
+    stage.listen(stage.redis.channels(Mode::Fair, &stage.name, &later.client_id()).own).await;
+    assert!(is_held(&stage.ask_fair(&early, position(90, KEPT)).await));
+    stage.redis.release(Mode::Fair, &stage.name, &late, None).await.unwrap();
+    assert_eq!(stage.granted().await, grants[0]);
+}
+
+#[tokio::test]
+async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
+    for (watch, kept) in SCENES {
+        let mut stage = Stage::set(watch).await;
+        let [holder, writer, reader] = [1, 2, 3].map(alive);
+        let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
+        stage.listen(grants.clone()).await;
+        // From a reader, with dead writers before the next one.
+        assert!(!is_held(&stage.ask_to_read(&holder, None).await));
+        assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        stage.dead_want_to_write(kept).await;
+        assert!(stage.bounded("release to read", async |stage| stage.end_read(&holder).await).await);
+        assert_eq!(stage.granted().await, grants);
+        // From a writer, with dead readers that wait as well.
+        stage.dead_want_to_write(kept).await;
+        stage.dead_want_to_read().await;
+        let asked =
+            stage.bounded("ask to read", async |stage| stage.ask_to_read(&reader, position(0, KEPT)).await);
+        assert!(is_held(&asked.await));
+        stage
+            .bounded("release to write", async |stage| {
+                let released = stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+                assert_eq!(released, RELEASED);
+            })
+            .await;
+        let read =
+            stage.bounded("read in turn", async |stage| stage.ask_to_read(&reader, position(0, KEPT)).await);
+        assert!(!is_held(&read.await));
+        // Another reader is told to wait for no dead writer.
+        let other = alive(4);
+        let read = stage.bounded("read", async |stage| stage.ask_to_read(&other, position(0, KEPT)).await);
+        assert!(!is_held(&read.await));
+        stage.dead_want_to_write(kept).await;
+        let gone = stage.bounded("leave", async |stage| {
+            stage.redis.release(Mode::Write, &stage.name, &id(0xdead_0001), None).await
+        });
+        assert_eq!(gone.await.unwrap(), ReleaseOutcome::NotHeld);
+        let force =
+            stage.bounded("force", async |stage| stage.redis.force_release(Mode::Write, &stage.name).await);
+        assert!(force.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn dead_readers_beside_one_that_stays_are_taken_out_by_short_scripts() {
+    for watch in [Watch::Commands, Watch::Time] {
+        dead_beside_one_that_stays(watch).await;
+    }
+}
+
+async fn dead_beside_one_that_stays(watch: Watch) {
+    let mut stage = Stage::set(watch).await;
+    let [stays, writer] = [1, 2].map(alive);
+    // By writers that ask.
+    assert!(!is_held(&stage.ask_to_read(&stays, None).await));
+    stage.dead_read().await;
+    stage.their_leases_end().await;
+    assert_eq!(stage.fields().await, MANY + 2);
+    stage
+        .bounded("ask to write", async |stage| {
+            for _ in 0..20 {
+                assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+            }
+        })
+        .await;
+    let readers = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
+    assert_eq!(readers.await.unwrap().len(), 1);
+    let mut asked = 0;
+    // A batch is not too much to be looked at by each that asks.
+    while stage.fields().await > 100 {
+        assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        asked += 1;
+        assert!(asked < 2000, "the dead stay");
+    }
+    stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+    // By readers that come and go.
+    stage.dead_read().await;
+    stage.their_leases_end().await;
+    let mut number = 10;
+    while stage.fields().await > 200 {
+        number += 1;
+        assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
+        assert!(stage.end_read(&alive(number)).await);
+        assert!(number < 5000, "the dead stay");
+    }
+    // By readers that come and stay.
+    stage.dead_read().await;
+    stage.their_leases_end().await;
+    stage
+        .bounded("read", async |stage| {
+            for number in 10_000..11_500 {
+                assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
+            }
+        })
+        .await;
+    // Of those that stay there are 1500.
+    let fields = stage.fields().await;
+    assert!(fields < MANY + 1500 - 1000, "the dead stay: {fields}");
+}
+
+#[tokio::test]
+async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
+    let by = ["the last reader", "the writer itself", "force"];
+    for (watch, by) in [Watch::Commands, Watch::Time].into_iter().flat_map(|watch| by.map(|by| (watch, by))) {
+        let mut stage = Stage::set(watch).await;
+        let [last, writer] = [1, 2].map(alive);
+        let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
+        stage.listen(grants.clone()).await;
+        assert!(!is_held(&stage.ask_to_read(&last, None).await));
+        stage.dead_read().await;
+        assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        stage.their_leases_end().await;
+        if by == "the writer itself" {
+            let () = stage.run(&format!("DEL {{{}}}:{last}:rwlock_timeout:1", stage.name)).await;
+        }
+        let wrote = stage
+            .bounded(by, async |stage| match by {
+                "the last reader" => stage.end_read(&last).await,
+                "force" => stage.redis.force_release(Mode::Write, &stage.name).await.unwrap(),
+                _ => !is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await),
+            })
+            .await;
+        assert!(wrote, "{by}");
+        match by {
+            "the last reader" => assert_eq!(stage.granted().await, grants),
+            // It was free for a moment, and all were told.
+            "force" => assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await)),
+            _ => {}
+        }
+        let holds = stage.redis.holder(Mode::Write, &stage.name).await.unwrap();
+        assert_eq!(holds.and_then(|writer| writer.id), Some(writer), "{by}");
+        assert!(stage.redis.holders(Mode::Read, &stage.name).await.unwrap().is_empty(), "{by}");
+        assert_eq!(stage.fields().await, 2, "{by}");
+    }
+}
+
+#[tokio::test]
+async fn lock_with_many_readers_is_held_until_the_last_of_them_leaves_by_short_scripts() {
+    for watch in [Watch::Commands, Watch::Time] {
+        many_readers(watch).await;
+    }
+}
+
+async fn many_readers(watch: Watch) {
+    let mut stage = Stage::set(watch).await;
+    let writer = alive(1);
+    stage.dead_read().await;
+    let held = stage.bounded("ask to write", async |stage| {
+        for _ in 0..20 {
+            assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        }
+    });
+    held.await;
+    let readers = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
+    let readers = readers.await.unwrap();
+    assert_eq!(readers.len(), MANY as usize);
+    assert!(readers.iter().all(|reader| reader.id.is_some() && reader.left > KEPT));
+    let leases: Vec<_> = dead().take(100).map(|id| LeaseKey { name: stage.name.clone(), id }).collect();
+    let renewed = stage.bounded("renew", async |stage| stage.redis.renew(Mode::Read, &leases, LEASE).await);
+    assert_eq!(renewed.await.unwrap(), [true; 100]);
+    // In the opposite order, so that each has the longest lease of those that are left.
+    let mut all: Vec<_> = dead().collect();
+    all.reverse();
+    let last = all.pop().unwrap();
+    stage
+        .bounded("release to read", async |stage| {
+            for id in &all {
+                assert!(stage.end_read(id).await);
+            }
+        })
+        .await;
+    assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+    assert!(stage.end_read(&last).await);
+    assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+    stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+    // By force, of all of them.
+    stage.dead_read().await;
+    let force =
+        stage.bounded("force", async |stage| stage.redis.force_release(Mode::Write, &stage.name).await);
+    assert!(force.await.unwrap());
+    assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+    let renewed = stage.redis.renew(Mode::Read, &leases, LEASE).await.unwrap();
+    assert_eq!(renewed, [false; 100], "it has lost it");
+}
+
+/// How often a client of Redisson's reads stands in the data.
+#[tokio::test]
+async fn number_of_holds_that_data_says_is_not_counted_to() {
+    for watch in [Watch::Commands, Watch::Time] {
+        number_of_holds(watch).await;
+    }
+}
+
+async fn number_of_holds(watch: Watch) {
+    let mut stage = Stage::set(watch).await;
+    let [reader, writer] = [1, 2].map(alive);
+    let them = "99999999-0795-4907-87fd-6c719a6b4586:7";
+    for (holds, reads) in [
+        ("1e12", true),
+        ("9007199254740993", true),
+        ("inf", true),
+        ("0x7fffffff", true),
+        ("nan", false),
+        ("-5", false),
+        ("many", false),
+    ] {
+        let () = stage.run(&format!("HSET bounds mode read {them} {holds}")).await;
+        let () = stage.run("PEXPIRE bounds 600000").await;
+        stage
+            .bounded(holds, async |stage| {
+                let asked = stage.ask_to_write(&writer, position(0, KEPT)).await;
+                assert_eq!(is_held(&asked), reads, "{holds}");
+                let asked = stage.ask_to_read(&reader, position(90, KEPT)).await;
+                assert_eq!(is_held(&asked), !reads, "{holds}");
+                stage.redis.holders(Mode::Read, &stage.name).await.unwrap();
+                stage.end_read(&reader).await;
+                stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+                stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
+            })
+            .await;
+        let () = stage.run("FLUSHALL").await;
+    }
+    // One that reads so often is not taken for dead as long as any of its leases may last.
+    let () = stage.run(&format!("HSET bounds mode read {them} 1000")).await;
+    let () = stage.run(&format!("SET {{bounds}}:{them}:rwlock_timeout:900 1 PX 600000")).await;
+    let () = stage.run("PEXPIRE bounds 600000").await;
+    assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+    // So many fields has no lock.
+    let () = stage.run("FLUSHALL").await;
+    let fields: Vec<String> = dead().map(|id| format!("{id} 1")).collect();
+    let () = stage.run(&format!("HSET bounds mode fair {}", fields.join(" "))).await;
+    stage
+        .bounded("crowd", async |stage| {
+            for _ in 0..20 {
+                stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("it is held");
+                let asked =
+                    stage.redis.acquire(Mode::Fair, &stage.name, &stage.redis.request(&reader, LEASE)).await;
+                asked.expect_err("no lock");
+                let released = stage.redis.release(Mode::Fair, &stage.name, &reader, None).await.unwrap();
+                assert_eq!(released, ReleaseOutcome::NotHeld);
+            }
+        })
+        .await;
+}

@@ -1,0 +1,124 @@
+//! Other kinds of locks on the same name, and Redisson's.
+
+use std::time::Duration;
+
+use latchwork::redis::{Error, ErrorKind};
+use latchwork::{AcquireOutcome, Backend as _, Failure, LockKind, Mode, ReleaseOutcome};
+
+use super::stage::{KEPT, LEASE, Stage, id, position};
+use latchwork_conformance::commands::Commands as _;
+
+#[track_caller]
+fn assert_other_kind<T: std::fmt::Debug>(stage: &Stage, answer: Result<T, Error>, expected: LockKind) {
+    let error = answer.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OtherKind(expected));
+    assert_eq!(stage.redis.failure(&error), Failure::OtherKind(expected));
+}
+
+#[tokio::test]
+async fn fair_lock_is_another_kind_for_who_wants_a_plain_one() {
+    let mut stage = Stage::set("fair:forplain").await;
+    let (holder, plain) = (id(1, 1), id(2, 1));
+    stage.take(&holder).await;
+    // Its own holder as well.
+    for wants in [&plain, &holder] {
+        let taken =
+            stage.redis.acquire(Mode::Plain, &stage.name, &stage.redis.request(wants, LEASE).tokens(1)).await;
+        assert_other_kind(&stage, taken, LockKind::Fair);
+    }
+    stage.assert_holder(&holder, LEASE).await;
+    assert_other_kind(&stage, stage.redis.force_release(Mode::Plain, &stage.name).await, LockKind::Fair);
+    let () = stage.run("DEL {}").await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn other_kind_of_lock_is_left_alone() {
+    let holder = id(1, 1);
+    for (mode, field, kind) in [
+        ("lock", holder.to_string(), LockKind::Plain),
+        ("read", holder.to_string(), LockKind::ReadWrite),
+        ("write", format!("{holder}:write"), LockKind::ReadWrite),
+        ("future", holder.to_string(), LockKind::Unknown),
+    ] {
+        let mut stage = Stage::set(&format!("fair:on:{mode}")).await;
+        let () = stage.run(&format!("HSET {{}} mode {mode} {field} 1")).await;
+        let () = stage.run("PEXPIRE {} 600000").await;
+        // Its own holder as well.
+        for wants in [&id(2, 1), &holder] {
+            for position in [None, Some(position(0))] {
+                assert_other_kind(&stage, stage.ask(wants, position).await, kind);
+            }
+            assert_eq!(stage.release(wants, None).await, ReleaseOutcome::NotHeld);
+        }
+        assert_other_kind(&stage, stage.redis.force_release(Mode::Fair, &stage.name).await, kind);
+        assert_eq!(stage.run::<usize>("HLEN {}").await, 2);
+        assert_eq!(stage.keys().await, [stage.name.to_string()]);
+        assert_eq!(stage.heard().await, []);
+        let () = stage.run("DEL {}").await;
+        stage.end().await;
+    }
+}
+
+/// A lock became another kind while its waiters were in the queue: they can leave.
+#[tokio::test]
+async fn waiter_leaves_the_queue_of_a_lock_that_became_another_kind() {
+    let mut stage = Stage::set("fair:became").await;
+    let (holder, waits) = (id(1, 1), id(2, 1));
+    stage.take(&holder).await;
+    stage.wait(&waits, 0).await;
+    stage.release(&holder, None).await;
+    stage.redis.acquire(Mode::Plain, &stage.name, &stage.redis.request(&holder, LEASE)).await.unwrap();
+    assert_other_kind(&stage, stage.ask(&waits, Some(position(0))).await, LockKind::Plain);
+    assert_eq!(stage.release(&waits, None).await, ReleaseOutcome::NotHeld);
+    stage.assert_queue(&[]).await;
+    stage.redis.release(Mode::Plain, &stage.name, &holder, None).await.unwrap();
+    stage.end().await;
+}
+
+/// Redisson's plain and fair locks have no mode, and need not tell us.
+#[tokio::test]
+async fn redissons_lock_is_waited_for_and_looked_at_each_second() {
+    let mut stage = Stage::set("fair:redisson").await;
+    let waits = id(2, 1);
+    let () = stage.run("HSET {} 8743c9c0-0795-4907-87fd-6c719a6b4586:7 2").await;
+    for (millis, expected) in [(600_000, 1000), (500, 500)] {
+        let () = stage.run(&format!("PEXPIRE {{}} {millis}")).await;
+        assert!(stage.wait(&waits, 0).await <= Duration::from_millis(expected));
+    }
+    let () = stage.run("PEXPIRE {} 600000").await;
+    let tried = stage.ask(&id(3, 1), None).await.unwrap();
+    assert_eq!(tried, AcquireOutcome::Held { left: Duration::from_secs(1) });
+    stage.assert_queue(&[&waits]).await;
+    assert_eq!(stage.run::<u64>("HGET {} 8743c9c0-0795-4907-87fd-6c719a6b4586:7").await, 2);
+    // By force it goes to ours.
+    stage.listen(&waits).await;
+    assert!(stage.redis.force_release(Mode::Fair, &stage.name).await.unwrap());
+    stage.assert_granted(&[&waits]).await;
+    stage.assert_holder(&waits, KEPT).await;
+    stage.release(&waits, None).await;
+    stage.assert_freed(1).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn head_of_redissons_fair_queue_is_told_that_the_lock_is_free() {
+    let mut stage = Stage::set("fair:foreign").await;
+    let (holder, waits) = (id(1, 1), id(2, 1));
+    let them = id(9, 7);
+    let () = stage.run(&format!("RPUSH redisson_lock_queue:{{{{}}}} {them} {}", id(9, 8))).await;
+    let () = stage.run("PEXPIRE redisson_lock_queue:{{}} 600000").await;
+    stage.listen_to(&format!("redisson_lock__channel:{{{{}}}}:{them}")).await;
+    stage.take(&holder).await;
+    stage.wait(&waits, 0).await;
+    stage.listen(&waits).await;
+    // Ours come first.
+    stage.release(&holder, None).await;
+    stage.assert_granted(&[&waits]).await;
+    stage.release(&waits, None).await;
+    let told = [("plain".to_owned(), "0".to_owned()), (format!("plain:{them}"), "0".to_owned())];
+    assert_eq!(stage.heard().await, told);
+    assert_eq!(stage.run::<usize>("LLEN redisson_lock_queue:{{}}").await, 2);
+    let () = stage.run("DEL redisson_lock_queue:{{}}").await;
+    stage.end().await;
+}

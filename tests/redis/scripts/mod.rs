@@ -1,0 +1,8 @@
+//! The scripts on a real server, by themselves: what they do to the keys, which clients they tell, and what a
+//! server may refuse them.
+
+mod bounds;
+mod fair;
+mod read_write;
+mod refusals;
+mod stage;

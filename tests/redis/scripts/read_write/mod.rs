@@ -1,0 +1,7 @@
+//! What the scripts of read-write locks do to the keys, and which clients they tell.
+
+mod leases;
+mod random;
+mod stage;
+mod strangers;
+mod turns;

@@ -1,0 +1,119 @@
+//! Redisson's read-write locks on the same name, and other kinds of locks.
+
+use std::time::Duration;
+
+use latchwork::redis::{Error, ErrorKind};
+use latchwork::{Backend as _, LockKind, Mode, ReleaseOutcome};
+
+use super::stage::{KEPT, LEASE, Stage, THEM, id, lease_key, position};
+use latchwork_conformance::commands::{Commands as _, left};
+
+#[track_caller]
+fn assert_other_kind<T: std::fmt::Debug>(answer: Result<T, Error>, expected: LockKind) {
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::OtherKind(expected));
+}
+
+#[tokio::test]
+async fn other_kind_of_lock_is_left_alone() {
+    let holder = id(1, 1);
+    for (mode, kind) in [
+        ("lock", LockKind::Plain),
+        ("fair", LockKind::Fair),
+        ("none", LockKind::Plain),
+        ("new", LockKind::Unknown),
+    ] {
+        let mut stage = Stage::set(&format!("rw:on:{mode}")).await;
+        let mode = if mode == "none" { String::new() } else { format!("mode {mode} ") };
+        let () = stage.run(&format!("HSET {{}} {mode}{holder} 1")).await;
+        let () = stage.run("PEXPIRE {} 600000").await;
+        for wants in [&id(2, 1), &holder] {
+            for position in [None, Some(position(0))] {
+                assert_other_kind(stage.ask_to_write(wants, position).await, kind);
+                assert_other_kind(stage.ask_beside(wants, &holder, position).await, kind);
+            }
+            assert_eq!(stage.release_write(wants).await, ReleaseOutcome::NotHeld);
+            assert!(!stage.release_read(wants).await);
+        }
+        assert_other_kind(stage.redis.force_release(Mode::Write, &stage.name).await, kind);
+        for side in [Mode::Write, Mode::Read] {
+            assert_other_kind(stage.redis.holders(side, &stage.name).await, kind);
+        }
+        assert_eq!(stage.keys().await, [stage.name.to_string()]);
+        stage.assert_lasts("{}", LEASE).await;
+        stage.assert_heard(&[]).await;
+        let () = stage.run("DEL {}").await;
+        stage.end().await;
+    }
+}
+
+/// Each of its holds has a lease of its own, and the longest counts.
+#[tokio::test]
+async fn redissons_reader_reads_until_the_last_of_its_leases_is_over() {
+    let mut stage = Stage::set("rw:theirs").await;
+    let (ours, writer) = (id(1, 1), id(2, 1));
+    let () = stage.run(&format!("HSET {{}} mode read {THEM} 3")).await;
+    let () = stage.run(&format!("SET {} 1 PX 900000", lease_key(THEM, 2))).await;
+    let () = stage.run(&format!("SET {} 1 PX 100000", lease_key(THEM, 3))).await;
+    let () = stage.run("PEXPIRE {} 900000").await;
+    let readers = stage.readers().await;
+    assert_eq!(readers[0].id.as_ref().map(ToString::to_string).as_deref(), Some(THEM));
+    assert!(readers[0].left > LEASE && stage.writer().await.is_none());
+    stage.read(&ours).await;
+    stage.assert_lasts("{}", Duration::from_secs(900)).await;
+    stage.wait_to_write(&writer, 0).await;
+    stage.listen(&writer).await;
+    assert!(stage.release_read(&ours).await);
+    stage.assert_lasts("{}", Duration::from_secs(900)).await;
+    let () = stage.run(&format!("DEL {}", lease_key(THEM, 2))).await;
+    stage.wait_to_write(&writer, 0).await;
+    let () = stage.run(&format!("DEL {}", lease_key(THEM, 3))).await;
+    let taken = stage.ask_to_write(&writer, Some(position(0))).await.unwrap();
+    assert_eq!(left(taken), None);
+    stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
+    stage.release_write(&writer).await;
+    stage.assert_heard(&["1"]).await;
+    stage.end().await;
+}
+
+/// It may go on as a reader, and tells no waiter then.
+#[tokio::test]
+async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
+    let mut stage = Stage::set("rw:silent").await;
+    let (writer, reader) = (id(1, 1), id(2, 1));
+    let () = stage.run(&format!("HSET {{}} mode write {THEM}:write 2")).await;
+    let () = stage.run("PEXPIRE {} 600000").await;
+    assert!(stage.wait_to_write(&writer, 0).await > KEPT);
+    assert_eq!(stage.writer().await.unwrap().id.unwrap().to_string(), THEM);
+    let () = stage.run(&format!("HSET {{}} {THEM} 1")).await;
+    let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
+    assert!(stage.wait_to_write(&writer, 0).await <= Duration::from_secs(1));
+    assert!(stage.wait_to_read(&reader, 9).await <= Duration::from_secs(1));
+    assert!(stage.writer().await.unwrap().left > LEASE / 2 && stage.readers().await.len() == 1);
+    // It has gone on as a reader.
+    let () = stage.run(&format!("HDEL {{}} {THEM}:write")).await;
+    let () = stage.run("HSET {} mode read").await;
+    assert_eq!(left(stage.ask_to_read(&reader, Some(position(9))).await.unwrap()), None);
+    assert!(stage.release_read(&reader).await);
+    stage.assert_lasts("{}", LEASE / 2).await;
+    // By force it goes to ours.
+    stage.listen(&writer).await;
+    assert!(stage.redis.force_release(Mode::Write, &stage.name).await.unwrap());
+    stage.assert_granted(&writer).await;
+    assert_eq!(stage.keys().await, ["rw:silent"]);
+    stage.release_write(&writer).await;
+    stage.end().await;
+}
+
+/// Its hash is held, but none of ours could be leased it.
+#[tokio::test]
+async fn plain_lock_does_not_free_what_readers_hold() {
+    let stage = Stage::set("rw:plain").await;
+    let reader = id(1, 1);
+    stage.read(&reader).await;
+    stage.redis.release(Mode::Plain, &stage.name, &reader, None).await.unwrap();
+    assert!(
+        stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().is_some_and(|holder| holder.id.is_none())
+    );
+    assert!(stage.release_read(&reader).await);
+    stage.end().await;
+}

@@ -1,0 +1,530 @@
+//! Each script leaves all of its work behind or none of it, whatever in it the server refuses, and no lock
+//! without a time to live.
+
+mod read_write;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use latchwork_testkit::{RedisCluster, RedisServer};
+use redis::{Connection, PubSub, RedisError, Value, cmd};
+
+const US: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
+const NEXT: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:2";
+const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
+/// In one slot, with all that belongs to them.
+const LOCK: &str = "{s}lock";
+const OTHER: &str = "{s}other";
+const QUEUE: &str = "{s}lock:latchwork:fair_queue";
+const KEPT: &str = "{s}lock:latchwork:fair_kept";
+const NONCES: &str = "{s}lock:latchwork:fair_nonces";
+const REDISSONS_QUEUE: &str = "redisson_lock_queue:{s}lock";
+const COUNTER: &str = "redisson_lock_token:{s}lock";
+const CHANNEL: &str = "redisson_lock__channel:{s}lock";
+const GRANTS: &str = "{s}lock:latchwork:fair_grant:";
+/// A waiter's, that makes its grant believed.
+const NONCE: &str = "0123456789abcdef";
+const DEAD: &str = "22222222-0795-4907-87fd-6c719a6b4586:1";
+/// Waiters of one client, which listens.
+const FIRST: &str = "11111111-0795-4907-87fd-6c719a6b4586:1";
+const SECOND: &str = "11111111-0795-4907-87fd-6c719a6b4586:2";
+const SHORT: &str = "60000";
+const LONG: &str = "600000";
+
+/// A script, and one way to call it.
+#[derive(Clone, Copy)]
+struct Call {
+    text: &'static str,
+    keys: &'static [&'static str],
+    args: &'static [&'static str],
+}
+
+const ACQUIRE: &str = include_str!("../../../src/redis/scripts/acquire.lua");
+const RELEASE: &str = include_str!("../../../src/redis/scripts/release.lua");
+const FORCE_RELEASE: &str = include_str!("../../../src/redis/scripts/force_release.lua");
+const RENEW: &str = include_str!("../../../src/redis/scripts/renew.lua");
+const HOLDER: &str = include_str!("../../../src/redis/scripts/holder.lua");
+
+/// A script of fair locks.
+macro_rules! fair {
+    ($file:literal) => {
+        concat!(
+            include_str!("../../../src/redis/scripts/queue.lua"),
+            include_str!("../../../src/redis/scripts/fair.lua"),
+            include_str!($file)
+        )
+    };
+}
+
+const FAIR_ACQUIRE: &str = fair!("../../../src/redis/scripts/queue_acquire.lua");
+const FAIR_RELEASE: &str = fair!("../../../src/redis/scripts/queue_release.lua");
+const FAIR_FORCE_RELEASE: &str = fair!("../../../src/redis/scripts/queue_force_release.lua");
+
+const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, NONCES];
+const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, NONCES, COUNTER];
+
+/// Arguments of a script of fair locks.
+macro_rules! args {
+    ($($own:expr),*) => {
+        &["publish", "", "1", CHANNEL, "0", GRANTS, "granted:", $($own),*]
+    };
+}
+
+const CALLS: [Call; 14] = [
+    Call { text: ACQUIRE, keys: &[LOCK], args: &[SHORT, US, "0", "0", "publish", CHANNEL] },
+    Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3", "0", "publish", CHANNEL] },
+    Call { text: RELEASE, keys: &[LOCK], args: &[US, "0", "publish", CHANNEL] },
+    Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["0", "publish", CHANNEL] },
+    Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, "1", US, US] },
+    Call { text: HOLDER, keys: &[LOCK], args: &[] },
+    Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0", "", "", ""] },
+    Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, NONCE, "0"] },
+    // It came before all others.
+    Call {
+        text: FAIR_ACQUIRE,
+        keys: FENCED_KEYS,
+        args: args![SHORT, US, "3", SHORT, NONCE, "9000000000000000"],
+    },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", "", ""] },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
+    Call {
+        text: FAIR_RELEASE,
+        keys: FENCED_KEYS,
+        args: args![US, NEXT, LONG, "3", SHORT, NONCE, "9000000000000000"],
+    },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![FIRST, "", "", "0", "", "", ""] },
+    Call { text: FAIR_FORCE_RELEASE, keys: FAIR_KEYS, args: args![] },
+];
+
+/// What a script of plain locks may find, and some of what others may.
+const FOUND: [&[&str]; 12] = [
+    &[],
+    &[
+        "HSET {s}lock mode lock {us} 1",
+        "PEXPIRE {s}lock 60000",
+        "HSET {s}other mode lock {us} 1",
+        "PEXPIRE {s}other 60000",
+    ],
+    &["HSET {s}lock mode lock {us} 1", "PEXPIRE {s}lock 600000", "SET redisson_lock_token:{s}lock 7"],
+    &["HSET {s}lock mode lock {them} 1", "PEXPIRE {s}lock 60000"],
+    &["HSET {s}lock {them} 1", "PEXPIRE {s}lock 60000"],
+    &["HSET {s}lock mode read {them} 1", "PEXPIRE {s}lock 60000"],
+    &["HSET {s}lock mode write {them}:write 1", "PEXPIRE {s}lock 60000"],
+    &["SET {s}lock text PX 60000"],
+    &["SET redisson_lock_token:{s}lock text"],
+    &["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 600000"],
+    &["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 600000", "SET redisson_lock_token:{s}lock text"],
+    &["HSET {s}lock mode fair {next} 1", "PEXPIRE {s}lock 60000"],
+];
+
+/// Three wait for a fair lock, of which the first was silent for too long.
+const WAITED_FOR: [&str; 6] = [
+    "ZADD {s}lock:latchwork:fair_queue 1 {dead} 2 {first} 3 {second}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "ZADD {s}lock:latchwork:fair_kept 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
+    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
+    "HSET {s}lock:latchwork:fair_nonces {dead} 0 {first} 1111 {second} 2222",
+    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+];
+
+/// One that waits no more.
+const DEAD_QUEUE: [&str; 6] = [
+    "ZADD {s}lock:latchwork:fair_queue 1 {dead}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "ZADD {s}lock:latchwork:fair_kept 1 {dead}",
+    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
+    "HSET {s}lock:latchwork:fair_nonces {dead} 0",
+    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+];
+
+/// More than a script looks at, none of which listens.
+const CROWD: [&str; 8] = [
+    "HSET {s}lock mode fair {us} 1",
+    "PEXPIRE {s}lock 60000",
+    "ZADD {s}lock:latchwork:fair_queue {crowd}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "ZADD {s}lock:latchwork:fair_kept 1 {dead}",
+    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
+    "HSET {s}lock:latchwork:fair_nonces {dead} 0",
+    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+];
+
+/// With these and a holder there is every key that can be: only then does a node run a
+/// script while its slot moves.
+const OTHERS: [&str; 3] = [
+    "RPUSH redisson_lock_queue:{s}lock {them}",
+    "PEXPIRE redisson_lock_queue:{s}lock 60000",
+    "SET redisson_lock_token:{s}lock 7",
+];
+
+/// What a script may find: commands that bring it about.
+fn found() -> Vec<Vec<&'static str>> {
+    let mut all = FOUND.map(<[_]>::to_vec).to_vec();
+    all.push(WAITED_FOR.to_vec());
+    all.push(DEAD_QUEUE.to_vec());
+    all.push([&WAITED_FOR[..], &["SET {s}lock:latchwork:fair_kept text PX 60000"]].concat());
+    for lock in [
+        "HSET {s}lock mode fair {us} 1",
+        "HSET {s}lock mode fair {them} 1",
+        "HSET {s}lock mode fair {next} 1",
+        "HSET {s}lock {them} 1",
+        "HSET {s}lock mode lock {us} 1",
+    ] {
+        for queue in [&WAITED_FOR, &DEAD_QUEUE] {
+            all.push([&[lock, "PEXPIRE {s}lock 60000"], &queue[..], &OTHERS].concat());
+        }
+    }
+    all.push([&CROWD[..], &OTHERS].concat());
+    all
+}
+
+/// Each call, and all that it may find.
+fn everything() -> Vec<(Call, Vec<Vec<&'static str>>)> {
+    let read_write = read_write::CALLS.into_iter().map(|call| (call, read_write::found()));
+    CALLS.into_iter().map(|call| (call, found())).chain(read_write).collect()
+}
+
+impl Call {
+    fn run(&self, connection: &mut Connection) -> Result<Value, RedisError> {
+        cmd("EVAL").arg(self.text).arg(self.keys.len()).arg(self.keys).arg(self.args).query(connection)
+    }
+
+    /// Every command that the script sends.
+    fn commands(&self) -> BTreeSet<String> {
+        let calls = ["redis.call('", "redis.pcall('"];
+        let calls = calls.iter().flat_map(|call| self.text.split(call).skip(1));
+        let named = calls.map(|rest| rest.split('\'').next().unwrap().to_owned());
+        named.chain(self.args.contains(&"publish").then(|| "publish".to_owned())).collect()
+    }
+}
+
+fn named(word: &str) -> String {
+    let names = [("{us}", US), ("{next}", NEXT), ("{them}", THEM), ("{dead}", DEAD)];
+    let names = names.into_iter().chain([("{first}", FIRST), ("{second}", SECOND)]);
+    names.fold(word.to_owned(), |word, (name, id)| word.replace(name, id))
+}
+
+/// Words about so many clients, none of which listens.
+fn crowd(clients: usize, words: impl Fn(String) -> String) -> String {
+    let clients = (0..clients).map(|client| format!("{client:08x}-0795-4907-87fd-6c719a6b4586"));
+    clients.map(words).collect::<Vec<_>>().join(" ")
+}
+
+fn run<T: redis::FromRedisValue>(connection: &mut Connection, command: &str) -> T {
+    let command = command.replace("{crowd}", &crowd(101, |client| format!("1 {client}:3")));
+    let command = command.replace("{readers}", &crowd(100, |client| format!("{client}:3 1")));
+    let mut words = command.split(' ');
+    let mut it = cmd(words.next().unwrap());
+    words.for_each(|word| _ = it.arg(named(word)));
+    it.query(connection).unwrap_or_else(|error| panic!("{command}: {error}"))
+}
+
+fn find(connection: &mut Connection, found: &[&str]) {
+    let () = run(connection, "FLUSHALL");
+    found.iter().for_each(|command| run(connection, command));
+}
+
+/// Looks at a key, also if its slot is just coming here.
+fn look<T: redis::FromRedisValue>(connection: &mut Connection, command: &str) -> T {
+    // Refused by a server that is in no Cluster.
+    let _: Result<(), _> = cmd("ASKING").query(connection);
+    run(connection, command)
+}
+
+/// As many ms, rounded so that what was given whole minutes has them for half a minute. Not so a far time,
+/// which was given as a date: without a limit it would lose one whenever the clock says so, perhaps between
+/// two looks.
+fn minutes(ms: i64) -> i64 {
+    ((ms + 30_000) / 60_000).min(1_000_000)
+}
+
+/// Every key: what it holds, and its time to live in minutes, rounded.
+type State = BTreeMap<String, (Vec<String>, i64)>;
+
+fn state(connection: &mut Connection) -> State {
+    let keys: Vec<String> = run(connection, "KEYS *");
+    let mut state = BTreeMap::new();
+    for key in keys {
+        let mut holds: Vec<String> = match &*look::<String>(connection, &format!("TYPE {key}")) {
+            "hash" => look(connection, &format!("HGETALL {key}")),
+            "zset" => look(connection, &format!("ZRANGE {key} 0 -1")),
+            "list" => look(connection, &format!("LRANGE {key} 0 -1")),
+            _ => vec![look(connection, &format!("GET {key}"))],
+        };
+        // A time by the server's clock, as that of an end.
+        let now: (i64, i64) = run(connection, "TIME");
+        for end in holds.iter_mut().filter(|value| value.starts_with("until:")) {
+            let left = end[6..].parse::<i64>().unwrap() - (now.0 * 1_000_000 + now.1);
+            *end = format!("until in {}", if left < 0 { -1 } else { minutes(left / 1_000) });
+        }
+        holds.sort();
+        let left: i64 = look(connection, &format!("PTTL {key}"));
+        assert!(left >= 0 || key.starts_with("redisson_lock_token:"), "{key} stays for ever: {holds:?}");
+        state.insert(key, (holds, minutes(left)));
+    }
+    state
+}
+
+fn connect(url: String) -> Connection {
+    redis::Client::open(url).unwrap().get_connection().unwrap()
+}
+
+/// A call with nothing refused: what is there before it, its reply, and what is there after it.
+fn try_out(
+    call: &Call,
+    found: &[&str],
+    connection: &mut Connection,
+) -> (State, Result<Value, RedisError>, State) {
+    find(connection, found);
+    let before = state(connection);
+    let reply = call.run(connection);
+    (before, reply, state(connection))
+}
+
+/// The client of the waiters.
+fn listener(connection: &mut Connection) -> PubSub<'_> {
+    let mut listener = connection.as_pubsub();
+    for grants in [GRANTS, read_write::GRANTS] {
+        listener.subscribe(format!("{grants}{}", &FIRST[..36])).unwrap();
+    }
+    listener.subscribe("fence").unwrap();
+    listener
+}
+
+/// What it was granted since the last look.
+fn granted(listener: &mut PubSub<'_>, admin: &mut Connection) -> Vec<String> {
+    let () = run(admin, "PUBLISH fence over");
+    let told = std::iter::from_fn(|| Some(listener.get_message().unwrap().get_payload::<String>().unwrap()));
+    told.take_while(|message| message != "over").collect()
+}
+
+/// What a user may do: since 7.0.
+fn can_be_asked(connection: &mut Connection) -> bool {
+    cmd("EVAL").arg("return redis.acl_check_cmd and 1 or 0").arg(0).query(connection).unwrap()
+}
+
+/// Where it cannot be asked, a script that fails may leave a gap in the tokens.
+fn allow_gap(expected: &mut State, after: &State, reply: &Result<Value, RedisError>, can_be_asked: bool) {
+    if reply.is_err() && !can_be_asked {
+        expected.extend(after.get(COUNTER).map(|counter| (COUNTER.to_owned(), counter.clone())));
+    }
+}
+
+struct Stage {
+    server: RedisServer,
+    admin: Connection,
+    user: Connection,
+}
+
+impl Stage {
+    fn set() -> Stage {
+        let server = RedisServer::start();
+        let mut admin = connect(server.url());
+        let () = run(&mut admin, "ACL SETUSER user on >secret ~* &* +@all");
+        let url = server.url().replace("redis://", "redis://user:secret@");
+        let user = connect(url);
+        Stage { server, admin, user }
+    }
+
+    /// Each script on each thing that it may find, once with nothing refused and once under `refusal`, which
+    /// `end` ends: an error has changed nothing, and what is no error has done everything. How often there
+    /// was an error only then.
+    fn refuse(&mut self, of: impl Fn(&Call) -> BTreeSet<(String, String)>) -> usize {
+        let Stage { admin, user, server } = self;
+        let mut connection = connect(server.url());
+        let mut listener = listener(&mut connection);
+        let can_be_asked = can_be_asked(user);
+        let mut refused = 0;
+        for (call, found) in everything() {
+            for found in &found {
+                let (before, allowed, done) = try_out(&call, found, user);
+                let told = granted(&mut listener, admin);
+                assert!(
+                    allowed.is_ok() || before == done,
+                    "{allowed:?} on {found:?}: {before:?} -> {done:?}"
+                );
+                for (begin, end) in of(&call) {
+                    find(admin, found);
+                    let () = run(admin, &begin);
+                    let reply = call.run(user);
+                    let () = run(admin, &end);
+                    let after = state(admin);
+                    // A grant is believed.
+                    let expected_told = if reply.is_ok() { &told[..] } else { &[] };
+                    assert_eq!(
+                        granted(&mut listener, admin),
+                        expected_told,
+                        "{begin:?} on {found:?}: {reply:?}"
+                    );
+                    let text = call.text.lines().next().unwrap();
+                    let mut expected = if reply.is_ok() { done.clone() } else { before.clone() };
+                    allow_gap(&mut expected, &after, &reply, can_be_asked);
+                    assert_eq!(after, expected, "{text} under {begin:?} on {found:?}: {reply:?}");
+                    refused += usize::from(reply.is_err() && allowed.is_ok());
+                }
+            }
+        }
+        refused
+    }
+}
+
+#[test]
+fn script_does_all_or_nothing_whichever_right_is_missing() {
+    let refused = Stage::set().refuse(|call| {
+        let rights = call.commands().into_iter();
+        let one =
+            |right: String| (format!("ACL SETUSER user -{right}"), format!("ACL SETUSER user +{right}"));
+        // And several at a time, among them all that could undo anything.
+        let kinds = ["keyspace", "hash", "string", "pubsub", "write"];
+        let kind = |kind| (format!("ACL SETUSER user -@{kind}"), "ACL SETUSER user +@all".to_owned());
+        rights.map(one).chain(kinds.map(kind)).collect()
+    });
+    assert!(refused > 100, "only {refused} were refused, so nothing was tested");
+}
+
+#[test]
+fn script_does_all_or_nothing_whether_or_not_the_server_takes_writes() {
+    let refused = Stage::set().refuse(|_| {
+        let settings = [("maxmemory", "1", "0"), ("min-replicas-to-write", "1", "0")];
+        settings
+            .map(|(it, on, off)| (format!("CONFIG SET {it} {on}"), format!("CONFIG SET {it} {off}")))
+            .into()
+    });
+    assert!(refused > 10, "only {refused} were refused, so nothing was tested");
+}
+
+/// Copies all keys from a server to another one, by commands that no script uses.
+fn copy(connection: &mut Connection, to: &RedisServer) {
+    let keys: Vec<String> = run(connection, "KEYS *");
+    if !keys.is_empty() {
+        let mut migrate = cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(to.port()).arg("").arg(0).arg(10_000).arg("COPY").arg("KEYS").arg(keys);
+        let () = migrate.query(connection).unwrap();
+    }
+}
+
+/// Its owner may have given it another name.
+#[test]
+fn script_does_all_or_nothing_whichever_command_the_server_does_not_know() {
+    let Stage { mut admin, server, .. } = Stage::set();
+    let mut listens = connect(server.url());
+    let _listener = listener(&mut listens);
+    // Calls that change something, and what of.
+    let mut changes = Vec::new();
+    for (call, found) in everything() {
+        for found in found {
+            let (before, _, done) = try_out(&call, &found, &mut admin);
+            if before != done {
+                changes.push((call, found, before, done));
+            }
+        }
+    }
+    let can_be_asked = can_be_asked(&mut admin);
+    let commands: BTreeSet<String> = changes.iter().flat_map(|(call, ..)| call.commands()).collect();
+    let (mut ran, mut refused) = (0, 0);
+    for command in commands {
+        let without = RedisServer::start_with(&["--rename-command", &command, ""]);
+        let (mut there, mut hears) = (connect(without.url()), connect(without.url()));
+        let mut listener = listener(&mut hears);
+        for (call, found, before, done) in &changes {
+            if !call.commands().contains(&command) {
+                continue;
+            }
+            find(&mut admin, found);
+            copy(&mut admin, &without);
+            let reply = call.run(&mut there);
+            let () = run(&mut admin, "FLUSHALL");
+            copy(&mut there, &server);
+            let () = run(&mut there, "FLUSHALL");
+            let text = call.text.lines().next().unwrap();
+            let (after, mut expected) =
+                (state(&mut admin), if reply.is_ok() { done } else { before }.clone());
+            allow_gap(&mut expected, &after, &reply, can_be_asked);
+            assert_eq!(after, expected, "{text} without {command} on {found:?}: {reply:?}");
+            // A grant is believed. (No client is told of one without the command that tells.)
+            let told = if command == "publish" { Vec::new() } else { granted(&mut listener, &mut there) };
+            assert!(reply.is_ok() || told.is_empty(), "{text} without {command} on {found:?}: {told:?}");
+            *(if reply.is_ok() { &mut ran } else { &mut refused }) += 1;
+        }
+    }
+    assert!(ran > 100 && refused > 100, "{ran} ran and {refused} were refused");
+}
+
+#[test]
+fn renewal_gives_a_lease_without_an_end_its_end_back() {
+    let mut stage = Stage::set();
+    let () = run(&mut stage.admin, "HSET {s}lock mode lock {us} 1");
+    CALLS[4].run(&mut stage.user).unwrap();
+    assert_eq!(state(&mut stage.admin)[LOCK].1, 10);
+}
+
+/// It could not be given back otherwise.
+#[test]
+fn fair_lock_is_passed_on_by_a_server_without_memory() {
+    let Stage { mut admin, mut user, server } = Stage::set();
+    let mut connection = connect(server.url());
+    let mut listener = listener(&mut connection);
+    let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
+    find(&mut admin, &[&held[..], &WAITED_FOR].concat());
+    let () = run(&mut admin, "CONFIG SET maxmemory 1");
+    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", "", ""] };
+    assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
+    assert_eq!(granted(&mut listener, &mut admin), ["granted:1:1111"]);
+    assert!(state(&mut admin)[LOCK].0.contains(&FIRST.to_owned()));
+}
+
+/// In the middle of a move each node has some of a slot's keys, and runs a script only if it has all that the
+/// script names: those that are there, as nothing but their new node may make those that are not. What it
+/// lets begin, it must let end.
+#[test]
+fn script_does_all_or_nothing_in_a_slot_that_moves() {
+    const FROM: usize = 0;
+    const TO: usize = 1;
+    let cluster = RedisCluster::start_with(&[]);
+    let slot: u16 = cluster.ask(FROM, &["CLUSTER", "KEYSLOT", LOCK]);
+    let owner = cluster.owner(FROM, slot).expect("some node has it");
+    let (from, to) = if owner == FROM { (FROM, TO) } else { (owner, FROM) };
+    let connect_to = |node: usize| connect(cluster.nodes()[node].url());
+    let (mut source, mut target) = (connect_to(from), connect_to(to));
+    // Messages that are not sharded can be heard at any node; how many hear them each node counts for itself.
+    let (mut near, mut far) = (connect_to(from), connect_to(to));
+    let _listeners = [listener(&mut near), listener(&mut far)];
+    let (mut ran, mut refused) = (0, 0);
+    for (call, found) in everything() {
+        for found in &found {
+            let (before, _, done) = try_out(&call, found, &mut source);
+            // Each set of the keys is at the new node already.
+            let keys = before.len() as u32;
+            // Of many keys, at most one that is not where the others are: that takes its time.
+            let some = |moved: &u32| keys < 4 || moved.count_ones() < 2 || moved.count_ones() > keys - 2;
+            for moved in (0..1_u32 << keys).filter(some) {
+                find(&mut source, found);
+                let () = run(&mut target, "FLUSHALL");
+                cluster.begin_to_move(slot, from, to);
+                let goes = before.keys().enumerate().filter(|(key, _)| moved & (1 << key) != 0);
+                goes.for_each(|(_, key)| cluster.move_key(key, from, to));
+                let mut expected = &before;
+                let mut reply = call.run(&mut source);
+                // As a client does: it goes where it is sent to.
+                if reply.as_ref().is_err_and(|error| matches!(error.code(), Some("ASK" | "TRYAGAIN"))) {
+                    let () = run(&mut target, "ASKING");
+                    reply = call.run(&mut target);
+                }
+                if reply.is_ok() {
+                    (expected, ran) = (&done, ran + 1);
+                } else {
+                    refused += 1;
+                }
+                let mut after = state(&mut source);
+                after.append(&mut state(&mut target));
+                let text = call.text.lines().next().unwrap();
+                assert_eq!(&after, expected, "{text} with {moved:b} moved on {found:?}: {reply:?}");
+                // The move does not take place.
+                let () = run(&mut target, "FLUSHALL");
+                for node in [from, to] {
+                    let () = cluster.ask(node, &["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]);
+                }
+            }
+        }
+    }
+    assert!(ran > 30 && refused > 10, "{ran} ran and {refused} were refused");
+}

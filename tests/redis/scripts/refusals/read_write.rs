@@ -1,0 +1,149 @@
+//! The scripts of read-write locks, and what they may find.
+
+use super::{COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, THEM, US};
+
+const QUEUE: &str = "{s}lock:latchwork:rw_queue";
+const KEPT: &str = "{s}lock:latchwork:rw_kept";
+const READERS: &str = "{s}lock:latchwork:rw_readers";
+const TURN: &str = "{s}lock:latchwork:rw_turn";
+const NONCES: &str = "{s}lock:latchwork:rw_nonces";
+const OURS: &str = "{s}lock:8743c9c0-0795-4907-87fd-6c719a6b4586:1:rwlock_timeout:1";
+const US_TO_WRITE: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1:write";
+const CHANNEL: &str = "redisson_rwlock:{s}lock";
+pub(super) const GRANTS: &str = "{s}lock:latchwork:rw_grant:";
+
+/// A script of read-write locks.
+macro_rules! script {
+    ($file:literal) => {
+        concat!(
+            include_str!("../../../../src/redis/scripts/queue.lua"),
+            include_str!("../../../../src/redis/scripts/read_write.lua"),
+            include_str!(concat!("../../../../src/redis/scripts/", $file))
+        )
+    };
+}
+
+const ACQUIRE: &str = script!("queue_acquire.lua");
+const RELEASE: &str = script!("queue_release.lua");
+const FORCE_RELEASE: &str = script!("queue_force_release.lua");
+const READ_ACQUIRE: &str = script!("read_acquire.lua");
+const READ_RELEASE: &str = script!("read_release.lua");
+const HOLDERS: &str = script!("read_write_holders.lua");
+
+const KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES];
+const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, COUNTER];
+const READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, OURS];
+const FENCED_READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, OURS, COUNTER];
+
+/// Arguments of a script; whether it leaves the lock to strangers, and its own.
+macro_rules! args {
+    ($spare:literal $(, $own:expr)*) => {
+        &["publish", "", "1", CHANNEL, "0", GRANTS, "granted:", "1", "{s}lock:", $spare $(, $own)*]
+    };
+}
+
+/// It came before all others.
+const OLD: &str = "9000000000000000";
+
+pub(super) const CALLS: [Call; 16] = [
+    Call { text: ACQUIRE, keys: KEYS, args: args!["", SHORT, US, "0", "", "", ""] },
+    Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, "0"] },
+    Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, OLD] },
+    Call { text: RELEASE, keys: KEYS, args: args!["", US, "", "", "0", "", "", ""] },
+    Call { text: RELEASE, keys: KEYS, args: args!["1", US, "", "", "0", "", "", ""] },
+    Call { text: RELEASE, keys: KEYS, args: args!["", US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
+    Call { text: RELEASE, keys: KEYS, args: args!["1", US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
+    Call { text: RELEASE, keys: FENCED_KEYS, args: args!["", US, NEXT, LONG, "3", SHORT, NONCE, OLD] },
+    Call { text: RELEASE, keys: KEYS, args: args!["", FIRST, "", "", "0", "", "", ""] },
+    Call { text: FORCE_RELEASE, keys: KEYS, args: args!["", ""] },
+    Call { text: READ_ACQUIRE, keys: READER_KEYS, args: args!["", SHORT, US, "", "", SHORT, "0"] },
+    Call { text: READ_ACQUIRE, keys: FENCED_READER_KEYS, args: args!["", LONG, US, THEM, "1", "", ""] },
+    Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US, ""] },
+    Call { text: HOLDERS, keys: &[LOCK], args: &["", "", "", "", "", "", "", "", "{s}lock:", ""] },
+    Call { text: RENEW, keys: &[LOCK, OURS], args: &[LONG, "2", US] },
+    Call { text: RENEW, keys: &[LOCK], args: &[LONG, "1", US_TO_WRITE] },
+];
+
+/// The holder.
+const HELD: [&[&str]; 9] = [
+    &[],
+    &["HSET {s}lock mode write {us}:write 1"],
+    &["HSET {s}lock mode write {them}:write 1"],
+    &["HSET {s}lock mode write {next}:write 1"],
+    // And reads as well.
+    &[
+        "HSET {s}lock mode write {us}:write until:9000000000000000 {next} 1",
+        "SET {s}lock:{next}:rwlock_timeout:1 1 PX 60000",
+    ],
+    // And writes no more.
+    &["HSET {s}lock mode write {them}:write until:1 {us} 1", "SET {s}lock:{us}:rwlock_timeout:1 1 PX 60000"],
+    &["HSET {s}lock mode read {us} 1", "SET {s}lock:{us}:rwlock_timeout:1 1 PX 60000"],
+    &[
+        "HSET {s}lock mode read {us} 1 {them} 2 {dead} 1",
+        "SET {s}lock:{us}:rwlock_timeout:1 1 PX 60000",
+        "SET {s}lock:{them}:rwlock_timeout:2 1 PX 60000",
+    ],
+    // None, any more.
+    &["HSET {s}lock mode read {us} 1 {dead} 1"],
+];
+
+/// The waiting writer.
+const WRITERS: [&[&str]; 3] = [
+    &[],
+    &[
+        "ZADD {s}lock:latchwork:rw_queue 1 {dead} 2 {first} 3 {second}",
+        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
+        "ZADD {s}lock:latchwork:rw_kept 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
+        "PEXPIRE {s}lock:latchwork:rw_kept 60000",
+        "HSET {s}lock:latchwork:rw_nonces {dead} 0 {first} 1111 {second} 2222",
+        "PEXPIRE {s}lock:latchwork:rw_nonces 60000",
+    ],
+    &[
+        "ZADD {s}lock:latchwork:rw_queue 1 {dead}",
+        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
+        "ZADD {s}lock:latchwork:rw_kept 1 {dead}",
+        "PEXPIRE {s}lock:latchwork:rw_kept 60000",
+        "HSET {s}lock:latchwork:rw_nonces {dead} 0",
+        "PEXPIRE {s}lock:latchwork:rw_nonces 60000",
+    ],
+];
+
+/// The waiting readers, and those whose turn it is, of which a part has come already.
+const READERS_WAIT: [&[&str]; 3] = [
+    &[],
+    &[
+        "ZADD {s}lock:latchwork:rw_readers 9000000000000000 {us} 9000000000000000 {second}",
+        "PEXPIRE {s}lock:latchwork:rw_readers 60000",
+    ],
+    &[
+        "ZADD {s}lock:latchwork:rw_readers 9000000000000000 {dead}",
+        "PEXPIRE {s}lock:latchwork:rw_readers 60000",
+        "ZADD {s}lock:latchwork:rw_turn 8000000000000000 phase 9000000000000000 {us}",
+        "PEXPIRE {s}lock:latchwork:rw_turn 60000",
+    ],
+];
+
+pub(super) fn found() -> Vec<Vec<&'static str>> {
+    let mut all = vec![
+        vec!["HSET {s}lock mode lock {us} 1", "PEXPIRE {s}lock 60000"],
+        vec!["HSET {s}lock {them} 1", "PEXPIRE {s}lock 60000"],
+        vec!["SET {s}lock text PX 60000"],
+        vec!["SET redisson_lock_token:{s}lock text"],
+    ];
+    let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 2)];
+    for held in HELD {
+        for (writers, readers) in waiting.map(|(writers, readers)| (WRITERS[writers], READERS_WAIT[readers]))
+        {
+            let counter: &[_] = if readers.is_empty() { &[] } else { &["SET redisson_lock_token:{s}lock 7"] };
+            let lasts: &[_] = if held.is_empty() { &[] } else { &["PEXPIRE {s}lock 60000"] };
+            all.push([held, lasts, writers, readers, counter].concat());
+        }
+    }
+    // More than a script looks at: writers that wait, without a client that listens, and readers that are
+    // dead.
+    let writers = ["ZADD {s}lock:latchwork:rw_queue {crowd}", "PEXPIRE {s}lock:latchwork:rw_queue 60000"];
+    for held in [HELD[6], &["HSET {s}lock mode read {readers}"]] {
+        all.push([held, &["PEXPIRE {s}lock 60000"], &writers, &WRITERS[2][2..], READERS_WAIT[2]].concat());
+    }
+    all
+}

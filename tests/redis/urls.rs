@@ -1,0 +1,271 @@
+//! Every kind of URL, against a real server, and what becomes of the password in it.
+
+use std::error::Error as _;
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::by_hand::connection;
+use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::{Backend as _, LockClient};
+use latchwork_testkit::RedisServer;
+use redis::aio::MultiplexedConnection;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// The password of every test here.
+const PASSWORD: &str = "hunter2";
+
+async fn run<T: redis::FromRedisValue>(raw: &mut MultiplexedConnection, command: &[&str]) -> T {
+    let (name, args) = command.split_first().unwrap();
+    redis::cmd(name).arg(args).query_async(raw).await.unwrap()
+}
+
+/// Where the server keeps its files, known to no other.
+async fn folder(raw: &mut MultiplexedConnection) -> PathBuf {
+    let (_, folder): (String, String) = run(raw, &["CONFIG", "GET", "dir"]).await;
+    folder.into()
+}
+
+/// Takes a lock, waits for it in vain so that the subscriptions are used, and sees that it lies in
+/// `database`.
+async fn assert_works(redis: Redis, raw: &mut MultiplexedConnection, database: &str) {
+    let client = LockClient::new(redis.clone());
+    let lock = client.get_lock("urls").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let () = run(raw, &["SELECT", database]).await;
+    let ids: Vec<String> = run(raw, &["HKEYS", "urls"]).await;
+    assert!(ids.len() == 2 && ids.iter().any(|id| id.starts_with(client.id())), "{ids:?}");
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
+    let subscription = redis.registry().subscribe("redisson_lock__channel:{urls}");
+    subscription.subscribed().await.unwrap();
+    guard.unlock().await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), waiter).await.expect("not woken").unwrap().unwrap();
+    assert_silent(&client);
+    assert_silent(&redis);
+    assert_silent(redis.registry());
+}
+
+fn assert_silent(value: &(impl Debug + ?Sized)) {
+    assert!(!format!("{value:?} {value:#?}").contains(PASSWORD), "{value:?}");
+}
+
+/// The error and all its causes.
+fn assert_error_silent(error: &Error) {
+    assert_silent(error);
+    let mut error: Option<&dyn std::error::Error> = Some(error);
+    while let Some(this) = error {
+        assert!(!format!("{this} {this:?}").contains(PASSWORD), "{this:?}");
+        error = this.source();
+    }
+}
+
+#[tokio::test]
+async fn user_password_and_database() {
+    let server = RedisServer::start();
+    let mut raw = connection(&server).await;
+    let password = format!("{PASSWORD}@/?#:%");
+    let () =
+        run(&mut raw, &["ACL", "SETUSER", "some:one", "on", &format!(">{password}"), "~*", "&*", "+@all"])
+            .await;
+    let host = format!("127.0.0.1:{}", server.port());
+    let user = format!("some%3Aone:{PASSWORD}%40%2F%3F%23%3A%25");
+    let redis = Redis::connect(&format!("redis://{user}@{host}/3")).await.unwrap();
+    assert_works(redis, &mut raw, "3").await;
+
+    // The password of the default user.
+    let () = run(&mut raw, &["CONFIG", "SET", "requirepass", PASSWORD]).await;
+    let redis = Redis::connect(&format!("redis://:{PASSWORD}@{host}")).await.unwrap();
+    assert_works(redis, &mut raw, "0").await;
+
+    for wrong in [
+        format!("redis://{host}"),
+        format!("redis://:not{PASSWORD}@{host}"),
+        format!("redis://nobody:{PASSWORD}@{host}"),
+        format!("redis://:{PASSWORD}@{host}/16"),
+    ] {
+        let error = Redis::connect(&wrong).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connection, "{wrong}: {error:?}");
+        assert!(error.source().is_some(), "{wrong}: does not say why");
+        assert_error_silent(&error);
+    }
+}
+
+#[tokio::test]
+async fn address_is_shown_and_no_more() {
+    // Reserved, so there is no listener.
+    let error = Redis::connect(&format!("redis://user:{PASSWORD}@127.0.0.1:1")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection);
+    assert_eq!(error.to_string(), "cannot connect to Redis at 127.0.0.1:1");
+    assert_error_silent(&error);
+}
+
+#[tokio::test]
+async fn unix_socket() {
+    let server = RedisServer::start();
+    let mut raw = connection(&server).await;
+    let (_, name): (String, String) = run(&mut raw, &["CONFIG", "GET", "unixsocket"]).await;
+    let socket = folder(&mut raw).await.join(name);
+    let socket = socket.display();
+    let redis = Redis::connect(&format!("unix://{socket}")).await.unwrap();
+    assert_works(redis, &mut raw, "0").await;
+
+    let () =
+        run(&mut raw, &["ACL", "SETUSER", "someone", "on", &format!(">{PASSWORD}@#"), "~*", "&*", "+@all"])
+            .await;
+    let query = format!("db=3&user=someone&pass={PASSWORD}%40%23");
+    for scheme in ["unix", "redis+unix"] {
+        let redis = Redis::connect(&format!("{scheme}://{socket}?{query}")).await.unwrap();
+        assert_works(redis, &mut raw, "3").await;
+    }
+
+    let error = Redis::connect(&format!("unix://{socket}.not?pass={PASSWORD}")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection);
+    assert_eq!(error.to_string(), format!("cannot connect to Redis at {socket}.not"));
+    assert_error_silent(&error);
+}
+
+/// Moves the server to TLS on the same port, with a certificate of its own making. Returns that, in PEM.
+async fn to_tls(server: &RedisServer, raw: &mut MultiplexedConnection) -> String {
+    let made = rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
+    let folder = folder(raw).await;
+    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+    let files = ["tls-cert-file", certificate, "tls-key-file", key, "tls-ca-cert-file", certificate];
+    let files = [&["CONFIG", "SET", "tls-auth-clients", "no"], &files[..]].concat();
+    let () = run(raw, &files).await;
+    let () = run(raw, &["CONFIG", "SET", "port", "0"]).await;
+    let () = run(raw, &["CONFIG", "SET", "tls-port", &server.port().to_string()]).await;
+    made.cert.pem()
+}
+
+#[tokio::test]
+async fn tls() {
+    let server = RedisServer::start();
+    let mut raw = connection(&server).await;
+    let pem = to_tls(&server, &mut raw).await;
+    let () = run(&mut raw, &["CONFIG", "SET", "requirepass", PASSWORD]).await;
+    let port = server.port();
+    for host in ["localhost", "127.0.0.1"] {
+        let url = format!("rediss://:{PASSWORD}@{host}:{port}/3");
+        let builder = Redis::builder().root_certificate(pem.clone());
+        assert_silent(&builder);
+        assert_works(builder.connect(&url).await.unwrap(), &mut raw, "3").await;
+    }
+
+    // Signed by an issuer that the system does not know; for a host of another name; and not TLS at all.
+    let url = format!("rediss://:{PASSWORD}@127.0.0.1:{port}");
+    let stranger = rcgen::generate_simple_self_signed(["127.0.0.1".into()]).unwrap().cert.pem();
+    for refused in [
+        Redis::connect(&url).await,
+        Redis::builder().root_certificate(stranger).connect(&url).await,
+        Redis::builder().root_certificate(pem.clone()).connect(&url.replace("127.0.0.1", "127.0.0.2")).await,
+        Redis::connect(&url.replace("rediss", "redis")).await,
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
+        assert!(error.source().is_some(), "does not say why: {error:?}");
+        assert_error_silent(&error);
+    }
+}
+
+#[tokio::test]
+async fn root_certificate_that_cannot_be_used_is_refused() {
+    for pem in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let builder = Redis::builder().root_certificate(pem);
+        let error = builder.connect(&format!("rediss://:{PASSWORD}@127.0.0.1:1")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Certificate, "{pem}: {error:?}");
+        assert_error_silent(&error);
+    }
+    // It would have done nothing.
+    let pem = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap().cert.pem();
+    let error = Redis::builder().root_certificate(pem).connect("redis://127.0.0.1:1").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Url, "{error:?}");
+}
+
+#[tokio::test]
+async fn url_that_cannot_be_meant_is_refused_in_silence() {
+    for url in [
+        "",
+        "localhost",
+        PASSWORD,
+        "http://user:hunter2@localhost",
+        "redis://user:hunter2@localhost:nowhere/",
+        "redis://:hunter2@localhost/x",
+        "redis://:hunter2@0.0.0.0",
+        "redis://:hunter2@",
+        "redis://:hunter2@local host",
+        "redis://localhost?protocol=hunter2",
+        "unix://localhost?pass=hunter2&db=x",
+        "unix:?pass=hunter2",
+        // The rest of a password that was not escaped.
+        "redis://user:1#hunter2@localhost",
+        "redis://user:1/hunter2@localhost",
+        "redis://user:1?hunter2@localhost",
+        "redis://user:#hunter2@localhost",
+        "redis://user:hunter2/@localhost",
+        "redis://user:hunter2%zz@[::1",
+        "unix:///nowhere?pass=hunter2#x",
+        // Would be left out without a word.
+        "unix://user:hunter2@localhost/nowhere",
+        "rediss://:hunter2@localhost#insecure",
+    ] {
+        let error = Redis::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Url, "{url}: {error:?}");
+        assert_error_silent(&error);
+    }
+}
+
+/// Neither the whole of a password nor a part: a server quotes the first hundred bytes or so.
+#[tokio::test]
+async fn server_that_repeats_the_greeting_is_not_repeated() {
+    let server = RedisServer::start_with(&["--rename-command", "HELLO", ""]);
+    let host = format!("127.0.0.1:{}", server.port());
+    for times in [1, 10, 20, 100] {
+        let password = PASSWORD.repeat(times);
+        let error = Redis::connect(&format!("redis://:{password}@{host}")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connection);
+        assert!(error.to_string().contains("renamed"), "{error}");
+        assert_error_silent(&error);
+    }
+}
+
+/// Servers and proxies refuse in words of their own, under any code, and may break off anywhere.
+#[tokio::test]
+async fn refusal_of_the_greeting_is_told_in_words_of_ours() {
+    for refusal in ["ERR unknown command, with args beginning with:", "NOAUTH for", "DENIED", "WRONGPASS"] {
+        let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://user:{}@{}", PASSWORD.repeat(50), proxy.local_addr().unwrap());
+        let refuses = async {
+            let (mut connection, _) = proxy.accept().await.unwrap();
+            let mut greeting = vec![0; 2048];
+            let length = connection.read(&mut greeting).await.unwrap();
+            let said = String::from_utf8_lossy(&greeting[..length]).replace("\r\n", " ");
+            let from = said.find(PASSWORD).expect("it introduces itself");
+            let reply = format!("-{refusal} {}\r\n", &said[from..from + 107]);
+            connection.write_all(reply.as_bytes()).await.unwrap();
+            // Until it has heard.
+            while connection.read(&mut greeting).await.is_ok_and(|length| length > 0) {}
+        };
+        let connects = tokio::time::timeout(Duration::from_secs(10), Redis::connect(&url));
+        let (connected, ()) = tokio::join!(connects, refuses);
+        let error = connected.expect("it answers").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connection, "{refusal}: {error:?}");
+        assert!(error.source().is_some(), "{refusal}: does not say why");
+        assert_error_silent(&error);
+    }
+}
+
+#[tokio::test]
+async fn connect_gives_up_in_time() {
+    let server = RedisServer::start();
+    server.pause();
+    let begin = Instant::now();
+    let patience = Duration::from_millis(100);
+    let error = Redis::builder().connect_timeout(patience).connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection);
+    // By default it is a second.
+    assert!((patience..Duration::from_millis(900)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+}

@@ -1,0 +1,139 @@
+//! Wakers that panic, over a Redis server: they are called in tasks of the redis crate, in tasks of the
+//! adapter and in tokio's timers, and cost none of these.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork::redis::{Redis, RedisBuilder};
+use latchwork::{Guard, LockClient};
+use latchwork_testkit::RedisServer;
+
+const SOON: Duration = Duration::from_secs(10);
+crate::waiting::waiting_for!(SOON);
+const CHANNEL: &str = "redisson_lock__channel:{orders}";
+
+/// A waker that counts its calls, and panics.
+#[derive(Default)]
+struct Trap(AtomicUsize);
+
+impl Trap {
+    fn calls(&self) -> usize {
+        // Ordering: Acquire, paired with the Release in `wake`.
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Polls once, and waits until the waker was called.
+    async fn spring<F: Future>(self: &Arc<Self>, mut future: Pin<&mut F>) -> Poll<F::Output> {
+        let calls = self.calls();
+        let polled = future.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))));
+        if polled.is_pending() {
+            eventually("wake", async || self.calls() > calls).await;
+        }
+        polled
+    }
+}
+
+impl Wake for Trap {
+    fn wake(self: Arc<Self>) {
+        // Ordering: Release, paired with the Acquire in `calls`.
+        self.0.fetch_add(1, Ordering::Release);
+        panic!("on purpose");
+    }
+}
+
+/// Without heartbeats, which would find a connection whose task has ended.
+fn builder() -> RedisBuilder {
+    const NEVER: Duration = Duration::from_secs(3600);
+    Redis::builder().heartbeat(NEVER)
+}
+
+async fn client(server: &RedisServer) -> LockClient {
+    LockClient::new(builder().connect(&server.url()).await.unwrap())
+}
+
+#[tokio::test]
+async fn waker_that_panics_at_a_reply_costs_no_connection() {
+    let server = RedisServer::start();
+    let (client, trap) = (client(&server).await, Arc::new(Trap::default()));
+    let lock = client.get_lock("orders").unwrap();
+    let mut tries = pin!(lock.try_lock());
+    let guard = loop {
+        if let Poll::Ready(guard) = trap.spring(tries.as_mut()).await {
+            break guard;
+        }
+    };
+    let guard = guard.unwrap().expect("the lock is free");
+    {
+        let mut asks = pin!(guard.ensure_held());
+        while trap.spring(asks.as_mut()).await.is_pending() {}
+    }
+    guard.unlock().await.unwrap();
+    assert!(trap.calls() > 0, "no waker is called");
+    assert_eq!(client.metrics().reconnects, 0);
+}
+
+/// `waits`, polled by the trap, sleeps until a release is told.
+async fn fall_asleep(
+    client: &LockClient,
+    trap: &Arc<Trap>,
+    mut waits: Pin<&mut impl Future<Output = Result<Guard, latchwork::LockError>>>,
+) {
+    let asleep = || client.registry().join(CHANNEL).is_some_and(|look| look.latch().waiters() == 1);
+    let begun = Instant::now();
+    while !asleep() {
+        assert!(begun.elapsed() < SOON, "the waiter does not fall asleep");
+        let waker = Waker::from(Arc::clone(trap));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn waker_that_panics_at_a_confirmation_or_a_message_costs_no_subscription() {
+    let server = RedisServer::start();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let (lock, trap) = (client.get_lock("orders").unwrap(), Arc::new(Trap::default()));
+    for round in 0..2 {
+        let held = other.get_lock("orders").unwrap().lock().await.unwrap();
+        let mut waits = pin!(lock.lock());
+        fall_asleep(&client, &trap, waits.as_mut()).await;
+        let calls = trap.calls();
+        held.unlock().await.unwrap();
+        eventually("wake", async || trap.calls() > calls).await;
+        soon("the lock", waits).await.unwrap().unlock().await.unwrap();
+        // The next waiter is woken by the next message, and no timer of its own is due within this time.
+        let held = other.get_lock("orders").unwrap().lock().await.unwrap();
+        let mut waits = pin!(lock.lock());
+        let joined = || client.registry().join(CHANNEL).is_some_and(|look| look.latch().waiters() == 1);
+        let sleeps = async { eventually("sleep", async || joined()).await };
+        tokio::select! {
+            biased;
+            _ = &mut waits => panic!("two have the lock"),
+            () = sleeps => {}
+        }
+        held.unlock().await.unwrap();
+        soon("the message", waits).await.unwrap().unlock().await.unwrap();
+        assert_eq!(client.metrics().reconnects, 0, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn waker_that_panics_at_a_timer_costs_no_runtime() {
+    let server = RedisServer::start();
+    // Its runtime is on a thread of its own, where all timers are.
+    let client = LockClient::new(builder().blocking_connect(&server.url()).unwrap());
+    let trap = Arc::new(Trap::default());
+    let guard = client.get_lock("orders").unwrap().lock().await.unwrap();
+    {
+        let mut waits = pin!(guard.lost_timeout(Duration::from_millis(20)));
+        while trap.spring(waits.as_mut()).await.is_pending() {}
+    }
+    assert!(trap.calls() > 0, "no waker is called");
+    let lost = soon("a timer", guard.lost_timeout(Duration::from_millis(20))).await;
+    assert_eq!(lost, None);
+    guard.unlock().await.unwrap();
+    assert_eq!(client.metrics().reconnects, 0);
+}

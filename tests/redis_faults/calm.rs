@@ -1,0 +1,553 @@
+//! What a client does when its server, or the way to it, is gone for a while: it comes back, with patience
+//! and without a storm.
+//!
+//! Options and timings are the default ones, so that what is true here is true for users.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::by_hand::{connection, run};
+use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::{Failure, Guard, Lease, LockClient, LockError, LossReason};
+use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Far less than the lease of half a minute that a lost message would wait for.
+const SOON: Duration = Duration::from_secs(12);
+crate::waiting::waiting_for!(SOON);
+/// What one command may take.
+const LIMIT: Duration = Duration::from_secs(3);
+/// How long a watched lock lasts without its holder.
+const LEASE: Duration = Duration::from_secs(30);
+const NAME: &str = "calm";
+
+async fn client(url: &str) -> LockClient {
+    LockClient::new(Redis::connect(url).await.unwrap())
+}
+
+/// A task that waits for the lock, subscribed on `server`.
+async fn waiter(client: &LockClient, server: &RedisServer) -> JoinHandle<Result<Guard, LockError>> {
+    let lock = client.get_lock(NAME).unwrap();
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    until_subscribed(server).await;
+    waiter
+}
+
+async fn until_subscribed(server: &RedisServer) {
+    let channel = format!("PUBSUB NUMSUB redisson_lock__channel:{{{NAME}}}");
+    eventually("the subscription", async || run::<(String, usize)>(server, &channel).await.1 == 1).await;
+}
+
+async fn somebody_holds_it(server: &RedisServer) {
+    let () = run(server, &format!("HSET {NAME} somebody:1 1")).await;
+    let () = run(server, &format!("PEXPIRE {NAME} 600000")).await;
+}
+
+#[track_caller]
+fn cause(error: &LockError) -> &Error {
+    error.source().and_then(|source| source.downcast_ref()).unwrap_or_else(|| panic!("{error:?}"))
+}
+
+/// The greatest number of instants within any `window`.
+fn most_within(window: Duration, times: &[Instant]) -> usize {
+    let until = |from: Instant| times.iter().filter(|time| (from..from + window).contains(time)).count();
+    times.iter().map(|from| until(*from)).max().unwrap_or(0)
+}
+
+// === The server that answers serves no commands ===
+
+/// The way leads to another server by now, and the one there was is a replica. Nothing breaks by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn address_that_leads_to_the_new_master_is_followed() {
+    let (former, new) = (RedisServer::start(), RedisServer::start());
+    let proxy = ChaosProxy::start(former.port());
+    let (ours, waits) = (client(&proxy.url()).await, client(&proxy.url()).await);
+    ours.get_lock("before").unwrap().lock().await.unwrap().unlock().await.unwrap();
+    somebody_holds_it(&former).await;
+    somebody_holds_it(&new).await;
+    let waiter = waiter(&waits, &former).await;
+
+    let () = run(&former, &format!("REPLICAOF 127.0.0.1 {}", new.port())).await;
+    proxy.lead_to(new.port());
+    let begun = Instant::now();
+    let guard = soon("the lock", ours.get_lock("after").unwrap().lock()).await.unwrap();
+    assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
+    assert_eq!(run::<usize>(&new, "EXISTS after").await, 1);
+    guard.unlock().await.unwrap();
+    // A client that asks moves its subscriptions as well.
+    assert!(waits.get_lock("waits too").unwrap().lock().await.is_ok());
+    until_subscribed(&new).await;
+    assert!(ours.get_lock(NAME).unwrap().force_unlock().await.unwrap());
+    soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_that_becomes_the_master_within_the_limit_costs_no_error() {
+    for stale in ["yes", "no"] {
+        let server = RedisServer::start();
+        let client = client(&server.url()).await;
+        let lock = client.get_lock(NAME).unwrap();
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let () = run(&server, &format!("CONFIG SET replica-serve-stale-data {stale}")).await;
+        let () = run(&server, "REPLICAOF 127.0.0.1 1").await;
+        let asks = tokio::spawn(async move { lock.lock().await.map(drop) });
+        sleep(Duration::from_secs(1)).await;
+        let () = run(&server, "REPLICAOF NO ONE").await;
+        soon("the lock", asks).await.unwrap().unwrap();
+    }
+}
+
+/// And is told in the end, if it does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_is_dialled_calmly_and_told_after_the_limit() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let () = run(&server, "REPLICAOF 127.0.0.1 1").await;
+    let before = proxy.arrivals().len();
+    let error = soon("the error", client.get_lock(NAME).unwrap().lock()).await.unwrap_err();
+    assert_eq!(cause(&error).kind(), ErrorKind::Refused, "{error:?}");
+    assert!(error.is_unreachable() && error.is_retryable(), "{error:?}");
+    // Both connections, each a few times.
+    let dialled = proxy.arrivals().len() - before;
+    assert!((1..30).contains(&dialled), "{dialled} connections");
+}
+
+/// A master has no replicas at first, after a failover. Before it is old enough to be left alone, it says so
+/// to each writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_without_replicas_for_a_moment_costs_no_error() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    somebody_holds_it(&server).await;
+    let waiter = waiter(&client, &server).await;
+    let guard = client.get_lock("held").unwrap().lock().await.unwrap();
+    let () = run(&server, "CONFIG SET min-replicas-to-write 1").await;
+    let unlocks = tokio::spawn(guard.unlock());
+    let lock = client.get_lock("free").unwrap();
+    let locks = tokio::spawn(async move { lock.lock().await.map(drop) });
+    // A waiter is woken, and told the same.
+    let () = run(&server, &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    sleep(Duration::from_secs(1)).await;
+    let () = run(&server, "CONFIG SET min-replicas-to-write 0").await;
+    soon("the unlock", unlocks).await.unwrap().unwrap();
+    soon("the lock", locks).await.unwrap().unwrap();
+    let () = run(&server, &format!("DEL {NAME}")).await;
+    let () = run(&server, &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// Another client's script keeps it from all others, and the server says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_is_busy_for_a_moment_costs_no_error() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let guard = client.get_lock("held").unwrap().lock().await.unwrap();
+    let () = run(&server, "CONFIG SET lua-time-limit 1").await;
+    let mut raw = connection(&server).await;
+    raw.set_response_timeout(SOON);
+    let busy = tokio::spawn(async move {
+        let script = redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut raw).await;
+        assert!(script.is_err(), "it was to be killed");
+    });
+    let mut other = connection(&server).await;
+    eventually("a busy server", async || {
+        let answer = redis::cmd("PING").exec_async(&mut other).await;
+        answer.is_err_and(|error| error.code() == Some("BUSY"))
+    })
+    .await;
+    let before = client.metrics().reconnects;
+    let unlocks = tokio::spawn(guard.unlock());
+    let lock = client.get_lock(NAME).unwrap();
+    let locks = tokio::spawn(async move { lock.lock().await.map(drop) });
+    sleep(Duration::from_secs(1)).await;
+    let () = redis::cmd("SCRIPT").arg("KILL").query_async(&mut other).await.unwrap();
+    soon("the unlock", unlocks).await.unwrap().unwrap();
+    soon("the lock", locks).await.unwrap().unwrap();
+    busy.await.unwrap();
+    assert_eq!(client.metrics().reconnects, before, "it is the server that is meant");
+}
+
+/// It is started anew, or the address is given to another server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_refuses_connections_for_a_moment_costs_no_error() {
+    let (server, gone) = (RedisServer::start(), RedisServer::start().port());
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    let dropped = client.get_lock("dropped").unwrap().lock_with_lease(Duration::from_secs(3600)).await;
+    proxy.lead_to(gone);
+    proxy.cut(Cut::Reset);
+    drop(dropped.unwrap());
+    let unlocks = tokio::spawn(guard.unlock());
+    let tries = ["locks", "tries"].map(|name| client.get_lock(name).unwrap());
+    let [locks, tries] =
+        tries.map(|lock| tokio::spawn(async move { lock.try_lock().await.map(|got| got.is_some()) }));
+    sleep(Duration::from_secs(1)).await;
+    proxy.lead_to(server.port());
+    soon("the unlock", unlocks).await.unwrap().unwrap();
+    assert!(soon("a lock", locks).await.unwrap().unwrap());
+    assert!(soon("a try", tries).await.unwrap().unwrap());
+    eventually("the end of all releases", async || run::<usize>(&server, "DBSIZE").await == 0).await;
+}
+
+// === The link is dead without a word ===
+
+/// The link of commands, as a NAT leaves it that has forgotten it.
+fn forget(proxy: &ChaosProxy) {
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_that_meets_a_forgotten_link_goes_over_another_within_its_limit() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let lock = client.get_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    forget(&proxy);
+    let begun = Instant::now();
+    let guard = soon("the lock", lock.lock()).await.unwrap();
+    assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
+    forget(&proxy);
+    let begun = Instant::now();
+    guard.unlock().await.unwrap();
+    assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
+    assert_eq!(run::<usize>(&server, "DBSIZE").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_link_that_was_forgotten_is_noticed_before_it_is_needed() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let lock = client.get_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    forget(&proxy);
+    // No command is sent for as long as three heartbeats take.
+    sleep(Duration::from_secs(4)).await;
+    let begun = Instant::now();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    assert!(begun.elapsed() < LIMIT / 3, "{:?}", begun.elapsed());
+}
+
+/// The system probes all connections to the server: timer 2 of /proc/net/tcp.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_have_tcp_keepalive() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    let to_server = format!(":{:04X}", server.port());
+    eventually("keepalive on both", async || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let ours = sockets.lines().filter(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            // remote address; established; timer
+            fields.len() > 5
+                && fields[2].ends_with(&to_server)
+                && fields[3] == "01"
+                && fields[5].starts_with("02:")
+        });
+        ours.count() == 2
+    })
+    .await;
+}
+
+// === No storms ===
+
+async fn connections_made(server: &RedisServer) -> usize {
+    let stats: String = run(server, "INFO stats").await;
+    let made = stats.split_once("total_connections_received:").unwrap().1;
+    made.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn user_who_may_not_ping_is_told_so() {
+    let server = RedisServer::start();
+    let () = run(&server, "ACL SETUSER mute on >secret ~* &* +@all -ping").await;
+    let before = connections_made(&server).await;
+    let error = Redis::connect(&server.url().replace("redis://", "redis://mute:secret@")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
+    assert!(error.to_string().contains("PING") && error.to_string().contains("permission"), "{error}");
+    // One of them is the question.
+    assert!(connections_made(&server).await <= before + 3);
+}
+
+#[tokio::test]
+async fn user_who_may_not_ping_any_more_keeps_the_connections() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let lock = client.get_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let () = run(&server, "ACL SETUSER default -ping").await;
+    let before = connections_made(&server).await;
+    sleep(Duration::from_secs(4)).await;
+    let made = connections_made(&server).await - before;
+    assert!(made <= 3, "{made} connections in four seconds");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+}
+
+/// It lets everybody in, and cuts every connection before that has proved itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_cuts_each_connection_is_dialled_calmly() {
+    let server = RedisServer::start();
+    let proxy = Arc::new(ChaosProxy::start(server.port()));
+    let _client = client(&proxy.url()).await;
+    let cuts = tokio::task::spawn_blocking({
+        let proxy = Arc::clone(&proxy);
+        move || {
+            let until = Instant::now() + Duration::from_secs(6);
+            while Instant::now() < until {
+                proxy.cut(Cut::Close);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    });
+    cuts.await.unwrap();
+    let last = Instant::now() - Duration::from_secs(3);
+    let late = proxy.arrivals().into_iter().filter(|at| *at > last).count();
+    assert!(late <= 15, "{late} connections in the last three seconds");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_forgot_the_master_are_asked_calmly() {
+    let set = SentinelSet::start();
+    let _client = client(&set.url()).await;
+    for sentinel in &set.sentinels {
+        let () = run(sentinel, &format!("SENTINEL REMOVE {}", SentinelSet::NAME)).await;
+    }
+    sleep(Duration::from_secs(3)).await;
+    let made = async || {
+        let mut all = 0;
+        for sentinel in &set.sentinels {
+            all += connections_made(sentinel).await;
+        }
+        all
+    };
+    let before = made().await;
+    sleep(Duration::from_secs(3)).await;
+    // Three are the question's.
+    let made = made().await - before - set.sentinels.len();
+    // Rounds of a connection that is lost are half a second to a second apart: seven of them at most, to
+    // three Sentinels. On a busy machine a heartbeat may be missed, and then both are.
+    assert!(made <= 2 * 21, "{made} connections in three seconds");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stall_of_the_server_does_not_bring_all_clients_back_at_once() {
+    const CLIENTS: usize = 40;
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = client(&proxy.url()).await;
+        client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+        clients.push(client);
+    }
+    // All of them at the same point of their heartbeats, as after a stall before this one.
+    sleep(Duration::from_secs(2)).await;
+    server.pause();
+    let begun = Instant::now();
+    let waits: Vec<_> = clients
+        .iter()
+        .map(|client| {
+            let lock = client.get_lock(NAME).unwrap();
+            tokio::spawn(async move { lock.try_lock_for(SOON, Lease::Watched).await.map(drop) })
+        })
+        .collect();
+    sleep(Duration::from_millis(2500)).await;
+    server.resume();
+    for waits in waits {
+        soon("the lock", waits).await.unwrap().unwrap();
+    }
+    let back: Vec<Instant> = proxy.arrivals().into_iter().filter(|at| *at > begun).collect();
+    let most = most_within(Duration::from_millis(100), &back);
+    // Each has two connections, and all have lost both. (Spread out they are twenty; a machine that stalls by
+    // itself bunches some.)
+    assert!(most <= CLIENTS, "{most} of {} connections within 100 ms", back.len());
+}
+
+// === Outages longer than a command may take ===
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_that_waits_outlasts_an_outage() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    somebody_holds_it(&server).await;
+    let waiter = waiter(&client, &server).await;
+    // It waits behind the first one, in this process.
+    let behind = tokio::spawn({
+        let lock = client.get_lock(NAME).unwrap();
+        async move { lock.lock().await }
+    });
+    server.kill_9();
+    sleep(LIMIT + Duration::from_secs(2)).await;
+    server.restart();
+    soon("the lock", waiter).await.unwrap().unwrap().unlock().await.unwrap();
+    soon("the next one", behind).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// Behind a holder of its own client, which gives the lock back meanwhile: no task of this process has asked
+/// the server for it before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_that_waits_for_its_own_client_outlasts_an_outage() {
+    for fair in [false, true] {
+        let mut server = RedisServer::start();
+        let client = client(&server.url()).await;
+        let lock = if fair { client.fair_lock(NAME).unwrap() } else { client.get_lock(NAME).unwrap() };
+        // Given back by its release, and not passed on in memory.
+        let held = lock.lock_with_lease(SOON).await.unwrap();
+        let behind = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.fenced().lock().await }
+        });
+        eventually("its place in the queue", async || lock.waiters() == 1).await;
+        server.kill_9();
+        // It is over here, whatever becomes of the release.
+        let _ = held.unlock().await;
+        // A release, and an attempt after that.
+        sleep(LIMIT * 2 + Duration::from_secs(1)).await;
+        server.restart();
+        soon("the lock", behind).await.unwrap().unwrap().unlock().await.unwrap();
+    }
+}
+
+/// The server is up again before that, and silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_that_waits_outlasts_a_silence() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    somebody_holds_it(&server).await;
+    let waiter = waiter(&client, &server).await;
+    server.pause();
+    sleep(LIMIT * 2).await;
+    server.resume();
+    until_subscribed(&server).await;
+    let () = run(&server, &format!("DEL {NAME}")).await;
+    let () = run(&server, &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    soon("the lock", waiter).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// The ones behind the first do not wait for a holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_lock_at_a_server_that_is_gone_is_told_so() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    server.kill_9();
+    let locks = [(); 3].map(|()| {
+        let lock = client.get_lock(NAME).unwrap();
+        tokio::spawn(async move { lock.lock().await.map(drop) })
+    });
+    for lock in locks {
+        // One after the other, each within the limit of a command.
+        assert!(timeout(SOON * 2, lock).await.expect("an error").unwrap().is_err());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn try_lock_for_uses_its_whole_wait() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let lock = client.get_lock(NAME).unwrap();
+    server.kill_9();
+    let begins = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.try_lock_for(SOON, Lease::Watched).await }
+    });
+    sleep(LIMIT + Duration::from_secs(1)).await;
+    server.restart();
+    let guard = soon("the lock", begins).await.unwrap().unwrap().expect("it is free");
+    guard.unlock().await.unwrap();
+
+    server.kill_9();
+    let wait = Duration::from_secs(4);
+    let begun = Instant::now();
+    let error = lock.try_lock_for(wait, Lease::Watched).await.unwrap_err();
+    assert!((wait..wait + LIMIT / 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    // A command that was written before the link was known to be broken may have run.
+    let LockError::Backend { failure, .. } = &error else { panic!("{error:?}") };
+    assert!(matches!(failure, Failure::Unreachable | Failure::Indeterminate), "{error:?}");
+}
+
+/// The Sentinels take longer to replace the master than a command may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_lock_outlasts_a_failover() {
+    let mut set = SentinelSet::start();
+    let client = client(&set.url()).await;
+    somebody_holds_it(&set.servers[0]).await;
+    let waiter = waiter(&client, &set.servers[0]).await;
+    eventually("replication", async || run::<usize>(&set.servers[1], &format!("EXISTS {NAME}")).await == 1)
+        .await;
+    for (sentinel, after) in set.sentinels.iter().zip([5000, 5800, 6600]) {
+        let slower = format!("SENTINEL SET {} down-after-milliseconds {after}", SentinelSet::NAME);
+        let () = run(sentinel, &slower).await;
+    }
+    set.servers[0].kill_9();
+    set.wait_for_master(1);
+    let () = run(&set.servers[1], &format!("DEL {NAME}")).await;
+    let () = run(&set.servers[1], &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    timeout(Duration::from_secs(32), waiter).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// Two thirds of the default lease: longer than a command, and than a renewal may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_are_tried_until_the_lease_is_over() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let client = client(&proxy.url()).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    let begun = Instant::now();
+    proxy.silence(Way::ToServer);
+    proxy.silence(Way::ToClient);
+    sleep(Duration::from_secs(25)).await;
+    proxy.heal();
+    sleep(Duration::from_secs(32).saturating_sub(begun.elapsed())).await;
+    assert!(guard.is_held(), "{:?}", guard.lost().await);
+    guard.unlock().await.unwrap();
+}
+
+// === What a lease of half a minute comes to ===
+
+/// Its process is killed: the lease is neither renewed nor given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_of_a_dead_process_is_free_when_its_lease_ends() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let begun = Instant::now();
+    let dies = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { client(&url).await.get_lock(NAME).unwrap().lock().await.unwrap().forget() });
+        runtime.shutdown_background();
+    });
+    dies.await.unwrap();
+    let waits = client(&server.url()).await.get_lock(NAME).unwrap();
+    let guard = timeout(LEASE + SOON, waits.lock()).await.expect("asleep").unwrap();
+    assert!((LEASE..LEASE + LIMIT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    guard.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_learns_with_the_next_renewal_that_its_lock_is_gone() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    server.restart();
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::Gone);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_learns_before_its_lease_ends_that_nobody_can_renew_it() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let begun = Instant::now();
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    server.kill_9();
+    let reason = timeout(LEASE, guard.lost()).await.expect("not told in time");
+    assert!(matches!(reason, LossReason::Unreachable | LossReason::Expired), "{reason:?}");
+    assert!(begun.elapsed() > LEASE * 2 / 3, "{:?}", begun.elapsed());
+}

@@ -1,0 +1,80 @@
+//! Connections that the server kills, and a server that is killed in the middle of a renewal.
+
+use std::time::Duration;
+
+use latchwork::redis::Redis;
+use latchwork::{LockClient, LockOptions, LossReason};
+use latchwork_testkit::Way;
+
+use crate::day::{Day, NAME, eventually, soon};
+
+const WATCHDOG: Duration = Duration::from_millis(900);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_outlives_its_connections() {
+    let day = Day::begin();
+    let client = day.client_with(WATCHDOG).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    // Together these last for longer than the lease: without renewals it would be over.
+    for _ in 0..4 {
+        let (commands, sent) = (day.commands(), day.proxy.count("EVALSHA"));
+        // There are no waiters, so the other connection is of this type, too.
+        let () = day.run("CLIENT KILL TYPE normal").await;
+        commands.wait_for_end();
+        day.proxy.wait_for("EVALSHA", sent + 1);
+        assert!(guard.is_held());
+    }
+    guard.unlock().await.unwrap();
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_outlives_its_connections() {
+    let day = Day::begin();
+    let client = day.client().await;
+    day.somebody_holds_it().await;
+    let waiter = day.waiter(&client).await;
+    for round in 1..=3 {
+        let (commands, subscriptions) = (day.commands(), day.subscriptions());
+        let () = day.run("CLIENT KILL TYPE normal").await;
+        let () = day.run("CLIENT KILL TYPE pubsub").await;
+        commands.wait_for_end();
+        subscriptions.wait_for_end();
+        // Once it is subscribed again it looks again, over a new connection: messages may have been lost.
+        eventually("looking again", async || client.registry().stats().resubscriptions >= round).await;
+        assert_ne!(day.commands().number(), commands.number());
+    }
+    let () = day.run(&format!("DEL {NAME}")).await;
+    let () = day.run(&format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
+    guard.unlock().await.unwrap();
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
+    let mut day = Day::begin();
+    // No heartbeat is to be held back in the renewal's place.
+    let redis = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&day.proxy.url()).await.unwrap();
+    let options = LockOptions::default().watchdog_timeout(Duration::from_secs(6));
+    let client = LockClient::with_options(redis, &options).unwrap();
+    let other = day.client().await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    day.commands().silence(Way::ToServer);
+    // The renewal.
+    day.proxy.wait_until_held_back("EVALSHA");
+    day.server.kill_9();
+    day.server.restart();
+    day.proxy.heal();
+    // The next renewal, well before the lease ends, meets a server that knows of nothing.
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::Gone);
+    assert!(!guard.is_held());
+
+    // The connection that broke may be noticed by this very command.
+    let _ = other.get_lock(NAME).unwrap().is_locked().await;
+    let theirs = soon("the lock", other.get_lock(NAME).unwrap().lock()).await.unwrap();
+    assert!(guard.unlock().await.unwrap_err().is_not_held());
+    theirs.ensure_held().await.expect("somebody else's lock was freed");
+    theirs.unlock().await.unwrap();
+    day.end(&[&client, &other]).await;
+}

@@ -1,0 +1,305 @@
+//! A server that says no: the error says what to do about it, shows no password, and nothing is left.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::{LockClient, LockError, LockOptions, LossReason};
+use latchwork_testkit::{RedisServer, is_older_than_7};
+use redis::cmd;
+
+use crate::day::{Day, NAME, cause, eventually, soon};
+
+const PASSWORD: &str = "hunter2";
+const WATCHDOG: Duration = Duration::from_secs(30);
+
+/// The whole of an error, causes and Debug included.
+fn text(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = format!("{error:?}");
+    let mut next = Some(error);
+    while let Some(error) = next {
+        text += &format!("\n{error}\n{error:?}");
+        next = error.source();
+    }
+    text
+}
+
+#[track_caller]
+fn assert_no_password(shown: &dyn Debug) {
+    let shown = format!("{shown:?} {shown:#?}");
+    assert!(!shown.contains(PASSWORD), "{shown}");
+}
+
+/// That the server refused a command, and that the error says `what_to_do`, with `words` of the server's own
+/// behind it.
+#[track_caller]
+fn assert_refused(error: &LockError, what_to_do: &str, words: &str) {
+    let said = cause(error).to_string();
+    assert_eq!(cause(error).kind(), ErrorKind::Refused, "{error:?}");
+    assert!(said.contains(what_to_do), "{said}");
+    assert!(text(error).contains(words), "{}", text(error));
+    assert!(!text(error).contains(PASSWORD), "{}", text(error));
+}
+
+/// That the lock cannot be taken, in any way, and that each caller is told the same.
+async fn assert_cannot_be_taken(client: &LockClient, what_to_do: &str, words: &str) {
+    let lock = client.get_lock(NAME).unwrap();
+    let lease = Duration::from_secs(5);
+    assert_refused(&soon("a refusal", lock.lock()).await.unwrap_err(), what_to_do, words);
+    assert_refused(&soon("a refusal", lock.try_lock()).await.unwrap_err(), what_to_do, words);
+    assert_refused(&soon("a refusal", lock.try_lock_for(lease, lease)).await.unwrap_err(), what_to_do, words);
+}
+
+#[tokio::test]
+async fn by_a_replica() {
+    let day = Day::begin();
+    let client = day.client().await;
+    // There is no listener; a replica it is all the same.
+    let () = day.run("REPLICAOF 127.0.0.1 1").await;
+    assert_cannot_be_taken(
+        &client,
+        "it is a replica, which takes no writes; connect to its master",
+        "read only replica",
+    )
+    .await;
+    let () = day.run("CONFIG SET replica-serve-stale-data no").await;
+    assert_cannot_be_taken(&client, "a replica that has lost its master", "MASTER").await;
+    let () = day.run("REPLICAOF NO ONE").await;
+    day.end(&[&client]).await;
+}
+
+#[tokio::test]
+async fn by_a_master_that_became_a_replica_under_a_holder() {
+    let day = Day::begin();
+    let client = day.client().await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    let () = day.run("REPLICAOF 127.0.0.1 1").await;
+    assert_refused(&guard.unlock().await.unwrap_err(), "connect to its master", "read only replica");
+    // It is released once there is a master again.
+    let () = day.run("REPLICAOF NO ONE").await;
+    day.end(&[&client]).await;
+}
+
+#[tokio::test]
+async fn by_a_server_without_memory() {
+    // Then it leases locks still; see the page of `redis`.
+    if is_older_than_7() {
+        return;
+    }
+    let day = Day::begin();
+    let client = day.client().await;
+    let guard = client.get_lock("before").unwrap().lock().await.unwrap();
+    let () = day.run("CONFIG SET maxmemory 1").await;
+    assert_cannot_be_taken(&client, "it has no memory left; raise its maxmemory", "OOM").await;
+    // Giving back needs none.
+    guard.unlock().await.unwrap();
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_a_server_that_is_loading() {
+    let day = match is_older_than_7() {
+        true => Day::begin(),
+        false => Day::begin_with(&["--enable-debug-command", "yes"]),
+    };
+    let client = day.client().await;
+    let () = day.run("DEBUG POPULATE 100000 fill").await;
+    let () = day.run("CONFIG SET loading-process-events-interval-bytes 1024").await;
+    // Microseconds to a key, so that it takes longer than a command may; and so few that each thousand bytes,
+    // between which it answers, are soon there on a busy machine as well.
+    let () = day.run("CONFIG SET key-load-delay 200").await;
+    let mut raw = day.connection().await;
+    raw.set_response_timeout(Duration::from_secs(60));
+    let loading = tokio::spawn(async move { cmd("DEBUG").arg("RELOAD").exec_async(&mut raw).await });
+    let lock = client.get_lock(NAME).unwrap();
+    eventually("the loading", async || match lock.try_lock().await {
+        Ok(guard) => {
+            if let Some(guard) = guard {
+                let _ = guard.unlock().await;
+            }
+            false
+        }
+        // It saves before it loads, and serves no commands meanwhile.
+        Err(error) if cause(&error).kind() == ErrorKind::Unknown => false,
+        Err(error) => {
+            assert_refused(
+                &error,
+                "it is still loading its data; try again in a moment",
+                "loading the dataset",
+            );
+            true
+        }
+    })
+    .await;
+    // A later client can connect, and is told the same.
+    let late = day.client().await;
+    assert_cannot_be_taken(&late, "it is still loading", "loading the dataset").await;
+    // Not worth waiting for.
+    loading.abort();
+    let () = day.run("CONFIG SET key-load-delay 0").await;
+    eventually("the end of the loading", async || {
+        let flushed: Result<(), _> = cmd("FLUSHALL").query_async(&mut day.connection().await).await;
+        flushed.is_ok()
+    })
+    .await;
+    soon("the lock", lock.lock()).await.unwrap().unlock().await.unwrap();
+    day.end(&[&client, &late]).await;
+}
+
+#[tokio::test]
+async fn by_a_server_whose_commands_were_renamed() {
+    let day = Day::begin_with(&["--rename-command", "EVALSHA", "", "--rename-command", "PUBLISH", ""]);
+    let client = day.client().await;
+    assert_cannot_be_taken(&client, "it does not know a command that locks need", "EVALSHA").await;
+    day.end(&[&client]).await;
+}
+
+#[tokio::test]
+async fn by_a_server_that_cannot_publish() {
+    let day = Day::begin_with(&["--rename-command", "PUBLISH", ""]);
+    let client = day.client().await;
+    let lock = client.get_lock(NAME).unwrap();
+    let guard = lock.lock_with_lease(Duration::from_millis(800)).await.unwrap();
+    let error = guard.unlock().await.unwrap_err();
+    assert_refused(&error, "it does not know a command that locks need", "Unknown");
+    // It is not freed without a word to its waiters; its lease ends.
+    assert!(lock.is_locked().await.unwrap());
+    day.end(&[&client]).await;
+}
+
+async fn user(day: &Day, rules: &str, watchdog: Duration) -> LockClient {
+    let () = day.run(&format!("ACL SETUSER user on >{PASSWORD} ~* &* +@all {rules}")).await;
+    let url = day.proxy.url().replace("redis://", &format!("redis://user:{PASSWORD}@"));
+    let options = LockOptions::default().watchdog_timeout(watchdog);
+    LockClient::with_options(Redis::connect(&url).await.unwrap(), &options).unwrap()
+}
+
+#[tokio::test]
+async fn to_a_user_who_may_not_run_scripts() {
+    let day = Day::begin();
+    let client = user(&day, "-evalsha", WATCHDOG).await;
+    let what_to_do =
+        format!("refused EVALSHA on {NAME:?}: the user has no permission; let an ACL rule allow");
+    assert_cannot_be_taken(&client, &what_to_do, "evalsha").await;
+    assert_no_password(&client);
+    assert_no_password(client.backend::<Redis>().unwrap());
+    assert_no_password(client.registry());
+    day.end(&[&client]).await;
+}
+
+#[tokio::test]
+async fn to_a_user_who_may_not_touch_the_key() {
+    let day = Day::begin();
+    let client = user(&day, "resetkeys ~other:*", WATCHDOG).await;
+    assert_cannot_be_taken(&client, &format!("on {NAME:?}: the user has no permission"), "key").await;
+    day.end(&[&client]).await;
+}
+
+#[tokio::test]
+async fn to_a_user_who_may_not_publish() {
+    let day = Day::begin();
+    let client = user(&day, "-publish", WATCHDOG).await;
+    let lock = client.get_lock(NAME).unwrap();
+    let guard = lock.lock_with_lease(Duration::from_millis(800)).await.unwrap();
+    assert_no_password(&guard);
+    assert_no_password(&lock);
+    assert_refused(
+        &guard.unlock().await.unwrap_err(),
+        "the user has no permission",
+        // Which of the script's commands it was, whatever the server's own words are.
+        "refused PUBLISH in EVAL",
+    );
+    assert!(lock.is_locked().await.unwrap());
+    day.end(&[&client]).await;
+}
+
+#[tokio::test]
+async fn to_a_user_who_may_not_subscribe() {
+    let day = Day::begin();
+    let client = user(&day, "resetchannels", WATCHDOG).await;
+    day.somebody_holds_it().await;
+    let error = soon("a refusal", client.get_lock(NAME).unwrap().lock()).await.unwrap_err();
+    let LockError::Subscribe(refused) = &error else { panic!("{error:?}") };
+    let cause: &Error =
+        std::error::Error::source(refused).and_then(|it| it.downcast_ref()).expect("the backend's own");
+    assert_eq!(cause.kind(), ErrorKind::Refused);
+    let channel = format!("redisson_lock__channel:{{{NAME}}}");
+    assert!(
+        cause.to_string().contains(&format!("refused SUBSCRIBE on {channel:?}: the user has no permission"))
+    );
+    assert!(!text(&error).contains(PASSWORD));
+    let () = day.run(&format!("DEL {NAME}")).await;
+    day.end(&[&client]).await;
+}
+
+#[tokio::test]
+async fn for_a_key_that_is_no_lock() {
+    let day = Day::begin();
+    let client = day.client().await;
+    let () = day.run(&format!("SET {NAME} text")).await;
+    assert_cannot_be_taken(&client, "what is kept under the lock's name is not a lock", "WRONGTYPE").await;
+    let untouched: String = day.run(&format!("GET {NAME}")).await;
+    assert_eq!(untouched, "text");
+    let () = day.run(&format!("DEL {NAME}")).await;
+    day.end(&[&client]).await;
+}
+
+/// Many holds are renewed by one command.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn for_a_key_that_is_no_lock_any_more_but_not_for_its_neighbours() {
+    let day = Day::begin();
+    let client = day.client_with(Duration::from_millis(900)).await;
+    let spoilt = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    let neighbour = client.get_lock("neighbour").unwrap().lock().await.unwrap();
+    let () = day.run(&format!("SET {NAME} text")).await;
+    assert_eq!(soon("the loss", spoilt.lost()).await, LossReason::Gone);
+    let renewed = day.proxy.count("EVALSHA") + 3;
+    day.proxy.wait_for("EVALSHA", renewed);
+    assert!(neighbour.is_held(), "{:?}", neighbour.lost().await);
+    neighbour.unlock().await.unwrap();
+    // Nothing is sent for what is lost.
+    assert!(spoilt.unlock().await.unwrap_err().is_lost());
+    let () = day.run(&format!("DEL {NAME}")).await;
+    day.end(&[&client]).await;
+}
+
+/// What was refused says nothing of the lock's holder.
+#[tokio::test]
+async fn of_a_renewal_is_no_proof_of_a_loss() {
+    let day = Day::begin();
+    let client = user(&day, "", Duration::from_millis(900)).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    let () = day.run("ACL SETUSER user -hget").await;
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
+    drop(guard);
+    day.end(&[&client]).await;
+}
+
+#[tokio::test]
+async fn of_the_greeting() {
+    let server = RedisServer::start_with(&["--requirepass", PASSWORD]);
+    let to = |credentials: &str| server.url().replace("redis://", &format!("redis://{credentials}"));
+    for (url, what_to_do) in [
+        (server.url(), "it wants a password; write it into the URL"),
+        (to(":wrong@"), "the user or the password is wrong"),
+        (to(&format!("nobody:{PASSWORD}@")), "the user or the password is wrong"),
+    ] {
+        let error = Redis::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connection);
+        assert!(error.to_string().contains(what_to_do), "{}", text(&error));
+        assert!(!text(&error).contains(PASSWORD), "{}", text(&error));
+    }
+    let connected = Redis::connect(&to(&format!(":{PASSWORD}@"))).await.unwrap();
+    assert_no_password(&connected);
+}
+
+/// A server that does not know a command quotes it in its reply, and the greeting has the password in it.
+#[tokio::test]
+async fn of_the_greeting_by_a_server_that_does_not_know_it() {
+    let server = RedisServer::start_with(&["--requirepass", PASSWORD, "--rename-command", "HELLO", ""]);
+    let url = server.url().replace("redis://", &format!("redis://:{PASSWORD}@"));
+    let error = Redis::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection);
+    assert!(error.to_string().contains("does not know a command that locks need"), "{}", text(&error));
+    assert!(!text(&error).contains(PASSWORD), "{}", text(&error));
+}

@@ -1,0 +1,196 @@
+//! Links that are cut without a word: sockets stay open, and nothing comes through.
+
+use std::time::{Duration, Instant};
+
+use latchwork::{Lease, LockError, LossReason};
+use latchwork_testkit::{Afterwards, Way};
+
+use crate::day::{Day, NAME, assert_unknown, eventually, soon, until_renewed};
+
+/// How much later than sent a command comes to the server, where a test compares the two clocks.
+const DELAY: Duration = Duration::from_millis(400);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_learns_it_before_its_lease_ends() {
+    holder_learns_it(Way::ToServer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_whose_renewals_arrive_but_are_not_answered_learns_it() {
+    holder_learns_it(Way::ToClient).await;
+}
+
+async fn holder_learns_it(way: Way) {
+    let day = Day::begin();
+    let watchdog = Duration::from_millis(1800);
+    let client = day.client_with(watchdog).await;
+    let lock = client.get_lock(NAME).unwrap();
+    let guard = lock.lock().await.unwrap();
+    until_renewed(&guard).await;
+    day.proxy.delay(Way::ToServer, DELAY);
+    until_renewed(&guard).await;
+    day.proxy.silence(way);
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
+    // By the server's clock it lasts longer, as long as it is not renewed.
+    let left: i64 = day.run(&format!("PTTL {NAME}")).await;
+    assert!(left > 0, "told only when the lock was free for others");
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+
+    day.proxy.heal();
+    // What was held back arrives, and makes no difference: what is lost stays lost.
+    eventually("the end of the lease", async || day.run::<usize>("DBSIZE").await == 0).await;
+    assert_eq!(guard.lost().await, LossReason::Unreachable);
+    let other = day.bystander().await;
+    let theirs = other.get_lock(NAME).unwrap().try_lock().await.unwrap().expect("it is free");
+    // The connection that kept it waiting may be noticed by this very command.
+    match guard.unlock().await.unwrap_err() {
+        error if error.is_not_held() => {}
+        error => assert_unknown(&error),
+    }
+    assert!(other.get_lock(NAME).unwrap().is_held_by(theirs.owner()).await.unwrap());
+    theirs.unlock().await.unwrap();
+    day.end(&[&client, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loss_that_was_told_is_not_taken_back() {
+    let day = Day::begin();
+    let client = day.client_with(Duration::from_millis(1200)).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    until_renewed(&guard).await;
+    // The next one runs in time, and says so too late.
+    let sent = day.proxy.count("EVALSHA");
+    day.proxy.silence(Way::ToClient);
+    day.proxy.wait_for("EVALSHA", sent + 1);
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
+    let links: Vec<_> = day.proxy.links().iter().map(|link| link.bytes_to_client()).collect();
+    day.proxy.heal();
+    eventually("the late replies", async || {
+        let now: Vec<_> = day.proxy.links().iter().map(|link| link.bytes_to_client()).collect();
+        now != links
+    })
+    .await;
+    // One renewal may have been about to go out. Then it is released: the store may keep what was renewed
+    // without an answer.
+    let (mut left, mut renewed) = (i64::MAX, 0);
+    eventually("the end of the lease", async || {
+        assert!(!guard.is_held());
+        let before = std::mem::replace(&mut left, day.run(&format!("PTTL {NAME}")).await);
+        renewed += usize::from(left > before);
+        left < 0
+    })
+    .await;
+    assert!(renewed <= 1, "a lost hold is renewed on and on");
+    assert!(guard.unlock().await.is_err());
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_finds_another_link_before_its_lease_ends() {
+    let day = Day::begin();
+    let client = day.client_with(Duration::from_millis(1500)).await;
+    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
+    let dead = day.commands();
+    dead.silence(Way::ToServer);
+    dead.silence(Way::ToClient);
+    until_renewed(&guard).await;
+    assert_ne!(day.commands().number(), dead.number());
+    guard.unlock().await.unwrap();
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_ends_in_time_and_leaves_nothing() {
+    let day = Day::begin();
+    let client = day.client().await;
+    let lock = client.get_lock(NAME).unwrap();
+    day.somebody_holds_it().await;
+    let wait = Duration::from_millis(700);
+    let before = Instant::now();
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.try_lock_for(wait, Lease::Watched).await.map(|guard| guard.is_some()) }
+    });
+    day.proxy.wait_for("SUBSCRIBE", 1);
+    day.proxy.silence(Way::ToServer);
+    day.proxy.silence(Way::ToClient);
+    let ended = soon("the end of the wait", waiter).await.unwrap();
+    assert!(matches!(ended, Ok(false)), "{ended:?}");
+    assert!((wait..wait * 4).contains(&before.elapsed()), "{:?}", before.elapsed());
+
+    // And one that begins in the silence.
+    let before = Instant::now();
+    let ended = soon("the end of the wait", lock.try_lock_for(wait, Lease::Watched)).await;
+    // Whether anybody has it is not known.
+    assert!(matches!(ended, Err(LockError::NoAnswer { .. } | LockError::Backend { .. })), "{ended:?}");
+    assert!(before.elapsed() < wait * 4, "{:?}", before.elapsed());
+    day.proxy.heal();
+    let () = day.run(&format!("DEL {NAME}")).await;
+    day.end(&[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_looks_again_once_the_heartbeat_has_noticed() {
+    let day = Day::begin();
+    let client = day.client().await;
+    day.somebody_holds_it().await;
+    let waiter = day.waiter(&client).await;
+    day.subscriptions().silence(Way::ToClient);
+    let () = day.run(&format!("DEL {NAME}")).await;
+    // It is published, and comes no further.
+    let heard: usize = day.run(&format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
+    assert_eq!(heard, 1);
+    let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
+    guard.unlock().await.unwrap();
+    day.proxy.heal();
+    day.end(&[&client]).await;
+}
+
+/// Releases of leases of an hour, through six seconds and more in which nothing is answered: an unlock, a
+/// dropped guard, and an attempt whose limit comes while its command is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_are_repeated_until_the_silence_is_over() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let day = Day::begin();
+    let client = day.client().await;
+    let [dropped, unlocked, tried] =
+        ["dropped", "unlocked", "tried"].map(|name| client.get_lock(name).unwrap());
+    let guards = [&dropped, &unlocked].map(|lock| lock.lock_with_lease(HOUR));
+    let [first, second] = guards;
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    let begun = Instant::now();
+    // What is sent arrives, and is not answered: so it is not known.
+    day.proxy.silence(Way::ToClient);
+    let tries = tried.try_lock_for(Duration::from_millis(100), HOUR).await;
+    assert!(matches!(tries, Err(LockError::NoAnswer { .. })), "{tries:?}");
+    day.proxy.silence(Way::ToServer);
+    drop(first);
+    let ended = soon("the end of an unlock", second.unlock()).await;
+    assert_unknown(&ended.unwrap_err());
+    let long = Duration::from_secs(6);
+    eventually("six seconds of silence", async || begun.elapsed() >= long).await;
+    let metrics = client.metrics();
+    assert!(metrics.releases_failed >= 2 && metrics.releases_pending == 3, "{metrics:?}");
+    day.proxy.heal();
+    eventually("the end of the releases", async || client.metrics().releases_pending == 0).await;
+    day.end(&[&client]).await;
+}
+
+/// The lock becomes free before messages come, and nothing else tells of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscription_that_is_confirmed_late_wakes_who_waits_unconfirmed() {
+    let day = Day::begin();
+    let client = day.client().await;
+    day.somebody_holds_it().await;
+    // Each is given up after most of a second, and made again over another link.
+    for _ in 0..5 {
+        day.proxy.lose_reply("SUBSCRIBE", Afterwards::Silence);
+    }
+    // After a second it has asked once more, without messages.
+    let waiter = day.waiter(&client).await;
+    let () = day.run(&format!("DEL {NAME}")).await;
+    let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
+    guard.unlock().await.unwrap();
+    day.end(&[&client]).await;
+}

@@ -1,0 +1,142 @@
+//! [`Day`]: a server, the network before it, and what must be left of both in the evening.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::{Guard, LockClient, LockError, LockOptions};
+use latchwork_testkit::{ChaosProxy, Link, RedisServer};
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, cmd};
+use tokio::task::JoinHandle;
+
+use crate::by_hand;
+
+/// Far more than anything here takes, and far less than the lease of half a minute that a missed message
+/// would wait for.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+crate::waiting::waiting_for!(SOON);
+
+/// The name of the lock. A day has only one.
+pub(crate) const NAME: &str = "chaos";
+
+/// The word of a script that is sent in full, as each is the first time that its server hears of it.
+pub(crate) const EVAL: &str = "\r\nEVAL\r\n";
+
+pub(crate) struct Day {
+    pub(crate) server: RedisServer,
+    pub(crate) proxy: ChaosProxy,
+}
+
+impl Day {
+    pub(crate) fn begin() -> Day {
+        Day::begin_with(&[])
+    }
+
+    pub(crate) fn begin_with(args: &[&str]) -> Day {
+        Day::begin_on(RedisServer::start_with(args))
+    }
+
+    pub(crate) fn begin_on(server: RedisServer) -> Day {
+        let proxy = ChaosProxy::start(server.port());
+        Day { server, proxy }
+    }
+
+    /// A client through the proxy.
+    pub(crate) async fn client(&self) -> LockClient {
+        self.client_with(Duration::from_secs(30)).await
+    }
+
+    /// A client through the proxy, whose watched leases last for `watchdog`.
+    pub(crate) async fn client_with(&self, watchdog: Duration) -> LockClient {
+        let options = LockOptions::default().watchdog_timeout(watchdog);
+        LockClient::with_options(Redis::connect(&self.proxy.url()).await.unwrap(), &options).unwrap()
+    }
+
+    /// A client that the proxy's faults do not reach.
+    pub(crate) async fn bystander(&self) -> LockClient {
+        LockClient::new(Redis::connect(&self.server.url()).await.unwrap())
+    }
+
+    pub(crate) async fn connection(&self) -> MultiplexedConnection {
+        by_hand::connection(&self.server).await
+    }
+
+    /// Runs a command past the proxy: words with spaces between.
+    pub(crate) async fn run<T: FromRedisValue>(&self, command: &str) -> T {
+        by_hand::run(&self.server, command).await
+    }
+
+    /// Another client takes the lock, for ten minutes.
+    pub(crate) async fn somebody_holds_it(&self) {
+        let () = self.run(&format!("HSET {NAME} somebody:1 1")).await;
+        let () = self.run(&format!("PEXPIRE {NAME} 600000")).await;
+    }
+
+    /// A task that waits for the lock, has subscribed, and has found the lock still held: it sleeps, or is
+    /// about to.
+    pub(crate) async fn waiter(&self, client: &LockClient) -> JoinHandle<Result<Guard, LockError>> {
+        let tries = self.proxy.count("EVALSHA");
+        let lock = client.get_lock(NAME).unwrap();
+        let waiter = tokio::spawn(async move { lock.lock().await });
+        self.proxy.wait_for("SUBSCRIBE", 1);
+        self.proxy.wait_for("EVALSHA", tries + 2);
+        waiter
+    }
+
+    /// The link that scripts go over.
+    pub(crate) fn commands(&self) -> Link {
+        self.proxy.wait_for_link_of("EVAL")
+    }
+
+    /// The link of subscriptions, once there was one, and heartbeats.
+    pub(crate) fn subscriptions(&self) -> Link {
+        self.proxy.wait_for_link_of("SUBSCRIBE")
+    }
+
+    /// Looks at what is left once guards and futures are gone. Clients still live, so nothing is gone merely
+    /// with them.
+    pub(crate) async fn end(self, clients: &[&LockClient]) {
+        for client in clients {
+            assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
+            let stats = client.registry().stats();
+            assert_eq!((stats.entries, stats.interest), (0, 0), "{stats:?}");
+            assert_eq!(
+                stats.subscriptions_begun,
+                stats.subscriptions_ended + stats.subscriptions_failed,
+                "{stats:?}"
+            );
+        }
+        let mut raw = self.connection().await;
+        eventually("a clean server", async || {
+            let keys: usize = cmd("DBSIZE").query_async(&mut raw).await.unwrap();
+            let channels: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query_async(&mut raw).await.unwrap();
+            keys == 0 && channels.is_empty()
+        })
+        .await;
+    }
+}
+
+/// Waits for a renewal. From the first one on the server knows its script, so that the next runs as soon as
+/// it arrives.
+pub(crate) async fn until_renewed(guard: &Guard) {
+    let mut left = guard.remaining();
+    eventually("a renewal", async || {
+        let before = std::mem::replace(&mut left, guard.remaining());
+        left > before
+    })
+    .await;
+}
+
+/// The backend's own error behind a lock's.
+#[track_caller]
+pub(crate) fn cause(error: &LockError) -> &Error {
+    let source = error.source().and_then(|source| source.downcast_ref());
+    source.unwrap_or_else(|| panic!("not an error of the backend: {error:?}"))
+}
+
+/// That the command may have run or not: what a lost reply comes to.
+#[track_caller]
+pub(crate) fn assert_unknown(error: &LockError) {
+    assert_eq!(cause(error).kind(), ErrorKind::Unknown, "{error:?}");
+}

@@ -1,0 +1,35 @@
+//! Fair locks, as the faults know them.
+
+use latchwork::redis::Redis;
+use latchwork::{Backend as _, Lock, LockClient, Mode};
+
+use super::queued::stage::Side;
+
+/// Of the locks that queue.
+pub(crate) const MODE: Mode = Mode::Fair;
+
+/// The keys of the queue, of how long positions in it are kept, and of its waiters' nonces, behind the lock's
+/// name.
+pub(crate) const QUEUE: &str = "fair_queue";
+pub(crate) const KEPT: &str = "fair_kept";
+pub(crate) const NONCES: &str = "fair_nonces";
+
+/// The same of all waiters, in whichever way.
+pub(crate) const WAITING: &[&str] = &["fair_queue"];
+
+pub(crate) fn named(client: &LockClient, name: &str) -> Lock {
+    client.fair_lock(name).unwrap()
+}
+
+/// How many ways there are to have the lock.
+pub(crate) const WAYS: usize = 1;
+
+/// They all.
+pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
+    vec![Side { lock: named(client, name), is_shared: false }]
+}
+
+/// Where this client listens if one of it waits. First where it is told of grants.
+pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
+    vec![client.backend::<Redis>().unwrap().channels(MODE, named(client, name).name(), client.id()).own]
+}

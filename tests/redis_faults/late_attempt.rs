@@ -1,0 +1,220 @@
+//! Commands that come when their callers have gone, at a server that does not let its clients end
+//! connections: managed ones do not, nor does an ACL with `-@dangerous`.
+
+use std::time::{Duration, Instant};
+
+use crate::by_hand::run;
+use latchwork::redis::Redis;
+use latchwork::{
+    Backend as _, Lease, LeaseId, Lock, LockClient, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+};
+use latchwork_testkit::{ChaosProxy, RedisServer, Way};
+use tokio::time::{sleep, timeout};
+
+use latchwork_conformance::commands::Commands as _;
+
+const SOON: Duration = Duration::from_secs(10);
+crate::waiting::waiting_for!(SOON);
+const NAME: &str = "late";
+
+async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient) {
+    let server = RedisServer::start();
+    let () = run(&server, &format!("ACL SETUSER user on >secret ~* &* +@all {rules}")).await;
+    let proxy = ChaosProxy::start(server.port());
+    let client = LockClient::new(
+        Redis::connect(&proxy.url().replace("redis://", "redis://user:secret@")).await.unwrap(),
+    );
+    // So that the server knows the scripts.
+    client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    client.fair_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    let both = client.read_write(NAME).unwrap();
+    both.write().lock().await.unwrap().unlock().await.unwrap();
+    both.read().lock().await.unwrap().unlock().await.unwrap();
+    (server, proxy, client)
+}
+
+async fn calls(server: &RedisServer, command: &str) -> usize {
+    let stats: String = run(server, "INFO commandstats").await;
+    let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
+    calls.split(',').next().unwrap().parse().unwrap()
+}
+
+async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str, lock: impl Fn(&LockClient) -> Lock) {
+    let (server, proxy, client) = start(rules).await;
+    let lock = lock(&client);
+    let taken = calls(&server, "hset").await;
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    let begins = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
+    assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
+    // It is rolled back over another link.
+    eventually("the rollback", async || client.metrics().releases_pending == 0).await;
+    assert_eq!(calls(&server, "hset").await, taken);
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
+    let begun = Instant::now();
+    eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+    let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", plain).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_that_comes_late_is_undone_without_dangerous_commands() {
+    let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-@dangerous", plain).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair_attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+    let fair = |client: &LockClient| client.fair_lock(NAME).unwrap();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", fair).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_to_read_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+    let read = |client: &LockClient| client.read_write(NAME).unwrap().read().clone();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", read).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_to_write_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+    let write = |client: &LockClient| client.read_write(NAME).unwrap().write().clone();
+    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", write).await;
+}
+
+/// The network is silent for longer than the lease that was asked for, and only then the store can be told
+/// that the attempt was given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_that_comes_when_its_lease_would_be_over_is_undone() {
+    const LEASE: Duration = Duration::from_secs(8);
+    let (server, proxy, client) = start("-client +client|info").await;
+    let lock = client.get_lock(NAME).unwrap();
+    let taken = calls(&server, "hset").await;
+    let sent = Instant::now();
+    proxy.silence(Way::ToServer);
+    proxy.silence(Way::ToClient);
+    let begins = lock.try_lock_for(Duration::from_millis(300), Lease::For(LEASE)).await;
+    assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
+    // Longer than the lease lasts that was asked for.
+    sleep(LEASE.saturating_sub(sent.elapsed()) + Duration::from_millis(500)).await;
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
+    let begun = Instant::now();
+    eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
+    assert!(begun.elapsed() < LEASE * 3 / 4, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_that_comes_late_grants_the_lock_to_nobody_where_no_connection_can_be_ended() {
+    release_that_comes_late_grants_the_lock_to_nobody(Mode::Fair).await;
+    release_that_comes_late_grants_the_lock_to_nobody(Mode::Write).await;
+}
+
+/// A release is an attempt by the next waiter, too, which has given up by then.
+async fn release_that_comes_late_grants_the_lock_to_nobody(mode: Mode) {
+    let (server, proxy, client) = start("-client +client|info").await;
+    let (redis, name) = (client.backend::<Redis>().unwrap(), LockName::new(NAME).unwrap());
+    let id = |number: u64| -> LeaseId {
+        format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
+    };
+    let lease = Duration::from_secs(60);
+    let position = QueuePosition { waited: Duration::ZERO, kept: lease };
+    let next = NextWaiter { id: id(2), lease, tokens: 0, position };
+    redis.acquire(mode, &name, &redis.request(&id(1), lease)).await.unwrap();
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    let released = timeout(Duration::from_millis(300), redis.release(mode, &name, &id(1), Some(&next))).await;
+    assert!(released.is_err(), "{released:?}");
+    redis.roll_back(mode, &name, &next.id).await.unwrap();
+    let taken = calls(&server, "hset").await;
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
+    eventually("its being undone", async || run::<usize>(&server, &format!("EXISTS {NAME}")).await == 0)
+        .await;
+    assert_eq!(redis.release(mode, &name, &id(1), None).await.unwrap(), ReleaseOutcome::NotHeld);
+}
+
+async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: impl Fn(&LockClient) -> Lock) {
+    let (server, proxy, client) = start("-client +client|info").await;
+    let lock = lock(&client);
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    // Over another link.
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let taken = calls(&server, "hset").await;
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
+    eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
+    // Nothing is undone that is still an owner's.
+    let guard = lock.lock().await.unwrap();
+    sleep(Duration::from_millis(2500)).await;
+    guard.ensure_held().await.unwrap();
+    guard.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+    attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.get_lock(NAME).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair_attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+    attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.fair_lock(NAME).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_to_read_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+    let read = |client: &LockClient| client.read_write(NAME).unwrap().read().clone();
+    attempt_that_was_sent_again_and_comes_late_is_undone(read).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_to_write_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+    let write = |client: &LockClient| client.read_write(NAME).unwrap().write().clone();
+    attempt_that_was_sent_again_and_comes_late_is_undone(write).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_that_comes_late_frees_nothing_where_no_connection_can_be_ended() {
+    let (server, proxy, client) = start("-client +client|info").await;
+    let me = client.owner();
+    let lock = client.get_lock(NAME).unwrap().owned_by(&me);
+    let first = lock.lock().await.unwrap();
+    let freed = calls(&server, "publish").await;
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    first.unlock().await.unwrap();
+    eventually("the release over another link", async || calls(&server, "publish").await == freed + 1).await;
+    let second = lock.lock().await.unwrap();
+    let evaluated = calls(&server, "evalsha").await;
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "evalsha").await > evaluated).await;
+    assert!(lock.is_held_by(&me).await.unwrap(), "its guard believes in it, and the lock is free for others");
+    second.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_comes_no_more_where_the_connection_can_be_ended() {
+    let (server, proxy, client) = start("").await;
+    let lock = client.get_lock(NAME).unwrap();
+    let taken = calls(&server, "hset").await;
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    let begins = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
+    assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
+    eventually("the rollback", async || client.metrics().releases_pending == 0).await;
+    proxy.heal();
+    link.wait_for_end();
+    assert_eq!(calls(&server, "hset").await, taken);
+    assert!(!lock.is_locked().await.unwrap());
+}

@@ -1,0 +1,196 @@
+//! What is held, given back and waited for through an outage, whichever it is, by the default options and
+//! with long leases: nothing is lost that outlasts it, no waiter sleeps beside a free lock afterwards, and
+//! the clients are calm meanwhile.
+
+use std::time::{Duration, Instant};
+
+use crate::by_hand;
+use latchwork::redis::Redis;
+use latchwork::{Guard, LockClient, LockError};
+use latchwork_testkit::{ChaosProxy, Cut, RedisServer, Way};
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+const SOON: Duration = Duration::from_secs(12);
+crate::waiting::waiting_for!(SOON);
+/// How long after its end an outage may be felt: a pause between two dials, and the time that the clients of
+/// a silent server are spread over; the rest is for a busy machine.
+const AFTERWARDS: Duration = Duration::from_secs(4);
+/// Longer than between two renewals, and shorter than what is left of a lease then.
+const LONG: Duration = Duration::from_secs(13);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A server, the way to it, and a connection that is there before the outage.
+struct Scene {
+    server: RedisServer,
+    proxy: ChaosProxy,
+    admin: MultiplexedConnection,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let server = RedisServer::start();
+        let admin = by_hand::connection(&server).await;
+        Self { proxy: ChaosProxy::start(server.port()), server, admin }
+    }
+
+    async fn client(&self) -> LockClient {
+        LockClient::new(Redis::connect(&self.proxy.url()).await.unwrap())
+    }
+
+    async fn run<T: FromRedisValue>(&mut self, command: &str) -> T {
+        by_hand::command(command).query_async(&mut self.admin).await.unwrap()
+    }
+
+    /// A task that waits for the lock, subscribed.
+    async fn waiter(&mut self, client: &LockClient, name: &str) -> JoinHandle<Result<Guard, LockError>> {
+        let lock = client.get_lock(name).unwrap();
+        let waiter = tokio::spawn(async move { lock.lock().await });
+        let subscribers = format!("PUBSUB NUMSUB redisson_lock__channel:{{{name}}}");
+        eventually("the subscription", async || self.run::<(String, usize)>(&subscribers).await.1 == 1).await;
+        waiter
+    }
+
+    /// Holds, gives back and waits through an outage of this length.
+    async fn outlast(
+        mut self,
+        length: Duration,
+        begin: impl AsyncFnOnce(&mut Self),
+        end: impl AsyncFnOnce(&mut Self),
+    ) {
+        let (ours, theirs) = (self.client().await, self.client().await);
+        let held = ours.get_lock("held").unwrap().lock().await.unwrap();
+        let dropped = ours.get_lock("dropped").unwrap().lock_with_lease(HOUR).await.unwrap();
+        let unlocked = ours.get_lock("unlocked").unwrap().lock_with_lease(HOUR).await.unwrap();
+        let mut waiters = Vec::new();
+        for name in ["dropped", "unlocked"] {
+            waiters.push(self.waiter(&theirs, name).await);
+        }
+        let last = self.waiter(&theirs, "held").await;
+
+        let dials = self.proxy.arrivals().len();
+        begin(&mut self).await;
+        drop(dropped);
+        let unlocks = tokio::spawn(unlocked.unlock());
+        sleep(length).await;
+        assert!(held.is_held(), "{:?}", held.lost().await);
+        // Four connections, each dialled at its calmest after the first few.
+        let dialled = self.proxy.arrivals().len() - dials;
+        assert!(dialled <= 4 * (6 + 2 * length.as_secs() as usize), "{dialled} dials");
+        // Whatever it says, and within the limit of a command, it is repeated.
+        let _ = timeout(SOON, unlocks).await.expect("an unlock that does not end").unwrap();
+        end(&mut self).await;
+
+        for waiter in waiters {
+            let guard =
+                timeout(AFTERWARDS, waiter).await.expect("asleep beside a free lock").unwrap().unwrap();
+            guard.unlock().await.unwrap();
+        }
+        let begun = Instant::now();
+        // The connection that broke may be noticed by this very command, which is then sent again.
+        held.unlock().await.unwrap();
+        timeout(AFTERWARDS, last).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
+        assert!(begun.elapsed() < AFTERWARDS, "{:?}", begun.elapsed());
+        eventually("nothing left", async || self.run::<usize>("DBSIZE").await == 0).await;
+    }
+}
+
+async fn of_refused_connections(length: Duration) {
+    let scene = Scene::set().await;
+    let (port, gone) = (scene.server.port(), RedisServer::start().port());
+    let begin = async |scene: &mut Scene| {
+        scene.proxy.lead_to(gone);
+        scene.proxy.cut(Cut::Reset);
+    };
+    scene.outlast(length, begin, async |scene: &mut Scene| scene.proxy.lead_to(port)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_server_that_refuses_connections() {
+    tokio::join!(of_refused_connections(Duration::from_millis(300)), of_refused_connections(LONG));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_server_that_stands_still() {
+    let scene = Scene::set().await;
+    let begin = async |scene: &mut Scene| scene.server.pause();
+    scene.outlast(LONG, begin, async |scene: &mut Scene| scene.server.resume()).await;
+}
+
+async fn of_silence(ways: &[Way]) {
+    let begin = async |scene: &mut Scene| ways.iter().for_each(|way| scene.proxy.silence(*way));
+    Scene::set().await.outlast(LONG, begin, async |scene: &mut Scene| scene.proxy.heal()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_links_that_are_silent_one_way_or_both() {
+    let ways = [Way::ToServer, Way::ToClient];
+    tokio::join!(of_silence(&ways[..1]), of_silence(&ways[1..]), of_silence(&ways));
+}
+
+async fn of_setting(on: &str, off: &str) {
+    let set = async |scene: &mut Scene| scene.run(on).await;
+    Scene::set().await.outlast(LONG, set, async |scene: &mut Scene| scene.run(off).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_server_that_answers_and_refuses() {
+    tokio::join!(
+        of_setting("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+        of_setting("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+        of_setting("CLIENT PAUSE 60000 WRITE", "CLIENT UNPAUSE"),
+        of_setting("ACL SETUSER default -evalsha -eval", "ACL SETUSER default +evalsha +eval"),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_all_connections_killed_again_and_again() {
+    let mut scene = Scene::set().await;
+    let client = scene.client().await;
+    for _ in 0..5 {
+        let () = scene.run("HSET killed mode lock somebody:1 1").await;
+        let () = scene.run("PEXPIRE killed 600000").await;
+        let waiter = scene.waiter(&client, "killed").await;
+        for _ in 0..10 {
+            sleep(Duration::from_millis(150)).await;
+            let _: usize = scene.run("CLIENT KILL TYPE pubsub").await;
+        }
+        // It may be published between two subscriptions.
+        let () = scene.run("DEL killed").await;
+        let _: usize = scene.run("PUBLISH redisson_lock__channel:{killed} 0").await;
+        timeout(AFTERWARDS, waiter).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
+    }
+}
+
+/// From the first renewal on the link is cut as soon as one has gone out, for ten seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_link_of_renewals_of_many_locks() {
+    const LOCKS: usize = 1100;
+    let mut scene = Scene::set().await;
+    let client = scene.client().await;
+    let mut guards = Vec::new();
+    for number in 0..LOCKS {
+        guards.push(client.get_lock(&format!("many:{number}")).unwrap().lock().await.unwrap());
+    }
+    let taken = Instant::now();
+    let mut cuts = 0;
+    while taken.elapsed() < Duration::from_secs(20) {
+        let sent = scene.proxy.count("EVAL");
+        sleep(Duration::from_millis(1)).await;
+        if scene.proxy.count("EVAL") > sent {
+            scene.proxy.cut(Cut::Reset);
+            cuts += 1;
+        }
+    }
+    assert!(cuts >= 5, "{cuts} cuts");
+    // A hold that was not renewed would be lost by now.
+    sleep(Duration::from_secs(31).saturating_sub(taken.elapsed())).await;
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    assert_eq!(lost, 0, "of {LOCKS}");
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    assert_eq!(scene.run::<usize>("DBSIZE").await, 0);
+}

@@ -1,0 +1,251 @@
+//! A server that forgets: its keys, its scripts, or all of it with its life; and one that stands still.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use latchwork::{Guard, LossReason};
+
+use super::kind::{KEPT, NONCES, QUEUE, sides};
+use super::stage::{
+    AT_ONCE, Convoy, LIFE, LITTLE, Side, Waiter, end, lock, queued, serve, taker, until_listening,
+    until_queued, waiter, within,
+};
+use crate::day::{Day, NAME, eventually};
+
+/// For how long each waits before the next one comes. A place goes by how long its waiter has waited when the
+/// server hears of it: two that come in the same moment may change places when both ask anew, by what the way
+/// of each takes.
+const APART: Duration = Duration::from_millis(300);
+
+/// The server knows nothing any more of a holder and three waiters.
+async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
+    let mut day = Day::begin();
+    let holder = day.bystander().await;
+    let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
+    let held = lock(&holder).lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for client in &clients {
+        waiters.push(waiter(client).await);
+        tokio::time::sleep(APART).await;
+    }
+    until_queued(&day.server, 3).await;
+    forgets(&mut day).await;
+    // The first that asks has the lock. The others wait as long as it has it.
+    let (mut guard, mut rest, first) = within(LIFE + LITTLE, "somebody's turn", first_of(waiters)).await;
+    until_queued(&day.server, 2).await;
+    let others: Vec<_> = (0..3).filter(|client| *client != first).map(|client| &clients[client]).collect();
+    until_listening(&day.server, &others).await;
+    // By when they began to wait, and not by when they asked.
+    for turn in 0..2 {
+        guard.ensure_held().await.unwrap();
+        guard.unlock().await.unwrap();
+        let (next, others, which) = within(AT_ONCE, "the next turn", first_of(rest)).await;
+        assert_eq!(which, 0, "one who began to wait later");
+        assert!(others.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
+        (guard, rest) = (next, others);
+        assert_eq!(queued(&day.server).await, 1 - turn);
+    }
+    let told = within(LIFE + LITTLE, "notice of the loss", held.lost()).await;
+    assert_eq!(told, LossReason::Gone);
+    assert!(held.unlock().await.unwrap_err().is_not_held());
+    guard.ensure_held().await.unwrap();
+    guard.unlock().await.unwrap();
+    let [one, two, three] = &clients;
+    end(day, &[&holder, one, two, three]).await;
+}
+
+/// The guard of the one that has it, the others in their order, and which one it was.
+async fn first_of(mut waiters: Vec<Waiter>) -> (Guard, Vec<Waiter>, usize) {
+    loop {
+        if let Some(at) = waiters.iter().position(|waiter| waiter.is_finished()) {
+            let guard = waiters.remove(at).await.unwrap().unwrap();
+            return (guard, waiters, at);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flushed() {
+    waiters_queue_anew(async |day| day.run("FLUSHALL").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_and_empty_after_that() {
+    waiters_queue_anew(async |day| {
+        day.server.kill_9();
+        day.server.restart();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn away_for_a_while_and_empty_after_that() {
+    waiters_queue_anew(async |day| {
+        day.server.kill_9();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        day.server.restart();
+    })
+    .await;
+}
+
+/// The holder gives it back meanwhile, to its own client's waiters among others: a waiter goes on waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
+    let mut day = Day::begin();
+    let (client, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&client).lock().await.unwrap();
+    let mut waiters = vec![waiter(&other).await];
+    for behind in 1..3 {
+        waiters.push(taker(&client));
+        eventually("waiting", async || lock(&client).waiters() == behind).await;
+    }
+    day.server.kill_9();
+    // It is over here, whatever the server would say.
+    let _ = within(AT_ONCE, "an answer", held.unlock()).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    for waiter in &mut waiters {
+        if waiter.is_finished() {
+            panic!("a wait has ended with the server away: {:?}", waiter.await.unwrap());
+        }
+    }
+    day.server.restart();
+    let turns = waiters.into_iter().map(|next| serve(LIFE + LITTLE, "everybody's turn", next));
+    join_all(turns).await;
+    end(day, &[&client, &other]).await;
+}
+
+/// Only the queue is gone: no waiter is passed over for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queue_alone() {
+    let day = Day::begin();
+    let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
+    for key in [QUEUE, KEPT, NONCES] {
+        let held = lock(&holder).lock().await.unwrap();
+        let mut waiters = vec![waiter(&one).await, waiter(&other).await];
+        until_queued(&day.server, 2).await;
+        let () = day.run(&format!("DEL {NAME}:latchwork:{{{NAME}}}:{key}")).await;
+        held.unlock().await.unwrap();
+        for _ in 0..2 {
+            let (guard, rest, _) = within(AT_ONCE, "a turn", first_of(waiters)).await;
+            assert!(rest.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
+            guard.ensure_held().await.unwrap();
+            guard.unlock().await.unwrap();
+            waiters = rest;
+        }
+    }
+    end(day, &[&holder, &one, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_only() {
+    let day = Day::begin();
+    let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
+    let convoy = Convoy::start(&clients, 2, 60);
+    for _ in 0..20 {
+        let () = day.run("SCRIPT FLUSH").await;
+        convoy.goes_on(7).await;
+    }
+    convoy.ends().await;
+    end(day, &clients.each_ref()).await;
+}
+
+/// No owner loses the lock, and no position is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stands_still_for_five_seconds() {
+    let day = Day::begin();
+    let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let (first, second) = (waiter(&one).await, waiter(&other).await);
+    until_queued(&day.server, 2).await;
+    day.server.pause();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    day.server.resume();
+    held.ensure_held().await.unwrap();
+    until_queued(&day.server, 2).await;
+    until_listening(&day.server, &[&one, &other]).await;
+    held.unlock().await.unwrap();
+    let guard = within(AT_ONCE, "the first turn", first).await.unwrap().unwrap();
+    assert!(!second.is_finished());
+    guard.unlock().await.unwrap();
+    let guard = within(AT_ONCE, "the second turn", second).await.unwrap().unwrap();
+    guard.unlock().await.unwrap();
+    end(day, &[&holder, &one, &other]).await;
+}
+
+/// As long as positions last, and with a release on its way: all of them are over when it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stands_still_for_as_long_as_positions_last() {
+    let day = Day::begin();
+    let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let waiters = vec![waiter(&one).await, waiter(&other).await];
+    until_queued(&day.server, 2).await;
+    day.server.pause();
+    let release = tokio::spawn(held.unlock());
+    tokio::time::sleep(LIFE + Duration::from_secs(1)).await;
+    day.server.resume();
+    let (guard, mut rest, _) = within(AT_ONCE, "somebody's turn", first_of(waiters)).await;
+    until_queued(&day.server, 1).await;
+    guard.ensure_held().await.unwrap();
+    guard.unlock().await.unwrap();
+    let guard = within(AT_ONCE, "the other one's turn", rest.remove(0)).await.unwrap().unwrap();
+    guard.unlock().await.unwrap();
+    // It may have been given up, and was repeated.
+    if let Err(error) = within(AT_ONCE, "the release", release).await.unwrap() {
+        assert!(error.is_release_pending(), "{error:?}");
+    }
+    end(day, &[&holder, &one, &other]).await;
+}
+
+/// Again and again, in the middle of whatever goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_with_a_server_that_stands_still_for_moments() {
+    let day = Day::begin();
+    let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
+    let convoy = Convoy::start(&clients, 2, 60);
+    for millis in [50, 300, 1100, 20, 700, 2500] {
+        day.server.pause();
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        day.server.resume();
+        convoy.goes_on(20).await;
+    }
+    convoy.ends().await;
+    end(day, &clients.each_ref()).await;
+}
+
+/// Two may have the lock for as long as the one that lost it has not heard of that, so only the end counts
+/// here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_ends_with_a_server_that_is_flushed_again_and_again() {
+    let day = Day::begin();
+    let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
+    let mut tasks = Vec::new();
+    for client in clients.iter().cycle().take(9) {
+        let sides = sides(client, NAME).into_iter().cycle().take(40);
+        tasks.push(tokio::spawn(async move {
+            for Side { lock, .. } in sides {
+                let guard = lock.lock().await.unwrap();
+                tokio::task::yield_now().await;
+                // It may be gone.
+                let _ = guard.unlock().await;
+            }
+        }));
+    }
+    let flushes = tokio::spawn({
+        let mut raw = day.connection().await;
+        async move {
+            loop {
+                let () = redis::cmd("FLUSHALL").query_async(&mut raw).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        }
+    });
+    // Long enough for a few dozen.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    flushes.abort();
+    for task in tasks {
+        within(LIFE * 3, "a task's end", task).await.unwrap();
+    }
+    end(day, &clients.each_ref()).await;
+}

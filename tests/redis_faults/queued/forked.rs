@@ -1,0 +1,91 @@
+//! A process that forks while one of its tasks waits: the child has a copy of it, and is not to act for it.
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use latchwork::{Lock, LockClient};
+
+use super::stage::{AT_ONCE, end, pairs, serve, sleeps, until_queued, waiter, within};
+use crate::day::{Day, eventually};
+use crate::rerun;
+
+/// Set for the process that forks only.
+const FORKS: &str = "LATCHWORK_TEST_FORKS";
+
+/// In a process of its own: a child has the locks of threads that it does not have, and other tests run
+/// beside this one.
+#[test]
+fn child_does_not_leave_the_queue_for_its_parent() {
+    let output = rerun::command(module_path!(), "process_that_forks").env(FORKS, "").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains(FORKS), "it did nothing: {output:?}");
+}
+
+/// What that process runs, in a runtime with one thread, which is idle at the moment of the fork. Does
+/// nothing as a test of the first.
+#[tokio::test]
+async fn process_that_forks() {
+    if env::var_os(FORKS).is_none() {
+        return;
+    }
+    println!("{FORKS}");
+    let day = Day::begin();
+    let (holder, client, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
+    for (held, first) in pairs(&holder, &client) {
+        child_does_not_act_for_its_parent(&day, &held.lock, &client, &first.lock, &other).await;
+    }
+    end(day, &[&holder, &client, &other]).await;
+}
+
+async fn child_does_not_act_for_its_parent(
+    day: &Day,
+    held: &Lock,
+    client: &LockClient,
+    first: &Lock,
+    other: &LockClient,
+) {
+    let held = held.lock().await.unwrap();
+    let mut wait = Box::pin(first.lock());
+    eventually("sleep", async || {
+        assert!(poll_once(&mut wait).is_pending());
+        sleeps(client)
+    })
+    .await;
+    let behind = waiter(other).await;
+    until_queued(&day.server, 2).await;
+    // SAFETY: the child runs a few functions of this crate, whose locks are free at this moment, and
+    // exits at once.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            // None of it the child's to give back.
+            drop(wait);
+            drop(held);
+            let mut refused = pin!(first.lock());
+            match refused.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Err(error)) if error.is_shut_down() => 0_i32,
+                _ => 1,
+            }
+        }));
+        // SAFETY: ends the process, as it says; nothing of the test's is to run in the child.
+        unsafe { libc::_exit(found.unwrap_or(3)) };
+    }
+    assert!(process > 0, "no process to be had");
+    let mut status = 0;
+    // SAFETY: the status is written to a place that is there.
+    let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
+    assert_eq!((waited, status), (process, 0), "the child went on, or hung");
+    until_queued(&day.server, 2).await;
+    held.ensure_held().await.unwrap();
+    held.unlock().await.unwrap();
+    let guard = within(AT_ONCE, "the parent's turn", wait).await.unwrap();
+    assert!(!behind.is_finished());
+    guard.unlock().await.unwrap();
+    serve(AT_ONCE, "the turn of the one behind", behind).await;
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}

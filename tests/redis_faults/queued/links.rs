@@ -1,0 +1,260 @@
+//! A waiter whose links are cut, or fall silent, just before it is granted the lock.
+
+use std::time::Duration;
+
+use latchwork::{Lock, LockClient, LossReason};
+use latchwork_testkit::{ChaosProxy, Cut, Way};
+
+use super::kind::sides;
+use super::stage::{
+    AT_ONCE, Convoy, LEASE, LIFE, LITTLE, Side, end, lock, pairs, proxied, queued, serve, until_queued,
+    waiter_of, within,
+};
+use crate::day::{Day, NAME};
+
+/// What happens to the links of the first waiter. It is undone once the second one has the lock.
+enum Fault {
+    Cut(Cut),
+    CutSubscriptions,
+    CutCommands,
+    Silence(&'static [Way]),
+    /// Only the link that its messages come over.
+    SilentSubscriptions,
+    /// Only the link that it asks over.
+    SilentCommands,
+}
+
+impl Fault {
+    fn begin(&self, proxy: &ChaosProxy) {
+        let commands = || proxy.wait_for_link_of("EVAL");
+        let subscriptions = || proxy.wait_for_link_of("SUBSCRIBE");
+        match self {
+            Fault::Cut(how) => proxy.cut(*how),
+            Fault::CutSubscriptions => subscriptions().cut(Cut::Reset),
+            Fault::CutCommands => commands().cut(Cut::Reset),
+            Fault::Silence(ways) => ways.iter().for_each(|way| proxy.silence(*way)),
+            Fault::SilentSubscriptions => subscriptions().silence(Way::ToClient),
+            Fault::SilentCommands => {
+                commands().silence(Way::ToClient);
+                commands().silence(Way::ToServer);
+            }
+        }
+    }
+
+    /// For how long others may be kept out. A client that is only deaf can still ask when it has its turn: it
+    /// has the lock then, and not only a position.
+    fn lasts(&self) -> Duration {
+        match self {
+            Fault::Silence([Way::ToClient]) => LEASE,
+            _ => LIFE,
+        }
+    }
+}
+
+/// The first waits through a link that fails, the second behind it. Both have their turn, one after the
+/// other.
+async fn both_have_their_turn(fault: Fault) {
+    let day = Day::begin();
+    let (proxy, first) = proxied(&day.server).await;
+    let (holder, second) = (day.bystander().await, day.bystander().await);
+    for (cut_off, behind) in pairs(&first, &second) {
+        let clients = [&holder, &first, &second];
+        have_their_turn(&day, &fault, &proxy, clients, [&cut_off.lock, &behind.lock]).await;
+    }
+    end(day, &[&holder, &first, &second]).await;
+}
+
+async fn have_their_turn(
+    day: &Day,
+    fault: &Fault,
+    proxy: &ChaosProxy,
+    [holder, first, second]: [&LockClient; 3],
+    [cut_off, behind]: [&Lock; 2],
+) {
+    let held = lock(holder).lock().await.unwrap();
+    let mut cut_off = waiter_of(first, cut_off).await;
+    let mut behind = waiter_of(second, behind).await;
+    until_queued(&day.server, 2).await;
+    fault.begin(proxy);
+    held.unlock().await.unwrap();
+    // Whichever is first of the two: none sleeps beside a free lock, nor for longer beside one that a
+    // position holds.
+    let (guard, came_first) = within(fault.lasts() + LITTLE, "somebody's turn", async {
+        tokio::select! {
+            guard = &mut cut_off => (guard, true),
+            guard = &mut behind => (guard, false),
+        }
+    })
+    .await;
+    let guard = guard.unwrap().unwrap();
+    proxy.heal();
+    let left = if came_first { behind } else { cut_off };
+    if !came_first {
+        // It has asked anew, and does not believe what it was told meanwhile.
+        until_queued(&day.server, 1).await;
+    }
+    guard.ensure_held().await.unwrap();
+    assert!(!left.is_finished(), "two have the lock");
+    guard.unlock().await.unwrap();
+    serve(AT_ONCE, "the other one's turn", left).await;
+    assert_eq!(queued(&day.server).await, 0);
+}
+
+/// There are no other waiters. The lock is its own as soon as it hears again.
+async fn alone_it_has_its_turn(fault: Fault) {
+    let day = Day::begin();
+    let (proxy, client) = proxied(&day.server).await;
+    let holder = day.bystander().await;
+    for side in sides(&client, NAME) {
+        has_its_turn_alone(&day, &fault, &proxy, &holder, &client, &side).await;
+    }
+    end(day, &[&holder, &client]).await;
+}
+
+async fn has_its_turn_alone(
+    day: &Day,
+    fault: &Fault,
+    proxy: &ChaosProxy,
+    holder: &LockClient,
+    client: &LockClient,
+    side: &Side,
+) {
+    let held = lock(holder).lock().await.unwrap();
+    let cut_off = waiter_of(client, &side.lock).await;
+    until_queued(&day.server, 1).await;
+    fault.begin(proxy);
+    held.unlock().await.unwrap();
+    // A waiter that is not granted the lock unasked hears of its turn to no avail.
+    if let (Fault::Silence([Way::ToServer]), false) = (fault, side.is_shared) {
+        // It hears of its turn, and has the lock for as long as no other has to hear of it.
+        let guard = within(AT_ONCE, "its turn", cut_off).await.unwrap().unwrap();
+        assert!(guard.is_held());
+        let theirs = within(LIFE + LITTLE, "the newcomer's turn", lock(holder).lock()).await.unwrap();
+        assert!(!guard.is_held(), "two have the lock");
+        assert_eq!(guard.lost().await, LossReason::Unreachable);
+        proxy.heal();
+        // The connection that kept it waiting may be noticed by this very command.
+        let error = guard.unlock().await.unwrap_err();
+        assert!(error.is_not_held() || error.is_release_pending(), "{error:?}");
+        theirs.ensure_held().await.unwrap();
+        return theirs.unlock().await.unwrap();
+    }
+    if matches!(fault, Fault::Silence(_)) {
+        // A newcomer gets in once the position is over, and not before.
+        let guard = within(fault.lasts() + LITTLE, "the newcomer's turn", lock(holder).lock()).await.unwrap();
+        proxy.heal();
+        until_queued(&day.server, 1).await;
+        guard.ensure_held().await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    serve(LIFE + LITTLE, "its turn", cut_off).await;
+}
+
+/// Clients, each through a proxy of its own.
+async fn convoy_of_proxied(day: &Day, rounds: usize) -> (Vec<ChaosProxy>, Vec<LockClient>, Convoy) {
+    let (mut proxies, mut clients) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let (proxy, client) = proxied(&day.server).await;
+        proxies.push(proxy);
+        clients.push(client);
+    }
+    let convoy = Convoy::start(&clients, 3, rounds);
+    (proxies, clients, convoy)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_over_links_that_are_cut_again_and_again() {
+    let day = Day::begin();
+    let (proxies, clients, convoy) = convoy_of_proxied(&day, 40).await;
+    for round in 0..40 {
+        proxies[round % 4].cut(if round % 3 == 0 { Cut::Close } else { Cut::Reset });
+        convoy.goes_on(3 + round % 5).await;
+    }
+    convoy.ends().await;
+    end(day, &clients.iter().collect::<Vec<_>>()).await;
+}
+
+/// In the middle of messages, and of commands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_when_the_server_ends_connections_again_and_again() {
+    let day = Day::begin();
+    let (_proxies, clients, convoy) = convoy_of_proxied(&day, 40).await;
+    let mut raw = day.connection().await;
+    for round in 0..40 {
+        for kind in ["pubsub", "normal"] {
+            let mut kill = redis::cmd("CLIENT");
+            let kill = kill.arg("KILL").arg("TYPE").arg(kind).arg("SKIPME").arg("yes");
+            let _: usize = kill.query_async(&mut raw).await.unwrap();
+            convoy.goes_on(2 + round % 3).await;
+        }
+    }
+    convoy.ends().await;
+    end(day, &clients.iter().collect::<Vec<_>>()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_over_links_that_are_slow_and_send_byte_by_byte() {
+    let day = Day::begin();
+    let (proxies, clients, convoy) = convoy_of_proxied(&day, 40).await;
+    for (number, proxy) in proxies.iter().enumerate() {
+        proxy.chop();
+        proxy.delay(if number % 2 == 0 { Way::ToClient } else { Way::ToServer }, Duration::from_millis(9));
+    }
+    convoy.goes_on(100).await;
+    proxies.iter().for_each(ChaosProxy::heal);
+    convoy.ends().await;
+    end(day, &clients.iter().collect::<Vec<_>>()).await;
+}
+
+/// One after the other falls silent, for up to two seconds: its links do not live for as long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_after_clients_that_fall_silent_in_turns() {
+    let day = Day::begin();
+    let (proxies, clients, convoy) = convoy_of_proxied(&day, 400).await;
+    for (number, way) in [Way::ToServer, Way::ToClient].into_iter().cycle().take(6).enumerate() {
+        let proxy = &proxies[number % 4];
+        proxy.silence(way);
+        // If it has the lock, no other goes on.
+        tokio::time::sleep(Duration::from_millis(400 * number as u64)).await;
+        proxy.heal();
+        convoy.goes_on(10).await;
+    }
+    convoy.ends().await;
+    end(day, &clients.iter().collect::<Vec<_>>()).await;
+}
+
+macro_rules! faults {
+    ($($name:ident: $fault:expr;)*) => {
+        mod both_have_their_turn {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::both_have_their_turn($fault).await;
+                }
+            )*
+        }
+
+        mod alone_it_has_its_turn {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::alone_it_has_its_turn($fault).await;
+                }
+            )*
+        }
+    };
+}
+
+faults! {
+    with_links_that_are_closed: Fault::Cut(Cut::Close);
+    with_links_that_are_reset: Fault::Cut(Cut::Reset);
+    with_its_subscription_cut: Fault::CutSubscriptions;
+    with_its_commands_cut: Fault::CutCommands;
+    with_silence_both_ways: Fault::Silence(&[Way::ToServer, Way::ToClient]);
+    with_silence_to_the_server: Fault::Silence(&[Way::ToServer]);
+    with_silence_from_the_server: Fault::Silence(&[Way::ToClient]);
+    with_messages_that_do_not_come: Fault::SilentSubscriptions;
+    with_commands_that_go_nowhere: Fault::SilentCommands;
+}

@@ -1,0 +1,390 @@
+//! Processes that are killed, or stand still: this test binary, run once more for each.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchwork::redis::Redis;
+use latchwork::{Lock, LockClient};
+use latchwork_testkit::{RedisServer, pause, resume};
+use redis::aio::MultiplexedConnection;
+use redis::cmd;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::kind::sides;
+use super::stage::{
+    ALONE, AT_ONCE, LIFE, LITTLE, LONG, Side, end, listeners, lock, pairs, queued, serve, sleeps, taker_of,
+    until_empty, until_queued, waiter, waiter_of, within,
+};
+use crate::day::{Day, NAME, eventually};
+use crate::rerun;
+
+/// Set for the other process only: the server's URL.
+const SERVER: &str = "LATCHWORK_TEST_FAIR_WAITER";
+
+/// How many processes have the lock, as they see it. One that has it alone counts as more than all others.
+pub(crate) const INSIDE: &str = "inside";
+
+/// A key that each turn counts.
+const COUNT: &str = "count";
+
+/// What the other process runs. Does nothing as a test of the first.
+#[test]
+fn other_process() {
+    let Some(url) = env::var_os(SERVER) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(wait_and_hold(url.to_str().unwrap()));
+}
+
+/// The line that tells the other process to take the lock, in the last of the ways that there are.
+const OTHER_SIDE: &str = "other side";
+
+/// Takes the lock, and gives it back when it reads a line, as often as it is told to; or takes as many turns
+/// as a line says.
+async fn wait_and_hold(url: &str) {
+    let client = LockClient::new(Redis::connect(url).await.unwrap());
+    let mut raw = crate::by_hand::connect(url).await;
+    // It may be stopped between a command and the reply.
+    raw.set_response_timeout(LONG);
+    let (send, mut lines) = unbounded_channel();
+    thread::spawn(move || io::stdin().lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
+    // On a line of its own: the harness's "test ... " has no end yet.
+    tell("\nup");
+    while let Some(line) = lines.recv().await {
+        if let Ok(turns) = line.parse() {
+            take_turns(&client, &mut raw, turns).await;
+            tell("has taken all its turns");
+            continue;
+        }
+        let mut sides = sides(&client, NAME);
+        let Side { lock, is_shared } =
+            sides.swap_remove(if line == OTHER_SIDE { sides.len() - 1 } else { 0 });
+        let taken = taker_of(&lock);
+        eventually("sleep", async || taken.is_finished() || sleeps(&client)).await;
+        tell("waits");
+        let guard = taken.await.unwrap().unwrap();
+        enter(&mut raw, is_shared).await;
+        tell("has it");
+        lines.recv().await.unwrap();
+        leave(&mut raw, is_shared).await;
+        guard.unlock().await.unwrap();
+        tell("gave it back");
+    }
+}
+
+/// Counts at the server, which comes out right only if one does it at a time.
+async fn take_turns(client: &LockClient, raw: &mut MultiplexedConnection, turns: usize) {
+    for Side { lock, is_shared } in sides(client, NAME).into_iter().cycle().take(turns) {
+        let guard = lock.lock().await.unwrap();
+        enter(raw, is_shared).await;
+        if is_shared {
+            let () = cmd("INCR").arg(COUNT).query_async(raw).await.unwrap();
+        } else {
+            let count: Option<usize> = cmd("GET").arg(COUNT).query_async(raw).await.unwrap();
+            let () = cmd("SET").arg(COUNT).arg(count.unwrap_or(0) + 1).query_async(raw).await.unwrap();
+        }
+        leave(raw, is_shared).await;
+        guard.unlock().await.unwrap();
+    }
+}
+
+async fn enter(raw: &mut MultiplexedConnection, is_shared: bool) {
+    let one = if is_shared { 1 } else { ALONE };
+    let inside: usize = cmd("INCRBY").arg(INSIDE).arg(one).query_async(raw).await.unwrap();
+    assert!(inside == ALONE || inside < ALONE && is_shared, "two hold the lock");
+}
+
+async fn leave(raw: &mut MultiplexedConnection, is_shared: bool) {
+    const LEAVE: &str = "local inside = redis.call('decrby', KEYS[1], ARGV[1])
+        if inside == 0 then redis.call('del', KEYS[1]) end
+        return inside";
+    let one = if is_shared { 1 } else { ALONE };
+    let inside: usize = cmd("EVAL").arg(LEAVE).arg(1).arg(INSIDE).arg(one).query_async(raw).await.unwrap();
+    assert!(inside == 0 || inside < ALONE && is_shared, "two held the lock");
+}
+
+fn tell(what: &str) {
+    println!("{what}");
+    io::stdout().flush().unwrap();
+}
+
+/// Ends with the test, however that ends.
+pub(crate) struct Process {
+    child: Child,
+    to: ChildStdin,
+    from: UnboundedReceiver<String>,
+}
+
+impl Process {
+    pub(crate) async fn start(server: &RedisServer) -> Process {
+        let mut child = rerun::command(module_path!(), "other_process")
+            .env(SERVER, server.url())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (send, from) = unbounded_channel();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        thread::spawn(move || lines.map_while(Result::ok).all(|line| send.send(line).is_ok()));
+        let to = child.stdin.take().unwrap();
+        let mut process = Process { child, to, from };
+        process.hear(LIFE, "up").await;
+        process
+    }
+
+    /// One that waits for the lock, and has a position in its queue.
+    async fn waiter(server: &RedisServer) -> Process {
+        Process::waiter_of(server, false).await
+    }
+
+    pub(crate) async fn waiter_of(server: &RedisServer, is_shared: bool) -> Process {
+        let mut process = Process::start(server).await;
+        process.take(is_shared);
+        process.hear(LIFE, "waits").await;
+        process
+    }
+
+    pub(crate) fn take(&mut self, is_shared: bool) {
+        writeln!(self.to, "{}", if is_shared { OTHER_SIDE } else { "" }).unwrap();
+    }
+
+    pub(crate) fn go_on(&mut self) {
+        writeln!(self.to).unwrap();
+    }
+
+    /// Until it says that.
+    pub(crate) async fn hear(&mut self, limit: Duration, word: &str) {
+        within(limit, word, async {
+            while self.from.recv().await.unwrap_or_else(|| panic!("it ended before it said {word:?}")) != word
+            {
+            }
+        })
+        .await;
+    }
+
+    fn has_said_nothing(&mut self) -> bool {
+        self.from.try_recv().is_err()
+    }
+
+    async fn holds_and_gives_back(&mut self, limit: Duration) {
+        self.hear(limit, "has it").await;
+        self.go_on();
+        self.hear(LIFE, "gave it back").await;
+    }
+
+    pub(crate) fn pause(&self) {
+        pause(&self.child).unwrap();
+    }
+
+    pub(crate) fn kill_9(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill_9();
+    }
+}
+
+/// They take the lock again and again, and one after the other stands still for a while, wherever it is then:
+/// in the queue, with a grant on its way, or inside. That is never for as long as what is left of a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_stand_still_in_turns_keep_each_other_out() {
+    const PROCESSES: usize = 4;
+    const ROUNDS: usize = 120;
+    let day = Day::begin();
+    let mut all = Vec::new();
+    for _ in 0..PROCESSES {
+        let mut process = Process::start(&day.server).await;
+        writeln!(process.to, "{ROUNDS}").unwrap();
+        all.push(process);
+    }
+    for millis in [5, 900, 30, 1500, 300, 10, 2200, 100] {
+        for process in &all {
+            process.pause();
+            tokio::time::sleep(Duration::from_millis(millis) / 4).await;
+            resume(&process.child).unwrap();
+        }
+    }
+    for process in &mut all {
+        process.hear(LONG, "has taken all its turns").await;
+    }
+    assert_eq!(day.run::<usize>(&format!("GET {COUNT}")).await, PROCESSES * ROUNDS);
+    let () = day.run(&format!("DEL {COUNT}")).await;
+    drop(all);
+    end(day, &[]).await;
+}
+
+async fn waiters(server: &RedisServer, how_many: usize, is_shared: bool) -> Vec<Process> {
+    let mut waiters = Vec::new();
+    for _ in 0..how_many {
+        waiters.push(Process::waiter_of(server, is_shared).await);
+    }
+    waiters
+}
+
+async fn waiters_that_are_killed_are_passed_over(how_many: usize) {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    for (dead, next) in pairs(&other, &other) {
+        until_empty(&day.server).await;
+        let held = lock(&holder).lock().await.unwrap();
+        let mut dead = waiters(&day.server, how_many, dead.is_shared).await;
+        let next = waiter_of(&other, &next.lock).await;
+        until_queued(&day.server, how_many + 1).await;
+        dead.iter_mut().for_each(Process::kill_9);
+        // From its kernel's word for it on.
+        eventually("the end of their connections", async || listeners(&day.server).await == 1).await;
+        held.unlock().await.unwrap();
+        serve(AT_ONCE, "the turn of the one behind", next).await;
+    }
+    end(day, &[&holder, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_that_is_killed_costs_the_next_nothing() {
+    waiters_that_are_killed_are_passed_over(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_waiters_that_are_killed_cost_the_next_nothing() {
+    waiters_that_are_killed_are_passed_over(4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_are_killed_with_the_grant_on_its_way_cost_one_life() {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    for Side { lock: theirs, .. } in sides(&other, NAME) {
+        until_empty(&day.server).await;
+        let held = lock(&holder).lock().await.unwrap();
+        let mut dead = waiters(&day.server, 3, false).await;
+        // It is granted the lock and does not see it.
+        dead[0].pause();
+        held.unlock().await.unwrap();
+        until_queued(&day.server, 2).await;
+        let next = waiter_of(&other, &theirs).await;
+        dead.iter_mut().for_each(Process::kill_9);
+        serve(LIFE + LITTLE, "the turn of the one behind", next).await;
+    }
+    end(day, &[&holder, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_that_is_killed_keeps_the_lock_as_long_as_its_lease_and_the_order_stays() {
+    let day = Day::begin();
+    let clients = [day.bystander().await, day.bystander().await];
+    let mut holder = Process::start(&day.server).await;
+    holder.go_on();
+    holder.hear(LIFE, "has it").await;
+    let first = waiter(&clients[0]).await;
+    let second = waiter(&clients[1]).await;
+    let mut third = Process::waiter(&day.server).await;
+    holder.kill_9();
+    let () = day.run(&format!("DEL {INSIDE}")).await;
+    let left = lock(&clients[0]).remaining().await.unwrap().unwrap();
+    let killed = Instant::now();
+    let guard = within(left + LITTLE, "the end of the lease", first).await.unwrap().unwrap();
+    assert!(killed.elapsed() + LITTLE > left, "it came before the lease was over");
+    assert!(!second.is_finished() && third.has_said_nothing());
+    guard.unlock().await.unwrap();
+    let guard = within(AT_ONCE, "the second turn", second).await.unwrap().unwrap();
+    assert!(third.has_said_nothing());
+    guard.unlock().await.unwrap();
+    third.holds_and_gives_back(AT_ONCE).await;
+    drop((holder, third));
+    end(day, &[&clients[0], &clients[1]]).await;
+}
+
+/// A waiter that was granted the lock unasked has it for as long as a position lasts, until it has renewed
+/// that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_that_was_granted_the_lock_unasked_and_is_killed_keeps_it_as_long_as_its_lease() {
+    let day = Day::begin();
+    let (client, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&client).lock().await.unwrap();
+    let mut dies = Process::waiter(&day.server).await;
+    let next = waiter(&other).await;
+    held.unlock().await.unwrap();
+    dies.hear(AT_ONCE, "has it").await;
+    dies.kill_9();
+    let left = lock(&other).remaining().await.unwrap().unwrap();
+    serve(left + LITTLE, "the end of the lease", next).await;
+    drop(dies);
+    let () = day.run(&format!("DEL {INSIDE}")).await;
+    end(day, &[&client, &other]).await;
+}
+
+async fn waiters_that_stand_still_cost_one_life(how_many: usize) {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    for (still, next) in pairs(&other, &other) {
+        waiters_stand_still(&day, &holder, &other, how_many, still.is_shared, &next.lock).await;
+    }
+    end(day, &[&holder, &other]).await;
+}
+
+async fn waiters_stand_still(
+    day: &Day,
+    holder: &LockClient,
+    other: &LockClient,
+    how_many: usize,
+    are_shared: bool,
+    theirs: &Lock,
+) {
+    let held = lock(holder).lock().await.unwrap();
+    let mut still = waiters(&day.server, how_many, are_shared).await;
+    let next = waiter_of(other, theirs).await;
+    until_queued(&day.server, how_many + 1).await;
+    still.iter().for_each(Process::pause);
+    held.unlock().await.unwrap();
+    let guard = within(LIFE + LITTLE, "the turn of the one behind", next).await.unwrap().unwrap();
+    // What they were told is not true any more.
+    still.iter().for_each(|process| resume(&process.child).unwrap());
+    until_queued(&day.server, how_many).await;
+    assert!(still.iter_mut().all(Process::has_said_nothing), "somebody believes that it has the lock");
+    guard.ensure_held().await.unwrap();
+    // In whatever order: those that dial anew, as nothing came for so long, are passed over meanwhile.
+    still.iter_mut().for_each(Process::go_on);
+    guard.unlock().await.unwrap();
+    for process in &mut still {
+        process.hear(AT_ONCE, "has it").await;
+        process.hear(AT_ONCE, "gave it back").await;
+    }
+    assert_eq!(queued(&day.server).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_that_stands_still_costs_the_next_the_life_of_its_position_and_has_its_turn_later() {
+    waiters_that_stand_still_cost_one_life(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_waiters_that_stand_still_together_cost_the_next_one_life() {
+    waiters_that_stand_still_cost_one_life(3).await;
+}
+
+/// Its grant comes while it stands still, and it goes on in time: it has the lock, and no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_that_goes_on_in_time_has_the_lock() {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let mut still = Process::waiter(&day.server).await;
+    let next = waiter(&other).await;
+    still.pause();
+    held.unlock().await.unwrap();
+    until_queued(&day.server, 1).await;
+    resume(&still.child).unwrap();
+    still.hear(AT_ONCE, "has it").await;
+    assert!(!next.is_finished());
+    still.go_on();
+    serve(AT_ONCE, "the turn of the one behind", next).await;
+    drop(still);
+    end(day, &[&holder, &other]).await;
+}

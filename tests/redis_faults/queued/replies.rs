@@ -1,0 +1,265 @@
+//! The server has run a command, and its reply is lost.
+
+use std::time::{Duration, Instant};
+
+use latchwork::redis::Redis;
+use latchwork::{
+    AcquireRequest, Backend as _, Lease, LeaseId, LockClient, LockName, NextWaiter, QueuePosition,
+};
+use latchwork_testkit::{Afterwards, ChaosProxy, Cut, Link, RedisServer, Way};
+use tokio::time::timeout;
+
+use super::kind::{MODE, QUEUE, WAYS, sides};
+use super::stage::{
+    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, now, queued, serve, sleeps, taker, until_queued, waiter,
+    waiter_of,
+};
+use crate::day::{Day, EVAL, NAME, eventually, soon};
+
+const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence];
+
+async fn try_acquire(redis: &Redis, name: &LockName, id: &LeaseId, position: Option<QueuePosition>) {
+    let request = AcquireRequest::new(id.clone(), LIFE, Instant::now().into()).position(position);
+    let _ = redis.acquire(MODE, name, &request).await.unwrap();
+}
+
+async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&NextWaiter>) {
+    let _ = redis.release(MODE, name, id, next).await.unwrap();
+}
+
+/// The day's own proxy leads its first client.
+async fn three(day: &Day) -> (LockClient, LockClient, LockClient) {
+    (day.client().await, day.bystander().await, day.bystander().await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_command_that_takes_the_lock() {
+    for afterwards in EACH {
+        let day = Day::begin();
+        let (client, other, _) = three(&day).await;
+        day.proxy.lose_reply(EVAL, afterwards);
+        let taken = tokio::spawn({
+            let lock = lock(&client);
+            async move { lock.try_lock_for(LIFE, Lease::Watched).await }
+        });
+        day.proxy.wait_until_replies_are_lost();
+        let guard = soon("an answer", taken).await.unwrap().unwrap().expect("nobody else wants it");
+        assert!(lock(&other).try_lock().await.unwrap().is_none());
+        guard.ensure_held().await.unwrap();
+        guard.unlock().await.unwrap();
+        serve(AT_ONCE, "the next turn", taker(&other)).await;
+        end(day, &[&client, &other]).await;
+    }
+}
+
+/// Of the one that puts the waiter into the queue, and then of one that keeps it there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_commands_that_a_waiter_waits_by() {
+    for afterwards in EACH {
+        let day = Day::begin();
+        let (client, holder, behind) = three(&day).await;
+        let held = lock(&holder).lock().await.unwrap();
+        // The server knows the script already.
+        day.proxy.lose_reply("EVALSHA", afterwards);
+        day.proxy.lose_reply("EVALSHA", afterwards);
+        let first = tokio::spawn({
+            let lock = lock(&client);
+            async move { lock.try_lock_for(LIFE * 4, Lease::Watched).await.map(|guard| guard.expect("its turn")) }
+        });
+        day.proxy.wait_until_replies_are_lost();
+        let second = waiter(&behind).await;
+        held.unlock().await.unwrap();
+        // It is passed over if it does not listen yet.
+        tokio::join!(
+            serve(LIFE + LITTLE, "the first turn", first),
+            serve(LIFE + LITTLE, "the second turn", second),
+        );
+        assert_eq!(queued(&day.server).await, 0);
+        end(day, &[&client, &holder, &behind]).await;
+    }
+}
+
+/// The release has granted the lock to the next waiter of the same client, or has put that into the queue
+/// behind another client's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_release_that_names_a_next_waiter() {
+    for afterwards in EACH {
+        for another_first in 0..=WAYS {
+            let day = Day::begin();
+            let (client, other, _) = three(&day).await;
+            let held = lock(&client).lock().await.unwrap();
+            // In one way or the other, or in none.
+            let theirs = match sides(&other, NAME).get(another_first) {
+                Some(side) => Some(waiter_of(&other, &side.lock).await),
+                None => None,
+            };
+            let ours = taker(&client);
+            eventually("waiting", async || lock(&client).waiters() == 1).await;
+            day.proxy.lose_reply(EVAL, afterwards);
+            held.unlock().await.unwrap();
+            day.proxy.wait_until_replies_are_lost();
+            if let Some(theirs) = theirs {
+                serve(AT_ONCE, "the other client's turn", theirs).await;
+            }
+            serve(LIFE + LITTLE, "the next one's turn", ours).await;
+            assert_eq!(queued(&day.server).await, 0);
+            end(day, &[&client, &other]).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_roll_back_of_a_waiter_that_leaves() {
+    for afterwards in EACH {
+        let day = Day::begin();
+        let (client, holder, behind) = three(&day).await;
+        let held = lock(&holder).lock().await.unwrap();
+        let leaves = waiter(&client).await;
+        let next = waiter(&behind).await;
+        // The roll back is the first of its script.
+        day.proxy.lose_reply(EVAL, afterwards);
+        leaves.abort();
+        assert!(leaves.await.unwrap_err().is_cancelled());
+        day.proxy.wait_until_replies_are_lost();
+        until_queued(&day.server, 1).await;
+        held.unlock().await.unwrap();
+        serve(AT_ONCE, "the turn of the one behind", next).await;
+        end(day, &[&client, &holder, &behind]).await;
+    }
+}
+
+/// It was granted the lock, and leaves before it knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_roll_back_of_a_waiter_that_has_the_lock_and_does_not_know() {
+    for afterwards in EACH {
+        let day = Day::begin();
+        let (client, holder, behind) = three(&day).await;
+        let held = lock(&holder).lock().await.unwrap();
+        let leaves = waiter(&client).await;
+        let next = waiter(&behind).await;
+        day.subscriptions().silence(Way::ToClient);
+        held.unlock().await.unwrap();
+        until_queued(&day.server, 1).await;
+        // The server knows the script already.
+        day.proxy.lose_reply("EVALSHA", afterwards);
+        leaves.abort();
+        assert!(leaves.await.unwrap_err().is_cancelled());
+        day.proxy.wait_until_replies_are_lost();
+        serve(AT_ONCE, "the turn of the one behind", next).await;
+        day.proxy.heal();
+        end(day, &[&client, &holder, &behind]).await;
+    }
+}
+
+/// The message of a grant is lost, and everything else comes through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_grant() {
+    let day = Day::begin();
+    let (client, holder, behind) = three(&day).await;
+    let held = lock(&holder).lock().await.unwrap();
+    let first = waiter(&client).await;
+    let second = waiter(&behind).await;
+    day.subscriptions().silence(Way::ToClient);
+    held.unlock().await.unwrap();
+    serve(AT_ONCE, "its turn, which it asks for", first).await;
+    serve(AT_ONCE, "the turn of the one behind", second).await;
+    day.proxy.heal();
+    end(day, &[&client, &holder, &behind]).await;
+}
+
+/// Every client loses replies again and again, of whatever comes next.
+async fn convoy_goes_on(afterwards: &'static [Afterwards]) {
+    const CLIENTS: usize = 4;
+    const LOSSES: usize = 6;
+    let day = Day::begin();
+    let mut proxies: Vec<ChaosProxy> = Vec::new();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let proxy = ChaosProxy::start(day.server.port());
+        let redis = Redis::builder().response_timeout(Duration::from_millis(500));
+        clients.push(LockClient::new(redis.connect(&proxy.url()).await.unwrap()));
+        proxies.push(proxy);
+    }
+    let convoy = Convoy::start(&clients, 3, 40);
+    for number in 0..LOSSES * CLIENTS {
+        let proxy = &proxies[number % CLIENTS];
+        proxy.lose_reply(EVAL.trim_end(), afterwards[number % afterwards.len()]);
+        convoy.goes_on(5).await;
+    }
+    convoy.ends().await;
+    let clients: Vec<_> = clients.iter().collect();
+    assert!(clients.iter().all(|client| !sleeps(client)));
+    end(day, &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_over_links_that_are_reset() {
+    convoy_goes_on(&[Afterwards::Reset]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn convoy_goes_on_over_links_that_fall_silent() {
+    convoy_goes_on(&[Afterwards::Silence, Afterwards::Reset]).await;
+}
+
+/// A place in the queue is by when the wait began, however long the way of the command was that asks for it:
+/// over no connection, or once more over the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_that_is_on_its_way_for_long_loses_no_place() {
+    const ON_ITS_WAY: Duration = Duration::from_secs(1);
+    let ids: [LeaseId; 2] =
+        ["1", "2"].map(|number| format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap());
+    for is_sent_again in [false, true] {
+        for by_a_release in [false, true] {
+            let day = Day::begin();
+            let (client, holder) = (day.client().await, day.bystander().await);
+            let (redis, name) = (client.backend::<Redis>().unwrap(), LockName::new(NAME).unwrap());
+            // What a release that names the next one finds is one that has waited for longer.
+            let position = QueuePosition { waited: Duration::ZERO, kept: LIFE };
+            let (first, next) =
+                (&ids[0], NextWaiter { id: ids[1].clone(), lease: LIFE, tokens: 0, position });
+            let mut theirs = None;
+            let held = if by_a_release {
+                try_acquire(redis, &name, first, None).await;
+                theirs = Some(waiter(&holder).await);
+                None
+            } else {
+                Some(lock(&holder).lock().await.unwrap())
+            };
+            let (port, gone) = (day.server.port(), RedisServer::start().port());
+            day.proxy.lead_to(gone);
+            if is_sent_again {
+                day.proxy.silence(Way::ToServer);
+            } else {
+                let links = day.proxy.links();
+                day.proxy.cut(Cut::Reset);
+                links.iter().for_each(Link::wait_for_end);
+            }
+            let mut asks = Box::pin(async {
+                if by_a_release {
+                    release(redis, &name, first, Some(&next)).await;
+                } else {
+                    try_acquire(redis, &name, &next.id, Some(position)).await;
+                }
+            });
+            assert!(timeout(Duration::ZERO, asks.as_mut()).await.is_err(), "nobody can have answered");
+            let begun = now(&day.server).await;
+            if is_sent_again {
+                day.proxy.cut(Cut::Reset);
+                day.proxy.heal();
+            }
+            assert!(timeout(ON_ITS_WAY, asks.as_mut()).await.is_err(), "nobody can have answered");
+            day.proxy.lead_to(port);
+            soon("an answer", asks).await;
+            let score: f64 = day.run(&format!("ZSCORE {NAME}:latchwork:{{{NAME}}}:{QUEUE} {}", ids[1])).await;
+            let later = Duration::from_micros(score as u64).saturating_sub(begun);
+            assert!(later < ON_ITS_WAY / 2, "its place is {later:?} too late");
+            release(redis, &name, &ids[1], None).await;
+            match (held, theirs) {
+                (Some(held), _) => held.unlock().await.unwrap(),
+                (None, theirs) => serve(AT_ONCE, "their turn", theirs.expect("somebody waits")).await,
+            }
+            end(day, &[&client, &holder]).await;
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What locks with a queue are on trial with: waiters, what is done under the lock, and how long anything
+//! may take.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use latchwork::redis::Redis;
+use latchwork::{Guard, Lease, Lock, LockClient, LockError};
+use latchwork_testkit::{ChaosProxy, RedisServer};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::kind::{WAITING, channels, named, sides};
+use crate::by_hand::run;
+use crate::day::{Day, NAME, eventually};
+
+/// The default watchdog's timeout: a holder that died has it for as long.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// For how long a position is kept: a third of that.
+pub(crate) const LIFE: Duration = Duration::from_secs(10);
+
+/// What a loaded machine may add to that.
+pub(crate) const LITTLE: Duration = Duration::from_secs(3);
+
+/// A wait of less was not held up by a position without a waiter.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(6);
+
+/// More than all that is done here in a row.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
+    timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
+}
+
+pub(crate) fn lock(client: &LockClient) -> Lock {
+    named(client, NAME)
+}
+
+/// A client through a proxy of its own.
+pub(crate) async fn proxied(server: &RedisServer) -> (ChaosProxy, LockClient) {
+    let proxy = ChaosProxy::start(server.port());
+    let client = LockClient::new(Redis::connect(&proxy.url()).await.unwrap());
+    (proxy, client)
+}
+
+/// Whether the one of this client that competes has a position, listens, and sleeps.
+pub(crate) fn sleeps(client: &LockClient) -> bool {
+    let heard =
+        |channel: &String| client.registry().join(channel).is_some_and(|look| look.latch().waiters() > 0);
+    channels(client, NAME).iter().any(heard)
+}
+
+pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
+
+/// Begins to take the lock.
+pub(crate) fn taker(client: &LockClient) -> Waiter {
+    taker_of(&lock(client))
+}
+
+pub(crate) fn taker_of(lock: &Lock) -> Waiter {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.lock().await })
+}
+
+/// The first of its client to wait. It has a position in the queue, and sleeps.
+pub(crate) async fn waiter(client: &LockClient) -> Waiter {
+    waiter_of(client, &lock(client)).await
+}
+
+pub(crate) async fn waiter_of(client: &LockClient, lock: &Lock) -> Waiter {
+    let waiter = taker_of(lock);
+    eventually("sleep", async || sleeps(client)).await;
+    waiter
+}
+
+/// A task that gets the lock, and gives it back.
+pub(crate) async fn serve(limit: Duration, what: &str, waiter: Waiter) {
+    let guard = within(limit, what, waiter).await.unwrap().unwrap();
+    guard.ensure_held().await.unwrap();
+    guard.unlock().await.unwrap();
+}
+
+/// By the server's clock, since the epoch.
+pub(crate) async fn now(server: &RedisServer) -> Duration {
+    let (seconds, micros) = run(server, "TIME").await;
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
+}
+
+/// How many wait, as the server has it.
+pub(crate) async fn queued(server: &RedisServer) -> usize {
+    let mut all = 0;
+    for key in WAITING {
+        all += run::<usize>(server, &format!("ZCARD {NAME}:latchwork:{{{NAME}}}:{key}")).await;
+    }
+    all
+}
+
+pub(crate) async fn until_queued(server: &RedisServer, how_many: usize) {
+    eventually("positions", async || queued(server).await == how_many).await;
+}
+
+/// Waits until the server knows that they listen. One that does not is passed over.
+pub(crate) async fn until_listening(server: &RedisServer, clients: &[&LockClient]) {
+    for client in clients {
+        let grants = channels(client, NAME).swap_remove(0);
+        let channel = format!("PUBSUB NUMSUB {grants}");
+        eventually("listening", async || run::<(String, usize)>(server, &channel).await.1 == 1).await;
+    }
+}
+
+/// How many listen to be told, as the server has it.
+pub(crate) async fn listeners(server: &RedisServer) -> usize {
+    run::<String>(server, "CLIENT LIST TYPE pubsub").await.lines().count()
+}
+
+/// Waits until the positions of those that died are over.
+pub(crate) async fn until_empty(server: &RedisServer) {
+    within(LIFE + LITTLE, "the end of dead positions", async {
+        while run::<usize>(server, "DBSIZE").await > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+/// As [`Day::end`], once the positions of those that died are over.
+pub(crate) async fn end(day: Day, clients: &[&LockClient]) {
+    until_empty(&day.server).await;
+    day.end(clients).await;
+}
+
+/// A way to have the lock: for one alone, or together with others that have it so.
+#[derive(Clone)]
+pub(crate) struct Side {
+    pub(crate) lock: Lock,
+    pub(crate) is_shared: bool,
+}
+
+/// The way in which others of its kind have the lock as well, or in which no other has it.
+pub(crate) fn side_of(client: &LockClient, is_shared: bool) -> Lock {
+    let of_kind = |side: &Side| side.is_shared == is_shared;
+    sides(client, NAME).into_iter().find(of_kind).expect("there is such a way").lock
+}
+
+/// Two ways to have the lock, of one and of another, of which one has to wait for the other: each way beside
+/// each.
+pub(crate) fn pairs(one: &LockClient, other: &LockClient) -> Vec<(Side, Side)> {
+    let others = sides(other, NAME);
+    let with_others = |side: Side| others.iter().map(move |theirs| (side.clone(), theirs.clone()));
+    let pairs = sides(one, NAME).into_iter().flat_map(with_others);
+    pairs.filter(|(one, other)| !one.is_shared || !other.is_shared).collect()
+}
+
+/// What comes out right only if it is not done beside an exclusive holder.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    inside: AtomicUsize,
+    done: AtomicUsize,
+}
+
+/// As what an exclusive holder counts among those inside.
+pub(crate) const ALONE: usize = 1 << 20;
+
+impl Work {
+    pub(crate) fn done(&self) -> usize {
+        // Ordering: SeqCst, nothing here is to depend on the lock's own.
+        self.done.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn work(&self, is_shared: bool) {
+        let (one, most_beside) = if is_shared { (1, ALONE - 1) } else { (ALONE, 0) };
+        // Ordering: as above.
+        assert!(self.inside.fetch_add(one, Ordering::SeqCst) <= most_beside, "two hold the lock");
+        let done = self.done();
+        tokio::task::yield_now().await;
+        if is_shared {
+            // Ordering: as above.
+            self.done.fetch_add(1, Ordering::SeqCst);
+        } else {
+            // Ordering: as above.
+            self.done.store(done + 1, Ordering::SeqCst);
+        }
+        // Ordering: as above.
+        assert!(self.inside.fetch_sub(one, Ordering::SeqCst) - one <= most_beside, "two held the lock");
+    }
+}
+
+/// Tasks of several clients that take the lock again and again, in one way after the other.
+pub(crate) struct Convoy {
+    tasks: Vec<JoinHandle<()>>,
+    work: Arc<Work>,
+    rounds: usize,
+}
+
+impl Convoy {
+    pub(crate) fn start(clients: &[LockClient], tasks: usize, rounds: usize) -> Convoy {
+        Convoy::of(clients, NAME, tasks, rounds)
+    }
+
+    /// `tasks` for each client, each of which takes the lock so many times.
+    pub(crate) fn of(clients: &[LockClient], name: &str, tasks: usize, rounds: usize) -> Convoy {
+        let work = Arc::new(Work::default());
+        let clients: Vec<_> = clients.iter().map(|client| sides(client, name)).collect();
+        let tasks = (0..tasks)
+            .flat_map(|_| &clients)
+            .enumerate()
+            .map(|(number, sides)| {
+                // They do not all begin with the same one.
+                let sides = sides.clone().into_iter().cycle().skip(number).take(rounds);
+                tokio::spawn(takes_turns(sides, Arc::clone(&work)))
+            })
+            .collect();
+        Convoy { tasks, work, rounds }
+    }
+
+    pub(crate) fn done(&self) -> usize {
+        self.work.done()
+    }
+
+    /// Waits until `more` have had a turn from now on, or all.
+    pub(crate) async fn goes_on(&self, more: usize) {
+        let enough = (self.done() + more).min(self.tasks.len() * self.rounds);
+        within(LIFE + LITTLE, "the convoy's going on", async {
+            while self.done() < enough {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    }
+
+    /// Waits until all are done. None was held up for longer than a position lasts.
+    pub(crate) async fn ends(self) {
+        let all = self.tasks.len() * self.rounds;
+        let (mut before, mut since) = (self.done(), Instant::now());
+        // A task that has panicked is found below.
+        while self.done() < all && !self.tasks.iter().all(JoinHandle::is_finished) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if self.done() > before {
+                (before, since) = (self.done(), Instant::now());
+            }
+            assert!(since.elapsed() < LIFE + LITTLE, "the convoy stands still after {before} of {all}");
+        }
+        for task in self.tasks {
+            within(LONG, "a task's end", task).await.unwrap();
+        }
+        assert_eq!(self.work.done(), all);
+    }
+}
+
+async fn takes_turns(sides: impl Iterator<Item = Side>, work: Arc<Work>) {
+    for Side { lock, is_shared } in sides {
+        // One that may wait for a server that is gone.
+        let guard = lock.try_lock_for(LONG, Lease::Watched).await.unwrap().expect("its turn");
+        work.work(is_shared).await;
+        if let Err(error) = guard.unlock().await {
+            // It is repeated in the background.
+            assert!(error.is_release_pending(), "{error:?}");
+        }
+    }
+}

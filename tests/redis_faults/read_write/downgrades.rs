@@ -1,0 +1,197 @@
+//! An owner that writes, reads as well, and writes no more; and one that reads, and is refused.
+
+use futures_util::future::join_all;
+use latchwork::{Guard, Lock, LockClient, Owner};
+use latchwork_testkit::{Cut, Way};
+
+use super::queued::stage::{
+    AT_ONCE, LIFE, LITTLE, end, lock, proxied, serve, taker, waiter, waiter_of, within,
+};
+use super::readers::{EACH, assert_only_read, end_free, leases, read, until_leases};
+use crate::day::{Day, EVAL, soon};
+
+/// Takes a lock, once more if the answer to the first time is lost.
+async fn take(lock: &Lock) -> Guard {
+    loop {
+        match soon("an answer", lock.lock()).await {
+            Ok(guard) => return guard,
+            Err(error) => assert!(error.is_retryable(), "{error:?}"),
+        }
+    }
+}
+
+async fn writer(client: &LockClient) -> (Owner, Guard) {
+    let me = client.owner();
+    let writes = lock(client).owned_by(&me).lock().await.unwrap();
+    (me, writes)
+}
+
+/// Which reply is lost: of the command that reads, or of the one that writes no more.
+async fn downgrade_though_a_reply_is_lost(at: usize) {
+    for (afterwards, others_wait_to_read) in EACH.into_iter().flat_map(|each| [(each, false), (each, true)]) {
+        let day = Day::begin();
+        let (client, other, last) = (day.client().await, day.bystander().await, day.bystander().await);
+        let (me, writes) = writer(&client).await;
+        let theirs = if others_wait_to_read { Some(waiter_of(&other, &read(&other)).await) } else { None };
+        if at == 0 {
+            day.proxy.lose_reply(EVAL, afterwards);
+        }
+        let reads = take(&read(&client).owned_by(&me)).await;
+        writes.ensure_held().await.unwrap();
+        reads.ensure_held().await.unwrap();
+        assert!(!theirs.as_ref().is_some_and(|theirs| theirs.is_finished()), "a reader beside a writer");
+        if at == 1 {
+            day.proxy.lose_reply(EVAL, afterwards);
+        }
+        let next = waiter(&last).await;
+        let release = tokio::spawn(writes.unlock());
+        if let Some(theirs) = theirs {
+            serve(AT_ONCE, "their turn to read", theirs).await;
+        }
+        if let Err(error) = within(AT_ONCE, "the release", release).await.unwrap() {
+            assert!(error.is_release_pending(), "{error:?}");
+        }
+        day.proxy.wait_until_replies_are_lost();
+        reads.ensure_held().await.unwrap();
+        assert!(!next.is_finished(), "a writer beside a reader");
+        until_leases(&day.server, 1).await;
+        reads.unlock().await.unwrap();
+        serve(AT_ONCE, "the next writer's turn", next).await;
+        end(day, &[&client, &other, &last]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_reply_of_the_command_that_reads_beside_itself() {
+    downgrade_though_a_reply_is_lost(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_reply_of_the_release_of_a_writer_that_reads_on() {
+    downgrade_though_a_reply_is_lost(1).await;
+}
+
+/// The owner goes before it knows that it reads. It writes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_that_gives_up_to_read_beside_itself_writes_on() {
+    for afterwards in EACH {
+        let day = Day::begin();
+        let (client, other) = (day.client().await, day.bystander().await);
+        let (me, writes) = writer(&client).await;
+        day.proxy.lose_reply(EVAL, afterwards);
+        let reads = read(&client).owned_by(&me);
+        let gives_up = tokio::spawn(async move { reads.lock().await });
+        day.proxy.wait_until_replies_are_lost();
+        gives_up.abort();
+        drop(gives_up.await);
+        until_leases(&day.server, 0).await;
+        writes.ensure_held().await.unwrap();
+        assert!(read(&other).try_lock().await.unwrap().is_none(), "a reader beside a writer");
+        writes.unlock().await.unwrap();
+        serve(AT_ONCE, "the next turn", taker(&other)).await;
+        end(day, &[&client, &other]).await;
+    }
+}
+
+/// Both guards go while nothing can be said to the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_that_reads_leaves_nothing_though_both_go_over_a_link_that_is_cut() {
+    for reads_go_first in [false, true] {
+        for silent in [false, true] {
+            let day = Day::begin();
+            let (proxy, client) = proxied(&day.server).await;
+            let (other, last) = (day.bystander().await, day.bystander().await);
+            let (me, writes) = writer(&client).await;
+            let reads = take(&read(&client).owned_by(&me)).await;
+            let theirs = waiter_of(&other, &read(&other)).await;
+            let next = waiter(&last).await;
+            if silent {
+                proxy.silence(Way::ToServer);
+            } else {
+                proxy.lead_to(1);
+                proxy.cut(Cut::Reset);
+            }
+            let mut guards = [Some(writes), Some(reads)];
+            for at in if reads_go_first { [1, 0] } else { [0, 1] } {
+                drop(guards[at].take());
+            }
+            tokio::time::sleep(LIFE / 10).await;
+            assert!(!theirs.is_finished() && !next.is_finished(), "the server knows nothing of it");
+            proxy.lead_to(day.server.port());
+            proxy.heal();
+            tokio::join!(
+                serve(AT_ONCE, "their turn to read", theirs),
+                serve(AT_ONCE, "the next writer's turn", next),
+            );
+            assert_eq!(leases(&day.server).await, 0);
+            end(day, &[&client, &other, &last]).await;
+        }
+    }
+}
+
+/// It is refused at once, whatever the link, and reads on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reader_that_wants_to_write_is_refused_over_any_link() {
+    let day = Day::begin();
+    let (proxy, client) = proxied(&day.server).await;
+    let other = day.bystander().await;
+    let me = client.owner();
+    let reads = read(&client).owned_by(&me).lock().await.unwrap();
+    for way in [None, Some(Way::ToServer), Some(Way::ToClient)] {
+        if let Some(way) = way {
+            proxy.silence(way);
+        }
+        let error = within(LITTLE, "a refusal", lock(&client).owned_by(&me).lock()).await.unwrap_err();
+        assert!(error.is_upgrade(), "{error:?}");
+        assert!(reads.is_held());
+        assert_only_read(&other).await;
+        proxy.heal();
+    }
+    reads.unlock().await.unwrap();
+    end_free(day, &client, &other).await;
+}
+
+/// Its writing is over since the server says so, and it reads on; or both are over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_that_reads_is_told_when_the_server_forgets() {
+    let day = Day::begin();
+    let (client, other) = (day.bystander().await, day.bystander().await);
+    let (me, writes) = writer(&client).await;
+    let reads = take(&read(&client).owned_by(&me)).await;
+    let () = day.run("FLUSHALL").await;
+    let guard = within(AT_ONCE, "the lock", lock(&other).lock()).await.unwrap();
+    within(LIFE + LITTLE, "notice of the loss", writes.lost()).await;
+    within(LIFE + LITTLE, "notice of the loss", reads.lost()).await;
+    assert!(writes.unlock().await.unwrap_err().is_not_held());
+    assert!(reads.unlock().await.unwrap_err().is_not_held());
+    guard.ensure_held().await.unwrap();
+    guard.unlock().await.unwrap();
+    end(day, &[&client, &other]).await;
+}
+
+/// For longer than either lease lasts, and over links that lose replies of the renewals of both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_that_reads_is_renewed_in_both_though_replies_are_lost() {
+    join_all(EACH.map(|afterwards| async move {
+        let day = Day::begin();
+        let (client, other) = (day.client().await, day.bystander().await);
+        let (me, writes) = writer(&client).await;
+        let reads = take(&read(&client).owned_by(&me)).await;
+        // Both are of one script, and the server does not know it at the first one.
+        day.proxy.lose_reply(EVAL, afterwards);
+        let (one, both) =
+            tokio::join!(writes.lost_timeout(LIFE * 3 + LITTLE), reads.lost_timeout(LIFE * 3 + LITTLE));
+        assert_eq!((one, both), (None, None));
+        day.proxy.wait_until_replies_are_lost();
+        writes.ensure_held().await.unwrap();
+        reads.ensure_held().await.unwrap();
+        assert!(read(&other).try_lock().await.unwrap().is_none(), "a reader beside a writer");
+        reads.unlock().await.unwrap();
+        writes.ensure_held().await.unwrap();
+        assert!(read(&other).try_lock().await.unwrap().is_none(), "a reader beside a writer");
+        writes.unlock().await.unwrap();
+        serve(AT_ONCE, "the next turn", taker(&other)).await;
+        end(day, &[&client, &other]).await;
+    }))
+    .await;
+}

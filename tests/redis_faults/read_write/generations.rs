@@ -1,0 +1,194 @@
+//! The readers of one client by two leases: those that read on by the first, and a newcomer that has asked
+//! for the second.
+
+use std::time::Duration;
+
+use latchwork::{Guard, Lease, LossReason};
+use latchwork_testkit::{Afterwards, Cut, Way};
+
+use super::queued::stage::{AT_ONCE, LIFE, LITTLE, end, lock, proxied, serve, until_queued, waiter, within};
+use super::readers::{EACH, TENURE, assert_only_read, end_free, leases, patient_reader, read, until_leases};
+use crate::day::{Day, EVAL};
+
+async fn tenure_is_over() {
+    tokio::time::sleep(TENURE * 2).await;
+}
+
+/// The link is gone when the newcomer asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_that_read_go_on_while_a_newcomer_asks_in_vain() {
+    for silent in [None, Some(Way::ToServer), Some(Way::ToClient)] {
+        let day = Day::begin();
+        let (proxy, client) = proxied(&day.server).await;
+        let other = day.bystander().await;
+        let stays = read(&client).lock().await.unwrap();
+        tenure_is_over().await;
+        match silent {
+            Some(way) => proxy.silence(way),
+            None => {
+                proxy.lead_to(1);
+                proxy.cut(Cut::Reset);
+            }
+        }
+        let newcomer = patient_reader(&client);
+        tokio::time::sleep(LIFE / 5).await;
+        assert!(!newcomer.is_finished(), "nobody can have answered");
+        assert!(stays.is_held());
+        assert_only_read(&other).await;
+        proxy.lead_to(day.server.port());
+        proxy.heal();
+        let newcomer = within(AT_ONCE, "the newcomer's turn", newcomer).await.unwrap().unwrap();
+        stays.ensure_held().await.unwrap();
+        newcomer.ensure_held().await.unwrap();
+        until_leases(&day.server, 1).await;
+        stays.unlock().await.unwrap();
+        newcomer.ensure_held().await.unwrap();
+        assert_only_read(&other).await;
+        newcomer.unlock().await.unwrap();
+        end_free(day, &client, &other).await;
+    }
+}
+
+/// And the newcomer goes before it has heard: what it may have got is given back, and not what the others
+/// have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn newcomer_that_gives_up_unheard_takes_nothing_along() {
+    for afterwards in EACH {
+        let day = Day::begin();
+        let (client, other) = (day.client().await, day.bystander().await);
+        let stays = read(&client).lock().await.unwrap();
+        tenure_is_over().await;
+        day.proxy.lose_reply("EVALSHA", afterwards);
+        let newcomer = patient_reader(&client);
+        day.proxy.wait_until_replies_are_lost();
+        newcomer.abort();
+        drop(newcomer.await);
+        until_leases(&day.server, 1).await;
+        stays.ensure_held().await.unwrap();
+        assert_only_read(&other).await;
+        stays.unlock().await.unwrap();
+        end_free(day, &client, &other).await;
+    }
+}
+
+/// The reply of the newcomer's question is lost, and then that of the release of the lease that is not needed
+/// any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_leases_become_one_though_replies_are_lost() {
+    for afterwards in EACH {
+        let day = Day::begin();
+        let (client, other) = (day.client().await, day.bystander().await);
+        let stays = read(&client).lock().await.unwrap();
+        tenure_is_over().await;
+        day.proxy.lose_reply("EVALSHA", afterwards);
+        // The first of its script.
+        day.proxy.lose_reply(EVAL, Afterwards::Reset);
+        let newcomer = patient_reader(&client);
+        let newcomer = within(LIFE, "the newcomer's turn", newcomer).await.unwrap().unwrap();
+        day.proxy.wait_until_replies_are_lost();
+        until_leases(&day.server, 1).await;
+        stays.ensure_held().await.unwrap();
+        newcomer.unlock().await.unwrap();
+        stays.ensure_held().await.unwrap();
+        assert_only_read(&other).await;
+        stays.unlock().await.unwrap();
+        assert_eq!(leases(&day.server).await, 0);
+        end_free(day, &client, &other).await;
+    }
+}
+
+/// The one that lasts longer than the other stays beside it. Both are renewed, and each goes with its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_leases_are_renewed_though_replies_are_lost() {
+    for afterwards in EACH {
+        let day = Day::begin();
+        let (client, other) = (day.client().await, day.bystander().await);
+        let long = read(&client).lock_with_lease(LIFE * 3 + LITTLE).await.unwrap();
+        let first = read(&client).lock().await.unwrap();
+        tenure_is_over().await;
+        let second = patient_reader(&client);
+        let second = within(LIFE, "the newcomer's turn", second).await.unwrap().unwrap();
+        until_leases(&day.server, 2).await;
+        let writer = waiter(&other).await;
+        day.proxy.lose_reply(EVAL, afterwards);
+        within(LIFE * 2, "both renewals", async {
+            tokio::join!(until_renewed_by_and_by(&first), until_renewed_by_and_by(&second))
+        })
+        .await;
+        day.proxy.wait_until_replies_are_lost();
+        for guard in [&long, &first, &second] {
+            guard.ensure_held().await.unwrap();
+        }
+        long.unlock().await.unwrap();
+        second.unlock().await.unwrap();
+        until_leases(&day.server, 1).await;
+        first.ensure_held().await.unwrap();
+        assert!(!writer.is_finished(), "a writer beside a reader");
+        first.unlock().await.unwrap();
+        serve(AT_ONCE, "the writer's turn", writer).await;
+        end(day, &[&client, &other]).await;
+    }
+}
+
+async fn until_renewed_by_and_by(guard: &Guard) {
+    let mut left = guard.remaining();
+    loop {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let before = std::mem::replace(&mut left, guard.remaining());
+        if left > before {
+            return;
+        }
+    }
+}
+
+/// A writer waits elsewhere, so the newcomer waits behind it. Those that read leave while their link is cut.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn newcomer_behind_a_writer_has_its_turn_though_the_first_ones_leave_over_a_link_that_is_cut() {
+    for how in [Cut::Close, Cut::Reset] {
+        let day = Day::begin();
+        let (proxy, client) = proxied(&day.server).await;
+        let other = day.bystander().await;
+        let stays = read(&client).lock().await.unwrap();
+        let writer = waiter(&other).await;
+        tenure_is_over().await;
+        let newcomer = patient_reader(&client);
+        until_queued(&day.server, 2).await;
+        assert!(!newcomer.is_finished());
+        proxy.cut(how);
+        let release = tokio::spawn(stays.unlock());
+        proxy.cut(how);
+        let guard = within(AT_ONCE, "the writer's turn", writer).await.unwrap().unwrap();
+        assert!(!newcomer.is_finished(), "a reader beside a writer");
+        if let Err(error) = within(AT_ONCE, "the release", release).await.unwrap() {
+            assert!(error.is_release_pending(), "{error:?}");
+        }
+        guard.ensure_held().await.unwrap();
+        guard.unlock().await.unwrap();
+        serve(AT_ONCE, "the newcomer's turn", newcomer).await;
+        end(day, &[&client, &other]).await;
+    }
+}
+
+/// The server knows nothing any more of two leases: all are told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_readers_of_a_client_are_told_when_the_server_forgets() {
+    let day = Day::begin();
+    let (client, other) = (day.bystander().await, day.bystander().await);
+    let mut guards = vec![read(&client).lock_with_lease(LIFE * 3 + LITTLE).await.unwrap()];
+    guards.push(read(&client).lock().await.unwrap());
+    tenure_is_over().await;
+    guards.push(read(&client).lock().await.unwrap());
+    guards.push(read(&client).lock().await.unwrap());
+    assert_eq!(leases(&day.server).await, 2);
+    let () = day.run("FLUSHALL").await;
+    for guard in &guards {
+        let told = within(LIFE + LITTLE, "notice of the loss", guard.lost()).await;
+        assert_eq!(told, LossReason::Gone);
+    }
+    for guard in guards {
+        assert!(guard.unlock().await.unwrap_err().is_not_held());
+    }
+    let guard = lock(&other).try_lock_for(AT_ONCE, Lease::Watched).await.unwrap().expect("it is free");
+    guard.unlock().await.unwrap();
+    end(day, &[&client, &other]).await;
+}

@@ -1,0 +1,46 @@
+//! Readers whose master is replaced, as the Sentinels say, or as the Cluster does.
+
+use std::time::Duration;
+
+use latchwork::{Guard, LockClient};
+use latchwork_testkit::SentinelSet;
+use tokio::time::sleep;
+
+use super::queued::replaced::{assert_clean, clients};
+use super::queued::stage::{LIFE, LITTLE, queued, serve, until_listening, waiter, waiter_of, within};
+use super::readers::{leases, read};
+
+/// They read on, and the writer that waits does so until all have left. The reader that waits behind it is in
+/// order only while the writer's client listens: at the next master one of the two is first to, and none
+/// waits for one that seems dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_their_turns_go_on_at_the_next_master() {
+    let mut set = SentinelSet::start();
+    let all: [LockClient; 4] = clients(&set).await;
+    let [one, two, writes, behind] = &all;
+    let mut held: Vec<Guard> = Vec::new();
+    for client in [one, one, two] {
+        held.push(read(client).lock().await.unwrap());
+    }
+    let writer = waiter(writes).await;
+    let reader = waiter_of(behind, &read(behind)).await;
+    within(LIFE, "the replica's knowing", async {
+        while queued(&set.servers[1]).await < 2 || leases(&set.servers[1]).await < 2 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    set.servers[0].kill_9();
+    set.wait_for_master(1);
+    until_listening(&set.servers[1], &[writes]).await;
+    for guard in held {
+        assert!(!writer.is_finished(), "it writes while others read");
+        guard.ensure_held().await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    tokio::join!(
+        serve(LIFE + LITTLE, "the writer's turn", writer),
+        serve(LIFE + LITTLE, "the reader's turn", reader),
+    );
+    assert_clean(&all, &set.servers[1]).await;
+}

@@ -1,0 +1,192 @@
+//! Futures that are polled once and then kept, or dropped: they hold no other up, and what they began is
+//! finished.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latchwork::redis::Redis;
+use latchwork::{Lock, LockClient};
+use latchwork_testkit::{ChaosProxy, RedisServer, Way};
+use tokio::time::timeout;
+
+/// Less than a reply is waited for.
+const SOON: Duration = Duration::from_secs(2);
+
+async fn client(url: &str) -> LockClient {
+    LockClient::new(Redis::connect(url).await.unwrap())
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} took too long"))
+}
+
+async fn until_free(lock: &Lock) {
+    soon("the release", async { while lock.is_locked().await.unwrap() {} }).await;
+}
+
+#[tokio::test]
+async fn many_attempts_that_nobody_polls_let_others_through() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let locks: Vec<_> = (0..200).map(|n| client.get_lock(&format!("kept:{n}")).unwrap()).collect();
+    let mut kept: Vec<_> = locks.iter().map(|lock| Box::pin(lock.try_lock())).collect();
+    for attempt in &mut kept {
+        assert!(poll(attempt.as_mut()).is_pending());
+    }
+    let other = client.get_lock("other").unwrap();
+    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("nobody has it");
+    soon("its release", guard.unlock()).await.unwrap();
+    for attempt in kept {
+        attempt.await.unwrap().expect("nobody else wants it").unlock().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn connection_is_made_for_all_though_nobody_polls_who_wanted_it_first() {
+    let mut server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let [first, other] = ["first", "other"].map(|name| client.get_lock(name).unwrap());
+    server.kill_9();
+    // From now on there is no connection.
+    assert!(other.is_locked().await.is_err());
+    server.restart();
+    let mut kept = pin!(first.try_lock());
+    assert!(poll(kept.as_mut()).is_pending());
+    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("nobody has it");
+    guard.unlock().await.unwrap();
+    kept.await.unwrap().expect("nobody has it").unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn release_that_nobody_polls_lets_its_owner_go_on() {
+    let server = RedisServer::start();
+    let lock = client(&server.url()).await.get_lock("owned").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let owner = *guard.owner();
+    let mut kept = pin!(guard.unlock());
+    assert!(poll(kept.as_mut()).is_pending());
+    // The server did not know the script, and so the release was not even sent in full. It is repeated for
+    // the caller.
+    let again =
+        timeout(2 * SOON, lock.owned_by(&owner).lock()).await.expect("kept by a release that nobody polls");
+    again.unwrap().unlock().await.unwrap();
+    kept.await.unwrap();
+}
+
+#[tokio::test]
+async fn release_that_nobody_polls_reaches_who_waits() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let lock = client.get_lock("wanted").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap().unlock().await.unwrap() }
+    });
+    soon("the waiter's place", async {
+        while lock.waiters() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut kept = pin!(guard.unlock());
+    // In memory, and so at once.
+    assert!(poll(kept.as_mut()).is_ready());
+    soon("the hand-off", waiter).await.unwrap();
+    assert_eq!(lock.stats().hand_offs, 1);
+}
+
+/// On one thread nothing is written between the poll and the drop, so that the attempt may be dropped before
+/// it is sent.
+#[tokio::test]
+async fn attempt_dropped_after_its_first_poll_leaves_nothing() {
+    let server = RedisServer::start();
+    let lock = client(&server.url()).await.get_lock("dropped").unwrap();
+    assert!(poll(pin!(lock.try_lock())).is_pending());
+    until_free(&lock).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_dropped_when_it_has_been_sent_is_undone() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port());
+    let lock = client(&proxy.url()).await.get_lock("dropped").unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    proxy.forget();
+    proxy.silence(Way::ToClient);
+    {
+        let mut attempt = pin!(lock.try_lock());
+        assert!(poll(attempt.as_mut()).is_pending());
+        proxy.wait_for("EVALSHA", 1);
+    }
+    proxy.heal();
+    until_free(&lock).await;
+}
+
+#[tokio::test]
+async fn release_dropped_after_its_first_poll_is_finished() {
+    let server = RedisServer::start();
+    let lock = client(&server.url()).await.get_lock("dropped").unwrap();
+    let guard = lock.lock().await.unwrap();
+    assert!(poll(pin!(guard.unlock())).is_pending());
+    until_free(&lock).await;
+}
+
+#[test]
+fn end_of_the_runtime_is_an_error_and_not_a_panic() {
+    let server = RedisServer::start();
+    let connections = tokio::runtime::Runtime::new().unwrap();
+    let client = connections.block_on(client(&server.url()));
+    let [held, begun, dropped] = ["held", "begun", "dropped"].map(|name| client.get_lock(name).unwrap());
+    let guard = connections.block_on(held.lock()).unwrap();
+    server.pause();
+    let mut begun = pin!(begun.try_lock());
+    let mut dropped = Box::pin(dropped.try_lock());
+    assert!(poll(begun.as_mut()).is_pending() && poll(dropped.as_mut()).is_pending());
+    drop(connections);
+    server.resume();
+    drop(dropped);
+    let elsewhere = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    elsewhere.block_on(async {
+        assert!(soon("an attempt that was under way", begun).await.is_err());
+        assert!(soon("a new attempt", held.try_lock()).await.is_err());
+        assert!(soon("a release", guard.unlock()).await.is_err());
+    });
+}
+
+/// A waiter asleep, one in the queue, a guard, and threads: each that is polled elsewhere is told.
+#[test]
+fn end_of_the_runtime_ends_every_wait() {
+    let server = RedisServer::start();
+    let connections = tokio::runtime::Runtime::new().unwrap();
+    let (client, other) =
+        connections.block_on(async { (client(&server.url()).await, client(&server.url()).await) });
+    let theirs = connections.block_on(other.get_lock("held").unwrap().lock()).unwrap();
+    let lock = client.get_lock("held").unwrap();
+    let waits: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = latchwork::blocking::Lock::from_async(lock.clone());
+            std::thread::spawn(move || lock.lock().map(drop))
+        })
+        .collect();
+    let begun = std::time::Instant::now();
+    while lock.waiters() < 2 || client.registry().is_empty() {
+        assert!(begun.elapsed() < SOON, "they do not wait");
+        std::thread::yield_now();
+    }
+    drop(connections);
+    for wait in waits {
+        let error = wait.join().expect("a panic").unwrap_err();
+        assert!(error.is_shut_down() || error.is_unreachable() || error.is_indeterminate(), "{error:?}");
+    }
+    // The lease is not kept, and no timer fires: what blocks returns at once.
+    let blocking = latchwork::blocking::Guard::from_async(theirs);
+    assert!(blocking.lost_timeout(Duration::from_millis(10)).is_some());
+    assert!(begun.elapsed() < SOON * 2, "{:?}", begun.elapsed());
+    assert!(blocking.unlock().is_err());
+}

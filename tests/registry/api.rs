@@ -1,0 +1,302 @@
+//! `Registry` and `ChannelEntry`: subscribing, unsubscribing, and being told.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use latchwork::{Message, Registry, RegistryStats, SubscribeError};
+
+use crate::script::{Script, Step, answers, poll};
+
+fn registry() -> (Script, Registry<Script>) {
+    Script::registry()
+}
+
+#[test]
+fn first_one_in_subscribes_last_one_out_unsubscribes() {
+    let (script, registry) = registry();
+    let first = registry.subscribe("a");
+    let second = registry.subscribe("a");
+    let third = second.clone();
+    assert_eq!(first.acquired(), 3);
+    assert_eq!(script.steps().0, ["+a"]);
+    drop(first);
+    drop(third);
+    assert_eq!(registry.len(), 1);
+    assert_eq!(script.steps().0, [""; 0]);
+    drop(second);
+    assert_eq!(script.steps().0, ["-a"]);
+    assert!(registry.is_empty());
+    drop(registry.subscribe("a"));
+    assert_eq!(script.steps().0, ["+a", "-a"]);
+}
+
+#[test]
+fn each_waiter_waits_for_readiness_by_itself() {
+    let (script, registry) = registry();
+    let (impatient, patient) = (registry.subscribe("a"), registry.subscribe("a"));
+    let mut waits = pin!(patient.subscribed());
+    let mut waits_too = pin!(patient.subscribed());
+    assert!(poll(waits_too.as_mut()).is_pending());
+    {
+        let mut gives_up = pin!(impatient.subscribed());
+        assert!(poll(gives_up.as_mut()).is_pending());
+        assert!(poll(waits.as_mut()).is_pending());
+    }
+    drop(impatient);
+    assert!(
+        poll(waits.as_mut()).is_pending(),
+        "the impatient one took the patient one's subscription with it"
+    );
+    script.inbox().ready();
+    assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(()))));
+    assert!(matches!(poll(waits_too.as_mut()), Poll::Ready(Ok(()))), "only one was told");
+}
+
+#[test]
+fn failed_subscription_is_told_to_all_and_leaves_nothing() {
+    let (script, registry) = registry();
+    let (first, second) = (registry.subscribe("a"), registry.subscribe("a"));
+    {
+        let mut waits = pin!(first.subscribed());
+        assert!(poll(waits.as_mut()).is_pending());
+        script.inbox().failed(SubscribeError::new("no permission"));
+        let Poll::Ready(Err(error)) = poll(waits.as_mut()) else { panic!("the failure was not told") };
+        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "no permission");
+    }
+    assert!(matches!(poll(pin!(second.subscribed())), Poll::Ready(Err(_))));
+
+    let newcomer = registry.subscribe("a");
+    assert_eq!(script.steps().0, ["+a"], "a newcomer tries afresh");
+    drop((first, second));
+    assert_eq!(script.steps().0, [""; 0], "those who failed unsubscribed the newcomer");
+    assert_eq!(registry.len(), 1);
+    drop(newcomer);
+    assert_eq!(script.steps().0, ["-a"]);
+    assert!(registry.is_empty());
+}
+
+#[test]
+fn failure_after_ready_wakes_those_who_sleep() {
+    let (script, registry) = registry();
+    let subscription = registry.subscribe("a");
+    let inbox = script.inbox();
+    inbox.ready();
+    let mut asleep = pin!(subscription.latch().wait());
+    assert!(poll(asleep.as_mut()).is_pending());
+    inbox.failed(SubscribeError::new("permission withdrawn"));
+    assert!(poll(asleep.as_mut()).is_ready());
+    assert!(subscription.failure().is_some());
+}
+
+#[test]
+fn message_before_the_wait_is_kept() {
+    let (script, registry) = registry();
+    let subscription = registry.subscribe("a");
+    script.inbox().deliver(Message::Unlock);
+    assert!(poll(pin!(subscription.latch().wait())).is_ready());
+}
+
+#[test]
+fn unlock_calls_one_and_read_unlock_calls_all() {
+    let (script, registry) = registry();
+    let subscriptions = [registry.subscribe("a"), registry.subscribe("a"), registry.subscribe("a")];
+    let inbox = script.inbox();
+    let [mut first, mut second, mut third] =
+        subscriptions.each_ref().map(|entry| Box::pin(entry.latch().wait()));
+    for wait in [&mut first, &mut second, &mut third] {
+        assert!(poll(wait.as_mut()).is_pending());
+    }
+    inbox.deliver(Message::Unlock);
+    assert!(answers(first.as_mut()));
+    assert!(!answers(second.as_mut()) && !answers(third.as_mut()));
+    inbox.deliver(Message::ReadUnlock);
+    assert!(answers(second.as_mut()) && answers(third.as_mut()));
+}
+
+#[test]
+fn resubscribed_reaches_those_who_are_not_asleep_yet() {
+    let (script, registry) = registry();
+    let (one, other) = (registry.subscribe("a"), registry.subscribe("a"));
+    let inbox = script.inbox();
+    inbox.ready();
+    // Both are busy trying when the connection comes back; what they missed in between is not repeated.
+    inbox.resubscribed();
+    assert!(answers(pin!(one.latch().wait())));
+    assert!(answers(pin!(other.latch().wait())));
+    assert!(!answers(pin!(one.latch().wait())), "one look each is enough");
+}
+
+#[test]
+fn listeners_stand_in_line_with_sleepers() {
+    let (script, registry) = registry();
+    let subscription = registry.subscribe("a");
+    let inbox = script.inbox();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = |ran: &Arc<AtomicUsize>| {
+        let ran = Arc::clone(ran);
+        // Ordering: Relaxed, one thread.
+        move || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    // Ordering: Relaxed, one thread.
+    let ran_so_far = || ran.load(Ordering::Relaxed);
+
+    let first = subscription.listen(count(&ran));
+    let mut asleep = pin!(subscription.latch().wait());
+    assert!(poll(asleep.as_mut()).is_pending());
+    let removed = subscription.listen(count(&ran));
+    let last = subscription.listen(count(&ran));
+
+    inbox.deliver(Message::Unlock);
+    assert!(first.has_run());
+    assert_eq!(ran_so_far(), 1);
+    inbox.deliver(Message::Unlock);
+    assert_eq!(ran_so_far(), 1, "that one was the sleeper's");
+    assert!(answers(asleep.as_mut()));
+    drop(removed);
+    inbox.deliver(Message::Unlock);
+    assert!(last.has_run());
+    assert_eq!(ran_so_far(), 2);
+
+    inbox.deliver(Message::Unlock);
+    let late = subscription.listen(count(&ran));
+    assert!(late.has_run(), "the message that came before was not kept for it");
+    assert_eq!(ran_so_far(), 3);
+    drop((first, last, late));
+    assert_eq!(Arc::strong_count(&ran), 1, "a callback was kept");
+}
+
+#[test]
+fn listener_may_use_the_entry_it_is_called_from() {
+    let (script, registry) = registry();
+    let subscription = Arc::new(registry.subscribe("a"));
+    let inbox = script.inbox();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let listener = subscription.listen({
+        let (registry, ran) = (registry.clone(), Arc::clone(&ran));
+        let inbox = inbox.clone();
+        move || {
+            drop(registry.subscribe("a"));
+            inbox.deliver(Message::Unlock);
+            // Ordering: Relaxed, one thread.
+            ran.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    inbox.deliver(Message::Unlock);
+    // Ordering: Relaxed, one thread.
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    drop(listener);
+}
+
+/// Subscribing and leaving from many threads at once: in the end nothing is left, and what the transport was
+/// told is in order.
+#[test]
+fn threads_come_and_go() {
+    let (script, registry) = registry();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let registry = &registry;
+            scope.spawn(move || {
+                for round in 0..5000 {
+                    let _subscription = registry.subscribe(["a", "b", "c"][(thread + round) % 3]);
+                }
+                for _ in 0..5000 {
+                    let (one, other) = (registry.subscribe("a"), registry.subscribe("a"));
+                    assert!(
+                        std::ptr::eq(&raw const *one, &raw const *other),
+                        "joined an entry that was going"
+                    );
+                }
+            });
+        }
+    });
+    assert!(registry.is_empty());
+    let steps: Vec<Step> = script.take();
+    for channel in ["a", "b", "c"] {
+        let told: Vec<bool> = steps.iter().filter_map(|step| step.on(channel)).collect();
+        let in_turns: Vec<bool> = (0..told.len()).map(|number: usize| number.is_multiple_of(2)).collect();
+        assert_eq!(told, in_turns, "subscribe and unsubscribe did not alternate");
+        assert!(told.len().is_multiple_of(2), "a subscription is left");
+    }
+}
+
+#[test]
+fn readiness_has_the_waiters_own_time_limit() {
+    let (script, registry) = registry();
+    let subscription = registry.subscribe("a");
+    let never = std::future::pending::<()>;
+    assert!(matches!(poll(pin!(subscription.subscribed_unless(std::future::ready(())))), Poll::Ready(None)));
+    assert!(subscription.blocking_subscribed_timeout(Duration::from_millis(1)).is_none());
+    let mut patient = pin!(subscription.subscribed_unless(never()));
+    assert!(poll(patient.as_mut()).is_pending());
+    script.inbox().ready();
+    assert!(matches!(poll(patient), Poll::Ready(Some(Ok(())))));
+    assert!(matches!(
+        poll(pin!(subscription.subscribed_unless(std::future::ready(())))),
+        Poll::Ready(Some(Ok(())))
+    ));
+    assert!(matches!(subscription.blocking_subscribed_timeout(Duration::MAX), Some(Ok(()))));
+}
+
+#[test]
+fn a_thread_waits_for_readiness() {
+    let (script, registry) = registry();
+    let subscription = registry.subscribe("a");
+    let inbox = script.inbox();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| subscription.blocking_subscribed_timeout(Duration::from_secs(30)));
+        inbox.ready();
+        assert!(matches!(waits.join().unwrap(), Some(Ok(()))));
+    });
+}
+
+#[test]
+fn read_unlock_runs_all_listeners_of_one_subscription() {
+    let (script, registry) = registry();
+    let subscription = registry.subscribe("a");
+    let inbox = script.inbox();
+    let listeners: Vec<_> = (0..3).map(|_| subscription.listen(|| {})).collect();
+    let mut asleep = pin!(subscription.latch().wait());
+    assert!(poll(asleep.as_mut()).is_pending());
+    inbox.deliver(Message::ReadUnlock);
+    assert!(listeners.iter().all(latchwork::Listener::has_run));
+    assert!(answers(asleep));
+    assert_eq!(subscription.latch().pending(), 0);
+}
+
+#[test]
+fn figures_tell_what_happened() {
+    let (script, registry) = registry();
+    assert_eq!(registry.stats(), RegistryStats::default());
+    let (one, other) = (registry.subscribe("a"), registry.subscribe("a"));
+    let inbox = script.inbox();
+    inbox.ready();
+    let failed = registry.subscribe("b");
+    script.inbox().failed(SubscribeError::new("no permission"));
+    let stats = registry.stats();
+    assert_eq!((stats.subscriptions_begun, stats.subscriptions_failed, stats.subscriptions_ended), (2, 1, 0));
+    assert_eq!((stats.entries, stats.interest), (2, 3));
+
+    inbox.deliver(Message::Unlock);
+    drop(one.latch().try_wait().unwrap()); // passed on: not yet answered
+    assert_eq!((registry.stats().wakes_useful, registry.stats().wakes_spurious), (0, 0));
+    one.latch().try_wait().unwrap().consume();
+    inbox.deliver(Message::ReadUnlock);
+    one.latch().try_wait().unwrap().consume_spurious();
+    other.latch().try_wait().unwrap().consume_spurious();
+    inbox.deliver(Message::Unlock);
+    let listener = other.listen(|| {});
+    assert!(listener.has_run());
+    inbox.resubscribed(); // two calls are kept, without a waiter
+    drop((one, other, listener, failed));
+
+    let stats = registry.stats();
+    assert_eq!((stats.unlock_messages, stats.read_unlock_messages, stats.resubscriptions), (2, 1, 1));
+    assert_eq!((stats.wakes_useful, stats.wakes_spurious), (2, 2));
+    assert_eq!((stats.subscriptions_begun, stats.subscriptions_failed, stats.subscriptions_ended), (2, 1, 1));
+    assert_eq!((stats.entries, stats.interest), (0, 0));
+}

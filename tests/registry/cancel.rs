@@ -1,0 +1,164 @@
+//! A waiter's whole way (subscribe, wait for readiness, sleep, answer the call) dropped at every poll, while
+//! the transport does everything that it may, in every order.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use latchwork::{Inbox, Message, Registry, SubscribeError};
+
+use crate::script::{Script, poll};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Nothing,
+    Ready,
+    Failed,
+    Resubscribed,
+    Unlock,
+    ReadUnlock,
+}
+
+const EVENTS: [Event; 6] =
+    [Event::Nothing, Event::Ready, Event::Failed, Event::Resubscribed, Event::Unlock, Event::ReadUnlock];
+
+/// Events to a story. The way takes four polls when all goes well.
+const LENGTH: u32 = 4;
+
+impl Event {
+    fn happens_to(self, inbox: &Inbox) {
+        match self {
+            Self::Nothing => {}
+            Self::Ready => inbox.ready(),
+            Self::Failed => inbox.failed(SubscribeError::new("no connection")),
+            Self::Resubscribed => inbox.resubscribed(),
+            Self::Unlock => inbox.deliver(Message::Unlock),
+            Self::ReadUnlock => inbox.deliver(Message::ReadUnlock),
+        }
+    }
+
+    fn calls(self) -> bool {
+        matches!(self, Self::Resubscribed | Self::Unlock | Self::ReadUnlock)
+    }
+}
+
+/// Every row of `LENGTH` events.
+fn stories() -> impl Iterator<Item = Vec<Event>> {
+    (0..EVENTS.len().pow(LENGTH)).map(|number| {
+        (0..LENGTH).map(|digit| EVENTS[number / EVENTS.len().pow(digit) % EVENTS.len()]).collect()
+    })
+}
+
+async fn whole_way(registry: &Registry<Script>) -> Result<(), SubscribeError> {
+    let subscription = registry.subscribe("a");
+    subscription.subscribed().await?;
+    let call = subscription.latch().wait().await;
+    if let Some(error) = subscription.failure() {
+        return Err(error);
+    }
+    // What it was called for takes a poll, with the call in hand.
+    let mut tried = false;
+    std::future::poll_fn(|context| {
+        if tried {
+            return Poll::Ready(());
+        }
+        tried = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    call.consume();
+    Ok(())
+}
+
+/// Whether it was woken since it was last asked.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        // Ordering: Relaxed, one thread.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Goes the way for `polls` polls, an event after each, and is dropped after the last of the story. True if
+/// it arrived. What gets it any further must have woken it.
+fn go(
+    registry: &Registry<Script>,
+    inbox: &mut Option<Inbox>,
+    script: &Script,
+    story: &[Event],
+    polls: usize,
+) -> bool {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut way = Box::pin(whole_way(registry));
+    let mut arrived = false;
+    for (number, event) in story.iter().enumerate() {
+        // Ordering: Relaxed, one thread.
+        let was_woken = woken.0.swap(false, Ordering::Relaxed);
+        if !arrived && number < polls {
+            let polled = way.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(was_woken || number == 0 || polled.is_pending(), "{story:?}: it would have slept on");
+            arrived = polled.is_ready();
+            // The first poll subscribes, unless there is a subscription already.
+            *inbox = script.steps().1.or(inbox.take());
+        }
+        if let Some(inbox) = inbox {
+            event.happens_to(inbox);
+        }
+    }
+    arrived
+}
+
+#[test]
+fn nothing_is_left_wherever_it_is_dropped() {
+    for story in stories() {
+        for polls in 0..=story.len() {
+            let (script, registry) = Script::registry();
+            go(&registry, &mut None, &script, &story, polls);
+            let stats = registry.stats();
+            assert_eq!((stats.entries, stats.interest), (0, 0), "{story:?}, dropped after {polls}");
+            assert_eq!(stats.subscriptions_begun, u64::from(polls > 0));
+            assert_eq!(
+                stats.subscriptions_begun,
+                stats.subscriptions_ended + stats.subscriptions_failed,
+                "{story:?}, dropped after {polls}"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_stays_misses_nothing_wherever_another_is_dropped() {
+    for story in stories() {
+        for polls in 0..=story.len() {
+            let (script, registry) = Script::registry();
+            let mut patient = pin!(whole_way(&registry));
+            assert!(poll(patient.as_mut()).is_pending());
+            let mut inbox = Some(script.inbox());
+            // Which of the events befell both is known: the patient one is there all the time.
+            let arrived = go(&registry, &mut inbox, &script, &story, polls);
+            let inbox = inbox.unwrap();
+
+            let failed = story.contains(&Event::Failed);
+            if !failed {
+                inbox.ready();
+                // A call that the other one has not answered must still be there for this one.
+                if arrived || !story.iter().any(|event| event.calls()) {
+                    inbox.deliver(Message::Unlock);
+                }
+            }
+            let result = (0..3).find_map(|_| match poll(patient.as_mut()) {
+                Poll::Ready(result) => Some(result),
+                Poll::Pending => None,
+            });
+            let result = result.unwrap_or_else(|| panic!("{story:?}, dropped after {polls}: it still waits"));
+            assert_eq!(result.is_err(), failed, "{story:?}, dropped after {polls}");
+            assert!(registry.is_empty());
+            assert_eq!(script.steps().0, if failed { vec![] } else { vec!["-a".to_owned()] });
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! What broke in Redisson's subscriptions over ten years, asked of `Registry` and `ChannelEntry`. Each test
+//! is named after what went wrong there.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use latchwork::registry::Registry;
+use latchwork::{Inbox, Message, SubscribeError, Transport};
+
+use crate::script::{Script, answers, poll};
+
+fn nothing_is_left(registry: &Registry<impl Transport>) {
+    let stats = registry.stats();
+    assert_eq!((stats.entries, stats.interest), (0, 0));
+    assert_eq!(stats.subscriptions_begun, stats.subscriptions_ended + stats.subscriptions_failed);
+}
+
+/// #543, #4294, #7264: a stripe was held until the server confirmed; when it never did, a fiftieth of all
+/// names stood still.
+#[test]
+fn unconfirmed_subscription_holds_up_its_stripe() {
+    let (script, registry) = Script::registry();
+    // Far more than there are stripes, and none is ever confirmed.
+    let subscriptions: Vec<_> = (0..500).map(|number| registry.subscribe(&number.to_string())).collect();
+    assert_eq!(script.steps().0.len(), 500);
+    for subscription in &subscriptions {
+        assert!(poll(pin!(subscription.subscribed())).is_pending());
+    }
+    let again: Vec<_> = (0..500).map(|number| registry.subscribe(&number.to_string())).collect();
+    drop((again, subscriptions));
+    assert_eq!(script.steps().0.len(), 500);
+    nothing_is_left(&registry);
+}
+
+/// #1268, #6328: listeners that were not needed any more stayed in the queue.
+#[test]
+fn removed_listener_is_kept() {
+    let (_script, registry) = Script::registry();
+    let subscription = registry.subscribe("a");
+    let kept = Arc::new(());
+    let first = subscription.listen(|| panic!("nobody was called"));
+    for _ in 0..1000 {
+        let kept = Arc::clone(&kept);
+        drop(subscription.listen(move || drop(kept)));
+    }
+    assert_eq!(Arc::strong_count(&kept), 1, "a removed callback is kept");
+    assert_eq!(subscription.latch().waiters(), 1);
+    drop(first);
+    assert_eq!(subscription.latch().waiters(), 0);
+}
+
+/// #6328: listeners that were cancelled by a failure stayed in the queue.
+#[test]
+fn listener_outlives_a_failed_subscription() {
+    let (script, registry) = Script::registry();
+    let subscription = registry.subscribe("a");
+    let told = Arc::new(AtomicBool::new(false));
+    let listener = subscription.listen({
+        let told = Arc::clone(&told);
+        // Ordering: Relaxed, one thread.
+        move || told.store(true, Ordering::Relaxed)
+    });
+    script.inbox().failed(SubscribeError::new("no connection"));
+    // Ordering: as above.
+    assert!(told.load(Ordering::Relaxed) && listener.has_run());
+    assert_eq!(Arc::strong_count(&told), 1, "the callback is kept");
+    drop((listener, subscription));
+    nothing_is_left(&registry);
+}
+
+/// #2095: a message for all woke one.
+#[test]
+fn message_for_all_wakes_one() {
+    let (script, registry) = Script::registry();
+    let subscriptions: Vec<_> = (0..10).map(|_| registry.subscribe("a")).collect();
+    let inbox = script.inbox();
+    let mut waits: Vec<_> = subscriptions.iter().map(|entry| Box::pin(entry.latch().wait())).collect();
+    assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
+    inbox.deliver(Message::ReadUnlock);
+    assert!(waits.iter_mut().all(|wait| answers(wait.as_mut())));
+}
+
+/// #4215: the message went to a waiter that had given up.
+#[test]
+fn message_goes_to_one_who_gave_up() {
+    let (script, registry) = Script::registry();
+    let (gives_up, patient) = (registry.subscribe("a"), registry.subscribe("a"));
+    let inbox = script.inbox();
+    let mut waits = pin!(patient.latch().wait());
+    {
+        let mut abandoned = pin!(gives_up.latch().wait());
+        assert!(poll(abandoned.as_mut()).is_pending());
+        assert!(poll(waits.as_mut()).is_pending());
+        inbox.deliver(Message::Unlock);
+    }
+    drop(gives_up);
+    assert!(answers(waits));
+}
+
+/// #1763: slow to subscribe, and the message that came meanwhile was lost.
+#[test]
+fn message_before_the_confirmation_is_lost() {
+    let (script, registry) = Script::registry();
+    let subscription = registry.subscribe("a");
+    let inbox = script.inbox();
+    inbox.deliver(Message::Unlock);
+    inbox.ready();
+    assert!(matches!(poll(pin!(subscription.subscribed())), Poll::Ready(Ok(()))));
+    assert!(answers(pin!(subscription.latch().wait())));
+}
+
+/// #3891: of two writers that were both about to sleep, one missed the message for all.
+#[test]
+fn message_for_all_misses_those_who_are_about_to_sleep() {
+    let (script, registry) = Script::registry();
+    let (asleep, busy) = (registry.subscribe("a"), registry.subscribe("a"));
+    let inbox = script.inbox();
+    let mut waits = pin!(asleep.latch().wait());
+    assert!(poll(waits.as_mut()).is_pending());
+    inbox.deliver(Message::ReadUnlock);
+    assert!(answers(waits));
+    assert!(answers(pin!(busy.latch().wait())));
+}
+
+/// #5761, #5762: a listener was added just after the message, and waited for the next one.
+#[test]
+fn listener_does_not_look_whether_the_message_was_there_before() {
+    let (script, registry) = Script::registry();
+    let subscription = registry.subscribe("a");
+    let inbox = script.inbox();
+    inbox.deliver(Message::Unlock);
+    assert!(subscription.listen(|| {}).has_run());
+    assert!(!subscription.listen(|| {}).has_run(), "one message ran two");
+}
+
+/// PR #6047: an impatient waiter failed the promise that it shared with a patient one.
+#[test]
+fn impatient_waiter_fails_the_patient_one() {
+    let (script, registry) = Script::registry();
+    let (impatient, patient) = (registry.subscribe("a"), registry.subscribe("a"));
+    let mut waits = pin!(patient.subscribed_unless(std::future::pending()));
+    assert!(poll(waits.as_mut()).is_pending());
+    // Its time is over at once, as the first one in, whose call to the transport it was.
+    let gave_up = poll(pin!(impatient.subscribed_unless(std::future::ready(()))));
+    assert!(matches!(gave_up, Poll::Ready(None)));
+    drop(impatient);
+    assert!(poll(waits.as_mut()).is_pending());
+    assert_eq!(registry.len(), 1);
+    script.inbox().ready();
+    assert!(matches!(poll(waits), Poll::Ready(Some(Ok(())))));
+}
+
+/// #4662, #4064, #2575: the entry that had failed stayed, and every later attempt failed with it.
+#[test]
+fn dead_entry_is_not_removed() {
+    let (script, registry) = Script::registry();
+    for _ in 0..3 {
+        let subscription = registry.subscribe("a");
+        let (steps, inbox) = script.steps();
+        assert_eq!(steps, ["+a"]);
+        inbox.unwrap().failed(SubscribeError::new("no connection"));
+        assert!(matches!(poll(pin!(subscription.subscribed())), Poll::Ready(Err(_))));
+    }
+    nothing_is_left(&registry);
+    assert_eq!(script.steps().0, [""; 0], "a failed subscription was ended");
+    // And a newcomer is not told the failure of one that has not left yet.
+    let failed = registry.subscribe("a");
+    script.inbox().failed(SubscribeError::new("no connection"));
+    let newcomer = registry.subscribe("a");
+    script.inbox().ready();
+    assert!(matches!(poll(pin!(newcomer.subscribed())), Poll::Ready(Ok(()))));
+    drop(failed);
+    assert_eq!(registry.len(), 1, "the dead entry took the live one with it");
+    drop(newcomer);
+    nothing_is_left(&registry);
+}
+
+/// #4210, #4216: a waiter that gave up waiting for the confirmation was told that another had cancelled it.
+#[test]
+fn time_limit_is_reported_as_a_failure() {
+    let (_script, registry) = Script::registry();
+    let subscription = registry.subscribe("a");
+    assert!(matches!(poll(pin!(subscription.subscribed_unless(std::future::ready(())))), Poll::Ready(None)));
+    assert!(subscription.failure().is_none());
+}
+
+/// #3577: each attempt beyond the connection's limit left an entry.
+#[test]
+fn refused_subscriptions_pile_up() {
+    let (script, registry) = Script::registry();
+    for number in 0..1000 {
+        let subscription = registry.subscribe(&number.to_string());
+        script.inbox().failed(SubscribeError::new("limit reached"));
+        drop(subscription);
+    }
+    nothing_is_left(&registry);
+    assert_eq!(registry.stats().subscriptions_failed, 1000);
+}
+
+/// #4064, #2575: a waiter that gave up before the confirmation left its channel subscribed.
+#[test]
+fn channel_is_kept_after_a_timed_out_subscribe() {
+    let (script, registry) = Script::registry();
+    let subscription = registry.subscribe("a");
+    assert!(poll(pin!(subscription.subscribed())).is_pending());
+    drop(subscription);
+    assert_eq!(script.steps().0, ["+a", "-a"]);
+    nothing_is_left(&registry);
+}
+
+/// #6026, PR #6541, #2007, #85: after a failover no waiter was told that messages had been lost.
+#[test]
+fn reconnection_leaves_sleepers_asleep() {
+    let (script, registry) = Script::registry();
+    let subscriptions = [registry.subscribe("a"), registry.subscribe("a")];
+    let inbox = script.inbox();
+    inbox.ready();
+    let mut waits = subscriptions.each_ref().map(|entry| Box::pin(entry.latch().wait()));
+    assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
+    inbox.resubscribed();
+    assert!(waits.iter_mut().all(|wait| answers(wait.as_mut())));
+}
+
+/// #4294: after a disconnect the subscription that had not been confirmed yet never was.
+#[test]
+fn reconnection_does_not_confirm() {
+    let (script, registry) = Script::registry();
+    let subscription = registry.subscribe("a");
+    script.inbox().resubscribed();
+    assert!(matches!(poll(pin!(subscription.subscribed())), Poll::Ready(Ok(()))));
+}
+
+/// What a confused transport says last must not revive an entry whose channel counts as unsubscribed.
+#[test]
+fn late_confirmation_revives_a_failed_entry() {
+    let (script, registry) = Script::registry();
+    let subscription = registry.subscribe("a");
+    let inbox = script.inbox();
+    inbox.failed(SubscribeError::new("first"));
+    inbox.ready();
+    inbox.resubscribed();
+    inbox.failed(SubscribeError::new("second"));
+    let failure = subscription.failure().expect("the failure was taken back");
+    assert_eq!(std::error::Error::source(&failure).unwrap().to_string(), "first");
+    let newcomer = registry.subscribe("a");
+    assert_eq!(script.steps().0, ["+a"], "a newcomer joined the dead entry");
+    drop((subscription, newcomer));
+    assert_eq!(script.steps().0, ["-a"]);
+    assert_eq!(registry.stats().subscriptions_failed, 1);
+    nothing_is_left(&registry);
+}
+
+/// What an inbox says after the last subscriber has left concerns no waiter.
+#[test]
+fn inbox_outlives_its_subscription() {
+    let (script, registry) = Script::registry();
+    drop(registry.subscribe("a"));
+    let inbox = script.inbox();
+    let newcomer = registry.subscribe("a");
+    inbox.ready();
+    inbox.deliver(Message::Unlock);
+    inbox.failed(SubscribeError::new("too late"));
+    inbox.resubscribed();
+    assert!(poll(pin!(newcomer.subscribed())).is_pending(), "confirmed by another one's inbox");
+    assert_eq!(newcomer.latch().pending(), 0);
+    drop(newcomer);
+    nothing_is_left(&registry);
+    assert_eq!(registry.stats().subscriptions_failed, 0);
+}
+
+/// #7264: one way out of subscribing kept the stripe. Here it is the transport's panic.
+#[test]
+fn panicking_transport_keeps_the_stripe() {
+    #[derive(Clone, Default)]
+    struct Panics(Arc<AtomicBool>);
+    impl Transport for Panics {
+        fn subscribe(&self, _channel: &Arc<str>, _inbox: Inbox) {
+            // Ordering: Relaxed, one thread.
+            assert!(!self.0.load(Ordering::Relaxed), "on purpose");
+        }
+        fn unsubscribe(&self, _channel: &Arc<str>) {
+            // Ordering: as above.
+            assert!(!self.0.load(Ordering::Relaxed), "on purpose");
+        }
+    }
+
+    let panics = Panics::default();
+    let registry = Registry::new(panics.clone());
+    let subscription = registry.subscribe("a");
+    // Ordering: as above.
+    panics.0.store(true, Ordering::Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| registry.subscribe("b"))).is_err());
+    assert_eq!(registry.len(), 1, "the entry that nobody will confirm is left");
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(subscription))).is_err());
+    // Ordering: as above.
+    panics.0.store(false, Ordering::Relaxed);
+    nothing_is_left(&registry);
+    for channel in ["a", "b"] {
+        drop(registry.subscribe(channel));
+    }
+    nothing_is_left(&registry);
+}

@@ -1,0 +1,260 @@
+//! `LockEntry` by its events, with a clock of the test's own.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork::lock_entry::{
+    Answer, Attempt, Entered, Extension, HeadTicket, Left, LockEntry, LossReason, Moment, Request, Rules,
+    Told, Verdict,
+};
+
+/// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how
+/// many elsewhere hear of its return. Before the first one another process has the lock, if it was `refused`.
+fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128; LEASES] {
+    const TURN: Duration = Duration::from_millis(1);
+    let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
+    let mut now = Moment::from(Instant::now());
+    let mut request = Request::new(0);
+    let (Entered::Head(mut head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
+    let mut number = 1;
+    if refused {
+        let attempt = entry.attempt(&head, number, now, lease).unwrap();
+        let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+    }
+    heard.map(|heard| {
+        let since = now;
+        number += 1;
+        let attempt = entry.attempt(&head, number, now, lease).unwrap();
+        let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+        let Verdict::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
+        loop {
+            request = Request::new(request.owner() + 1);
+            let (Entered::Queued(ticket), _) = entry.enter(&request, true, now) else { panic!("it is held") };
+            now = now + TURN;
+            let (left, actions) = entry.leave(&grant, now);
+            assert_eq!(left, Left::Passed);
+            if actions.give_back().is_some() {
+                drop(entry.returned(heard, now));
+            }
+            match entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0 {
+                Some(Told::Granted(next, None)) => grant = next,
+                Some(Told::Head(next)) => {
+                    head = next;
+                    return now.saturating_duration_since(since).as_millis();
+                }
+                told => panic!("{told:?}"),
+            }
+        }
+    })
+}
+
+#[test]
+fn lease_stays_longer_as_long_as_nobody_elsewhere_hears_of_its_return() {
+    assert_eq!(tenures(false, [0, 0, 0, 0, 1, 0, 1, 1]), [30, 60, 120, 240, 240, 30, 60, 30]);
+}
+
+/// A store may not know its receivers.
+#[test]
+fn lease_does_not_stay_longer_beside_another_process_that_had_the_lock() {
+    assert_eq!(tenures(true, [0, 0, 0]), [30, 30, 30]);
+}
+
+#[test]
+fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
+    struct Panics(AtomicUsize);
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            // Ordering: Relaxed, there is one thread.
+            self.0.fetch_add(1, Ordering::Relaxed);
+            panic!("on purpose");
+        }
+    }
+    let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+    let (lease, request) = (Duration::from_secs(30), Request::new(1));
+    let (Entered::Head(head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    let (Verdict::Granted(grant), _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now)
+    else {
+        panic!("it is free")
+    };
+    let panics = Arc::new(Panics(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&panics));
+    let shared = Request::new(2).shared_owner();
+    let waiters = [(); 3].map(|()| {
+        let (Entered::Queued(ticket), _) = entry.enter(&shared, true, now) else { panic!("it is held") };
+        assert!(entry.poll(&ticket, &Context::from_waker(&waker), now).0.is_none());
+        ticket
+    });
+    let (left, actions) = entry.leave(&grant, now);
+    assert_eq!(left, Left::Passed);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(actions))).is_err());
+    // Ordering: Relaxed, there is one thread.
+    assert_eq!(panics.0.load(Ordering::Relaxed), waiters.len(), "one of them sleeps beside its lock");
+}
+
+/// How long each thousand takes of owners that come to share a lock and stay, one after another, each by its
+/// `request`.
+fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> Vec<Duration> {
+    let entry = LockEntry::new(Rules { policy: Rules::default().policy.shared(), ..Rules::default() });
+    let (mut now, mut owner) = (Moment::from(Instant::now()), 0);
+    let mut one_more = || {
+        owner += 1;
+        now = now + apart;
+        let request = request(owner);
+        match entry.enter(&request, true, now).0 {
+            Entered::Reentered(..) => {}
+            Entered::Head(head) => {
+                let lease = request.own_lease().unwrap_or(Duration::from_secs(30));
+                let attempt = entry.attempt(&head, owner, now, lease).unwrap();
+                let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+                assert!(matches!(verdict, Verdict::Granted(_)), "{verdict:?}");
+            }
+            entered => panic!("{entered:?}"),
+        }
+    };
+    let thousand = || {
+        let begun = Instant::now();
+        (0..1000).for_each(|_| one_more());
+        begun.elapsed()
+    };
+    std::iter::repeat_with(thousand).take(count).collect()
+}
+
+/// As they are looked for, and as all go on by the lease of the one that came last.
+#[test]
+fn who_comes_to_share_a_lock_does_not_look_at_all_who_are_there() {
+    let (at_once, by_and_by) = (Duration::ZERO, Duration::from_micros(1));
+    let own = |owner| Request::new(owner).lease(Duration::from_secs(20));
+    for times in [thousands(40, Request::new, at_once), thousands(40, own, by_and_by)] {
+        let quickest = |times: &[Duration]| *times.iter().min().expect("there are some");
+        let (first, last) = (quickest(&times[..5]), quickest(&times[30..]));
+        assert!(last < first * 10, "a thousand take {first:?}, and {last:?} once 30 thousand are there");
+    }
+}
+
+/// To be asked whether it is there prolongs no lease, so its end has nothing to do with that question's
+/// answer.
+#[test]
+fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
+    let (entry, now, lease) =
+        (LockEntry::new(Rules::default()), Moment::from(Instant::now()), Duration::from_secs(5));
+    let (Entered::Head(head), _) = entry.enter(&Request::new(1).lease(lease), true, now) else { panic!() };
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let (Entered::Queued(waiter), _) = entry.enter(&Request::new(2), true, now) else { panic!() };
+    let (look, _) = entry.tick(now + Duration::from_secs(2));
+    assert!(look.is_some_and(|look| look.lease.is_none()), "a waiter has it looked at");
+    assert_eq!(entry.state_of(&grant, now + lease).unwrap_err(), LossReason::Expired);
+    let _ = entry.cancel(waiter, now + lease);
+}
+
+/// Its guard may have been told by then: the loss has its time, and is there before anybody has looked.
+#[test]
+fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
+    let limit = Duration::from_secs(5);
+    let entry = LockEntry::new(Rules { max_hold: Some(limit), ..Rules::default() });
+    let (now, lease) = (Moment::from(Instant::now()), Duration::from_secs(30));
+    let (Entered::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let over = now + limit;
+    assert_eq!(entry.state_of(&grant, over).unwrap_err(), LossReason::HeldTooLong);
+    let effects = entry.forget(&grant, over);
+    assert!(effects.give_back().is_some(), "the store has the lease still, and is not told");
+    assert!(matches!(entry.leave_by_name(1, over).0, Left::NotHeld), "it is held again");
+}
+
+/// An extension is answered after the lease that it extends was over, and after that was told. The store has
+/// the lease for longer; the hold is not there again, and the lease is given back.
+#[test]
+fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let entry = LockEntry::new(Rules::default());
+    let now = Moment::from(Instant::now());
+    let own = Request::new(1).lease(LEASE);
+    let (Entered::Head(head), _) = entry.enter(&own, true, now) else { panic!("it is in use") };
+    let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let (extent, _) = entry.extending(Extension::Renew { number: 1, lease: LEASE * 60 }, now);
+    let late = now + LEASE * 2;
+    assert_eq!(entry.state_of(&grant, late), Err(LossReason::Expired));
+    let (in_hand, actions) = entry.extended(1, now, extent.unwrap(), None, late);
+    assert!(!in_hand);
+    assert_eq!(actions.lost(), Some(LossReason::Expired));
+    assert_eq!(actions.give_back().map(|give_back| give_back.number), Some(1));
+    drop(actions);
+    let (longer, _) = entry.prolong(&grant, now + LEASE * 60, late);
+    assert_eq!(entry.state_of(&longer, late), Err(LossReason::Expired));
+}
+
+/// An owner has lease 1, and a command of it is under way that was sent at `sent`. It leaves, and a waiter
+/// that wants a longer lease goes on by the number, as queue head.
+fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
+    const LEASE: Duration = Duration::from_secs(30);
+    let (Entered::Head(head), _) = entry.enter(&Request::new(1), true, sent) else { panic!("it is in use") };
+    let attempt = entry.attempt(&head, 1, sent, LEASE).unwrap();
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, sent);
+    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let wanted = Request::new(2).lease(LEASE * 2);
+    let (Entered::Queued(ticket), _) = entry.enter(&wanted, true, sent) else { panic!("it is held") };
+    let (extent, _) = entry.extending(Extension::Renew { number: 1, lease: LEASE * 3 / 2 }, sent);
+    assert_eq!(extent, Some(LEASE * 3 / 2));
+    let later = sent + Duration::from_millis(1);
+    assert_eq!(entry.leave(&grant, later).0, Left::Passed);
+    let context = Context::from_waker(Waker::noop());
+    let told = entry.poll(&ticket, &context, later).0;
+    let Some(Told::Head(head)) = told else { panic!("{told:?}") };
+    let attempt = entry.attempt(&head, 2, later, LEASE * 2).unwrap();
+    assert_eq!(attempt.number(), 1, "by the same number");
+    (head, attempt)
+}
+
+/// Undone as unwanted, the lease would be taken from the queue head that is granted it: two would have the
+/// lock.
+#[test]
+fn extension_that_is_answered_late_leaves_its_number_to_the_queue_head_that_goes_on_by_it() {
+    let entry = LockEntry::new(Rules::default());
+    let sent = Moment::from(Instant::now());
+    let (head, attempt) = heir(&entry, sent);
+    let later = sent + Duration::from_millis(2);
+    let extent = Duration::from_secs(45);
+    assert!(entry.extended(1, sent, extent, None, later).0, "the queue head's, and not to be undone");
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
+    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    assert!(entry.state_of(&grant, later).is_ok());
+}
+
+/// The store may have the lease for as long as the extension that came late has said.
+#[test]
+fn queue_head_that_gives_up_undoes_the_late_extension_of_its_number_as_well() {
+    let entry = LockEntry::new(Rules::default());
+    let sent = Moment::from(Instant::now());
+    let (head, _) = heir(&entry, sent);
+    let extent = Duration::from_secs(45);
+    assert!(entry.extended(1, sent, extent, None, sent + Duration::from_millis(2)).0);
+    let actions = entry.abandon(&head, sent + Duration::from_millis(3));
+    let undone = actions.roll_back().expect("the store may have it");
+    assert!(undone.number == 1 && undone.until >= sent + extent);
+}
+
+/// What the store has said of a hold is not said of the next one by the same number.
+#[test]
+fn lease_that_was_gone_before_it_was_granted_anew_is_not_lost() {
+    let entry = LockEntry::new(Rules::default());
+    let sent = Moment::from(Instant::now());
+    let (head, attempt) = heir(&entry, sent);
+    let later = sent + Duration::from_millis(2);
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
+    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    assert!(!entry.gone(1, sent, later).0);
+    assert!(entry.state_of(&grant, later).is_ok());
+    // A command that was sent after it was granted says it of this one.
+    assert!(entry.gone(1, later, later).0);
+    assert_eq!(entry.state_of(&grant, later), Err(LossReason::Gone));
+}

@@ -1,0 +1,659 @@
+//! What other semaphores get wrong, or did, and an earlier engine of ours: each a test named after what holds
+//! here.
+
+use std::fmt::{self, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchwork::{Acquire, AcquireOwned, AsyncSemaphore};
+
+/// A waker that runs what it is given, however often it is woken.
+struct Run<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Wake for Run<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+fn waker(run: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Run(run)))
+}
+
+fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
+    poll_with(future, Waker::noop()).is_ready()
+}
+
+/// So many waiters, each with that waker.
+fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, waker: &Waker) -> Vec<Acquire<'a>> {
+    let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
+    for waiter in &mut queue {
+        assert!(poll_with(waiter, waker).is_pending());
+    }
+    queue
+}
+
+/// async-lock: a release woke the first waiter only, and the second when the first one's *future* was
+/// dropped.
+#[test]
+fn second_waiter_is_woken_while_the_first_future_is_kept() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters = queue(&semaphore, 2, Waker::noop());
+    semaphore.add_permits(2);
+    let (first, second) = waiters.split_at_mut(1);
+    assert!(is_ready(&mut first[0]), "and the future is kept");
+    assert!(is_ready(&mut second[0]));
+}
+
+/// futures-intrusive, Go, embassy, asyncio, shuttle: the large head was cancelled, and no waiter was offered
+/// its permits to the next.
+#[test]
+fn cancelled_large_head_wakes_the_next() {
+    let semaphore = AsyncSemaphore::new(0);
+    let rung = Arc::new(AtomicUsize::new(0));
+    let bell = waker({
+        let rung = Arc::clone(&rung);
+        move || {
+            // Ordering: Relaxed, one thread.
+            rung.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut large = semaphore.acquire_many(10);
+    assert!(!is_ready(&mut large));
+    let mut behind = queue(&semaphore, 3, &bell);
+    semaphore.add_permits(3);
+    // Ordering: Relaxed, one thread.
+    assert_eq!(rung.load(Ordering::Relaxed), 0);
+    drop(large);
+    // Ordering: Relaxed, one thread.
+    assert_eq!(rung.load(Ordering::Relaxed), 3);
+    assert!(behind.iter_mut().all(is_ready));
+}
+
+/// async-lock, futures-intrusive, maitake-sync: a waker that used the semaphore met its mutex, and stood
+/// still.
+#[test]
+fn waker_may_use_the_semaphore() {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let other: Arc<Mutex<Option<AcquireOwned>>> = Arc::default();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let reentrant = waker({
+        let (semaphore, other, ran) = (Arc::clone(&semaphore), Arc::clone(&other), Arc::clone(&ran));
+        move || {
+            // Ordering: Relaxed, one thread.
+            ran.fetch_add(1, Ordering::Relaxed);
+            semaphore.add_permits(1);
+            drop(semaphore.try_acquire());
+            let mut waiter = Arc::clone(&semaphore).acquire_owned();
+            let _ = is_ready(&mut waiter);
+            drop(other.lock().unwrap().take());
+            drop(waiter);
+            let _ = format!("{semaphore:?} {}", semaphore.waiters());
+        }
+    });
+    let mut first = semaphore.acquire();
+    assert!(poll_with(&mut first, &reentrant).is_pending());
+    let mut second = Arc::clone(&semaphore).acquire_owned();
+    assert!(!is_ready(&mut second));
+    *other.lock().unwrap() = Some(second);
+    semaphore.add_permits(1);
+    // Ordering: Relaxed, one thread.
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    assert!(is_ready(&mut first));
+    drop(first);
+    semaphore.close();
+    assert_eq!(semaphore.available_permits(), 2);
+}
+
+/// maitake-sync, and tokio before 1.54: closing woke under the lock.
+#[test]
+fn waker_may_use_the_semaphore_while_it_is_closed() {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let reentrant = waker({
+        let semaphore = Arc::clone(&semaphore);
+        move || {
+            semaphore.close();
+            semaphore.add_permits(1);
+        }
+    });
+    let mut waiters = queue(&semaphore, 100, &reentrant);
+    semaphore.close();
+    assert!(waiters.iter_mut().all(is_ready));
+    assert_eq!(semaphore.available_permits(), 100);
+}
+
+/// tokio: of 40 waiters, one whose waker panicked cost 36 wake-ups and 8 permits; all six that were tried
+/// lost some.
+#[test]
+fn panicking_waker_costs_no_wake_up_and_no_permit() {
+    for culprit in [0, 20, 39] {
+        let semaphore = AsyncSemaphore::new(0);
+        let rung = Arc::new(AtomicUsize::new(0));
+        let good = waker({
+            let rung = Arc::clone(&rung);
+            move || {
+                // Ordering: Relaxed, one thread.
+                rung.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let bad = waker(|| panic!("a waker that panics"));
+        let mut queue: Vec<_> = (0..40).map(|_| semaphore.acquire()).collect();
+        for (number, waiter) in queue.iter_mut().enumerate() {
+            assert!(poll_with(waiter, if number == culprit { &bad } else { &good }).is_pending());
+        }
+        let panicked = catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(50)));
+        let message = panicked.unwrap_err();
+        assert_eq!(message.downcast_ref(), Some(&"a waker that panics"));
+        // Ordering: Relaxed, one thread.
+        assert_eq!(rung.load(Ordering::Relaxed), 39);
+        assert!(queue.iter_mut().all(is_ready));
+        assert_eq!(semaphore.available_permits(), 50);
+    }
+}
+
+#[test]
+fn closing_refuses_all_past_wakers_that_panic() {
+    let semaphore = AsyncSemaphore::new(0);
+    let bad = waker(|| panic!("a waker that panics"));
+    let mut waiters = queue(&semaphore, 100, &bad);
+    assert!(catch_unwind(AssertUnwindSafe(|| semaphore.close())).is_err());
+    assert!(waiters.iter_mut().all(is_ready));
+}
+
+/// tokio: 200 000 waiters whose wakers release overflowed the stack.
+#[test]
+fn wakers_that_release_do_not_overflow_the_stack() {
+    // One release each, and two: the second kind fills the batch of wakers that are put aside.
+    for releases in [1, 2] {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let rung = Arc::new(AtomicUsize::new(0));
+        let releasing = waker({
+            let (semaphore, rung) = (Arc::clone(&semaphore), Arc::clone(&rung));
+            move || {
+                // Ordering: Relaxed, one thread.
+                rung.fetch_add(1, Ordering::Relaxed);
+                for _ in 0..releases {
+                    semaphore.add_permits(1);
+                }
+            }
+        });
+        const LEN: usize = 200_000;
+        let mut waiters = queue(&semaphore, LEN, &releasing);
+        semaphore.add_permits(1);
+        // Ordering: Relaxed, one thread.
+        assert_eq!(rung.load(Ordering::Relaxed), LEN);
+        assert!(waiters.iter_mut().all(is_ready));
+        assert_eq!(semaphore.available_permits(), 1 + LEN * releases);
+    }
+}
+
+/// The same over two semaphores that release each other.
+#[test]
+fn wakers_that_release_another_semaphore_do_not_overflow_the_stack() {
+    let pair = Arc::new([AsyncSemaphore::new(0), AsyncSemaphore::new(0)]);
+    let to = |which: usize| {
+        let pair = Arc::clone(&pair);
+        waker(move || pair[which].add_permits(2))
+    };
+    let mut queues = [queue(&pair[0], 50_000, &to(1)), queue(&pair[1], 50_000, &to(0))];
+    pair[0].add_permits(1);
+    for queue in &mut queues {
+        assert!(queue.iter_mut().all(is_ready));
+    }
+    for semaphore in &*pair {
+        semaphore.close();
+    }
+}
+
+/// async-lock: polling a finished future took a second permit.
+#[test]
+fn finished_future_takes_no_second_permit() {
+    let semaphore = AsyncSemaphore::new(2);
+    let mut acquire = semaphore.acquire();
+    assert!(is_ready(&mut acquire));
+    assert!(catch_unwind(AssertUnwindSafe(|| is_ready(&mut acquire))).is_err());
+    drop(acquire);
+    assert_eq!(semaphore.available_permits(), 2);
+}
+
+/// tokio: permits beyond 2³² were lost in a merge; and asked for they could not be.
+#[test]
+fn weights_beyond_32_bits_are_kept() {
+    const HALF: usize = 1 << 33;
+    let semaphore = AsyncSemaphore::new(2 * HALF);
+    let mut permit = semaphore.try_acquire_weight(HALF).unwrap();
+    let mut waiter = semaphore.acquire_weight(HALF + 1);
+    assert!(!is_ready(&mut waiter));
+    drop(waiter);
+    permit.merge(semaphore.try_acquire_weight(HALF).unwrap());
+    assert_eq!(permit.num_permits(), 2 * HALF);
+    drop(permit);
+    assert_eq!(semaphore.available_permits(), 2 * HALF);
+}
+
+/// zio, Go: a request for more than there is. Here it waits, as strictly first come, first served says, and
+/// can be cancelled.
+#[test]
+fn request_for_more_than_exists_waits_until_they_do() {
+    let semaphore = AsyncSemaphore::new(3);
+    let mut too_many = semaphore.acquire_many(5);
+    assert!(!is_ready(&mut too_many));
+    let mut behind = semaphore.acquire();
+    assert!(!is_ready(&mut behind));
+    semaphore.add_permits(2);
+    assert!(is_ready(&mut too_many));
+    assert!(is_ready(&mut behind), "given back when the permit was dropped");
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(semaphore.acquire_weight(usize::MAX)))).is_err());
+}
+
+/// Kotlin (#2380): a lock was lost with a waiter that was cancelled after the grant and before it ran.
+#[test]
+fn grant_of_a_cancelled_waiter_goes_to_the_next() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters = queue(&semaphore, 2, Waker::noop());
+    semaphore.add_permits(1);
+    drop(waiters.remove(0));
+    assert!(is_ready(&mut waiters[0]));
+}
+
+/// tokio (#6450): a waiter that was granted its permit and is not polled keeps it from all others. That is so
+/// by design; but it can be seen.
+#[test]
+fn granted_but_not_polled_can_be_seen() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters = queue(&semaphore, 2, Waker::noop());
+    semaphore.add_permits(1);
+    assert_eq!(semaphore.waiters(), 2);
+    let shown = format!("{semaphore:?}");
+    assert!(shown.contains("queue: [Granted, Waiting { need: 1 }]"), "{shown}");
+    assert!(is_ready(&mut waiters[0]));
+    let shown = format!("{semaphore:?}");
+    assert!(shown.contains("queue: [Granted]"), "the permit was dropped and went on: {shown}");
+}
+
+/// A waker dropped inside of the semaphore may drop the last future that waits on it.
+#[test]
+fn dropping_a_waker_may_drop_a_waiter() {
+    struct Holds(OnceLock<Mutex<AcquireOwned>>);
+    impl Wake for Holds {
+        fn wake(self: Arc<Self>) {}
+    }
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let holds = Arc::new(Holds(OnceLock::new()));
+    let mut held = Arc::clone(&semaphore).acquire_owned();
+    assert!(!is_ready(&mut held));
+    holds.0.set(Mutex::new(held)).ok().unwrap();
+    let mut waiter = semaphore.acquire();
+    assert!(poll_with(&mut waiter, &Waker::from(holds)).is_pending());
+    // Replaces the waker, and so drops it, and so the first waiter.
+    assert!(!is_ready(&mut waiter));
+    semaphore.add_permits(1);
+    assert!(is_ready(&mut waiter));
+}
+
+/// A waker whose drop panics took the permits with it that were too few for its waiter.
+#[test]
+fn waker_that_panics_when_dropped_costs_no_permit() {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a waker that panics when dropped");
+        }
+    }
+    let semaphore = AsyncSemaphore::new(0);
+    let mut large = semaphore.acquire_many(2);
+    assert!(poll_with(&mut large, &Waker::from(Arc::new(Bomb))).is_pending());
+    semaphore.add_permits(1);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(large))).is_err());
+    assert_eq!((semaphore.available_permits(), semaphore.waiters()), (1, 0));
+}
+
+/// A panic, in a close, of the waker of a waiter that permits had reached which were added by another waker,
+/// left the rest asleep for ever.
+#[test]
+fn closing_goes_on_past_what_wakers_do() {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let adds = waker({
+        let semaphore = Arc::clone(&semaphore);
+        move || semaphore.add_permits(100)
+    });
+    let bad = waker(|| panic!("a waker that panics"));
+    let mut waiters: Vec<_> = (0..200).map(|_| semaphore.acquire()).collect();
+    for (number, waiter) in waiters.iter_mut().enumerate() {
+        let waker = match number {
+            0 => &adds,
+            40 => &bad,
+            _ => Waker::noop(),
+        };
+        assert!(poll_with(waiter, waker).is_pending());
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| semaphore.close())).is_err());
+    assert!(waiters.iter_mut().all(is_ready), "a waiter sleeps on a closed semaphore");
+}
+
+#[test]
+fn wakers_that_close_do_not_overflow_the_stack() {
+    let semaphore = Arc::new(AsyncSemaphore::new(0));
+    let closes = waker({
+        let semaphore = Arc::clone(&semaphore);
+        move || semaphore.close()
+    });
+    let mut waiters = queue(&semaphore, 200_000, &closes);
+    semaphore.close();
+    assert!(waiters.iter_mut().all(is_ready));
+}
+
+/// With a deficit behind a waiter, raising the capacity again made permits in the deficit's stead: one more
+/// was out than ever should be.
+#[test]
+fn raised_capacity_makes_up_for_the_deficit_first() {
+    let semaphore = AsyncSemaphore::new(3);
+    let held = semaphore.try_acquire_many(3).unwrap();
+    let mut waiter = semaphore.acquire();
+    assert!(!is_ready(&mut waiter));
+    semaphore.set_capacity(1);
+    semaphore.set_capacity(3);
+    assert!(!is_ready(&mut waiter), "a fourth permit of three");
+    drop(held);
+    assert!(is_ready(&mut waiter));
+    drop(waiter);
+    assert_eq!((semaphore.available_permits(), semaphore.capacity(), semaphore.held()), (3, 3, 0));
+}
+
+/// Forgetting permits that a deficit waited for made the capacity wrap.
+#[test]
+fn forgetting_what_a_deficit_waits_for_does_not_wrap() {
+    let semaphore = AsyncSemaphore::new(3);
+    let held = semaphore.try_acquire_many(3).unwrap();
+    semaphore.set_capacity(1);
+    held.forget();
+    assert_eq!((semaphore.capacity(), semaphore.held()), (0, 0));
+    semaphore.set_capacity(5);
+    assert_eq!((semaphore.available_permits(), semaphore.capacity(), semaphore.held()), (5, 5, 0));
+}
+
+/// A waker that cannot be cloned.
+fn waker_that_panics_when_cloned() -> Waker {
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(|_| panic!("no copies"), |_| {}, |_| {}, |_| {});
+    // SAFETY: the functions use no data, and are thread-safe.
+    unsafe { Waker::new(std::ptr::null(), &VTABLE) }
+}
+
+/// Ours: the position in the queue was made before the waker was cloned, and stayed when that panicked.
+#[test]
+fn waker_that_panics_when_cloned_leaves_no_waiter() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiter = semaphore.acquire();
+    let polled = catch_unwind(AssertUnwindSafe(|| poll_with(&mut waiter, &waker_that_panics_when_cloned())));
+    assert!(polled.is_err());
+    assert_eq!(semaphore.waiters(), 0);
+    semaphore.add_permits(1);
+    assert!(is_ready(&mut waiter));
+}
+
+/// Ours: the waker that was to be replaced was neither called nor dropped.
+#[test]
+fn waker_that_panics_when_cloned_leaves_the_old_one_in_place() {
+    let semaphore = AsyncSemaphore::new(0);
+    let rung = Arc::new(AtomicUsize::new(0));
+    let bell = waker({
+        let rung = Arc::clone(&rung);
+        move || {
+            // Ordering: Relaxed, one thread.
+            rung.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut waiter = semaphore.acquire();
+    assert!(poll_with(&mut waiter, &bell).is_pending());
+    let polled = catch_unwind(AssertUnwindSafe(|| poll_with(&mut waiter, &waker_that_panics_when_cloned())));
+    assert!(polled.is_err());
+    semaphore.add_permits(1);
+    // Ordering: Relaxed, one thread.
+    assert_eq!(rung.load(Ordering::Relaxed), 1);
+    drop(bell);
+    assert_eq!(Arc::strong_count(&rung), 1, "a waker is kept");
+    assert!(is_ready(&mut waiter));
+}
+
+/// Ours: with a deficit in front, every batch of wakers walked over all waiters that had been refused before.
+#[test]
+fn closing_walks_the_queue_once_whatever_the_deficit() {
+    let closing = |deficit: bool| {
+        let semaphore = AsyncSemaphore::new(1);
+        let held = semaphore.try_acquire().unwrap();
+        if deficit {
+            semaphore.set_capacity(0);
+        }
+        let waiters = queue(&semaphore, 50_000, Waker::noop());
+        let start = Instant::now();
+        semaphore.close();
+        let took = start.elapsed();
+        drop((waiters, held));
+        took
+    };
+    let (without, with) = (closing(false), closing(true));
+    // 1 to 15 as it is, 1 to 340 as it was.
+    assert!(with < without * 100, "{with:?} instead of {without:?}");
+}
+
+/// Ours: a deficit counted as made up for, so permits could be added in its stead before it was, and in the
+/// end more existed than there are numbers for.
+#[test]
+fn permits_added_in_a_deficit_do_not_exceed_the_capacity() {
+    const MAX: usize = AsyncSemaphore::MAX_PERMITS;
+    let semaphore = AsyncSemaphore::new(MAX);
+    let mut held = semaphore.try_acquire_weight(MAX).unwrap();
+    let mut waiter = semaphore.acquire_weight(MAX);
+    assert!(!is_ready(&mut waiter));
+    semaphore.set_capacity(0);
+    assert_eq!((semaphore.capacity(), semaphore.held()), (0, MAX));
+    semaphore.add_permits(1);
+    assert_eq!((semaphore.capacity(), semaphore.held()), (1, MAX), "it makes up for one of the deficit");
+    drop(held.split(MAX - 1));
+    assert!(!is_ready(&mut waiter));
+    drop(waiter);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 1, 0));
+    drop(held);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 0, 1));
+    semaphore.add_permits(MAX - 1);
+    assert!(catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(1))).is_err(), "as many exist as may");
+}
+
+/// Ours: while the first waiter wanted more than was free, each newcomer walked over the whole queue.
+#[test]
+fn newcomers_do_not_walk_the_queue_behind_a_blocked_head() {
+    let enqueuing = |free: usize| {
+        let semaphore = AsyncSemaphore::new(free);
+        let mut large = semaphore.acquire_many(5);
+        assert!(!is_ready(&mut large));
+        let start = Instant::now();
+        let waiters = queue(&semaphore, 20_000, Waker::noop());
+        let took = start.elapsed();
+        drop((waiters, large));
+        took
+    };
+    let (with_none, with_some) = (enqueuing(0), enqueuing(3));
+    // 1 to 4 as it is, 1 to 2600 as it was.
+    assert!(with_some < with_none * 100, "{with_some:?} instead of {with_none:?}");
+}
+
+/// Ours: the queue was written on the walk over it, which a walk of the writer's own ended; so what came next
+/// was freed memory.
+#[test]
+fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
+    struct Writer<'a> {
+        semaphore: &'a AsyncSemaphore,
+        waiters: Vec<Acquire<'a>>,
+        shown: usize,
+    }
+
+    impl fmt::Write for Writer<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.shown += usize::from(text == "Waiting");
+            if self.shown == 5 && self.waiters.len() > 1 {
+                assert_eq!(self.semaphore.available_permits(), 0);
+                // All go but the newest, and then so many come and go that the memory of those is used again,
+                // or freed.
+                self.waiters.drain(..self.waiters.len() - 1);
+                for _ in 0..3000 {
+                    drop(queue(self.semaphore, 1, Waker::noop()));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    let semaphore = AsyncSemaphore::new(0);
+    let waiters = queue(&semaphore, 5000, Waker::noop());
+    let mut writer = Writer { semaphore: &semaphore, waiters, shown: 0 };
+    write!(writer, "{semaphore:?}").unwrap();
+    assert_eq!(writer.shown, 5000, "all who waited when it was asked");
+    assert_eq!(semaphore.waiters(), 1);
+}
+
+/// Ours: the permits were taken, and the waker that was not needed was dropped before anyone had them.
+#[test]
+fn waker_that_panics_when_dropped_unused_costs_no_permit() {
+    static SEMAPHORE: AsyncSemaphore = AsyncSemaphore::new(0);
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            SEMAPHORE.add_permits(1);
+            RawWaker::new(data, &DROPS)
+        },
+        |_| {},
+        |_| {},
+        |_| {},
+    );
+    const DROPS: RawWakerVTable =
+        RawWakerVTable::new(|data| RawWaker::new(data, &DROPS), |_| {}, |_| {}, |_| panic!("a waker's"));
+    // SAFETY: there is no data.
+    let waker = unsafe { Waker::new(ptr::null(), &VTABLE) };
+    let polled = catch_unwind(|| poll_with(&mut SEMAPHORE.acquire(), &waker).is_ready());
+    assert!(polled.is_err(), "the waker is dropped");
+    assert_eq!((SEMAPHORE.available_permits(), SEMAPHORE.waiters()), (1, 0));
+}
+
+/// Ours: what may be had beyond the least was taken from a closed semaphore.
+#[test]
+fn closed_semaphore_gives_no_more_than_was_granted() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiter = semaphore.acquire_up_to(1..=3);
+    assert!(!is_ready(&mut waiter));
+    semaphore.add_permits(1);
+    semaphore.close();
+    semaphore.add_permits(2);
+    let Poll::Ready(Ok(permits)) = poll_with(&mut waiter, Waker::noop()) else { panic!("granted before") };
+    assert_eq!((permits.num_permits(), semaphore.available_permits()), (1, 2));
+}
+
+/// Ours: it had a place in the queue for a moment, and was in the others' way there.
+#[test]
+fn timeout_of_zero_is_in_no_ones_way() {
+    let semaphore = AsyncSemaphore::new(3);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                semaphore.blocking_acquire_timeout(5, Duration::ZERO).expect_err("more than exist");
+            }
+        });
+        let refused = (0..100_000).filter(|_| semaphore.try_acquire().is_err()).count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(refused, 0, "times, though there were three");
+    });
+}
+
+/// A waker that says that it was reached, and does not return until it is let go.
+fn waker_that_stays(reached: &Arc<Barrier>, let_go: &Arc<Barrier>) -> Waker {
+    let (reached, let_go) = (Arc::clone(reached), Arc::clone(let_go));
+    waker(move || {
+        reached.wait();
+        let_go.wait();
+    })
+}
+
+/// More waiters than one batch has wakers: the first one's stays, the last one's panics. The thread that
+/// grants them permits stops in the first, and has not granted the last: another thread's call does, which
+/// the panic then comes out of.
+fn queue_half_granted<'a>(
+    semaphore: &'a AsyncSemaphore,
+    reached: &Arc<Barrier>,
+    let_go: &Arc<Barrier>,
+) -> Vec<Acquire<'a>> {
+    let mut waiters = queue(semaphore, 1, &waker_that_stays(reached, let_go));
+    waiters.extend(queue(semaphore, 38, Waker::noop()));
+    waiters.extend(queue(semaphore, 1, &waker(|| panic!("a waker's"))));
+    waiters
+}
+
+/// Ours: what existed was less by then, and the number of it was not.
+#[test]
+fn capacity_is_what_was_set_although_a_waker_panics() {
+    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
+    let semaphore = AsyncSemaphore::new(0);
+    let waiters = queue_half_granted(&semaphore, &reached, &let_go);
+    thread::scope(|scope| {
+        scope.spawn(|| semaphore.add_permits(45));
+        reached.wait();
+        let set = catch_unwind(AssertUnwindSafe(|| semaphore.set_capacity(41)));
+        let_go.wait();
+        assert!(set.is_err(), "it met the waker that panics");
+    });
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 40, 1));
+    drop(waiters);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 0, 41));
+}
+
+/// Ours: those that it had to have were lost, when a waker panicked that was met on the way to those that it
+/// may have.
+#[test]
+fn acquiring_more_than_the_least_loses_none_to_a_waker_that_panics() {
+    let barrier = || Arc::new(Barrier::new(2));
+    let (reached, let_go, reached_again, let_go_again) = (barrier(), barrier(), barrier(), barrier());
+    // Between the two steps of the call there comes another queue that is granted half. A waker that the
+    // first step calls sees to that.
+    let (first_step, second_queue) = (barrier(), barrier());
+    let between = waker({
+        let (first_step, second_queue) = (Arc::clone(&first_step), Arc::clone(&second_queue));
+        move || {
+            first_step.wait();
+            second_queue.wait();
+        }
+    });
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiters = queue(&semaphore, 1, &waker_that_stays(&reached, &let_go));
+    waiters.extend(queue(&semaphore, 38, Waker::noop()));
+    waiters.extend(queue(&semaphore, 1, &between));
+    thread::scope(|scope| {
+        scope.spawn(|| semaphore.add_permits(41));
+        reached.wait();
+        scope.spawn(|| {
+            first_step.wait();
+            let _waiters = queue_half_granted(&semaphore, &reached_again, &let_go_again);
+            thread::scope(|scope| {
+                scope.spawn(|| semaphore.add_permits(41));
+                reached_again.wait();
+                second_queue.wait();
+            });
+        });
+        let acquired = catch_unwind(AssertUnwindSafe(|| is_ready(&mut semaphore.acquire_up_to(1..=2))));
+        let_go.wait();
+        let_go_again.wait();
+        assert!(acquired.is_err(), "it met the waker that panics");
+    });
+    drop(waiters);
+    assert_eq!(semaphore.available_permits(), 82);
+}

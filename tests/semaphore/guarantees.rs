@@ -1,0 +1,534 @@
+//! What the page of `AsyncSemaphore` guarantees while wakers run and while other threads do. Most failed with
+//! the first engine.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchwork::{Acquire, AcquireOwned, AsyncSemaphore, Latch, TryAcquireError};
+
+/// Long enough for anything that happens at all.
+const SOON: Duration = Duration::from_secs(30);
+
+/// How long real threads run against each other.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+/// Lengths of queues about the border of a wake batch.
+const ABOUT_A_BATCH: [usize; 7] = [1, 2, 31, 32, 33, 64, 100];
+
+struct Run<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Wake for Run<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+fn waker(run: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Run(run)))
+}
+
+fn poll_with<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_with(Pin::new(future), Waker::noop())
+}
+
+/// So many waiters, of which one has that waker.
+fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, special: usize, waker: &Waker) -> Vec<Acquire<'a>> {
+    let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
+    for (number, waiter) in queue.iter_mut().enumerate() {
+        let waker = if number == special { waker } else { Waker::noop() };
+        assert!(poll_with(Pin::new(waiter), waker).is_pending());
+    }
+    queue
+}
+
+/// Runs each of `bodies` on a thread of its own, again and again, for a while.
+fn against_each_other(bodies: &[&(dyn Fn() + Sync)]) {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for body in bodies {
+            scope.spawn(|| {
+                while start.elapsed() < A_WHILE {
+                    (0..100).for_each(|_| body());
+                }
+            });
+        }
+    });
+}
+
+/// Runs the two at the same time, `rounds` times, each time with what `make` makes.
+fn meet<T: Send + Sync>(
+    rounds: usize,
+    make: impl Fn() -> T,
+    one: impl Fn(&T) + Sync,
+    other: impl Fn(&T) + Sync,
+) {
+    let made: Vec<T> = (0..rounds).map(|_| make()).collect();
+    let round = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for body in [&one as &(dyn Fn(&T) + Sync), &other] {
+            let (made, round) = (&made, &round);
+            scope.spawn(move || {
+                // Also when it panics: the other does not wait for it then.
+                let _gone = AddsWhenDropped(round, 2 * rounds);
+                for (number, made) in made.iter().enumerate() {
+                    // Both have come to this round when the count says so. Spinning, as a sleep would end at
+                    // different times.
+                    // Ordering: Relaxed, so that the start orders nothing that is under test.
+                    round.fetch_add(1, Ordering::Relaxed);
+                    // Ordering: as above.
+                    while round.load(Ordering::Relaxed) < 2 * (number + 1) {
+                        std::hint::spin_loop();
+                    }
+                    body(made);
+                }
+            });
+        }
+    });
+}
+
+struct AddsWhenDropped<'a>(&'a AtomicUsize, usize);
+
+impl Drop for AddsWhenDropped<'_> {
+    fn drop(&mut self) {
+        // Ordering: Relaxed, a count.
+        self.0.fetch_add(self.1, Ordering::Relaxed);
+    }
+}
+
+// === No more permits than there should be ===
+
+#[test]
+fn lowering_and_raising_the_capacity_at_once_admits_no_one_more() {
+    let semaphore = AsyncSemaphore::new(1);
+    let held = semaphore.try_acquire().unwrap();
+    let resize = || {
+        semaphore.set_capacity(0);
+        semaphore.set_capacity(1);
+    };
+    against_each_other(&[&resize, &resize, &|| {
+        assert!(semaphore.try_acquire().is_err(), "a second permit of one");
+        // A waiter as well, which the deficit comes before.
+        assert!(poll(&mut semaphore.acquire()).is_pending(), "a second permit of one");
+    }]);
+    semaphore.set_capacity(1);
+    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 1, 0));
+    drop(held);
+    assert_eq!(semaphore.available_permits(), 1);
+}
+
+#[test]
+fn lowering_the_capacity_while_permits_are_added_admits_no_one_more() {
+    let semaphore = AsyncSemaphore::new(1);
+    let held = semaphore.try_acquire().unwrap();
+    // At most one more than is held is added before it is taken away again.
+    against_each_other(&[
+        &|| {
+            semaphore.set_capacity(0);
+            semaphore.add_permits(1);
+        },
+        &|| assert!(semaphore.try_acquire().is_err(), "a second permit of one"),
+    ]);
+    drop(held);
+    assert_eq!(semaphore.available_permits(), semaphore.capacity());
+}
+
+// === Nothing in flight ===
+
+/// Two permits, and two threads that want one each: there is always one for either, also while the queue is
+/// in use.
+#[test]
+fn permit_that_no_one_else_wants_is_never_missed() {
+    let semaphore = AsyncSemaphore::new(2);
+    let barrier = Barrier::new(2);
+    let rounds = 2000;
+    let take = |take: &dyn Fn()| {
+        for round in 0..rounds {
+            if barrier.wait().is_leader() {
+                // So that the queue is in use at first.
+                let both = semaphore.try_acquire_many(2).unwrap();
+                let mut waiter = semaphore.acquire_many(1 + round % 2);
+                assert!(poll(&mut waiter).is_pending());
+                drop(both);
+                assert!(poll(&mut waiter).is_ready());
+            }
+            barrier.wait();
+            (0..20).for_each(|_| take());
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| take(&|| assert!(poll(&mut semaphore.acquire()).is_ready(), "one is free")));
+        scope.spawn(|| take(&|| drop(semaphore.try_acquire().expect("one is free"))));
+    });
+    assert_eq!(semaphore.available_permits(), 2);
+}
+
+#[test]
+fn all_permits_are_free_or_assigned_when_a_waker_looks() {
+    for len in ABOUT_A_BATCH {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let seen = Arc::new(AtomicUsize::new(usize::MAX));
+        let looks = waker({
+            let (semaphore, seen) = (Arc::clone(&semaphore), Arc::clone(&seen));
+            // Ordering: Relaxed, one thread.
+            move || seen.store(semaphore.available_permits(), Ordering::Relaxed)
+        });
+        let waiters = queue(&semaphore, len, 0, &looks);
+        semaphore.add_permits(1000);
+        // Ordering: as above.
+        assert_eq!(seen.load(Ordering::Relaxed), 1000 - len);
+        drop(waiters);
+        assert_eq!(semaphore.available_permits(), 1000);
+    }
+}
+
+#[test]
+fn free_permits_can_be_taken_inside_of_a_waker() {
+    for len in ABOUT_A_BATCH {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let taken = Arc::new(AtomicBool::new(false));
+        let tries = waker({
+            let (semaphore, taken) = (Arc::clone(&semaphore), Arc::clone(&taken));
+            move || {
+                assert!(semaphore.try_acquire_many(1000).is_err());
+                drop(semaphore.try_acquire_many(900).expect("so many are left, and more"));
+                assert!(poll(&mut semaphore.acquire_many(900)).is_ready());
+                // Ordering: Relaxed, one thread.
+                taken.store(true, Ordering::Relaxed);
+            }
+        });
+        let waiters = queue(&semaphore, len, 0, &tries);
+        semaphore.add_permits(1000);
+        // Ordering: as above.
+        assert!(taken.load(Ordering::Relaxed));
+        drop(waiters);
+    }
+}
+
+#[test]
+fn waker_can_wait_for_a_free_permit() {
+    for len in ABOUT_A_BATCH {
+        for special in [0, len / 2, len - 1] {
+            let semaphore = Arc::new(AsyncSemaphore::new(0));
+            let blocks = waker({
+                let semaphore = Arc::clone(&semaphore);
+                move || drop(semaphore.blocking_acquire_timeout(900, SOON).expect("they are free"))
+            });
+            let mut waiters = queue(&semaphore, len, special, &blocks);
+            semaphore.add_permits(1000);
+            assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_ready()));
+        }
+    }
+}
+
+/// A wake batch is called before those behind it are granted theirs, as if the releasing thread had been
+/// stopped there.
+#[test]
+fn poll_of_a_granted_waiter_goes_on_where_the_granting_thread_has_stopped() {
+    for len in ABOUT_A_BATCH.into_iter().filter(|len| *len > 1) {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let ends: Arc<Mutex<Option<[AcquireOwned; 2]>>> = Arc::default();
+        // Held, as they are: a permit that is dropped settles, too.
+        let held = Arc::new(Mutex::new(Vec::new()));
+        let waker = {
+            let (ends, held) = (Arc::clone(&ends), Arc::clone(&held));
+            waker(move || {
+                for waiter in ends.lock().unwrap().as_mut().unwrap() {
+                    held.lock().unwrap().push(poll(waiter));
+                }
+            })
+        };
+        let mut waiters: Vec<_> = (0..len).map(|_| Arc::clone(&semaphore).acquire_owned()).collect();
+        for (number, waiter) in waiters.iter_mut().enumerate() {
+            let waker = if number == 0 { &waker } else { Waker::noop() };
+            assert!(poll_with(Pin::new(waiter), waker).is_pending());
+        }
+        let last = waiters.pop().unwrap();
+        *ends.lock().unwrap() = Some([waiters.swap_remove(0), last]);
+
+        semaphore.add_permits(len);
+        let ready = held.lock().unwrap().iter().filter(|poll| poll.is_ready()).count();
+        assert_eq!(ready, 2, "the first waiter and the last of {len}");
+    }
+}
+
+#[test]
+fn permits_added_inside_of_a_waker_are_free_inside_of_it() {
+    for len in ABOUT_A_BATCH {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let adds = waker({
+            let semaphore = Arc::clone(&semaphore);
+            move || {
+                semaphore.add_permits(5);
+                assert_eq!(semaphore.available_permits(), 5);
+                semaphore.try_acquire_many(5).expect("they were just added").forget();
+            }
+        });
+        let mut waiters = queue(&semaphore, len, 0, &adds);
+        semaphore.add_permits(len);
+        assert_eq!(semaphore.available_permits(), 0);
+        let mut served = Vec::new();
+        for waiter in &mut waiters {
+            let Poll::Ready(permit) = poll(waiter) else { panic!("one was not served") };
+            served.push(permit);
+        }
+        drop(served);
+        assert_eq!(semaphore.available_permits(), len);
+    }
+}
+
+// === The latch's notifications ===
+
+#[test]
+fn notifications_inside_of_a_waker_do_not_add_up() {
+    for len in ABOUT_A_BATCH {
+        let latch = Arc::new(Latch::new());
+        let releases = waker({
+            let latch = Arc::clone(&latch);
+            move || (0..10).for_each(|_| latch.release(1))
+        });
+        let mut waits: Vec<_> = (0..len).map(|_| Box::pin(latch.wait())).collect();
+        for (number, wait) in waits.iter_mut().enumerate() {
+            let waker = if number == 0 { &releases } else { Waker::noop() };
+            assert!(poll_with(wait.as_mut(), waker).is_pending());
+        }
+        latch.release(len);
+        for wait in &mut waits {
+            let Poll::Ready(call) = poll_with(wait.as_mut(), Waker::noop()) else {
+                panic!("one was not notified")
+            };
+            call.consume();
+        }
+        assert_eq!(latch.pending(), 1, "of {len} waiters");
+    }
+}
+
+#[test]
+fn notifications_inside_of_a_waker_do_not_wrap() {
+    for len in ABOUT_A_BATCH {
+        let latch = Arc::new(Latch::new());
+        let releases = waker({
+            let latch = Arc::clone(&latch);
+            move || (0..5).for_each(|_| latch.release(AsyncSemaphore::MAX_PERMITS))
+        });
+        let mut waits: Vec<_> = (0..len).map(|_| Box::pin(latch.wait())).collect();
+        for (number, wait) in waits.iter_mut().enumerate() {
+            let waker = if number == 0 { &releases } else { Waker::noop() };
+            assert!(poll_with(wait.as_mut(), waker).is_pending());
+        }
+        latch.release(len);
+        assert_eq!(latch.pending(), AsyncSemaphore::MAX_PERMITS);
+        drop(waits);
+        assert_eq!(latch.pending(), AsyncSemaphore::MAX_PERMITS);
+    }
+}
+
+#[test]
+fn notifications_of_several_threads_are_never_more_than_the_largest() {
+    let latch = Latch::new();
+    let most = |n| {
+        let kept = latch.pending();
+        assert!(kept <= n, "{kept} are kept");
+    };
+    let wait = || {
+        most(2);
+        // One for each that is taken, and more than there are: some wait, and pass on what they were given.
+        drop((latch.try_wait(), poll(&mut Box::pin(latch.wait())), poll(&mut Box::pin(latch.wait()))));
+    };
+    against_each_other(&[&wait, &wait, &|| latch.release(1), &|| latch.release(2)]);
+    most(2);
+    latch.release(2);
+    assert_eq!(latch.pending(), 2);
+}
+
+// === Wakers inside of wakers ===
+
+/// A waker blocks on a semaphore that is closed by a waker behind it, and whose queue is longer than a batch.
+#[test]
+fn blocking_waiter_inside_of_a_waker_is_woken_by_a_waker_behind_it() {
+    for len in ABOUT_A_BATCH {
+        let (outer, closed) = (AsyncSemaphore::new(0), Arc::new(AsyncSemaphore::new(0)));
+        let was_refused = Arc::new(AtomicBool::new(false));
+        let blocks = waker({
+            let (closed, was_refused) = (Arc::clone(&closed), Arc::clone(&was_refused));
+            move || {
+                let refused = closed.blocking_acquire_timeout(1, SOON).unwrap_err();
+                assert_eq!(refused, TryAcquireError::Closed, "it was not woken");
+                // Ordering: Relaxed, one thread.
+                was_refused.store(true, Ordering::Relaxed);
+            }
+        });
+        let closes = waker({
+            let closed = Arc::clone(&closed);
+            move || closed.close()
+        });
+        let mut before = queue(&closed, len, usize::MAX, &blocks);
+        let mut first = outer.acquire();
+        assert!(poll_with(Pin::new(&mut first), &blocks).is_pending());
+        let mut second = outer.acquire();
+        assert!(poll_with(Pin::new(&mut second), &closes).is_pending());
+        outer.add_permits(2);
+        // Ordering: as above.
+        assert!(was_refused.load(Ordering::Relaxed));
+        assert!(before.iter_mut().all(|waiter| matches!(poll(waiter), Poll::Ready(Err(_)))));
+    }
+}
+
+/// The one that the blocked waker waits for is woken by the last of a long queue, which a waker behind it
+/// closes.
+#[test]
+fn blocked_waker_is_woken_through_the_queue_of_another_semaphore() {
+    for len in ABOUT_A_BATCH {
+        let (outer, closed) = (AsyncSemaphore::new(0), Arc::new(AsyncSemaphore::new(0)));
+        let latch = Arc::new(Latch::new());
+        let blocks = waker({
+            let latch = Arc::clone(&latch);
+            move || latch.blocking_wait_timeout(SOON).expect("it was not woken").consume()
+        });
+        let closes = waker({
+            let closed = Arc::clone(&closed);
+            move || closed.close()
+        });
+        let releases = waker(move || latch.release(1));
+        let _waiters = queue(&closed, len, len - 1, &releases);
+        let mut first = outer.acquire();
+        assert!(poll_with(Pin::new(&mut first), &blocks).is_pending());
+        let mut second = outer.acquire();
+        assert!(poll_with(Pin::new(&mut second), &closes).is_pending());
+        outer.add_permits(2);
+    }
+}
+
+/// Two wakers of one batch block in turn, the second one inside of the first one's sleep: a permit for the
+/// first comes while the thread sleeps for the second.
+#[test]
+fn thread_does_not_sleep_beside_a_permit_that_came_while_a_waker_slept_on_it() {
+    type Blocking = fn(&AsyncSemaphore);
+    let ways: [Blocking; 2] = [
+        |semaphore| drop(semaphore.blocking_acquire().expect("it is not closed")),
+        |semaphore| drop(semaphore.blocking_acquire_timeout(1, 2 * SOON).expect("it was granted")),
+    ];
+    for way in ways {
+        let [trigger, first, second] = [(); 3].map(|()| Arc::new(AsyncSemaphore::new(0)));
+        let (say, woken) = mpsc::channel();
+        thread::spawn({
+            let (trigger, blocked_on) = (Arc::clone(&trigger), [&first, &second].map(Arc::clone));
+            move || {
+                let mut waits = blocked_on.map(|on| {
+                    let mut wait = trigger.acquire();
+                    assert!(poll_with(Pin::new(&mut wait), &waker(move || way(&on))).is_pending());
+                    wait
+                });
+                trigger.add_permits(2);
+                assert!(waits.iter_mut().all(|wait| poll(wait).is_ready()));
+                say.send(()).expect("the test waits");
+            }
+        });
+        let start = Instant::now();
+        while first.waiters() + second.waiters() < 2 {
+            assert!(start.elapsed() < SOON, "the wakers do not block");
+            thread::yield_now();
+        }
+        first.add_permits(1);
+        second.add_permits(1);
+        woken.recv_timeout(SOON).expect("both permits are there, and the thread sleeps");
+    }
+}
+
+/// The waiter whose waker is to wake the blocked one has not been granted its permit when that blocks: there
+/// was no room for its waker.
+#[test]
+fn waker_that_blocks_is_woken_by_waiters_beyond_its_batch() {
+    for len in ABOUT_A_BATCH.into_iter().filter(|len| *len > 1) {
+        let (outer, latch) = (AsyncSemaphore::new(0), Arc::new(Latch::new()));
+        let blocks = waker({
+            let latch = Arc::clone(&latch);
+            move || latch.blocking_wait_timeout(SOON).expect("it was not woken").consume()
+        });
+        let releases = waker(move || latch.release(1));
+        let mut first = outer.acquire();
+        assert!(poll_with(Pin::new(&mut first), &blocks).is_pending());
+        let mut others = queue(&outer, len - 1, len - 2, &releases);
+        outer.add_permits(len);
+        assert!(poll(&mut first).is_ready());
+        assert!(others.iter_mut().all(|waiter| poll(waiter).is_ready()));
+    }
+}
+
+/// Ten thousand semaphores, the waiters of each of which release the next.
+#[test]
+fn stack_does_not_grow_with_the_number_of_semaphores() {
+    const SEMAPHORES: usize = 10_000;
+    let chain = || {
+        let semaphores: Arc<Vec<_>> = Arc::new((0..SEMAPHORES).map(|_| AsyncSemaphore::new(0)).collect());
+        let reached = Arc::new(OnceLock::new());
+        let mut waiters: Vec<_> = semaphores.iter().map(AsyncSemaphore::acquire).collect();
+        for (number, waiter) in waiters.iter_mut().enumerate() {
+            let (semaphores, reached) = (Arc::clone(&semaphores), Arc::clone(&reached));
+            let releases = waker(move || match semaphores.get(number + 1) {
+                Some(next) => next.add_permits(1),
+                None => reached.set(()).expect("once"),
+            });
+            assert!(poll_with(Pin::new(waiter), &releases).is_pending());
+        }
+        semaphores[0].add_permits(1);
+        assert!(reached.get().is_some(), "the last waiter was woken");
+        assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_ready()));
+    };
+    thread::Builder::new().stack_size(128 * 1024).spawn(chain).unwrap().join().unwrap();
+}
+
+// === Closing ===
+
+#[test]
+fn permits_released_after_close_are_not_acquired() {
+    meet(
+        20_000,
+        || AsyncSemaphore::new(0),
+        |semaphore| {
+            semaphore.close();
+            semaphore.add_permits(1);
+        },
+        |semaphore| {
+            let mut waiter = semaphore.acquire();
+            for _ in 0..3 {
+                assert!(semaphore.try_acquire().is_err(), "acquired after `close`");
+                match poll(&mut waiter) {
+                    Poll::Ready(granted) => return assert!(granted.is_err(), "granted after `close`"),
+                    Poll::Pending => {}
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn failure_for_want_of_permits_comes_before_close() {
+    // The permit is there from before `close`, so the only failure is that it is closed; and a success comes
+    // before it.
+    let closed = || (AsyncSemaphore::new(1), AtomicBool::new(false));
+    meet(
+        20_000,
+        closed,
+        |(semaphore, is_closed)| {
+            semaphore.close();
+            // Ordering: Release, after `close`.
+            is_closed.store(true, Ordering::Release);
+        },
+        |(semaphore, is_closed)| {
+            // Ordering: Acquire, as above.
+            let was_closed = is_closed.load(Ordering::Acquire);
+            match semaphore.try_acquire() {
+                Ok(_) => assert!(!was_closed, "acquired after `close`"),
+                Err(error) => assert_eq!(error, TryAcquireError::Closed, "a permit is free"),
+            }
+        },
+    );
+}

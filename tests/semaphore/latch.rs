@@ -1,0 +1,262 @@
+//! `Latch`: calls, kept calls, and calls that are passed on.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchwork::Latch;
+
+fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_call_before_the_wait_is_kept() {
+    let latch = Latch::new();
+    assert!(latch.try_wait().is_none());
+    latch.release(1);
+    assert!(poll(pin!(latch.wait())).is_ready());
+}
+
+#[test]
+fn a_burst_of_calls_is_not_hoarded() {
+    let latch = Latch::new();
+    for _ in 0..1000 {
+        latch.release(1);
+    }
+    assert_eq!(latch.pending(), 1);
+    latch.release(3);
+    latch.release(2);
+    assert_eq!(latch.pending(), 3, "never more than the largest release");
+}
+
+#[test]
+fn one_call_wakes_one() {
+    let latch = Latch::new();
+    let (mut first, mut second) = (pin!(latch.wait()), pin!(latch.wait()));
+    assert!(poll(first.as_mut()).is_pending());
+    assert!(poll(second.as_mut()).is_pending());
+    latch.release(1);
+    let Poll::Ready(call) = poll(first.as_mut()) else { panic!("the oldest was not called") };
+    call.consume();
+    assert!(poll(second.as_mut()).is_pending());
+    assert_eq!(latch.pending(), 0);
+}
+
+#[test]
+fn a_call_dropped_unanswered_goes_to_the_next() {
+    let latch = Latch::new();
+    let (mut first, mut second) = (pin!(latch.wait()), pin!(latch.wait()));
+    assert!(poll(first.as_mut()).is_pending());
+    assert!(poll(second.as_mut()).is_pending());
+    latch.release(1);
+    let Poll::Ready(call) = poll(first.as_mut()) else { panic!("the oldest was not called") };
+    drop(call);
+    assert!(poll(second.as_mut()).is_ready());
+}
+
+#[test]
+fn a_call_nobody_looked_at_goes_to_the_next() {
+    let latch = Latch::new();
+    let mut second = pin!(latch.wait());
+    {
+        let mut first = pin!(latch.wait());
+        assert!(poll(first.as_mut()).is_pending());
+        assert!(poll(second.as_mut()).is_pending());
+        latch.release(1);
+    }
+    assert!(poll(second.as_mut()).is_ready());
+}
+
+#[test]
+fn many_are_called_at_once() {
+    let latch = Latch::new();
+    let mut waits: Vec<_> = (0..5).map(|_| Box::pin(latch.wait())).collect();
+    for wait in &mut waits {
+        assert!(poll(wait.as_mut()).is_pending());
+    }
+    latch.release(5);
+    for wait in &mut waits {
+        let Poll::Ready(call) = poll(wait.as_mut()) else { panic!("one was not called") };
+        call.consume();
+    }
+    assert_eq!(latch.pending(), 0);
+}
+
+#[test]
+fn all_who_wait_now_are_called() {
+    let latch = Latch::new();
+    let mut waits: Vec<_> = (0..100).map(|_| Box::pin(latch.wait())).collect();
+    for wait in &mut waits {
+        assert!(poll(wait.as_mut()).is_pending());
+    }
+    assert_eq!(latch.waiters(), 100);
+    latch.release_all();
+    for wait in &mut waits {
+        let Poll::Ready(call) = poll(wait.as_mut()) else { panic!("one was not called") };
+        call.consume();
+    }
+    assert_eq!((latch.pending(), latch.waiters()), (0, 0));
+    assert!(poll(pin!(latch.wait())).is_pending(), "a later one was called, too");
+}
+
+#[test]
+fn a_call_of_nobody_is_kept_once() {
+    let latch = Latch::new();
+    for _ in 0..1000 {
+        latch.release_all();
+    }
+    assert_eq!(latch.pending(), 1);
+}
+
+/// Redisson (2ddc4a432, PR #7206): the permit of a waiter that was cancelled came back twice.
+#[test]
+fn a_cancelled_waiter_does_not_multiply_its_call() {
+    let latch = Latch::new();
+    for called in [false, true] {
+        let mut waits: Vec<_> = (0..50).map(|_| Box::pin(latch.wait())).collect();
+        for wait in &mut waits {
+            assert!(poll(wait.as_mut()).is_pending());
+        }
+        if called {
+            latch.release(3);
+        }
+        drop(waits);
+        assert!(latch.pending() <= if called { 3 } else { 0 });
+    }
+}
+
+#[test]
+fn calls_of_those_who_gave_up_are_not_hoarded() {
+    let latch = Latch::new();
+    let mut waits: Vec<_> = (0..1000).map(|_| Box::pin(latch.wait())).collect();
+    for wait in &mut waits {
+        assert!(poll(wait.as_mut()).is_pending());
+        latch.release(1);
+    }
+    drop(waits);
+    assert_eq!(latch.pending(), 1);
+}
+
+/// Redisson (#4215): a release stopped at a waiter that was cancelled.
+#[test]
+fn cancelled_waiters_are_stepped_over() {
+    let latch = Latch::new();
+    let mut waits: Vec<_> = (0..100).map(|_| Box::pin(latch.wait())).collect();
+    for wait in &mut waits {
+        assert!(poll(wait.as_mut()).is_pending());
+    }
+    let mut last = waits.pop().unwrap();
+    drop(waits);
+    latch.release(1);
+    let Poll::Ready(call) = poll(last.as_mut()) else { panic!("the call went to one who had given up") };
+    call.consume();
+    assert_eq!(latch.pending(), 0);
+}
+
+#[test]
+fn a_call_answered_in_vain_is_not_passed_on() {
+    let latch = Latch::new();
+    latch.release(1);
+    latch.try_wait().unwrap().consume_spurious();
+    assert_eq!(latch.pending(), 0);
+}
+
+#[test]
+fn a_thread_waits() {
+    let latch = Latch::new();
+    assert!(latch.blocking_wait_timeout(Duration::ZERO).is_none());
+    let start = Instant::now();
+    assert!(latch.blocking_wait_timeout(Duration::from_millis(20)).is_none());
+    assert!(start.elapsed() >= Duration::from_millis(20));
+    assert_eq!(latch.waiters(), 0);
+    std::thread::scope(|scope| {
+        let threads = [
+            scope.spawn(|| latch.blocking_wait().consume()),
+            scope.spawn(|| latch.blocking_wait_timeout(Duration::from_secs(30)).unwrap().consume()),
+            // Further away than the clock can say.
+            scope.spawn(|| latch.blocking_wait_timeout(Duration::MAX).unwrap().consume()),
+        ];
+        while latch.waiters() < threads.len() {
+            std::thread::yield_now();
+        }
+        latch.release_all();
+    });
+    assert_eq!(latch.pending(), 0);
+}
+
+#[test]
+fn a_task_waits_until_its_timer_is_ready() {
+    let latch = Latch::new();
+    let time_is_up = Cell::new(false);
+    let timer = poll_fn(|_| if time_is_up.get() { Poll::Ready(()) } else { Poll::Pending });
+    let mut wait = pin!(latch.wait_unless(timer));
+    assert!(poll(wait.as_mut()).is_pending());
+    time_is_up.set(true);
+    assert!(matches!(poll(wait.as_mut()), Poll::Ready(None)));
+    assert_eq!(latch.waiters(), 0, "its place in line is kept although it gave up");
+}
+
+#[test]
+fn a_call_that_comes_with_the_timer_is_heard() {
+    let latch = Latch::new();
+    // The call comes after the latch was looked at, and before the timer was.
+    let timer = poll_fn(|_| {
+        latch.release(1);
+        Poll::Ready(())
+    });
+    let Poll::Ready(call) = poll(pin!(latch.wait_unless(timer))) else { panic!("the timer is ready") };
+    call.expect("the call was thrown away for the timer").consume();
+    assert_eq!(latch.pending(), 0);
+}
+
+/// The wake-ups of a thread that has stopped are another's to finish; a waker among them may panic, and then
+/// it had not notified anyone itself.
+#[test]
+fn a_notification_is_sent_although_a_waker_panics() {
+    struct Run<F: Fn() + Send + Sync>(F);
+
+    impl<F: Fn() + Send + Sync> Wake for Run<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
+    let stays = Waker::from(Arc::new(Run({
+        let (reached, let_go) = (Arc::clone(&reached), Arc::clone(&let_go));
+        move || {
+            reached.wait();
+            let_go.wait();
+        }
+    })));
+    let panics = Waker::from(Arc::new(Run(|| panic!("a waker's"))));
+
+    // More than are woken at a time: the first one's waker stays, and the last but one's panics.
+    let latch = Latch::new();
+    let mut waits: Vec<_> = (0..41).map(|_| Box::pin(latch.wait())).collect();
+    for (place, wait) in waits.iter_mut().enumerate() {
+        let waker = match place {
+            0 => &stays,
+            39 => &panics,
+            _ => Waker::noop(),
+        };
+        assert!(wait.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| latch.release(40));
+        reached.wait();
+        let released = catch_unwind(AssertUnwindSafe(|| latch.release(1)));
+        let_go.wait();
+        assert!(released.is_err(), "it met the waker that panics");
+    });
+    for wait in waits {
+        let Poll::Ready(notification) = poll(pin!(wait)) else { panic!("not notified") };
+        notification.consume();
+    }
+}

@@ -1,0 +1,11 @@
+//! `AsyncSemaphore` and what stands on it alone: `StripedSemaphores` and `Latch`. What needs interleavings is
+//! in loom-tests.
+
+mod api;
+mod defects;
+mod drop_in;
+mod guarantees;
+mod latch;
+mod model;
+mod random;
+mod striped;

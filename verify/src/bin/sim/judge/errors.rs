@@ -1,0 +1,61 @@
+//! `Lock::lock`: "`LockError::Backend` if an attempt fails […]. `LockError::Subscribe` if the lock's messages
+//! cannot be had. `LockError::OtherKind` if the name is held as another kind of lock. `LockError::ShutDown`,
+//! `RuntimeEnded` and `Forked` if the client cannot be used any more." And of `Lock::lock_with_lease`:
+//! "`LockError::Lease` if the lease cannot be kept, or is over before the store's answer is there." So there
+//! is no such error without its reason.
+
+use latchwork::LockError;
+
+use super::Judge;
+use super::calm::is_calm;
+use super::words::words;
+use crate::program::{How, Kind, Op, time};
+use crate::stage::{Answer, Call, Event, View};
+use crate::store::Store;
+use crate::task::{MOMENT, error_words};
+
+#[derive(Default)]
+pub(crate) struct Errors;
+
+impl<S: Store> Judge<S> for Errors {
+    fn name(&self) -> &'static str {
+        "errors"
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        let Event::Answered(call, Answer::Failed(error)) = event else { return None };
+        if has_reason(view, call, error) {
+            return None;
+        }
+        let (what, since, error) = (words(view, call), time::seconds(call.began), error_words(error));
+        Some(format!("{what} since {since} fails, {error}, and there is no reason for it"))
+    }
+}
+
+fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> bool {
+    let member = &view.scene.members[call.member];
+    match error {
+        // A store in memory always answers.
+        LockError::Backend { .. } | LockError::ReleasePending { .. } => S::APART && !is_calm(view),
+        LockError::Subscribe(_) => call
+            .lock
+            .is_none_or(|lock| view.store.may_have_refused(&member.process, view.name(lock), call.began)),
+        LockError::OtherKind { .. } => call.lock.is_none_or(|lock| {
+            let locks = view.program.locks();
+            locks.iter().any(|other| other.name == lock.name && !other.is_one_with(lock))
+        }),
+        LockError::Upgrade { .. } => {
+            matches!(&call.op, Op::Acquire { lock, owner: Some(_), .. } if lock.kind == Kind::Write)
+        }
+        LockError::ShutDown => member.is_shut_down,
+        LockError::Lease(_) => match &call.op {
+            Op::Acquire { how: How::Leased(lease) | How::TryFor { lease: Some(lease), .. }, .. } => {
+                let lasted = view.now - call.began;
+                lasted + view.drift(call.member, lasted) + MOMENT >= *lease
+            }
+            _ => false,
+        },
+        LockError::RuntimeEnded | LockError::Name(_) | LockError::Unsupported { .. } => false,
+        _ => true,
+    }
+}

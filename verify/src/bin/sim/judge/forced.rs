@@ -1,0 +1,39 @@
+//! `Lock::force_unlock`: "The holder is not asked. If it is of this client, its guard is told at once."
+
+use super::Judge;
+use super::belief::stored;
+use crate::program::{Kind, Op};
+use crate::stage::{Answer, Event, View};
+use crate::store::Store;
+
+#[derive(Default)]
+pub(crate) struct Forced;
+
+impl<S: Store> Judge<S> for Forced {
+    fn name(&self) -> &'static str {
+        "forced"
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        let Event::Answered(call, Answer::Freed(true)) = event else { return None };
+        let (Op::ForceUnlock { lock, .. }, client) = (&call.op, &view.scene.members[call.member].client_id)
+        else {
+            return None;
+        };
+        let believes = view.scene.holds.values().find(|hold| {
+            hold.lock.is_one_with(*lock)
+                && hold.member == call.member
+                && hold.granted < call.began
+                // Those that read go on by a later lease, which may have been asked for, and not been known,
+                // by then.
+                && hold.lock.kind != Kind::Read
+                && view.excuses.taken_at(client, hold.number).is_some_and(|at| at >= call.began)
+                && stored(view, hold) == 0
+                && hold.is_held()
+        })?;
+        Some(format!(
+            "{} believes in its lease still, which its client has forced free",
+            view.words(believes)
+        ))
+    }
+}

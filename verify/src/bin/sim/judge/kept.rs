@@ -1,0 +1,138 @@
+//! `Lock::lock`: "The watchdog renews its lease while the guard lives." `Lock::lock_with_lease`: "with a
+//! lease of the caller's own". And `Guard::extend`: "Makes the lease last for `lease` from now at least." So
+//! a hold lasts for as long as that: a guard is held when it is got, and none is lost before its time without
+//! a reason. And of `Guard::unlock`, `extend` and `ensure_held`: "`LockError::Lost` if the hold was lost", of
+//! which the last "asks the store".
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use latchwork::{LossReason, Owner};
+
+use super::Judge;
+use super::calm::{hand_off, settled_from};
+use super::words::words;
+use crate::program::{Op, time};
+use crate::stage::{Answer, Call, Event, Hold, View};
+use crate::store::Store;
+use crate::task::MOMENT;
+use crate::world::Nanos;
+
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// Until when each hold is to last, unless it is renewed.
+    until: BTreeMap<u64, Nanos>,
+    owners: BTreeMap<u64, Owner>,
+    /// Owners that gave back a hold by name.
+    given_back: Vec<Owner>,
+    judged: BTreeSet<u64>,
+    lost_at: BTreeMap<u64, Nanos>,
+    /// The number of the lease of each hold, as it was seen last.
+    numbers: BTreeMap<u64, u64>,
+}
+
+impl<S: Store> Judge<S> for Kept {
+    fn name(&self) -> &'static str {
+        "kept"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        for hold in view.scene.holds.values() {
+            self.numbers.insert(hold.id, hold.number);
+        }
+        let lost = view.scene.holds.values().filter(|hold| hold.loss.is_some());
+        for hold in lost {
+            if self.judged.insert(hold.id) {
+                self.lost_at.insert(hold.id, view.now);
+            } else {
+                continue;
+            }
+            if !self.has_reason(view, hold) {
+                return Some(format!(
+                    "{}, got {} ago, is lost, {:?}, and there is no reason for it",
+                    view.words(hold),
+                    time::seconds(view.now - hold.granted),
+                    hold.loss.flatten()
+                ));
+            }
+        }
+        None
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        match event {
+            Event::Granted(id) => {
+                let hold = view.scene.holds.get(id)?;
+                self.owners.insert(*id, hold.owner);
+                self.until.insert(*id, hold.began.saturating_add(hold.lease.unwrap_or(0)));
+                (hold.left == 0 && !view.excuses.may_be_forced(hold.lock, view.now))
+                    .then(|| format!("{} is not held when it is got", view.words(hold)))
+            }
+            Event::Answered(call, Answer::Done) => {
+                let id = call.hold?;
+                if let Op::Extend { lease, .. } = call.op {
+                    let until = self.until.entry(id).or_default();
+                    *until = (*until).max(call.began.saturating_add(lease));
+                }
+                self.is_done_in_vain(view, call, id)
+                    .then(|| format!("{}, hold {id}: it is done, and the hold was lost", words(view, call)))
+            }
+            Event::Called(call) if matches!(call.op, Op::UnlockByOwner { .. }) => {
+                let owner = call.hold.and_then(|id| self.owners.get(&id));
+                self.given_back.extend(owner);
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Kept {
+    /// A call has said that a hold was there which was lost before the call.
+    fn is_done_in_vain<S: Store>(&self, view: &View<'_, S>, call: &Call, id: u64) -> bool {
+        if !matches!(call.op, Op::Unlock { .. } | Op::Extend { .. } | Op::EnsureHeld { .. }) {
+            return false;
+        }
+        if self.judged.contains(&id) && self.lost_before(call, id) {
+            return true;
+        }
+        // What an unlock gives to a waiter in memory the store is not asked about.
+        if matches!(call.op, Op::Unlock { .. }) {
+            return false;
+        }
+        let (Some(lock), Some(number)) = (call.lock, self.numbers.get(&id)) else { return false };
+        let client = &view.scene.members[call.member].client_id;
+        let is_there = view.leases(lock).any(|lease| lease.client == *client && lease.number == *number);
+        let taken = view.excuses.taken_at(client, *number);
+        let forced = |at| at + 2 * hand_off(view.program) < call.began;
+        !is_there && taken.is_some_and(forced) && !view.program.network.is_faulty()
+    }
+
+    fn lost_before(&self, call: &Call, id: u64) -> bool {
+        self.lost_at.get(&id).is_some_and(|at| *at < call.began)
+    }
+
+    fn has_reason<S: Store>(&self, view: &View<'_, S>, hold: &Hold) -> bool {
+        let member = view.member(hold);
+        let options = &view.program.processes[member.plan].options;
+        let taken = view.excuses.was_taken(&member.client_id, hold.number)
+            || view.excuses.may_be_forced(hold.lock, view.now);
+        // The lease in hand may have been another one since it was looked at last.
+        if taken || hold.number == 0 || self.given_back.contains(&hold.owner) {
+            return true;
+        }
+        let until = self.until.get(&hold.id).copied().unwrap_or(0);
+        let early = view.drift(hold.member, until.saturating_sub(hold.began)) + MOMENT;
+        let lasts = view.now + early < until;
+        match hold.loss.flatten() {
+            Some(LossReason::HeldTooLong) => options.max_hold.is_some(),
+            _ if options.max_hold.is_some() => true,
+            Some(LossReason::GivenBack) => false,
+            _ if lasts => false,
+            // Renewals may have failed; each is repeated after a thirtieth of the lease.
+            _ => {
+                let repeated = settled_from(view) + options.watchdog_timeout() / 10;
+                hold.lease.is_some() || view.program.network.is_faulty() || view.now <= repeated
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `keeper`: "It sleeps until the alarm says that something is due". What wakes again and again, and finds
+//! nothing to do, lets no other task of its thread run. So where no call begins or ends, tasks are polled for
+//! commands and messages for the greater part.
+
+use super::Judge;
+use crate::stage::{Event, View};
+use crate::store::Store;
+use crate::world::{Nanos, SECOND};
+
+/// So many polls a second are too many, beyond those that commands, their answers and messages take.
+const POLLS: u64 = 800;
+
+#[derive(Default)]
+pub(crate) struct Restless {
+    since: Nanos,
+    polls: u64,
+    commands: u64,
+}
+
+impl Restless {
+    fn begins<S: Store>(&mut self, view: &View<'_, S>) {
+        (self.since, self.polls, self.commands) =
+            (view.now, view.world.polls_of_processes(), view.store.commands());
+    }
+}
+
+impl<S: Store> Judge<S> for Restless {
+    fn name(&self) -> &'static str {
+        "restless"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        // Redis's connections are tasks of the process, too.
+        if !S::HAS_NO_TASKS || view.now < self.since + SECOND / 2 {
+            return None;
+        }
+        let (polls, commands) =
+            (view.world.polls_of_processes() - self.polls, view.store.commands() - self.commands);
+        let seconds = 1 + (view.now - self.since) / SECOND;
+        self.begins(view);
+        (polls > POLLS * seconds + 40 * commands)
+            .then(|| format!("tasks were polled {polls} times in {seconds} s, with {commands} commands"))
+    }
+
+    fn hear(&mut self, _event: &Event, view: &View<'_, S>) -> Option<String> {
+        self.begins(view);
+        None
+    }
+}

@@ -1,0 +1,63 @@
+//! [`Contract`]: what clients must keep, by the docs of `Backend` and `Transport`, where only the store can
+//! see that they do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::world::Nanos;
+
+/// A lease of a client, by the index of its process and by its number.
+type Lease = (usize, u64);
+
+#[derive(Default)]
+pub(super) struct Contract {
+    /// Attempts that were sent and may come late: not answered, and not known not to have run.
+    unsettled: BTreeMap<Lease, usize>,
+    /// Leases that a client has released, or rolled back.
+    released: BTreeSet<Lease>,
+    /// Subscriptions that were refused: process, channel, and when it was told so.
+    refused: Vec<(usize, String, Nanos)>,
+    breach: Option<String>,
+}
+
+impl Contract {
+    pub(super) fn breach(&self) -> Option<&str> {
+        self.breach.as_deref()
+    }
+
+    pub(super) fn is_broken(&mut self, process: usize, what: impl FnOnce() -> String) {
+        self.breach.get_or_insert_with(|| format!("p{process} {}", what()));
+    }
+
+    /// "A client never uses an id again that it has released".
+    pub(super) fn attempts(&mut self, (process, number): Lease) {
+        if self.released.contains(&(process, number)) {
+            self.is_broken(process, || format!("asks by lease {number}, which it has released"));
+        }
+        *self.unsettled.entry((process, number)).or_default() += 1;
+    }
+
+    /// An attempt was answered, or did not run.
+    pub(super) fn settles(&mut self, lease: Lease) {
+        if let Some(count) = self.unsettled.get_mut(&lease) {
+            *count -= 1;
+        }
+    }
+
+    /// "An attempt that may come late is undone by `roll_back`".
+    pub(super) fn releases(&mut self, (process, number): Lease, rolls_back: bool) {
+        if !rolls_back && self.unsettled.get(&(process, number)).is_some_and(|count| *count > 0) {
+            self.is_broken(process, || format!("releases lease {number}, an attempt by which may come late"));
+        }
+        self.released.insert((process, number));
+    }
+
+    pub(super) fn refuses(&mut self, process: usize, channel: &str, now: Nanos) {
+        self.refused.push((process, channel.to_owned(), now));
+    }
+
+    pub(super) fn may_have_refused(&self, process: usize, name: &str, since: Nanos) -> bool {
+        let is_of_it = |channel: &str| channel.strip_suffix(name).is_some_and(|rest| rest.ends_with(':'));
+        let mut refused = self.refused.iter().rev().take_while(|(.., at)| *at >= since);
+        refused.any(|(other, channel, _)| *other == process && is_of_it(channel))
+    }
+}

@@ -1,0 +1,55 @@
+//! The test binaries: built by cargo, and run by us, so that they can run side by side.
+
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use cargo_metadata::{Message, TargetKind};
+
+use super::lanes::Job;
+
+/// A binary that cargo built for tests.
+#[derive(Debug)]
+pub(crate) struct Binary {
+    /// The target, and its package if that is not the one in the workspace's root.
+    pub(crate) name: String,
+    path: PathBuf,
+    /// Its package's folder, which cargo runs tests in.
+    folder: PathBuf,
+}
+
+impl Binary {
+    /// What runs it, with the harness's arguments.
+    pub(crate) fn job(&self, args: &[String]) -> Job {
+        let mut command = Command::new(&self.path);
+        command.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        Job { name: self.name.clone(), command }
+    }
+}
+
+/// Has cargo build what `command` would test, in the workspace at `root`. Prints what cargo says.
+pub(crate) fn build(mut command: Command, root: &Path) -> Result<Vec<Binary>> {
+    command.args(["--no-run", "--message-format", "json-render-diagnostics"]).stdout(Stdio::piped());
+    let mut cargo = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
+    let output = BufReader::new(cargo.stdout.take().context("its output is piped")?);
+    let mut binaries = Vec::new();
+    for message in Message::parse_stream(output) {
+        let Message::CompilerArtifact(artifact) = message.context("cannot read what cargo says")? else {
+            continue;
+        };
+        let Some(path) = artifact.executable.filter(|_| artifact.profile.test) else { continue };
+        let folder = artifact.manifest_path.parent().context("a manifest is in a folder")?;
+        let target = &artifact.target;
+        let name = match target.kind.first() {
+            Some(TargetKind::Test) if folder.as_std_path() == root => target.name.clone(),
+            Some(TargetKind::Test) => {
+                format!("{} of {}", target.name, folder.file_name().unwrap_or_default())
+            }
+            _ => format!("unit tests of {}", target.name),
+        };
+        binaries.push(Binary { name, path: path.into(), folder: folder.into() });
+    }
+    ensure!(cargo.wait()?.success(), "the build failed");
+    Ok(binaries)
+}
