@@ -359,10 +359,8 @@ fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// Tests and models, or files of them, that a page names stay there under that name.
-#[test]
-fn guarantees_name_tests_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+/// The names of all tests, clauses and models of the workspace, and of other functions.
+fn functions() -> HashSet<String> {
     let sources: Vec<_> =
         ["src", "tests", "conformance/src", "loom-tests", "verify"].into_iter().flat_map(sources).collect();
     let identifier = |text: &str| -> String {
@@ -376,6 +374,14 @@ fn guarantees_name_tests_that_exist() {
             defined.insert(identifier(line));
         }
     }
+    defined
+}
+
+/// Tests and models, or files of them, that a page names stay there under that name.
+#[test]
+fn guarantees_name_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let defined = functions();
     let (mut rows, text) = (0, page("docs/guarantees.md"));
     for row in text.lines().filter(|line| line.starts_with("| ")) {
         let (guarantee, tests) = row.trim_matches(['|', ' ']).rsplit_once(" | ").unwrap();
@@ -391,6 +397,41 @@ fn guarantees_name_tests_that_exist() {
         }
     }
     assert!(rows > 70, "{rows} rows are not the whole page");
+}
+
+/// In the other pages tests stand among options, metrics and keys: what is as long as a sentence is a test.
+#[test]
+fn pages_name_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let defined = functions();
+    let mut tests = 0;
+    for entry in fs::read_dir(root.join("docs")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        // The odd parts are fenced code.
+        for name in text.split("```").step_by(2).flat_map(quoted) {
+            let is_name = name.chars().all(|letter| letter == '_' || letter.is_alphanumeric());
+            let is_test = is_name && name.matches('_').count() >= 3;
+            let is_file = name.starts_with("tests/") || name.starts_with("conformance/");
+            let is_there =
+                if is_file { root.join(name).exists() } else { !is_test || defined.contains(name) };
+            assert!(is_there, "{}: there is no {name}", path.display());
+            tests += usize::from(is_test);
+        }
+    }
+    assert!(tests > 100, "{tests} tests are not all that the pages name");
+}
+
+/// An answer is found in a minute. Longer are those with one row for each property, figure or proof.
+#[test]
+fn pages_are_short() {
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap() {
+        let path = entry.unwrap().path();
+        let is_register =
+            ["guarantees.md", "benchmarks.md", "proof.md"].iter().any(|page| path.ends_with(page));
+        let words = fs::read_to_string(&path).unwrap().split_whitespace().count();
+        assert!(is_register || words <= 1_600, "{} has {words} words", path.display());
+    }
 }
 
 /// A reader has some minutes, and looks at a table that fits the screen.
@@ -424,7 +465,12 @@ fn pages_link_to_what_is_there() {
             assert!(target.exists(), "{}: {link} leads nowhere", page.display());
             if !heading.is_empty() {
                 let text = fs::read_to_string(&target).unwrap();
-                let slug = |line: &str| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+                // As on the usual hosts: punctuation goes, spaces become hyphens.
+                let kept = |letter: &char| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_');
+                let slug = |line: &str| {
+                    let title = line.trim_start_matches('#').trim().to_lowercase();
+                    title.chars().filter(kept).collect::<String>().replace(' ', "-")
+                };
                 let is_there = text.lines().any(|line| line.starts_with('#') && slug(line) == heading);
                 assert!(is_there, "{}: {link} leads to no heading", page.display());
             }
@@ -448,5 +494,70 @@ fn operators_are_told_the_keys_and_rights_of_the_module() {
         {
             assert!(operators.contains(told), "docs/redis.md does not tell {told:?}, and src/redis.rs does");
         }
+    }
+}
+
+/// The rows of the tables in docs/options.md, by the option in their first column.
+fn options() -> BTreeMap<String, Vec<String>> {
+    let text = page("docs/options.md");
+    let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    rows.map(cells).map(|row: Vec<String>| (row[0].trim_matches('`').to_owned(), row)).collect()
+}
+
+/// What `Debug` shows as `field` of a struct: `Some("30s")` of `watchdog_timeout: 30s,`.
+fn shown<'a>(debug: &'a str, field: &str) -> Option<&'a str> {
+    let at = debug.find(&format!(" {field}: "))? + field.len() + 3;
+    debug[at..].split([',', ' ']).next()
+}
+
+/// Panics if a row tells another default than `debug` shows. `field` is what the code calls the option.
+fn assert_default(option: &str, field: &str, debug: &str) {
+    let told = options().get(option).unwrap_or_else(|| panic!("docs/options.md has no {option}"))[1].clone();
+    let told = if told == "none" { "None".to_owned() } else { told.replace(' ', "") };
+    assert_eq!(Some(&*told), shown(debug, field), "docs/options.md tells another default of {option}");
+}
+
+/// The methods of a builder: what takes it by value and returns it.
+fn builder_methods(path: &str) -> Vec<String> {
+    let text = page(path);
+    let methods = text.lines().filter(|line| line.contains("pub fn ") && line.contains("(mut self"));
+    methods
+        .map(|line| line.split("pub fn ").nth(1).unwrap().split(['(', '<']).next().unwrap().into())
+        .collect()
+}
+
+/// Compiled with the defaults themselves: a default that is changed in one place only fails here.
+#[test]
+fn options_table_tells_the_defaults_of_the_code() {
+    let client = format!("{:?}", latchwork::LockOptions::default());
+    for option in ["watchdog_timeout", "max_hold", "tenure", "unpolled_limit", "label"] {
+        assert_default(option, option, &client);
+    }
+    let longest = format!("{} bytes", latchwork::LockOptions::MAX_LABEL_BYTES);
+    assert!(options()["label"][2].starts_with(&longest), "docs/options.md tells another limit of label");
+    let stripes = latchwork::StripedSemaphores::new().len();
+    assert!(page("docs/options.md").contains(&format!("`StripedSemaphores::new` | {stripes} |")));
+    // Of both builders, whichever features are on.
+    for path in ["src/lock/options.rs", "src/redis/builder.rs"] {
+        let methods = builder_methods(path);
+        assert!(methods.len() > 5, "{path}: {methods:?} are not all options");
+        for method in &methods {
+            assert!(options().contains_key(method), "docs/options.md has no row for {method} of {path}");
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn options_table_tells_the_defaults_of_the_redis_builder() {
+    let redis = format!("{:?}", latchwork::redis::Redis::builder());
+    for option in ["connect_timeout", "response_timeout", "heartbeat", "keepalive", "linger"] {
+        assert_default(option, option.trim_end_matches("_timeout"), &redis);
+    }
+    #[cfg(feature = "cluster")]
+    {
+        let sharded = format!("{:?}", latchwork::redis::ShardedMessages::default());
+        assert_eq!(options()["sharded_messages"][1], sharded);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::by_hand;
 use crate::by_hand::run;
 use latchwork::redis::{Credentials, ErrorKind, Redis, RedisBuilder};
-use latchwork::{Backend as _, LockClient};
+use latchwork::{Backend as _, LockClient, LockOptions};
 use latchwork_testkit::{ChaosProxy, RedisCluster, RedisServer, SentinelSet};
 use tokio::time::{sleep, timeout};
 
@@ -118,6 +118,27 @@ async fn time_limits_may_be_as_long_as_can_be() {
     let limits = Redis::builder().connect_timeout(long).response_timeout(long).linger(long);
     let redis = limits.heartbeat(long).keepalive(long).connect(&server.url()).await.unwrap();
     assert_works(&redis).await;
+}
+
+/// The fault is a task that blocks the only thread of the runtime for three leases. Renewals that run there
+/// cannot go out; those of connections on a thread of their own do.
+#[tokio::test]
+async fn runtime_that_is_blocked_loses_leases_unless_connections_have_a_thread_of_their_own() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let server = RedisServer::start();
+    let options = LockOptions::default().watchdog_timeout(LEASE);
+    let url = server.url();
+    let apart = tokio::task::spawn_blocking(move || Redis::builder().blocking_connect(&url));
+    let apart = LockClient::with_options(apart.await.unwrap().unwrap(), &options).unwrap();
+    let here = Redis::connect(&server.url()).await.unwrap();
+    let here = LockClient::with_options(here, &options).unwrap();
+    let kept = apart.get_lock("apart").unwrap().lock().await.unwrap();
+    let lost = here.get_lock("here").unwrap().lock().await.unwrap();
+    std::thread::sleep(3 * LEASE);
+    assert!(kept.is_held() && !lost.is_held());
+    kept.ensure_held().await.unwrap();
+    kept.unlock().await.unwrap();
+    assert!(lost.unlock().await.unwrap_err().is_lost());
 }
 
 #[tokio::test]
