@@ -405,6 +405,50 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
     }
 }
 
+/// The command that `docs/operations.md` gives operators to copy, as a shell would split it.
+fn command_for_operators() -> Vec<String> {
+    let page = include_str!("../../docs/operations.md");
+    let command = page.split("redis-cli ").find(|command| command.starts_with("ACL SETUSER")).unwrap();
+    let command = command.split("```").next().unwrap();
+    command.replace(['\\', '\''], " ").split_whitespace().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn user_of_the_page_for_operators_takes_locks_of_every_kind_and_of_no_other_prefix() {
+    let server = RedisServer::start();
+    let command = command_for_operators();
+    let () = run(&server, &command.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let url = server.url().replace("redis://", &format!("redis://{}:hunter2@", command[2]));
+    let client = async |name: &str| {
+        LockClient::new(
+            Redis::builder().client_name(name).connect(&url).await.map_err(|error| texts(&error)).unwrap(),
+        )
+    };
+    let (here, there) = (client("here").await, client("there").await);
+    let locks = |client: &LockClient, prefix: &str| {
+        let both = client.read_write(&format!("{prefix}:both")).unwrap();
+        [
+            client.get_lock(&format!("{prefix}:plain")).unwrap().fenced(),
+            client.fair_lock(&format!("{prefix}:fair")).unwrap().fenced(),
+            both.read().fenced(),
+            both.write().fenced(),
+        ]
+    };
+    for (held, wanted) in locks(&here, "orders").into_iter().zip(locks(&there, "orders")) {
+        let guard = held.lock().await.unwrap();
+        let waits = tokio::spawn(async move { wanted.lock().await.unwrap().unlock().await.unwrap() });
+        guard.ensure_held().await.unwrap();
+        guard.unlock().await.unwrap();
+        soon("its turn", waits).await.unwrap();
+        let forced = held.lock().await.unwrap();
+        assert!(held.force_unlock().await.unwrap() && !forced.is_held());
+    }
+    for lock in locks(&here, "payments") {
+        let error = lock.try_lock().await.map(drop).unwrap_err();
+        assert!(error.is_refused(), "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn rights_for_a_name_and_a_database_are_needed_and_named() {
     let server = RedisServer::start();
