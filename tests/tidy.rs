@@ -527,6 +527,33 @@ fn builder_methods(path: &str) -> Vec<String> {
         .collect()
 }
 
+/// What a page lists of a source file is complete: the methods to implement, the events to look up.
+#[test]
+fn pages_list_all_methods_of_a_backend_and_all_warnings() {
+    let source = page("src/lock/backend.rs");
+    let methods = source.split("pub trait Backend").nth(1).unwrap().lines();
+    let methods: Vec<&str> = methods
+        .filter_map(|line| line.strip_prefix("    fn "))
+        .map(|line| line.split(['(', '<']).next().unwrap())
+        .collect();
+    assert!(methods.len() > 12, "{methods:?} are not all");
+    let checklist = page("docs/own-backend.md");
+    for method in methods {
+        assert!(checklist.contains(&format!("| `{method}` |")), "docs/own-backend.md does not list {method}");
+    }
+    let troubles = page("docs/troubleshooting.md");
+    let mut warnings = 0;
+    for row in page("src/lock.rs").lines().filter(|line| line.starts_with("//! | WARN |")) {
+        let event = quoted(row)[0];
+        assert!(
+            troubles.contains(&format!("| `{event}`")),
+            "docs/troubleshooting.md does not explain {event}"
+        );
+        warnings += 1;
+    }
+    assert!(warnings > 8, "{warnings} are not all");
+}
+
 /// Compiled with the defaults themselves: a default that is changed in one place only fails here.
 #[test]
 fn options_table_tells_the_defaults_of_the_code() {
