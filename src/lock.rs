@@ -108,6 +108,7 @@ mod pace;
 mod read_write_lock;
 mod releases;
 mod run;
+mod shutdown;
 mod span;
 mod stats;
 mod table;
@@ -118,7 +119,7 @@ pub use self::backend::{
     AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseKey, Mode,
     NextWaiter, QueuePosition, ReleaseOutcome,
 };
-pub use self::client::{LockClient, ShutdownError};
+pub use self::client::LockClient;
 pub use self::error::LockError;
 pub use self::guard::Guard;
 pub use self::handle::Lock;
@@ -130,5 +131,6 @@ pub use self::name::{LockName, NameError, NameHasher};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
 pub use self::read_write_lock::ReadWriteLock;
+pub use self::shutdown::ShutdownError;
 pub use self::stats::LockStats;
 pub use crate::lock_entry::Moment;

@@ -17,7 +17,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::connection::{Boxed, Common, Error, ErrorKind, Request, TokioRuntime};
+use super::connection::{Boxed, Common, Error, Request, TokioRuntime};
 use super::keys;
 use super::late::LateAttempts;
 use super::nonces::Nonces;
@@ -146,12 +146,7 @@ impl Backend for Redis {
     }
 
     fn failure(&self, error: &Error) -> Failure {
-        match error.kind() {
-            ErrorKind::Unknown | ErrorKind::NotReplicated => Failure::Indeterminate,
-            ErrorKind::OtherKind(found) => Failure::OtherKind(found),
-            _ if error.may_pass() => Failure::Unreachable,
-            _ => Failure::Refused,
-        }
+        error.failure()
     }
 
     async fn acquire(
