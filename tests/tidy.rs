@@ -128,8 +128,10 @@ fn redis_uses_public_items_only() {
         "crate::sync::atomic::",
         "crate::lock::{",
         "crate::lock::LeaseId;",
+        "crate::lock::NameError;",
         "crate::registry::Registry",
         "crate::runtime::Runtime",
+        "crate::backend::",
     ];
     for (path, text) in sources("src/redis") {
         for line in text.lines().filter(|line| line.contains("crate::")) {

@@ -142,12 +142,13 @@ impl LockClient {
     /// use latchwork::LockClient;
     ///
     /// let client = LockClient::local();
-    /// let guard = client.fair_lock("tickets")?.lock().await?;
+    /// let guard = client.get_fair_lock("tickets")?.lock().await?;
     /// assert!(client.get_lock("tickets")?.try_lock().await.unwrap_err().is_other_kind());
     /// guard.unlock().await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
-    pub fn fair_lock(&self, name: &str) -> Result<Lock, LockError> {
+    #[doc(alias = "fair_lock")]
+    pub fn get_fair_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.lock_of(name, Mode::Fair)
     }
 
@@ -168,7 +169,7 @@ impl LockClient {
     /// # block_on(async {
     /// use latchwork::LockClient;
     ///
-    /// let prices = LockClient::local().read_write("prices")?;
+    /// let prices = LockClient::local().get_read_write_lock("prices")?;
     /// let readers = (prices.read().lock().await?, prices.read().lock().await?);
     /// drop(readers);
     /// let writer = prices.write().lock().await?;
@@ -176,7 +177,9 @@ impl LockClient {
     /// writer.unlock().await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
-    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock, LockError> {
+    #[doc(alias = "read_write")]
+    #[doc(alias = "RwLock")]
+    pub fn get_read_write_lock(&self, name: &str) -> Result<ReadWriteLock, LockError> {
         let (read, write) = (self.lock_of(name, Mode::Read)?, self.lock_of(name, Mode::Write)?);
         Ok(ReadWriteLock::new(read, write))
     }

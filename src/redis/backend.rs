@@ -8,11 +8,12 @@ use std::time::Duration;
 use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
 use futures_util::stream::{self, StreamExt};
 
-use crate::fault::fault;
-use crate::lock::{
-    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey,
-    LockName, Mode, NameError, NextWaiter, ReleaseOutcome,
+use crate::backend::{
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, LeaseKey, LockName, Mode,
+    NextWaiter, ReleaseOutcome,
 };
+use crate::fault::fault;
+use crate::lock::{Holder, LeaseId, NameError};
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;

@@ -1,5 +1,5 @@
-//! One `?` in a function that fails with [`LockError`]: every error of the locks turns into it, says what it said
-//! before, and says once what it came from.
+//! One `?` in a function that fails with [`LockError`]: every error of the locks turns into it, says what it
+//! said before, and says once what it came from.
 
 use std::error::Error;
 use std::fs;
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use latchwork::local::Local;
 use latchwork::redis::Redis;
-use latchwork::{Lease, LeaseId, LockClient, LockError, LockOptions, SubscribeError};
+use latchwork::subscription::SubscribeError;
+use latchwork::{Lease, LeaseId, LockClient, LockError, LockOptions};
 
 /// What a user's function does with each error: nothing but `?`.
 async fn met(name: &str) -> Result<(), LockError> {

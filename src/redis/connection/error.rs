@@ -5,7 +5,8 @@ use std::fmt;
 
 use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
-use crate::lock::{Failure, LockError, LockKind, LockName};
+use crate::backend::{Failure, LockName};
+use crate::lock::{LockError, LockKind};
 
 use super::super::shield::said;
 use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_do};
