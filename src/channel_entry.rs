@@ -30,8 +30,8 @@ use self::readiness::Readiness;
 ///                                                                      starts a fresh entry
 /// ```
 ///
-/// An entry is reached through a [`Subscription`](crate::Subscription), which is one unit of its interest
-/// count.
+/// An entry is reached through a [`Subscription`](crate::subscription::Subscription), which is one unit of
+/// its interest count.
 pub struct ChannelEntry {
     channel: Arc<str>,
     /// Of the channel, by the registry's hasher: kept, so that leaving and a growing map need not hash again.
@@ -182,8 +182,8 @@ impl ChannelEntry {
     ///
     /// What calls everybody (messages may have been lost, or will not come any more) runs it, too.
     ///
-    /// A listener is not interest: when the last [`Subscription`](crate::Subscription) is dropped, no message
-    /// comes any more.
+    /// A listener is not interest: when the last [`Subscription`](crate::subscription::Subscription) is
+    /// dropped, no message comes any more.
     pub fn listen(&self, callback: impl FnOnce() + Send + 'static) -> Listener {
         Listener::new(&self.latch, Box::new(callback))
     }

@@ -34,7 +34,7 @@ pub use self::notification::Notification;
 /// ```
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// # block_on(async {
-/// use latchwork::Latch;
+/// use latchwork::latch::Latch;
 ///
 /// let latch = Latch::new();
 /// latch.release(1); // no waiter yet: stays pending
@@ -107,7 +107,7 @@ impl Latch {
     /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
     /// # block_on(async {
     /// use std::time::Duration;
-    /// use latchwork::Latch;
+    /// use latchwork::latch::Latch;
     ///
     /// let latch = Latch::new();
     /// assert!(latch.wait_unless(tokio::time::sleep(Duration::from_millis(1))).await.is_none());

@@ -44,11 +44,11 @@
 //! | type | is |
 //! |---|---|
 //! | [`AsyncSemaphore`] | permits for async tasks and threads, lock-free, first in, first out |
-//! | [`StripedSemaphores`] | a fixed array of one-permit semaphores, one of which a name picks |
-//! | [`Latch`] | coalescing notification with blocking waits: a notification that comes first is kept for the waiter that comes next. Does not count down |
-//! | [`LockEntry`] | the ownership of one name inside of a process: a re-entrant, fair lock under a lease that a store grants |
-//! | [`ChannelEntry`] | the state that all subscribers of one channel share: their number, readiness, latch, listeners |
-//! | [`Registry`] | one subscription per channel and process, over any [`Transport`] |
+//! | [`StripedSemaphores`](striped::StripedSemaphores) | a fixed array of one-permit semaphores, one of which a name picks |
+//! | [`Latch`](latch::Latch) | coalescing notification with blocking waits: a notification that comes first is kept for the waiter that comes next. Does not count down |
+//! | [`LockEntry`](lock_entry::LockEntry) | the ownership of one name inside of a process: a re-entrant, fair lock under a lease that a store grants |
+//! | [`ChannelEntry`](subscription::ChannelEntry) | the state that all subscribers of one channel share: their number, readiness, latch, listeners |
+//! | [`Registry`](subscription::Registry) | one subscription per channel and process, over any [`Transport`](subscription::Transport) |
 //!
 //! # More
 //!
@@ -57,14 +57,15 @@
 //! guaranteed](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
 //! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md) and
 //! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md). Modules depend on each other
-//! in one direction: [`blocking`] → `redis`, `local` → [`lock`] → [`registry`] → [`transport`], [`striped`],
-//! [`channel_entry`] → [`latch`] → [`semaphore`]; and [`lock`] → [`lock_entry`] → [`latch`].
+//! in one direction: [`blocking`] → `redis`, `local` → [`lock`] → [`subscription`] → [`striped`],
+//! [`latch`] → [`semaphore`]; and [`lock`] → [`lock_entry`] → [`latch`].
 //!
 // What is not built in is linked to where it is documented.
+#![cfg_attr(feature = "lock", doc = "\n[`Backend`]: backend::Backend\n")]
 #![cfg_attr(
     not(feature = "lock"),
     doc = "
-[`Backend`]: https://docs.rs/latchwork/latest/latchwork/trait.Backend.html
+[`Backend`]: https://docs.rs/latchwork/latest/latchwork/backend/trait.Backend.html
 [`Lock`]: https://docs.rs/latchwork/latest/latchwork/struct.Lock.html
 [`LockClient`]: https://docs.rs/latchwork/latest/latchwork/struct.LockClient.html
 [`blocking`]: https://docs.rs/latchwork/latest/latchwork/blocking/index.html
@@ -103,9 +104,8 @@ mod trace;
 
 #[cfg(feature = "lock")]
 pub mod blocking;
+mod channel_entry;
 mod counter;
-// For loom-tests, verify and unit tests alone.
-pub mod channel_entry;
 mod event;
 // Unit tests, and the builds that checks are made of, have faults to seed.
 #[cfg_attr(
@@ -125,41 +125,66 @@ mod message;
 mod moment;
 #[cfg(feature = "redis")]
 pub mod redis;
-pub mod registry;
-pub mod runtime;
+mod registry;
+#[cfg(feature = "lock")]
+mod runtime;
 pub mod semaphore;
 pub mod striped;
 #[cfg(latchwork_suspend)]
 #[doc(hidden)]
 pub mod suspension;
 mod sync;
-pub mod transport;
+mod transport;
 mod unless;
 
 #[doc(inline)]
-pub use crate::channel_entry::{ChannelEntry, Listener};
-#[doc(inline)]
-pub use crate::latch::{Latch, Notification};
 #[cfg(feature = "lock")]
-#[doc(inline)]
 pub use crate::lock::{
-    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Guard, Histogram, Holder, Lease,
-    LeaseError, LeaseId, LeaseIdError, LeaseKey, Lock, LockClient, LockError, LockKind, LockName,
-    LockOptions, LockStats, Metrics, Mode, Moment, NameError, NameHasher, NextWaiter, Owner, QueuePosition,
-    ReadWriteLock, ReleaseOutcome, ShutdownError,
+    Guard, Holder, Lease, LeaseError, LeaseId, Lock, LockClient, LockError, LockKind, LockOptions, Metrics,
+    NameError, Owner, ReadWriteLock, ShutdownError,
 };
 #[doc(inline)]
-pub use crate::lock_entry::{LockEntry, LossReason};
-#[doc(inline)]
-pub use crate::registry::{Registry, RegistryStats, Subscription};
-#[doc(inline)]
-pub use crate::runtime::Runtime;
+pub use crate::lock_entry::LossReason;
 #[doc(inline)]
 pub use crate::semaphore::{
-    Acquire, AcquireError, AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit, PollSemaphore,
-    SemaphorePermit, TryAcquireError,
+    AcquireError, AsyncSemaphore, OwnedSemaphorePermit, PollSemaphore, SemaphorePermit, TryAcquireError,
 };
-#[doc(inline)]
-pub use crate::striped::{Stripe, StripeGuard, StripedSemaphores, StripesGuard};
-#[doc(inline)]
-pub use crate::transport::{Inbox, Message, SubscribeError, Transport};
+
+/// For a store of one's own: the contract of [`Backend`](backend::Backend), and what goes with its commands.
+///
+/// What a user of locks needs is at the root of the crate.
+#[cfg(feature = "lock")]
+pub mod backend {
+    #[doc(no_inline)]
+    pub use crate::lock::Failure;
+    #[doc(inline)]
+    pub use crate::lock::backend::{
+        AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, LeaseKey, NextWaiter, QueuePosition,
+        ReleaseOutcome,
+    };
+    #[doc(inline)]
+    pub use crate::lock::name::NameHasher;
+    #[doc(no_inline)]
+    pub use crate::lock::{Holder, LeaseId, LeaseIdError, LockKind, LockName, Mode, NameError};
+    #[doc(inline)]
+    pub use crate::lock_entry::Moment;
+    #[doc(inline)]
+    pub use crate::runtime::Runtime;
+    #[doc(no_inline)]
+    pub use crate::subscription::{Inbox, Message, Registry, SubscribeError, Transport};
+}
+
+/// One subscription per channel and process, however many wait: for a lock client, or anything else that
+/// waits for messages, of one's own.
+///
+/// [`Registry`](subscription::Registry) keeps the subscriptions over a
+/// [`Transport`](subscription::Transport). The locks of this crate wait by it, and need none of this from a
+/// user.
+pub mod subscription {
+    #[doc(inline)]
+    pub use crate::channel_entry::{ChannelEntry, Listener};
+    #[doc(inline)]
+    pub use crate::registry::{Registry, RegistryStats, Subscription};
+    #[doc(inline)]
+    pub use crate::transport::{Inbox, Message, SubscribeError, Transport};
+}

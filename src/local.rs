@@ -22,11 +22,12 @@ use self::store::{Store, Tokens, kind};
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
 use self::turns::Turns;
-use crate::fault::fault;
-use crate::lock::{
-    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey,
-    LockName, Mode, NextWaiter, ReleaseOutcome,
+use crate::backend::{
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, LeaseKey, LockName, Mode,
+    NextWaiter, ReleaseOutcome,
 };
+use crate::fault::fault;
+use crate::lock::{Holder, LeaseId};
 use crate::lock_entry::Moment;
 use crate::registry::Registry;
 use crate::runtime::Runtime;

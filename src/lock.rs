@@ -1,10 +1,11 @@
-//! The lock: [`LockClient`], [`Lock`], [`Guard`], [`Owner`], over any [`Backend`].
+//! The lock: [`LockClient`], [`Lock`], [`Guard`], [`Owner`], over any
+//! [`Backend`](crate::backend::Backend).
 //!
 //! # How a lock is acquired
 //!
 //! The store leases a name to the *client*, under an id that is new for each lease. Inside of the client a
-//! [`LockEntry`](crate::LockEntry) passes the ownership on in memory: to an owner's inner holds, and from a
-//! holder to the next waiter.
+//! [`LockEntry`](crate::lock_entry::LockEntry) passes the ownership on in memory: to an owner's inner holds,
+//! and from a holder to the next waiter.
 //!
 //! ```text
 //! held here by this owner ─────────────► a count in memory
@@ -24,8 +25,8 @@
 //! A release with a waiter here costs the store nothing, until the client's [tenure](LockOptions::tenure) is
 //! over: then the lease goes back, and this client asks again behind the others.
 //!
-//! A [fair lock](LockClient::fair_lock) is the same up to the release. The store has a queue, in which the
-//! queue head of each client has a position, and each release goes there:
+//! A [fair lock](LockClient::get_fair_lock) is the same up to the release. The store has a queue, in which
+//! the queue head of each client has a position, and each release goes there:
 //!
 //! ```text
 //! release, with the next waiter of this client ─► store ──its turn─────────────────► guard
@@ -33,9 +34,9 @@
 //!                                                  a release elsewhere, which grants ────┘─► guard
 //! ```
 //!
-//! A [read-write lock](LockClient::read_write) is two locks. To write is a fair lock, by other commands. To
-//! read is one that is shared: the readers of a client have one lease together, which newcomers join in
-//! memory within the tenure, and ask the store for anew after it.
+//! A [read-write lock](LockClient::get_read_write_lock) is two locks. To write is a fair lock, by other
+//! commands. To read is one that is shared: the readers of a client have one lease together, which newcomers
+//! join in memory within the tenure, and ask the store for anew after it.
 //!
 //! # Where to look
 //!
@@ -84,7 +85,7 @@
 
 mod acquire;
 mod alarm;
-mod backend;
+pub(crate) mod backend;
 mod background;
 mod client;
 mod context;
@@ -99,7 +100,7 @@ mod kind;
 mod lease;
 mod listening;
 mod metrics;
-mod name;
+pub(crate) mod name;
 mod name_mapper;
 mod options;
 pub(crate) mod origin;
@@ -108,17 +109,15 @@ mod pace;
 mod read_write_lock;
 mod releases;
 mod run;
+mod shutdown;
 mod span;
 mod stats;
 mod table;
 mod until;
 mod waiter;
 
-pub use self::backend::{
-    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseKey, Mode,
-    NextWaiter, QueuePosition, ReleaseOutcome,
-};
-pub use self::client::{LockClient, ShutdownError};
+pub use self::backend::{Failure, Holder, Mode};
+pub use self::client::LockClient;
 pub use self::error::LockError;
 pub use self::guard::Guard;
 pub use self::handle::Lock;
@@ -126,9 +125,9 @@ pub use self::histogram::Histogram;
 pub use self::kind::LockKind;
 pub use self::lease::{Lease, LeaseError};
 pub use self::metrics::Metrics;
-pub use self::name::{LockName, NameError, NameHasher};
+pub use self::name::{LockName, NameError};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
 pub use self::read_write_lock::ReadWriteLock;
+pub use self::shutdown::ShutdownError;
 pub use self::stats::LockStats;
-pub use crate::lock_entry::Moment;

@@ -39,7 +39,7 @@ pub use self::stats::RegistryStats;
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// # block_on(async {
 /// use std::sync::{Arc, Mutex};
-/// use latchwork::{Inbox, Message, Registry, Transport};
+/// use latchwork::subscription::{Inbox, Message, Registry, Transport};
 ///
 /// /// Brings messages from nowhere; a real one would talk to a server.
 /// #[derive(Clone, Default)]
@@ -65,7 +65,7 @@ pub use self::stats::RegistryStats;
 ///
 /// drop(subscription);
 /// assert!(transport.0.lock().unwrap().is_none(), "the last one out unsubscribed");
-/// # Ok::<(), latchwork::SubscribeError>(()) }).unwrap();
+/// # Ok::<(), latchwork::subscription::SubscribeError>(()) }).unwrap();
 /// ```
 pub struct Registry<T: Transport + ?Sized> {
     shared: Arc<Shared<T>>,

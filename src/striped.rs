@@ -39,7 +39,7 @@ const MODEL_STRIPES: usize = 1;
 /// ```
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// # block_on(async {
-/// use latchwork::StripedSemaphores;
+/// use latchwork::striped::StripedSemaphores;
 ///
 /// let stripes = StripedSemaphores::new();
 /// let guard = stripes.for_name("orders").acquire().await;

@@ -35,7 +35,7 @@ pub fn latch() -> AsyncSemaphore {
     AsyncSemaphore::new_latch()
 }
 
-/// What [`Latch::release`](crate::Latch::release) does to a latch's semaphore.
+/// What [`Latch::release`](crate::latch::Latch::release) does to a latch's semaphore.
 pub fn notify(latch: &AsyncSemaphore, n: usize) {
     latch.notify(n);
 }

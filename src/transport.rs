@@ -10,8 +10,8 @@ pub use crate::message::{Message, SubscribeError};
 ///
 /// Both calls only *begin* something: they must return without blocking and without awaiting, because they
 /// are made under the channel's stripe, and from `Drop`. They must not call back into the
-/// [`Registry`](crate::Registry); the inbox may be used at once. Should [`subscribe`](Self::subscribe) panic,
-/// the subscription has failed.
+/// [`Registry`](crate::subscription::Registry); the inbox may be used at once. Should
+/// [`subscribe`](Self::subscribe) panic, the subscription has failed.
 ///
 /// # What an implementation must keep
 ///

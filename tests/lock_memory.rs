@@ -8,8 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use heap::{allocations, in_use};
+use latchwork::backend::{Backend as _, QueuePosition};
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Backend as _, LeaseId, Lock, LockClient, LockName, LockOptions, Mode, QueuePosition};
+use latchwork::lock::{LockName, Mode};
+use latchwork::{LeaseId, Lock, LockClient, LockOptions};
 
 use latchwork_conformance::commands::{Commands as _, RELEASED};
 
@@ -111,7 +113,7 @@ fn names_that_were_held_at_once_keep_nothing() {
         let before = in_use();
         let take = |number: usize| {
             let name = format!("name:{number}");
-            let lock = if fair { client.fair_lock(&name) } else { client.get_lock(&name) }.unwrap();
+            let lock = if fair { client.get_fair_lock(&name) } else { client.get_lock(&name) }.unwrap();
             ready(lock.lock()).unwrap()
         };
         let guards: Vec<_> = (0..NAMES).map(take).collect();

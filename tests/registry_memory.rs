@@ -11,7 +11,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use latchwork::{Inbox, Latch, Message, Registry, SubscribeError, Subscription, Transport};
+use latchwork::latch::Latch;
+use latchwork::subscription::{Inbox, Message, Registry, SubscribeError, Subscription, Transport};
 
 use heap::{allocations, in_use};
 use script::{Script, poll};

@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heap::{allocations, in_use};
-use latchwork::{Acquire, AcquireOwned, AsyncSemaphore, Latch};
+use latchwork::AsyncSemaphore;
+use latchwork::latch::Latch;
+use latchwork::semaphore::{Acquire, AcquireOwned};
 
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))

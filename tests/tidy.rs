@@ -128,8 +128,10 @@ fn redis_uses_public_items_only() {
         "crate::sync::atomic::",
         "crate::lock::{",
         "crate::lock::LeaseId;",
+        "crate::lock::NameError;",
         "crate::registry::Registry",
         "crate::runtime::Runtime",
+        "crate::backend::",
     ];
     for (path, text) in sources("src/redis") {
         for line in text.lines().filter(|line| line.contains("crate::")) {
@@ -563,7 +565,7 @@ fn options_table_tells_the_defaults_of_the_code() {
     }
     let longest = format!("{} bytes", latchwork::LockOptions::MAX_LABEL_BYTES);
     assert!(options()["label"][2].starts_with(&longest), "docs/options.md tells another limit of label");
-    let stripes = latchwork::StripedSemaphores::new().len();
+    let stripes = latchwork::striped::StripedSemaphores::new().len();
     assert!(page("docs/options.md").contains(&format!("`StripedSemaphores::new` | {stripes} |")));
     // Of both builders, whichever features are on.
     for path in ["src/lock/options.rs", "src/redis/builder.rs"] {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::BenchmarkId;
-use latchwork::{Inbox, Registry, Transport};
+use latchwork::subscription::{Inbox, Registry, Transport};
 
 const NAME: &str = "redisson_lock__channel:{orders:42}";
 /// So many other names are subscribed, so that the map does not fit into the first cache.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Holder, LeaseId, LeaseKey, LockName, Mode, ReleaseOutcome,
-    Runtime as _,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend, LeaseKey, LockName, Mode, ReleaseOutcome, Runtime as _,
 };
+use latchwork::{Holder, LeaseId};
 
 /// What a release of a lock that has a queue comes to.
 pub const RELEASED: ReleaseOutcome = ReleaseOutcome::Released { heard: 0 };

@@ -1,12 +1,11 @@
-//! What the tables of [`Backend`](latchwork::Backend) say, command by command, of the modes that one id has
-//! at a time.
+//! What the tables of [`Backend`](latchwork::backend::Backend) say, command by command, of the modes that one
+//! id has at a time.
 
 use std::time::Duration;
 
-use latchwork::{
-    AcquireOutcome, LeaseId, LeaseKey, LockClient, LockName, QueuePosition, ReleaseOutcome, Subscription,
-    Transport,
-};
+use latchwork::backend::{AcquireOutcome, LeaseKey, LockName, QueuePosition, ReleaseOutcome};
+use latchwork::subscription::{Subscription, Transport};
+use latchwork::{LeaseId, LockClient};
 
 use crate::commands::{is_acquired, left, token};
 use crate::lock::{fresh_name, lease_ids};

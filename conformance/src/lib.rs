@@ -1,5 +1,5 @@
-//! The test suite for lock backends of [`latchwork`]: what the contract of [`Backend`](latchwork::Backend)
-//! says, property by property.
+//! The test suite for lock backends of [`latchwork`]: what the contract of
+//! [`Backend`](latchwork::backend::Backend) says, property by property.
 //!
 //! A backend of your own is tested by one line, in a test target or in a module of tests:
 //!
@@ -23,9 +23,9 @@
 //! | read-write locks | `read_write` | what the page says of them, sentence by sentence; what both sides promise; the write side, as a fair lock |
 //!
 //! `suite!(plain fair read_write: …)` is all of it. One test of its own compares what is said with
-//! [`Backend::supports`](latchwork::Backend::supports), so no mode goes untested by mistake. [`part!`] makes
-//! the tests of one part alone, [`properties`] returns them as values: to run them under a harness of your
-//! own, or over a backend that is broken on purpose.
+//! [`Backend::supports`](latchwork::backend::Backend::supports), so no mode goes untested by mistake.
+//! [`part!`] makes the tests of one part alone, [`properties`] returns them as values: to run them under a
+//! harness of your own, or over a backend that is broken on purpose.
 //!
 //! # What a failure says
 //!
@@ -40,10 +40,10 @@
 //!
 //! # What it needs
 //!
-//! Time goes by the clock of the backend's own [`Runtime`](latchwork::Runtime), on any executor: a simulated
-//! clock does, and then the whole suite takes seconds ([`drive`]). On a real clock the slowest property takes
-//! some 15 s, as positions and leases have to end. A machine that stands still for seconds may fail a
-//! property that is about time.
+//! Time goes by the clock of the backend's own [`Runtime`](latchwork::backend::Runtime), on any executor: a
+//! simulated clock does, and then the whole suite takes seconds ([`drive`]). On a real clock the slowest
+//! property takes some 15 s, as positions and leases have to end. A machine that stands still for seconds may
+//! fail a property that is about time.
 //!
 //! The suite sends each command once and waits for its answer. That commands which are late, lost or doubled
 //! do no harm has to be seen by faults that are injected into the store's network.
@@ -60,7 +60,7 @@ mod read_write_commands;
 mod store;
 mod tasks;
 
-use latchwork::Mode;
+use latchwork::lock::Mode;
 
 pub use self::property::{Part, Property, Violation};
 pub use self::store::Store;
@@ -111,8 +111,9 @@ pub fn check<S: Store>(store: &S, mode: Mode, name: &str) {
 pub fn check_modes<S: Store>(store: &S, tested: &[Part]) {
     let supports = store.block_on(async {
         let backend = store.connect().await;
-        Part::ALL
-            .map(|part| (part, part.modes().iter().all(|mode| latchwork::Backend::supports(&backend, *mode))))
+        Part::ALL.map(|part| {
+            (part, part.modes().iter().all(|mode| latchwork::backend::Backend::supports(&backend, *mode)))
+        })
     });
     for (part, supports) in supports {
         assert_eq!(supports, tested.contains(&part), "{part:?}: what it supports, and what is tested");
@@ -224,4 +225,4 @@ macro_rules! __table {
 }
 
 #[doc(hidden)]
-pub use latchwork::Mode as __Mode;
+pub use latchwork::lock::Mode as __Mode;

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::join;
+use latchwork::backend::{AcquireOutcome, LeaseKey, LockName, Mode, ReleaseOutcome};
 use latchwork::{
-    AcquireOutcome, Guard, Lease, LeaseError, LeaseId, LeaseKey, Lock, LockClient, LockError, LockName,
-    LockOptions, LossReason, Mode, NameError, ReleaseOutcome,
+    Guard, Lease, LeaseError, LeaseId, Lock, LockClient, LockError, LockOptions, LossReason, NameError,
 };
 
 use crate::store::Subject;

@@ -6,10 +6,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockName, Mode,
-    NextWaiter, ReleaseOutcome, Runtime as _,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, LeaseKey, LockName, Mode, NextWaiter,
+    ReleaseOutcome, Runtime as _,
 };
+use latchwork::{Holder, LeaseId};
 
 use crate::commands::{only, request_at};
 

@@ -6,14 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
-use latchwork::Mode;
+use latchwork::lock::Mode;
 
 use crate::probe::Boxed;
 use crate::store::{Store, Subject};
 use crate::tasks;
 
-/// A part of the suite: the locks that one answer of [`Backend::supports`](latchwork::Backend::supports)
-/// stands for.
+/// A part of the suite: the locks that one answer of
+/// [`Backend::supports`](latchwork::backend::Backend::supports) stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Plain locks, which every backend keeps.

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use latchwork::lock::Mode;
 use latchwork::{
-    Guard, Lease, Lock, LockClient, LockError, LockOptions, LossReason, Mode, ReadWriteLock, blocking,
+    Guard, Lease, Lock, LockClient, LockError, LockOptions, LossReason, ReadWriteLock, blocking,
 };
 
 use crate::lock::{DropAfter, assert_nothing_left, fresh_name};
@@ -53,7 +54,7 @@ impl<'s> One<'s> {
 
     async fn with(store: &'s Subject<'s>, name: &str, options: &LockOptions) -> Self {
         let client = store.client_with(options).await;
-        let lock = client.read_write(name).unwrap();
+        let lock = client.get_read_write_lock(name).unwrap();
         Self { store, client, lock }
     }
 
@@ -268,7 +269,7 @@ pub(crate) async fn writer_keeps_everybody_out(store: &Subject<'_>) {
 pub(crate) async fn each_side_says_who_has_it(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
     for (has, has_not) in [(one.read(), one.write()), (one.write(), one.read())] {
-        let theirs = other.client.read_write(has.name().as_str()).unwrap();
+        let theirs = other.client.get_read_write_lock(has.name().as_str()).unwrap();
         assert!(!has.is_locked().await.unwrap());
         let guard = has.lock_with_lease(LONG).await.unwrap();
         assert!(has.is_locked().await.unwrap() && !has_not.is_locked().await.unwrap());
@@ -1019,7 +1020,7 @@ pub(crate) async fn threads_read_and_write(store: &Subject<'_>) {
     let (client, name) = (one.client.clone(), one.lock.name().as_str().to_owned());
     let thread = on_a_thread(move || {
         let client = blocking::LockClient::from_async(client);
-        let lock = client.read_write(&name).unwrap();
+        let lock = client.get_read_write_lock(&name).unwrap();
         let readers = [lock.read().lock().unwrap(), lock.read().try_lock().unwrap().expect("many read")];
         assert!(lock.write().try_lock().unwrap().is_none());
         for guard in readers {

@@ -1,12 +1,13 @@
-//! What [`Backend`](latchwork::Backend) says of read-write locks, sentence by sentence, with the store's own
-//! messages.
+//! What [`Backend`](latchwork::backend::Backend) says of read-write locks, sentence by sentence, with the
+//! store's own messages.
 
 use std::time::Duration;
 
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Failure, Holder, LeaseId, LockClient, LockKind, LockName, Mode,
-    NextWaiter, QueuePosition, ReleaseOutcome, Subscription, Transport,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Failure, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
 };
+use latchwork::subscription::{Subscription, Transport};
+use latchwork::{Holder, LeaseId, LockClient, LockKind};
 
 use crate::commands::{self, RELEASED, did_read, is_acquired, keys, token};
 use crate::lock::fresh_name;

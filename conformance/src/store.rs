@@ -1,6 +1,8 @@
 //! [`Store`]: how the suite comes to clients of the store under test.
 
-use latchwork::{Backend, Lock, LockClient, LockName, LockOptions, Mode};
+use latchwork::backend::Backend;
+use latchwork::lock::{LockName, Mode};
+use latchwork::{Lock, LockClient, LockOptions};
 
 use crate::probe::{Boxed, Probe};
 use crate::tasks;
@@ -94,9 +96,9 @@ impl Subject<'_> {
     pub(crate) fn lock(&self, client: &LockClient, name: &str) -> Lock {
         let lock = match self.mode {
             Mode::Plain => client.get_lock(name),
-            Mode::Fair => client.fair_lock(name),
-            Mode::Write => client.read_write(name).map(|both| both.write().clone()),
-            _ => client.read_write(name).map(|both| both.read().clone()),
+            Mode::Fair => client.get_fair_lock(name),
+            Mode::Write => client.get_read_write_lock(name).map(|both| both.write().clone()),
+            _ => client.get_read_write_lock(name).map(|both| both.read().clone()),
         };
         lock.unwrap_or_else(|error| panic!("the client makes no lock {name:?}: {error}"))
     }

@@ -1,6 +1,6 @@
 //! The tasks, the timers and the clock of a property. They are parts of one future, so that it runs on
-//! whichever executor polls it; and time is that of the backend's own [`Runtime`](latchwork::Runtime), which
-//! may be a simulated one.
+//! whichever executor polls it; and time is that of the backend's own
+//! [`Runtime`](latchwork::backend::Runtime), which may be a simulated one.
 
 use std::cell::{Cell, RefCell};
 use std::pin::{Pin, pin};

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, Lease, LeaseId, LeaseKey, LockName,
-    Mode, NextWaiter, QueuePosition, Registry, ReleaseOutcome,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, LeaseKey, LockName, Mode, NextWaiter,
+    QueuePosition, Registry, ReleaseOutcome,
 };
+use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
+use latchwork::{Holder, Lease, LeaseId};
 use latchwork_conformance::{Part, Property, Store, Violation, drive, properties};
 
 /// What is wrong with a backend.

@@ -8,7 +8,8 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use latchwork::{AcquireOwned, AsyncSemaphore, fault};
+use latchwork::semaphore::AcquireOwned;
+use latchwork::{AsyncSemaphore, fault};
 use loom_tests::{is_ready, model, poll_once, start};
 
 /// A semaphore without permits, and so many waiters for one permit each.

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use latchwork::{Inbox, Message, Notification, Registry, SubscribeError, Subscription, Transport};
+use latchwork::latch::Notification;
+use latchwork::subscription::{Inbox, Message, Registry, SubscribeError, Subscription, Transport};
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
@@ -445,7 +446,7 @@ impl Ran {
 }
 
 /// A listener, and what becomes of it. Its callback panics if it is run twice.
-fn listen(subscription: &Subscription<Server>) -> (Ran, latchwork::Listener) {
+fn listen(subscription: &Subscription<Server>) -> (Ran, latchwork::subscription::Listener) {
     let ran = Ran::default();
     let listener = subscription.listen({
         let ran = ran.clone();

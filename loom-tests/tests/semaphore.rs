@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use latchwork::{AcquireOwned, AsyncSemaphore, Latch, SemaphorePermit, TryAcquireError};
+use latchwork::latch::Latch;
+use latchwork::semaphore::AcquireOwned;
+use latchwork::{AsyncSemaphore, SemaphorePermit, TryAcquireError};
 use loom::future::block_on;
 use loom_tests::{is_ready, model, poll_once, spawn, start};
 

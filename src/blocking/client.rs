@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::lock::{Backend, LeaseError, LockError, LockOptions, Metrics, Owner, ShutdownError};
+use crate::backend::Backend;
+use crate::lock::{LeaseError, LockError, LockOptions, Metrics, Owner, ShutdownError};
 use crate::registry::Registry;
 use crate::transport::Transport;
 
@@ -92,7 +93,7 @@ impl LockClient {
     /// in which they began to wait. Nothing is sent.
     ///
     /// What it costs, and what the order does not include, is told by
-    /// [`LockClient::fair_lock`](crate::LockClient::fair_lock). A thread that waits is always polled.
+    /// [`LockClient::get_fair_lock`](crate::LockClient::get_fair_lock). A thread that waits is always polled.
     ///
     /// # Errors
     ///
@@ -104,23 +105,26 @@ impl LockClient {
     /// use latchwork::blocking::LockClient;
     ///
     /// let client = LockClient::local();
-    /// let guard = client.fair_lock("tickets")?.lock()?;
+    /// let guard = client.get_fair_lock("tickets")?.lock()?;
     /// // … earlier waiters have had it, and later ones are served afterwards …
     /// guard.unlock()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn fair_lock(&self, name: &str) -> Result<Lock, LockError> {
-        self.inner.fair_lock(name).map(Lock::from_async)
+    #[doc(alias = "fair_lock")]
+    pub fn get_fair_lock(&self, name: &str) -> Result<Lock, LockError> {
+        self.inner.get_fair_lock(name).map(Lock::from_async)
     }
 
     /// The read-write lock called `name`: many have it to read, or one to write. Nothing is sent. See
-    /// [`LockClient::read_write`](crate::LockClient::read_write).
+    /// [`LockClient::get_read_write_lock`](crate::LockClient::get_read_write_lock).
     ///
     /// # Errors
     ///
     /// [`LockError`] if no backend could keep a lock under that name.
-    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock, LockError> {
-        self.inner.read_write(name).map(|lock| ReadWriteLock::from_async(&lock))
+    #[doc(alias = "read_write")]
+    #[doc(alias = "RwLock")]
+    pub fn get_read_write_lock(&self, name: &str) -> Result<ReadWriteLock, LockError> {
+        self.inner.get_read_write_lock(name).map(|lock| ReadWriteLock::from_async(&lock))
     }
 
     /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].

@@ -14,12 +14,13 @@ use super::Lock;
 /// ```
 /// use latchwork::blocking::LockClient;
 ///
-/// let prices = LockClient::local().read_write("prices")?;
+/// let prices = LockClient::local().get_read_write_lock("prices")?;
 /// let readers = (prices.read().lock()?, prices.read().lock()?);
 /// assert!(prices.write().try_lock()?.is_none());
 /// drop(readers);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "RwLock")]
 pub struct ReadWriteLock {
     read: Lock,
     write: Lock,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::counter::Counter;
 use crate::latch::NotificationFigures;
 
-/// Shared by a registry and its entries. See [`RegistryStats`](crate::RegistryStats) for what they mean.
+/// Shared by a registry and its entries. See [`RegistryStats`](crate::subscription::RegistryStats) for what
+/// they mean.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) begun: Counter,

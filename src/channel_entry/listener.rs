@@ -16,7 +16,8 @@ use crate::sync::Mutex;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// A callback in line for a message; made by [`ChannelEntry::listen`](crate::ChannelEntry::listen).
+/// A callback in line for a message; made by
+/// [`ChannelEntry::listen`](crate::subscription::ChannelEntry::listen).
 ///
 /// Dropping it takes the callback out of the line, if it has not run.
 #[must_use = "dropping a listener takes its callback out of the line"]

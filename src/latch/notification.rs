@@ -29,7 +29,7 @@ impl<'a> Notification<'a> {
     /// Ends the notification; it was spurious: what it announced was gone already.
     ///
     /// The same as [`consume`](Self::consume), but for the figures (see
-    /// [`RegistryStats`](crate::RegistryStats)).
+    /// [`RegistryStats`](crate::subscription::RegistryStats)).
     pub fn consume_spurious(mut self) {
         if let Some(figures) = self.0.take().and_then(Latch::figures) {
             figures.spurious.add_one();

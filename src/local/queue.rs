@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
+use crate::backend::{LockName, NameHasher, QueuePosition};
 use crate::fault::fault;
-use crate::lock::{LeaseId, LockName, NameHasher, QueuePosition};
+use crate::lock::LeaseId;
 use crate::lock_entry::Moment;
 
 use super::sweep::Sweep;

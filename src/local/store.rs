@@ -5,8 +5,9 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use crate::backend::{AcquireOutcome, AcquireRequest, LeaseKey, LockName, Mode};
 use crate::fault::fault;
-use crate::lock::{AcquireOutcome, AcquireRequest, Holder, LeaseId, LeaseKey, LockKind, LockName, Mode};
+use crate::lock::{Holder, LeaseId, LockKind};
 use crate::lock_entry::Moment;
 
 use super::OtherKind;

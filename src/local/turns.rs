@@ -4,8 +4,9 @@
 use std::mem;
 use std::time::Duration;
 
+use crate::backend::{AcquireRequest, LockName, NextWaiter, QueuePosition};
 use crate::fault::fault;
-use crate::lock::{AcquireRequest, Holder, LeaseId, LockName, NextWaiter, QueuePosition};
+use crate::lock::{Holder, LeaseId};
 use crate::lock_entry::Moment;
 use crate::transport::Message;
 

@@ -57,7 +57,7 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 /// | part | what it does | what a client does with it |
 /// |---|---|---|
 /// | `Backend`, the commands | each is one atomic step on the store | gives them, and believes their answers |
-/// | [`Transport`], the messages | tells the [`Inbox`](crate::Inbox) of a channel what the store publishes on it, that the subscription is ready, and that messages may have been lost | subscribes before it waits, and asks once more when it is told: a message is never taken for a lock, but a [grant](#fair-locks) |
+/// | [`Transport`], the messages | tells the [`Inbox`](crate::backend::Inbox) of a channel what the store publishes on it, that the subscription is ready, and that messages may have been lost | subscribes before it waits, and asks once more when it is told: a message is never taken for a lock, but a [grant](#fair-locks) |
 /// | [`Runtime`], the surroundings | a clock, timers, tasks that outlive their caller | goes by that clock alone; renews leases and repeats releases in such tasks |
 ///
 /// They meet in three places. [`channels`](Self::channels) names what the commands publish on and the
@@ -108,8 +108,8 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 /// # Messages
 ///
 /// When a plain lock becomes free by [`release`](Self::release) or [`force_release`](Self::force_release), a
-/// [`Message::Unlock`](crate::Message::Unlock) is published on its [channel](Self::channels), after it is
-/// free. A message may be lost, late or doubled: it is a hint, and costs time when it is missing.
+/// [`Message::Unlock`](crate::backend::Message::Unlock) is published on its [channel](Self::channels), after
+/// it is free. A message may be lost, late or doubled: it is a hint, and costs time when it is missing.
 ///
 /// # Fair locks
 ///
@@ -122,9 +122,9 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 ///
 /// As soon as the lock is free (by a release, by force, or because its lease is over and a client asks), the
 /// store leases it to the first id in the queue whose client can be told, for what is left of its position,
-/// and delivers [`Message::Granted`](crate::Message::Granted) with the id's number on the client's own
-/// [channel](Self::channels). An id whose client is known to listen no more keeps its position and is passed
-/// over. A release that names a [`NextWaiter`] puts it into the queue before it grants.
+/// and delivers [`Message::Granted`](crate::backend::Message::Granted) with the id's number on the client's
+/// own [channel](Self::channels). An id whose client is known to listen no more keeps its position and is
+/// passed over. A release that names a [`NextWaiter`] puts it into the queue before it grants.
 ///
 /// So a client that is granted a lease never asks, and one that died costs the others nothing, or at most the
 /// time its position is kept.
@@ -145,8 +145,8 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 /// * An id may read if there is no writer, and no writer that can be told began to wait before it; or if the
 ///   lease that it reads [under](AcquireRequest::under) writes.
 /// * When a writer leaves, the readers that wait are let in before the next writer: a
-///   [`Message::ReadUnlock`](crate::Message::ReadUnlock) is published, for a second no writer gets the lock,
-///   and those that began to wait before that may read, although writers wait.
+///   [`Message::ReadUnlock`](crate::backend::Message::ReadUnlock) is published, for a second no writer gets
+///   the lock, and those that began to wait before that may read, although writers wait.
 /// * When there are no readers any more, the first writer of the queue is granted the lock: as soon as all
 ///   that were let in have come or given up, or else when that second is over and a client asks.
 /// * What can be granted to no waiter is free, and a `Message::Unlock` says so, or a `ReadUnlock` if readers

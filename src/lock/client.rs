@@ -1,7 +1,6 @@
 //! [`LockClient`].
 
 use std::any::Any;
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +24,7 @@ use super::name_mapper::NameMapper;
 use super::options::LockOptions;
 use super::owner::Owner;
 use super::read_write_lock::ReadWriteLock;
+use super::shutdown::ShutdownError;
 use super::table::Tables;
 use super::until::until;
 
@@ -142,12 +142,13 @@ impl LockClient {
     /// use latchwork::LockClient;
     ///
     /// let client = LockClient::local();
-    /// let guard = client.fair_lock("tickets")?.lock().await?;
+    /// let guard = client.get_fair_lock("tickets")?.lock().await?;
     /// assert!(client.get_lock("tickets")?.try_lock().await.unwrap_err().is_other_kind());
     /// guard.unlock().await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
-    pub fn fair_lock(&self, name: &str) -> Result<Lock, LockError> {
+    #[doc(alias = "fair_lock")]
+    pub fn get_fair_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.lock_of(name, Mode::Fair)
     }
 
@@ -168,7 +169,7 @@ impl LockClient {
     /// # block_on(async {
     /// use latchwork::LockClient;
     ///
-    /// let prices = LockClient::local().read_write("prices")?;
+    /// let prices = LockClient::local().get_read_write_lock("prices")?;
     /// let readers = (prices.read().lock().await?, prices.read().lock().await?);
     /// drop(readers);
     /// let writer = prices.write().lock().await?;
@@ -176,7 +177,9 @@ impl LockClient {
     /// writer.unlock().await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
-    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock, LockError> {
+    #[doc(alias = "read_write")]
+    #[doc(alias = "RwLock")]
+    pub fn get_read_write_lock(&self, name: &str) -> Result<ReadWriteLock, LockError> {
         let (read, write) = (self.lock_of(name, Mode::Read)?, self.lock_of(name, Mode::Write)?);
         Ok(ReadWriteLock::new(read, write))
     }
@@ -306,57 +309,6 @@ impl LockClient {
         self.tables.all().iter().filter(|entry| held(entry)).map(|entry| entry.name.clone()).collect()
     }
 }
-
-/// What a [shutdown](LockClient::shutdown) did not see the end of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShutdownError {
-    releasing: Vec<LockName>,
-    held: Vec<LockName>,
-    forked: bool,
-}
-
-impl ShutdownError {
-    /// Whether this process was forked off after the client was made: its locks are the parent's, and so is
-    /// its shutdown.
-    pub fn is_forked(&self) -> bool {
-        self.forked
-    }
-
-    /// The locks whose release the store has not answered: they are free when their leases are over, if not
-    /// before.
-    pub fn releasing(&self) -> &[LockName] {
-        &self.releasing
-    }
-
-    /// The locks that this client holds still: by a guard, or by one that was forgotten.
-    pub fn held(&self) -> &[LockName] {
-        &self.held
-    }
-}
-
-impl fmt::Display for ShutdownError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.forked {
-            return f.write_str(
-                "the lock client was made before this process was forked off; shut it down in the parent",
-            );
-        }
-        f.write_str("the lock client was shut down too soon: ")?;
-        match (&*self.releasing, &*self.held) {
-            (releasing, []) => {
-                write!(f, "the release of {releasing:?} was not answered; allow more time")
-            }
-            ([], held) => write!(f, "{held:?} are held still; drop all guards before"),
-            (releasing, held) => write!(
-                f,
-                "the release of {releasing:?} was not answered, and {held:?} are held still; allow more \
-                 time, and drop all guards before"
-            ),
-        }
-    }
-}
-
-impl Error for ShutdownError {}
 
 impl Clone for LockClient {
     fn clone(&self) -> Self {

@@ -11,12 +11,16 @@ use super::backend::{Failure, Mode};
 use super::kind::LockKind;
 use super::lease::LeaseError;
 use super::name::{LockName, NameError};
-use super::owner::Owner;
+use super::owner::{LeaseIdError, Owner};
+use super::shutdown::ShutdownError;
 
 /// Why a lock could not be taken, given back or looked at.
 ///
 /// That another owner holds it is not an error: then `try_lock` and `try_lock_for` return `None`. The
 /// predicates say what can be done about an error, without a look at what the backend's own is.
+///
+/// Every other error that this crate's locks and their options, names, clients and connections fail with
+/// turns into this one by `?`.
 ///
 /// # Examples
 ///
@@ -64,6 +68,14 @@ pub enum LockError {
     Lease(LeaseError),
     /// The lock's messages cannot be had, so a waiter would not be woken.
     Subscribe(SubscribeError),
+    /// The store cannot be connected to, or the URL that names it cannot be used. There is no client yet.
+    Connect {
+        /// Whether the same call may succeed later: [`Failure::Unreachable`], or [`Failure::Refused`] if the
+        /// URL, the build or the store's configuration has to be changed before.
+        failure: Failure,
+        /// The backend's own error.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The backend failed.
     Backend {
         /// The lock.
@@ -109,6 +121,10 @@ pub enum LockError {
     },
     /// The client was [shut down](crate::LockClient::shutdown).
     ShutDown,
+    /// A [shutdown](crate::LockClient::shutdown) ended before all that it waits for had.
+    ShutdownUnfinished(ShutdownError),
+    /// A text is not a lease's id.
+    LeaseId(LeaseIdError),
     /// The runtime that the backend's timers and connections live on has ended.
     RuntimeEnded,
     /// This process was forked off from the one that made the client. The client's leases are the other
@@ -137,6 +153,8 @@ impl LockError {
                 | Self::Unsupported { .. }
                 | Self::Lease(LeaseError::TooShort | LeaseError::TooLong)
                 | Self::Subscribe(_)
+                | Self::LeaseId(_)
+                | Self::Connect { failure: Failure::Refused, .. }
                 | Self::Backend { failure: Failure::Refused, .. }
                 | Self::ReleasePending { failure: Failure::Refused, .. }
         )
@@ -144,7 +162,12 @@ impl LockError {
 
     /// Whether the store could not be reached: nothing was done, and trying again may help.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::NoAnswer { .. } | Self::Backend { failure: Failure::Unreachable, .. })
+        matches!(
+            self,
+            Self::NoAnswer { .. }
+                | Self::Connect { failure: Failure::Unreachable, .. }
+                | Self::Backend { failure: Failure::Unreachable, .. }
+        )
     }
 
     /// Whether it is not known what the store did. What it may have leased is rolled back in the background,
@@ -219,6 +242,9 @@ impl fmt::Display for LockError {
             ),
             Self::Lease(error) => error.fmt(f),
             Self::Subscribe(error) => error.fmt(f),
+            Self::Connect { source, .. } => source.fmt(f),
+            Self::ShutdownUnfinished(error) => error.fmt(f),
+            Self::LeaseId(error) => error.fmt(f),
             Self::Backend { name, failure, .. } => match failure {
                 Failure::Refused => write!(f, "the backend of lock {name:?} refused"),
                 Failure::Unreachable => {
@@ -256,9 +282,11 @@ impl Error for LockError {
             Self::Name(error) => error.source(),
             Self::Lease(error) => error.source(),
             Self::Subscribe(error) => error.source(),
+            Self::ShutdownUnfinished(error) => error.source(),
+            Self::LeaseId(error) => error.source(),
             Self::Backend { source, .. } | Self::ReleasePending { source, .. } => Some(&**source),
             // Its own text is a part of this error's, and a chain says each cause once.
-            Self::OtherKind { source, .. } => source.source(),
+            Self::OtherKind { source, .. } | Self::Connect { source, .. } => source.source(),
             Self::Unsupported { .. }
             | Self::NotHeld { .. }
             | Self::Lost { .. }
@@ -299,5 +327,23 @@ impl From<NameError> for LockError {
 impl From<LeaseError> for LockError {
     fn from(error: LeaseError) -> Self {
         Self::Lease(error)
+    }
+}
+
+impl From<SubscribeError> for LockError {
+    fn from(error: SubscribeError) -> Self {
+        Self::Subscribe(error)
+    }
+}
+
+impl From<ShutdownError> for LockError {
+    fn from(error: ShutdownError) -> Self {
+        Self::ShutdownUnfinished(error)
+    }
+}
+
+impl From<LeaseIdError> for LockError {
+    fn from(error: LeaseIdError) -> Self {
+        Self::LeaseId(error)
     }
 }

@@ -50,6 +50,7 @@ use super::stats::LockStats;
 /// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or
 /// [`try_lock_for`](Self::try_lock_for) at any point leaves nothing behind: no subscription, no place in the
 /// queue, and no lease past the one command that may be under way, which is rolled back in the background.
+#[doc(alias = "Mutex")]
 pub struct Lock {
     entry: Arc<Entry>,
     owner: Option<Owner>,

@@ -19,7 +19,8 @@ use std::sync::{Arc, LazyLock};
 /// # Examples
 ///
 /// ```
-/// use latchwork::{LockName, NameError};
+/// use latchwork::NameError;
+/// use latchwork::lock::LockName;
 ///
 /// assert!(LockName::new("orders:{42}").is_ok());
 /// assert_eq!(LockName::new("orders:{42"), Err(NameError::UnbalancedBraces));

@@ -62,7 +62,7 @@ impl fmt::Debug for Owner {
 /// let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:42:worker-3".parse()?;
 /// assert_eq!((id.number(), id.label()), (42, Some("worker-3")));
 /// assert_eq!(id.to_string(), "8743c9c0-0795-4907-87fd-6c719a6b4586:42:worker-3");
-/// # Ok::<(), latchwork::LeaseIdError>(())
+/// # Ok::<(), latchwork::lock::LeaseIdError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LeaseId {

@@ -20,10 +20,10 @@ use super::name::LockName;
 /// # Fairness
 ///
 /// Writers have the lock in the order in which they began to wait, in whatever process, as with a [fair
-/// lock](crate::LockClient::fair_lock). Readers and writers take turns: a reader does not go before a writer
-/// that waits already, and when a writer leaves, the readers that wait come before the next writer. So a
-/// writer waits for the present readers and for one turn of readers, a reader for one writer. Except for what
-/// is said of fair locks, and:
+/// lock](crate::LockClient::get_fair_lock). Readers and writers take turns: a reader does not go before a
+/// writer that waits already, and when a writer leaves, the readers that wait come before the next writer. So
+/// a writer waits for the present readers and for one turn of readers, a reader for one writer. Except for
+/// what is said of fair locks, and:
 ///
 /// * an owner that reads takes the read lock again at once, before all waiters;
 /// * readers of one client join its present readers, within the [tenure](crate::LockOptions::tenure)
@@ -43,7 +43,7 @@ use super::name::LockName;
 /// use latchwork::LockClient;
 ///
 /// let client = LockClient::local();
-/// let prices = client.read_write("prices")?;
+/// let prices = client.get_read_write_lock("prices")?;
 /// let one = prices.read().lock().await?;
 /// let other = prices.read().lock().await?;
 /// assert!(prices.write().try_lock().await?.is_none());
@@ -59,6 +59,7 @@ use super::name::LockName;
 /// reads.unlock().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
+#[doc(alias = "RwLock")]
 pub struct ReadWriteLock {
     read: Lock,
     write: Lock,

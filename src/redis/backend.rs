@@ -8,16 +8,17 @@ use std::time::Duration;
 use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
 use futures_util::stream::{self, StreamExt};
 
-use crate::fault::fault;
-use crate::lock::{
-    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, Holder, LeaseId, LeaseKey,
-    LockName, Mode, NameError, NextWaiter, ReleaseOutcome,
+use crate::backend::{
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, LeaseKey, LockName, Mode,
+    NextWaiter, ReleaseOutcome,
 };
+use crate::fault::fault;
+use crate::lock::{Holder, LeaseId, NameError};
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::connection::{Boxed, Common, Error, ErrorKind, Request, TokioRuntime};
+use super::connection::{Boxed, Common, Error, Request, TokioRuntime};
 use super::keys;
 use super::late::LateAttempts;
 use super::nonces::Nonces;
@@ -146,12 +147,7 @@ impl Backend for Redis {
     }
 
     fn failure(&self, error: &Error) -> Failure {
-        match error.kind() {
-            ErrorKind::Unknown | ErrorKind::NotReplicated => Failure::Indeterminate,
-            ErrorKind::OtherKind(found) => Failure::OtherKind(found),
-            _ if error.may_pass() => Failure::Unreachable,
-            _ => Failure::Refused,
-        }
+        error.failure()
     }
 
     async fn acquire(

@@ -131,7 +131,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::lock::{LeaseId, LockName};
+    use crate::backend::LockName;
+    use crate::lock::LeaseId;
 
     #[test]
     fn names_are_redissons() {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::time::{Duration, Instant};
 
-use crate::lock::{LockName, NameHasher};
+use crate::backend::{LockName, NameHasher};
 use crate::sync::Mutex;
 
 /// After so many releases of a read-write lock the next one leaves it to whichever client asks first. While

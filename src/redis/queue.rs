@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use ::redis::Cmd;
 
-use crate::lock::{
-    AcquireOutcome, AcquireRequest, LeaseId, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+use crate::backend::{
+    AcquireOutcome, AcquireRequest, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
 };
+use crate::lock::LeaseId;
 use crate::runtime::Runtime;
 
 use super::backend::{Redis, attempted, freed, millis};

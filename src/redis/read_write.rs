@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use ::redis::{FromRedisValue, ParsingError, Value};
 
-use crate::lock::{AcquireOutcome, AcquireRequest, Holder, LeaseId, LockName, ReleaseOutcome};
+use crate::backend::{AcquireOutcome, AcquireRequest, LockName, ReleaseOutcome};
+use crate::lock::{Holder, LeaseId};
 
 use super::backend::{Redis, duration, millis};
 use super::connection::Error;

@@ -1,6 +1,7 @@
 //! [`RegistryStats`]: what goes on in a registry, in numbers.
 
-/// A snapshot of what happened through one [`Registry`](crate::Registry) and its clones, since it was made.
+/// A snapshot of what happened through one [`Registry`](crate::subscription::Registry) and its clones, since
+/// it was made.
 ///
 /// The figures are read one after the other while things go on, so they need not add up. Once all is quiet
 /// they do.
@@ -18,21 +19,22 @@ pub struct RegistryStats {
     /// Channels that have users now. Fewer than subscriptions stand never; more while some users of a failed
     /// one have not left.
     pub entries: u64,
-    /// [`Subscription`](crate::Subscription)s alive now.
+    /// [`Subscription`](crate::subscription::Subscription)s alive now.
     pub interest: u64,
-    /// [`Unlock`](crate::Message::Unlock)s that came.
+    /// [`Unlock`](crate::subscription::Message::Unlock)s that came.
     pub unlock_messages: u64,
-    /// [`ReadUnlock`](crate::Message::ReadUnlock)s that came.
+    /// [`ReadUnlock`](crate::subscription::Message::ReadUnlock)s that came.
     pub read_unlock_messages: u64,
-    /// [`Granted`](crate::Message::Granted)s that came.
+    /// [`Granted`](crate::subscription::Message::Granted)s that came.
     pub grant_messages: u64,
-    /// Useful wake-ups: notifications that were [consumed](crate::Notification::consume), and callbacks that
-    /// were run.
+    /// Useful wake-ups: notifications that were [consumed](crate::latch::Notification::consume), and
+    /// callbacks that were run.
     ///
     /// A notification counts when it is consumed, and so once, however often it is passed on before. One that
     /// stays pending wakes no waiter, and is not counted.
     pub wakes_useful: u64,
-    /// Spurious wake-ups: notifications that were [consumed as such](crate::Notification::consume_spurious),
-    /// as by a waiter of a lock that finds it still held.
+    /// Spurious wake-ups: notifications that were [consumed as
+    /// such](crate::latch::Notification::consume_spurious), as by a waiter of a lock that finds it still
+    /// held.
     pub wakes_spurious: u64,
 }

@@ -7,7 +7,7 @@ use crate::semaphore::AsyncSemaphore;
 
 use super::guard::StripeGuard;
 
-/// One of the [`StripedSemaphores`](crate::StripedSemaphores); its holder has a [`StripeGuard`].
+/// One of the [`StripedSemaphores`](crate::striped::StripedSemaphores); its holder has a [`StripeGuard`].
 ///
 /// It does not show its semaphore, whose permits could be forgotten, and which could be closed, with all
 /// names that fall on it.

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use latchwork::LeaseId;
+use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, LockName, Mode, ReleaseOutcome};
 use latchwork::redis::ShardedMessages;
-use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, Mode, ReleaseOutcome};
 use latchwork_testkit::RedisCluster;
 
 use crate::nodes::{client, name_at, slot};

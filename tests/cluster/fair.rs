@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use latchwork::LeaseId;
+use latchwork::backend::{AcquireOutcome, Backend as _, LockName, Mode, QueuePosition};
 use latchwork::redis::{Redis, ShardedMessages};
-use latchwork::{AcquireOutcome, Backend as _, LeaseId, LockName, Mode, QueuePosition};
 use latchwork_testkit::RedisCluster;
 
 use crate::nodes::{eventually, keys, name_at, redis, soon, subscribers};

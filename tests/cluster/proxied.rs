@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use latchwork::LockClient;
+use latchwork::backend::{Backend as _, LeaseKey, LockName, Mode};
 use latchwork::redis::Redis;
-use latchwork::{Backend as _, LeaseKey, LockClient, LockName, Mode};
 use latchwork_testkit::{Afterwards, ChaosProxy, RedisCluster, Way};
 
 use crate::nodes::{keys, name_at, soon};

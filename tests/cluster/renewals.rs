@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use latchwork::backend::{Backend as _, LeaseKey, LockName, Mode};
 use latchwork::redis::ShardedMessages;
-use latchwork::{Backend as _, LeaseKey, LockName, LockOptions, LossReason, Mode};
+use latchwork::{LockOptions, LossReason};
 use latchwork_testkit::RedisCluster;
 
 use crate::nodes::{calls, client_with, eventually, keys, name_at, slot, soon};

@@ -4,8 +4,10 @@ use std::error::Error as _;
 use std::time::{Duration, Instant};
 
 use crate::by_hand::{connection, run};
+use latchwork::backend::Backend as _;
+use latchwork::lock::Mode;
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Backend as _, Lease, Lock, LockClient, LockError, LockOptions, Mode};
+use latchwork::{Lease, Lock, LockClient, LockError, LockOptions};
 use latchwork_testkit::RedisServer;
 use redis::cmd;
 use tokio::time::timeout;
@@ -57,7 +59,7 @@ fn assert_not_replicated(error: &LockError, says: &str) {
 type LockOf = fn(&LockClient) -> Lock;
 
 const PLAIN: LockOf = |client| client.get_lock(NAME).unwrap();
-const FAIR: LockOf = |client| client.fair_lock(NAME).unwrap();
+const FAIR: LockOf = |client| client.get_fair_lock(NAME).unwrap();
 
 #[tokio::test]
 async fn replica_has_what_was_acquired() {

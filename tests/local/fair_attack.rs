@@ -9,8 +9,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use latchwork::backend::Backend as _;
 use latchwork::local::Local;
-use latchwork::{Backend as _, Guard, Lease, Lock, LockClient, LockError, LockOptions, Mode};
+use latchwork::lock::Mode;
+use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions};
 use tokio::time::{sleep, timeout};
 
 const CLIENTS: usize = 4;
@@ -151,7 +153,7 @@ async fn run(seed: u64, forces: bool) {
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let (client, judge) = (clients[task % CLIENTS].clone(), Arc::clone(&judge));
-            let lock = client.fair_lock("tickets").unwrap();
+            let lock = client.get_fair_lock("tickets").unwrap();
             tokio::spawn(async move {
                 let mut dice = Rng::with_seed((seed << 16) | task as u64);
                 for _ in 0..ROUNDS {
@@ -164,12 +166,12 @@ async fn run(seed: u64, forces: bool) {
         timeout(LIMIT * 3, task).await.expect("somebody waits for ever").unwrap();
     }
     // What went on in the background has come to its end.
-    let lock = LockClient::new(backend.clone()).fair_lock("tickets").unwrap();
+    let lock = LockClient::new(backend.clone()).get_fair_lock("tickets").unwrap();
     let guard = lock.try_lock_for(LIMIT / 4, Lease::Watched).await.unwrap().expect("something is left");
     guard.unlock().await.unwrap();
     for client in &clients {
         assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
-        assert_eq!(client.fair_lock("tickets").unwrap().waiters(), 0);
+        assert_eq!(client.get_fair_lock("tickets").unwrap().waiters(), 0);
         let channel = backend.channels(Mode::Fair, lock.name(), client.id()).own;
         assert!(client.registry().join(&channel).is_none());
     }

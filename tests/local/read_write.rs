@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use latchwork::LeaseId;
+use latchwork::backend::{AcquireOutcome, Backend as _, LockName, Mode, QueuePosition, ReleaseOutcome};
 use latchwork::local::{Local, LocalTransport, ThreadRuntime};
-use latchwork::{
-    AcquireOutcome, Backend as _, LeaseId, LockName, Mode, QueuePosition, ReleaseOutcome, Subscription,
-};
+use latchwork::subscription::Subscription;
 
 use latchwork_conformance::commands::{Commands as _, did_read, is_acquired, keys, left};
 

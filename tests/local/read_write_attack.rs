@@ -7,8 +7,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
+use latchwork::backend::Backend as _;
 use latchwork::local::Local;
-use latchwork::{Backend as _, Guard, Lease, Lock, LockClient, LockError, LockOptions, Mode, ReadWriteLock};
+use latchwork::lock::Mode;
+use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions, ReadWriteLock};
 use tokio::time::{sleep, timeout};
 
 const CLIENTS: usize = 4;
@@ -193,7 +195,7 @@ async fn under_attack(seed: u64, forces: bool, options: LockOptions) {
         let (client, judge) = (clients[task % CLIENTS].clone(), Arc::clone(&judge));
         let mut dice = Rng::with_seed(seed.wrapping_mul(1000) + task as u64);
         tokio::spawn(async move {
-            let lock = client.read_write("prices").unwrap();
+            let lock = client.get_read_write_lock("prices").unwrap();
             for _ in 0..ROUNDS {
                 match dice.u8(..4) {
                     0 => writes(&judge, &client, &lock, &mut dice).await,
@@ -209,7 +211,7 @@ async fn under_attack(seed: u64, forces: bool, options: LockOptions) {
     let (written, read) = judge.inside.lock().unwrap().times;
     assert!(written > TASKS / 2 && read > TASKS, "{written} writes, {read} reads");
     // All of it is free, at once, for anybody.
-    let name = clients[0].read_write("prices").unwrap().name().clone();
+    let name = clients[0].get_read_write_lock("prices").unwrap().name().clone();
     timeout(LIMIT, async {
         for side in [Mode::Write, Mode::Read] {
             while !backend.holders(side, &name).await.unwrap().is_empty() {
@@ -220,7 +222,7 @@ async fn under_attack(seed: u64, forces: bool, options: LockOptions) {
     .await
     .expect("a lease is left");
     for client in &clients {
-        let lock = client.read_write("prices").unwrap();
+        let lock = client.get_read_write_lock("prices").unwrap();
         for side in [lock.read(), lock.write()] {
             assert_eq!(side.waiters(), 0);
             side.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use latchwork::backend::Backend;
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Backend, LeaseError, Lock, LockClient, LockOptions, Message, Mode};
+use latchwork::lock::Mode;
+use latchwork::subscription::Message;
+use latchwork::{LeaseError, Lock, LockClient, LockOptions};
 
 latchwork_conformance::suite!(plain fair read_write: {
     let store = Local::new();
@@ -66,10 +69,10 @@ fn waker_that_panics_at_a_release_keeps_nobody_out() {
     let clients = [(); 2].map(|()| LockClient::new(locks.clone()));
     let [plain, fair] = [
         clients.each_ref().map(|client| client.get_lock("orders").unwrap()),
-        clients.each_ref().map(|client| client.fair_lock("tickets").unwrap()),
+        clients.each_ref().map(|client| client.get_fair_lock("tickets").unwrap()),
     ];
     // A fair lock's release wakes the waiters of its own client in place, too.
-    for [one, other] in [plain, fair.clone(), fair.map(|_| clients[0].fair_lock("tickets").unwrap())] {
+    for [one, other] in [plain, fair.clone(), fair.map(|_| clients[0].get_fair_lock("tickets").unwrap())] {
         for dropped in [false, true] {
             let Poll::Ready(Ok(guard)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
             let mut waits = Box::pin(other.lock());
@@ -92,7 +95,8 @@ fn waker_that_panics_at_a_release_keeps_nobody_out() {
 fn grant_that_was_slept_through_is_not_believed() {
     let runtime = ThreadRuntime::paused();
     let locks = Local::with_runtime(runtime.clone());
-    let [one, other, third] = [(); 3].map(|()| LockClient::new(locks.clone()).fair_lock("tickets").unwrap());
+    let [one, other, third] =
+        [(); 3].map(|()| LockClient::new(locks.clone()).get_fair_lock("tickets").unwrap());
     let now = |lock: &Lock| poll(pin!(lock.try_lock()), Waker::noop());
     for rests in [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(11)] {
         let Poll::Ready(Ok(Some(held))) = now(&one) else { panic!("it is free") };
@@ -115,8 +119,9 @@ fn message_of_a_grant_that_is_over_is_not_believed() {
     let locks = Local::with_runtime(runtime.clone());
     // A position is kept for 100 ms, and the waiter may rest for longer than that.
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
-    let [one, other, third] = [(); 3]
-        .map(|()| LockClient::with_options(locks.clone(), &options).unwrap().fair_lock("tickets").unwrap());
+    let [one, other, third] = [(); 3].map(|()| {
+        LockClient::with_options(locks.clone(), &options).unwrap().get_fair_lock("tickets").unwrap()
+    });
     let Poll::Ready(Ok(held)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
     let mut waits = Box::pin(other.lock());
     assert!(poll(waits.as_mut(), Waker::noop()).is_pending());

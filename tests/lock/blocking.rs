@@ -7,12 +7,12 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use latchwork::backend::{Backend, Runtime as _};
 use latchwork::blocking::{Guard, Lock, LockClient};
 use latchwork::local::Local;
+use latchwork::lock::Mode;
 use latchwork::redis::Redis;
-use latchwork::{
-    Backend, Lease, LeaseError, LockError, LockOptions, LossReason, Mode, NameError, Runtime as _,
-};
+use latchwork::{Lease, LeaseError, LockError, LockOptions, LossReason, NameError};
 use latchwork_testkit::RedisServer;
 
 /// Far longer than anything here takes, and far shorter than the lease of half a minute that a lost wake-up
@@ -60,8 +60,8 @@ on_each_backend! {
 fn threads_of_several_clients_get_a_fair_lock_in_the_order_in_which_they_came() {
     let backend = latchwork::local::Local::new();
     let clients = [(); 2].map(|()| LockClient::new(backend.clone()));
-    let locks = clients.each_ref().map(|client| client.fair_lock("tickets").unwrap());
-    let held = LockClient::new(backend).fair_lock("tickets").unwrap().lock().unwrap();
+    let locks = clients.each_ref().map(|client| client.get_fair_lock("tickets").unwrap());
+    let held = LockClient::new(backend).get_fair_lock("tickets").unwrap().lock().unwrap();
     assert!(clients[0].get_lock("tickets").unwrap().try_lock().unwrap_err().is_other_kind());
     let served = Mutex::new(Vec::new());
     thread::scope(|scope| {

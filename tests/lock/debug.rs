@@ -8,11 +8,13 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use latchwork::backend::{Backend, Runtime};
+use latchwork::latch::Latch;
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock_entry::{Answer, Entered, LockEntry, Moment, Request, Rules};
-use latchwork::{
-    AsyncSemaphore, Backend, Latch, LockClient, LockOptions, Message, Registry, Runtime, StripedSemaphores,
-};
+use latchwork::striped::StripedSemaphores;
+use latchwork::subscription::{Message, Registry};
+use latchwork::{AsyncSemaphore, LockClient, LockOptions};
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -100,11 +102,11 @@ fn what_a_client_in_use_consists_of_can_be_formatted() {
         let mut waits = Box::pin(lock.lock());
         let mut listens = Box::pin(theirs.lock());
         assert!(poll(waits.as_mut()).is_pending() && poll(listens.as_mut()).is_pending());
-        let prices = client.read_write("prices").unwrap();
+        let prices = client.get_read_write_lock("prices").unwrap();
         let read = ready(prices.read().lock()).unwrap();
-        let fair = client.fair_lock("tickets").unwrap();
+        let fair = client.get_fair_lock("tickets").unwrap();
         let ticket = ready(fair.lock()).unwrap();
-        let error = ready(other.fair_lock("orders").unwrap().try_lock()).unwrap_err();
+        let error = ready(other.get_fair_lock("orders").unwrap().try_lock()).unwrap_err();
         let subscription = local.registry().subscribe("orders");
         let listener = subscription.listen(|| {});
         let runtime = local.runtime();

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::over_local::{Nothing, OverLocal};
-use latchwork::local::{Local, LocalTransport};
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend as _, Inbox, LeaseId, LockClient, LockName, Mode, ReleaseOutcome,
-    Runtime as _, Transport,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend as _, Inbox, LockName, Mode, ReleaseOutcome, Runtime as _,
+    Transport,
 };
+use latchwork::local::{Local, LocalTransport};
+use latchwork::{LeaseId, LockClient};
 
 /// Shorter than a third of the time for which a position is kept, after which a waiter looks by itself.
 const SOON: Duration = Duration::from_secs(2);
@@ -57,7 +58,7 @@ async fn release_between_a_waiters_question_and_its_subscription_is_found() {
     }));
     let transport = Interrupted(local.clone(), Arc::clone(&hook));
     let client = LockClient::new(OverLocal::with_transport(local, Nothing, transport));
-    let lock = client.fair_lock("orders").unwrap();
+    let lock = client.get_fair_lock("orders").unwrap();
     let waits = tokio::time::timeout(SOON, lock.lock()).await.expect("it sleeps beside a free lock");
     assert!(hook.lock().unwrap().is_none(), "it has not subscribed, and this test says nothing");
     waits.unwrap().unlock().await.unwrap();

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 #[tokio::test]
 async fn lease_of_ones_own_ends_though_others_read_on() {
     let client = LockClient::local();
-    let prices = client.read_write("prices").unwrap();
+    let prices = client.get_read_write_lock("prices").unwrap();
     let me = client.owner();
     let mine = prices.read().owned_by(&me);
     let others = prices.read().lock().await.unwrap();
@@ -39,7 +39,7 @@ async fn guard_is_told_at_once_that_its_hold_was_given_back_by_name_and_by_anoth
 #[tokio::test]
 async fn lease_of_ones_own_that_is_extended_lasts_longer_beside_others() {
     let client = LockClient::local();
-    let prices = client.read_write("prices").unwrap();
+    let prices = client.get_read_write_lock("prices").unwrap();
     let me = client.owner();
     let _others = prices.read().lock().await.unwrap();
     let mut mine = prices.read().owned_by(&me).lock_with_lease(Duration::from_millis(200)).await.unwrap();
@@ -54,7 +54,7 @@ async fn lease_of_ones_own_that_is_extended_lasts_longer_beside_others() {
 async fn forgotten_hold_ends_though_others_read_on() {
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
     let client = LockClient::with_options(Local::new(), &options).unwrap();
-    let prices = client.read_write("prices").unwrap();
+    let prices = client.get_read_write_lock("prices").unwrap();
     let me = client.owner();
     let others = prices.read().lock().await.unwrap();
     prices.read().owned_by(&me).lock().await.unwrap().forget();
@@ -156,8 +156,8 @@ impl Between for SlowAnswers {
 #[tokio::test]
 async fn lease_that_is_over_before_the_answer_fails_and_lets_the_next_waiter_have_its_turn() {
     let client = LockClient::new(OverLocal::new(&Local::new(), SlowAnswers));
-    let prices = client.read_write("prices").unwrap();
-    for lock in [client.get_lock("a").unwrap(), client.fair_lock("b").unwrap(), prices.read().clone()] {
+    let prices = client.get_read_write_lock("prices").unwrap();
+    for lock in [client.get_lock("a").unwrap(), client.get_fair_lock("b").unwrap(), prices.read().clone()] {
         let both =
             async { tokio::join!(biased; lock.lock_with_lease(Duration::from_millis(1)), lock.lock()) };
         let (short, watched) = timeout(Duration::from_secs(5), both).await.expect("it asks again and again");

@@ -27,8 +27,8 @@ async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 fn kinds(client: &LockClient, name: &str) -> [Lock; 3] {
     [
         client.get_lock(&format!("{name}:plain")).unwrap(),
-        client.fair_lock(&format!("{name}:fair")).unwrap(),
-        client.read_write(&format!("{name}:write")).unwrap().write().clone(),
+        client.get_fair_lock(&format!("{name}:fair")).unwrap(),
+        client.get_read_write_lock(&format!("{name}:write")).unwrap().write().clone(),
     ]
 }
 
@@ -281,7 +281,7 @@ mod needs_a_server {
         let client = LockClient::new(Redis::connect(&proxy.url()).await.unwrap());
         let other = LockClient::new(Redis::connect(&server.url()).await.unwrap());
         // One client is shut down once, so it is one kind of lock.
-        let (lock, theirs) = (client.fair_lock("end").unwrap(), other.fair_lock("end").unwrap());
+        let (lock, theirs) = (client.get_fair_lock("end").unwrap(), other.get_fair_lock("end").unwrap());
         let guard = lock.lock().await.unwrap();
         proxy.silence(Way::ToServer);
         let mut unlock = pin!(guard.unlock());

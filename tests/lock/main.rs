@@ -4,6 +4,7 @@
 
 mod blocking;
 mod debug;
+mod errors;
 mod fair_lock;
 mod foreign;
 mod hold_ends;

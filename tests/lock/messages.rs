@@ -161,7 +161,7 @@ mod needs_a_server {
         let gone = client.get_lock("gone").unwrap().try_lock().await.unwrap_err();
         let other_kind = {
             let client = LockClient::local();
-            let _reader = client.fair_lock(NAME).unwrap().lock().await.unwrap();
+            let _reader = client.get_fair_lock(NAME).unwrap().lock().await.unwrap();
             client.get_lock(NAME).unwrap().try_lock().await.unwrap_err()
         };
         let errors: [&dyn Error; 4] = [&wrong_type, &refused, &gone, &other_kind];
@@ -182,7 +182,7 @@ mod needs_a_server {
             Redis::builder().response_timeout(Duration::from_secs(1)).connect(&server.url()).await.unwrap();
         let client = LockClient::new(redis);
         let lock = client.get_lock(NAME).unwrap();
-        let guard = client.fair_lock(NAME).unwrap().lock().await.unwrap();
+        let guard = client.get_fair_lock(NAME).unwrap().lock().await.unwrap();
         assert_named(lock.try_lock().await, LockError::is_other_kind);
         guard.unlock().await.unwrap();
 
@@ -209,7 +209,7 @@ mod needs_a_server {
         });
 
         let client = LockClient::local();
-        let read_write = client.read_write(NAME).unwrap();
+        let read_write = client.get_read_write_lock(NAME).unwrap();
         let (plain, owner) = (client.get_lock(NAME).unwrap(), client.owner());
         assert_named(plain.unlock(&owner).await, |error| matches!(error, LockError::NotHeld { .. }));
         let guard = plain.lock().await.unwrap();

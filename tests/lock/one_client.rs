@@ -4,9 +4,11 @@
 use std::error::Error;
 use std::time::Duration;
 
+use latchwork::backend::Backend as _;
 use latchwork::local::Local;
+use latchwork::lock::{LockName, Mode};
 use latchwork::redis::Redis;
-use latchwork::{Backend as _, LeaseError, LockClient, LockError, LockName, LockOptions, Mode, NameError};
+use latchwork::{LeaseError, LockClient, LockError, LockOptions, NameError};
 use latchwork_testkit::RedisServer;
 
 /// As a program has it, without a parameter.
@@ -27,8 +29,8 @@ impl Orders {
     /// One after another, by each kind of lock.
     async fn ship(&self) -> Result<(), LockError> {
         self.locks.get_lock("orders:plain")?.lock().await?.unlock().await?;
-        self.locks.fair_lock("orders:fair")?.lock().await?.unlock().await?;
-        let both = self.locks.read_write("orders:both")?;
+        self.locks.get_fair_lock("orders:fair")?.lock().await?.unlock().await?;
+        let both = self.locks.get_read_write_lock("orders:both")?;
         both.read().lock().await?.unlock().await?;
         both.write().lock().await?.unlock().await
     }

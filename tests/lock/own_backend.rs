@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use file_locks::FileLocks;
-use latchwork::{AcquireOutcome, Backend, LeaseId, LockClient, LockError, LockName, Mode};
+use latchwork::backend::{AcquireOutcome, Backend, LockName, Mode};
+use latchwork::{LeaseId, LockClient, LockError};
 use latchwork_conformance::commands::Commands as _;
 
 /// What the suite does not ask, since its tasks share a thread: two threads, which may as well be processes,
@@ -69,9 +70,9 @@ async fn other_locks_than_plain_ones_are_unsupported() {
     let directory = tempfile::tempdir().unwrap();
     let client = LockClient::new(FileLocks::new(directory.path()));
     let refused = [
-        (Mode::Fair, client.fair_lock("orders").unwrap_err()),
+        (Mode::Fair, client.get_fair_lock("orders").unwrap_err()),
         // Both sides or none: the one that is asked for first is named.
-        (Mode::Read, client.read_write("orders").unwrap_err()),
+        (Mode::Read, client.get_read_write_lock("orders").unwrap_err()),
     ];
     for (mode, error) in refused {
         assert!(matches!(error, LockError::Unsupported { mode: named, .. } if named == mode), "{error:?}");
@@ -80,7 +81,7 @@ async fn other_locks_than_plain_ones_are_unsupported() {
         assert!(said.contains("FileLocks keeps no"), "{said}");
         assert!(said.contains(&format!("{mode} locks")), "{said}");
     }
-    let named = client.fair_lock("").unwrap_err();
+    let named = client.get_fair_lock("").unwrap_err();
     assert!(matches!(named, LockError::Name(_)), "a name is looked at first: {named:?}");
     client.get_lock("orders").unwrap().lock().await.unwrap().unlock().await.unwrap();
 }

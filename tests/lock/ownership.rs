@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use latchwork::backend::Backend;
 use latchwork::local::Local;
 use latchwork::redis::Redis;
-use latchwork::{Backend, Lease, LockClient, LockError, LockOptions, LossReason};
+use latchwork::{Lease, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::RedisServer;
 use tokio::time::timeout;
 

@@ -70,8 +70,8 @@ impl Stage {
         let local = Local::with_runtime(runtime.clone());
         let options = LockOptions::default().unpolled_limit(TURN * 10);
         let client = LockClient::with_options(local.clone(), &options).unwrap();
-        let prices = client.read_write("prices").unwrap();
-        let theirs = LockClient::new(local).read_write("prices").unwrap();
+        let prices = client.get_read_write_lock("prices").unwrap();
+        let theirs = LockClient::new(local).get_read_write_lock("prices").unwrap();
         Self { runtime, client, prices, theirs }
     }
 

@@ -4,8 +4,14 @@
 use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use latchwork::latch::{Latch, Notification};
 use latchwork::local::{LocalTransport, Sleep, ThreadRuntime};
+use latchwork::lock::LockName;
+use latchwork::lock_entry::LockEntry;
 use latchwork::redis::{Redis, RedisBuilder, RedisTransport, TokioRuntime};
+use latchwork::semaphore::{Acquire, AcquireOwned};
+use latchwork::striped::{Stripe, StripeGuard, StripedSemaphores, StripesGuard};
+use latchwork::subscription::*;
 use latchwork::*;
 
 fn shared<T: Send + Sync + Unpin>() {}

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use crate::over_local::{Between, Command, Nothing, OverLocal};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::{Inbox, LeaseError, LockClient, LockError, LockOptions, Message, Mode, Transport};
+use latchwork::lock::Mode;
+use latchwork::subscription::{Inbox, Message, Transport};
+use latchwork::{LeaseError, LockClient, LockError, LockOptions};
 
 const WATCHDOG: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(5);

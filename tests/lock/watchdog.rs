@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::over_local::{Between, Command, OverLocal};
+use latchwork::backend::{Backend as _, LeaseKey, LockName, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::{Backend as _, LeaseKey, LockClient, LockName, LockOptions, Runtime as _};
+use latchwork::{LockClient, LockOptions};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 

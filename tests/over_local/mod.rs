@@ -4,11 +4,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockName, Mode,
-    NameError, NextWaiter, Registry, ReleaseOutcome, Transport,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, LeaseKey, LockName, Mode, NextWaiter,
+    Registry, ReleaseOutcome, Transport,
 };
+use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
+use latchwork::{Holder, LeaseId, NameError};
 
 /// A command on its way to the store.
 #[derive(Clone, Copy, Debug)]

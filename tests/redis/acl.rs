@@ -6,11 +6,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::by_hand;
+use latchwork::backend::{Backend, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
-use latchwork::{
-    Backend, Lease, LeaseId, LockClient, LockError, LockName, LockOptions, Mode, NextWaiter, QueuePosition,
-    ReleaseOutcome,
-};
+use latchwork::{Lease, LeaseId, LockClient, LockError, LockOptions};
 use latchwork_conformance::Store;
 use latchwork_testkit::{RedisCluster, RedisServer, SentinelSet, is_older_than_7};
 use redis::FromRedisValue;
@@ -330,10 +328,10 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
         ["plain", "{plain}", "fair", "{fair}", "write", "{write}"].map(|name| format!("payments:{name}"));
     let (mut held, mut waiting) = (Vec::new(), Vec::new());
     for name in &names {
-        let read_write = |client: &LockClient| client.read_write(name).unwrap();
+        let read_write = |client: &LockClient| client.get_read_write_lock(name).unwrap();
         let locks = |client: &LockClient| match &name[9..] {
             "plain" | "{plain}" => vec![client.get_lock(name).unwrap()],
-            "fair" | "{fair}" => vec![client.fair_lock(name).unwrap()],
+            "fair" | "{fair}" => vec![client.get_fair_lock(name).unwrap()],
             _ => vec![read_write(client).write().clone(), read_write(client).read().clone()],
         };
         let lock = locks(&holder).swap_remove(0).fenced();
@@ -342,7 +340,7 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
             waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
         }
     }
-    let reads = holder.read_write("payments:read").unwrap().read().lock().await.unwrap();
+    let reads = holder.get_read_write_lock("payments:read").unwrap().read().lock().await.unwrap();
     // Waiters of plain and read locks listen to one channel, of fair and write locks to two.
     eventually("everyone listens", async || {
         run::<Vec<String>>(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await.len() == 10
@@ -383,10 +381,10 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
         for error in [
             tenant_client.get_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
             tenant_client.get_lock(name).unwrap().force_unlock().await.map(drop).unwrap_err(),
-            tenant_client.fair_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
-            tenant_client.fair_lock(name).unwrap().is_locked().await.map(drop).unwrap_err(),
-            tenant_client.read_write(name).unwrap().read().try_lock().await.map(drop).unwrap_err(),
-            tenant_client.read_write(name).unwrap().write().try_lock().await.map(drop).unwrap_err(),
+            tenant_client.get_fair_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
+            tenant_client.get_fair_lock(name).unwrap().is_locked().await.map(drop).unwrap_err(),
+            tenant_client.get_read_write_lock(name).unwrap().read().try_lock().await.map(drop).unwrap_err(),
+            tenant_client.get_read_write_lock(name).unwrap().write().try_lock().await.map(drop).unwrap_err(),
         ] {
             assert!(error.is_refused(), "{name}: {error:?}");
         }
@@ -426,10 +424,10 @@ async fn user_of_the_page_for_operators_takes_locks_of_every_kind_and_of_no_othe
     };
     let (here, there) = (client("here").await, client("there").await);
     let locks = |client: &LockClient, prefix: &str| {
-        let both = client.read_write(&format!("{prefix}:both")).unwrap();
+        let both = client.get_read_write_lock(&format!("{prefix}:both")).unwrap();
         [
             client.get_lock(&format!("{prefix}:plain")).unwrap().fenced(),
-            client.fair_lock(&format!("{prefix}:fair")).unwrap().fenced(),
+            client.get_fair_lock(&format!("{prefix}:fair")).unwrap().fenced(),
             both.read().fenced(),
             both.write().fenced(),
         ]

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::by_hand;
 use crate::by_hand::run;
+use latchwork::backend::Backend as _;
 use latchwork::redis::{Credentials, ErrorKind, Redis, RedisBuilder};
-use latchwork::{Backend as _, LockClient, LockOptions};
+use latchwork::{LockClient, LockOptions};
 use latchwork_testkit::{ChaosProxy, RedisCluster, RedisServer, SentinelSet};
 use tokio::time::{sleep, timeout};
 

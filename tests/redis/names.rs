@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::by_hand;
 use crate::by_hand::run;
+use latchwork::backend::Backend as _;
+use latchwork::lock::{LockName, Mode};
 use latchwork::redis::Redis;
-use latchwork::{Backend as _, Guard, Lock, LockClient, LockError, LockName, Mode, NameError};
+use latchwork::{Guard, Lock, LockClient, LockError, NameError};
 use latchwork_testkit::RedisServer;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -26,9 +28,9 @@ const MODES: [Mode; 4] = [Mode::Plain, Mode::Fair, Mode::Read, Mode::Write];
 fn lock_of(mode: Mode, client: &LockClient, name: &str) -> Lock {
     match mode {
         Mode::Plain => client.get_lock(name).unwrap(),
-        Mode::Fair => client.fair_lock(name).unwrap(),
-        Mode::Read => client.read_write(name).unwrap().read().clone(),
-        Mode::Write => client.read_write(name).unwrap().write().clone(),
+        Mode::Fair => client.get_fair_lock(name).unwrap(),
+        Mode::Read => client.get_read_write_lock(name).unwrap().read().clone(),
+        Mode::Write => client.get_read_write_lock(name).unwrap().write().clone(),
         other => panic!("{other}"),
     }
 }
@@ -188,8 +190,8 @@ async fn name_of_what_is_kept_for_another_lock_is_refused_before_anything_is_sen
     for name in &names {
         let refusals = [
             client.get_lock(name).map(drop),
-            client.fair_lock(name).map(drop),
-            client.read_write(name).map(drop),
+            client.get_fair_lock(name).map(drop),
+            client.get_read_write_lock(name).map(drop),
             LockName::new(name).map(drop).map_err(LockError::from),
         ];
         for refusal in refusals {

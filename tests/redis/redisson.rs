@@ -170,7 +170,7 @@ async fn our_fair_waiter_hears_redissons_release() {
     let mut redisson = Redisson::thread("heard:fair", 7).await;
     assert_eq!(redisson.try_lock().await, None);
     let client = LockClient::new(Redis::connect(&SERVER.url()).await.unwrap());
-    let ours = client.fair_lock("heard:fair").unwrap();
+    let ours = client.get_fair_lock("heard:fair").unwrap();
     let waiter = tokio::spawn(async move { ours.lock().await.unwrap() });
     until_subscribed(&redisson.channel).await;
     let told = || client.registry().stats().unlock_messages;

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::by_hand::{connection, run};
+use latchwork::lock::Failure;
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Failure, Guard, Lease, LockClient, LockError, LossReason};
+use latchwork::{Guard, Lease, LockClient, LockError, LossReason};
 use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -399,7 +400,7 @@ async fn lock_that_waits_for_its_own_client_outlasts_an_outage() {
     for fair in [false, true] {
         let mut server = RedisServer::start();
         let client = client(&server.url()).await;
-        let lock = if fair { client.fair_lock(NAME).unwrap() } else { client.get_lock(NAME).unwrap() };
+        let lock = if fair { client.get_fair_lock(NAME).unwrap() } else { client.get_lock(NAME).unwrap() };
         // Given back by its release, and not passed on in memory.
         let held = lock.lock_with_lease(SOON).await.unwrap();
         let behind = tokio::spawn({

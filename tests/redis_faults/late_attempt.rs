@@ -4,10 +4,9 @@
 use std::time::{Duration, Instant};
 
 use crate::by_hand::run;
+use latchwork::backend::{Backend as _, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 use latchwork::redis::Redis;
-use latchwork::{
-    Backend as _, Lease, LeaseId, Lock, LockClient, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
-};
+use latchwork::{Lease, LeaseId, Lock, LockClient};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::{sleep, timeout};
 
@@ -26,8 +25,8 @@ async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient) {
     );
     // So that the server knows the scripts.
     client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
-    client.fair_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
-    let both = client.read_write(NAME).unwrap();
+    client.get_fair_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    let both = client.get_read_write_lock(NAME).unwrap();
     both.write().lock().await.unwrap().unlock().await.unwrap();
     both.read().lock().await.unwrap().unlock().await.unwrap();
     (server, proxy, client)
@@ -72,19 +71,19 @@ async fn attempt_that_comes_late_is_undone_without_dangerous_commands() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair_attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
-    let fair = |client: &LockClient| client.fair_lock(NAME).unwrap();
+    let fair = |client: &LockClient| client.get_fair_lock(NAME).unwrap();
     attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", fair).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_read_that_comes_late_is_undone_where_no_connection_can_be_ended() {
-    let read = |client: &LockClient| client.read_write(NAME).unwrap().read().clone();
+    let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
     attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", read).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_write_that_comes_late_is_undone_where_no_connection_can_be_ended() {
-    let write = |client: &LockClient| client.read_write(NAME).unwrap().write().clone();
+    let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
     attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", write).await;
 }
 
@@ -167,18 +166,18 @@ async fn attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair_attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
-    attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.fair_lock(NAME).unwrap()).await;
+    attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.get_fair_lock(NAME).unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_read_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
-    let read = |client: &LockClient| client.read_write(NAME).unwrap().read().clone();
+    let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
     attempt_that_was_sent_again_and_comes_late_is_undone(read).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_write_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
-    let write = |client: &LockClient| client.read_write(NAME).unwrap().write().clone();
+    let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
     attempt_that_was_sent_again_and_comes_late_is_undone(write).await;
 }
 

@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use crate::by_hand;
 use futures_util::{FutureExt, StreamExt};
+use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, LockName, Mode, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{
-    AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockClient, LockError, LockName, LockOptions, Mode,
-    ReleaseOutcome,
-};
+use latchwork::{LeaseId, LockClient, LockError, LockOptions};
 use latchwork_testkit::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::{Message, Registry, RegistryStats, SubscribeError};
+use latchwork::subscription::{Message, Registry, RegistryStats, SubscribeError};
 
 use crate::script::{Script, Step, answers, poll};
 
@@ -263,7 +263,7 @@ fn read_unlock_runs_all_listeners_of_one_subscription() {
     let mut asleep = pin!(subscription.latch().wait());
     assert!(poll(asleep.as_mut()).is_pending());
     inbox.deliver(Message::ReadUnlock);
-    assert!(listeners.iter().all(latchwork::Listener::has_run));
+    assert!(listeners.iter().all(latchwork::subscription::Listener::has_run));
     assert!(answers(asleep));
     assert_eq!(subscription.latch().pending(), 0);
 }

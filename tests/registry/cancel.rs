@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use latchwork::{Inbox, Message, Registry, SubscribeError};
+use latchwork::subscription::{Inbox, Message, Registry, SubscribeError};
 
 use crate::script::{Script, poll};
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use latchwork::registry::Registry;
-use latchwork::{Inbox, Message, SubscribeError, Transport};
+use latchwork::subscription::{Inbox, Message, Registry, SubscribeError, Transport};
 
 use crate::script::{Script, answers, poll};
 

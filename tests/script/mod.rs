@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use latchwork::{Inbox, Notification, Registry, Transport};
+use latchwork::latch::Notification;
+use latchwork::subscription::{Inbox, Registry, Transport};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script(Arc<Mutex<Vec<Step>>>);

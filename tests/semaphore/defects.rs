@@ -11,7 +11,8 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork::{Acquire, AcquireOwned, AsyncSemaphore};
+use latchwork::AsyncSemaphore;
+use latchwork::semaphore::{Acquire, AcquireOwned};
 
 /// A waker that runs what it is given, however often it is woken.
 struct Run<F: Fn() + Send + Sync>(F);

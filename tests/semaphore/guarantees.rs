@@ -8,7 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork::{Acquire, AcquireOwned, AsyncSemaphore, Latch, TryAcquireError};
+use latchwork::latch::Latch;
+use latchwork::semaphore::{Acquire, AcquireOwned};
+use latchwork::{AsyncSemaphore, TryAcquireError};
 
 /// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(30);

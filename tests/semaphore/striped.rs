@@ -8,8 +8,8 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use latchwork::striped::DEFAULT_STRIPES;
-use latchwork::{Latch, StripedSemaphores};
+use latchwork::latch::Latch;
+use latchwork::striped::{DEFAULT_STRIPES, StripedSemaphores};
 
 /// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(30);

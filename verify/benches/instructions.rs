@@ -16,7 +16,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
-use latchwork::{Acquire, AsyncSemaphore, Guard, Lock, LockClient, SemaphorePermit};
+use latchwork::semaphore::Acquire;
+use latchwork::{AsyncSemaphore, Guard, Lock, LockClient, SemaphorePermit};
 
 const ROUNDS: u64 = 100;
 

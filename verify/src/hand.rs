@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use latchwork::{AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit, TryAcquireError};
+use latchwork::semaphore::AcquireOwned;
+use latchwork::{AsyncSemaphore, OwnedSemaphorePermit, TryAcquireError};
 
 use crate::bell::Bell;
 use crate::call::{Answer, Call};

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockName,
-    LockOptions, Mode, NameError, NextWaiter, QueuePosition, Registry, ReleaseOutcome,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, LeaseKey, LockName, Mode, NextWaiter,
+    QueuePosition, Registry, ReleaseOutcome,
 };
+use latchwork::{Holder, LeaseId, LockOptions, NameError};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -37,11 +37,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use latchwork::local::ThreadRuntime;
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Channels, Holder, Inbox, LeaseId, LeaseKey, LockName, Message,
-    Mode, NextWaiter, Registry, ReleaseOutcome, Runtime, Transport,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend, Channels, Inbox, LeaseKey, LockName, Message, Mode, NextWaiter,
+    Registry, ReleaseOutcome, Runtime, Transport,
 };
+use latchwork::local::ThreadRuntime;
+use latchwork::{Holder, LeaseId};
 
 /// Locks kept in a directory.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use latchwork::Backend;
+use latchwork::backend::Backend;
 use latchwork_conformance::{Store, suite};
 use tempfile::TempDir;
 

@@ -15,10 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use latchwork::LockEntry;
 use latchwork::lock_entry::{
-    Actions, Answer, Entered, GiveBack, Grant, HeadTicket, Left, Moment, Policy, Request, Rules, Told,
-    Verdict,
+    Actions, Answer, Entered, GiveBack, Grant, HeadTicket, Left, LockEntry, Moment, Policy, Request, Rules,
+    Told, Verdict,
 };
 
 const LEASE: Duration = Duration::from_secs(30);

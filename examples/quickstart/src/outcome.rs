@@ -6,7 +6,7 @@ use std::time::Duration;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
-use latchwork::LockStats;
+use latchwork::lock::LockStats;
 #[cfg(feature = "redis")]
 use serde::{Deserialize, Serialize};
 

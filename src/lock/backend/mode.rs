@@ -18,7 +18,7 @@ pub enum Mode {
     /// One owner, in no order between clients: see [`LockClient::get_lock`](crate::LockClient::get_lock).
     Plain,
     /// One owner, in the order of arrival over all clients: see
-    /// [`LockClient::fair_lock`](crate::LockClient::fair_lock).
+    /// [`LockClient::get_fair_lock`](crate::LockClient::get_fair_lock).
     Fair,
     /// One owner, while there are no readers: see [`ReadWriteLock::write`](crate::ReadWriteLock::write).
     Write,

@@ -5,7 +5,8 @@ use std::fmt;
 
 use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
-use crate::lock::{LockKind, LockName};
+use crate::backend::{Failure, LockName};
+use crate::lock::{LockError, LockKind};
 
 use super::super::shield::said;
 use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_do};
@@ -225,6 +226,24 @@ impl Error {
     /// What this means for the command that met it.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// What this means for the command that met it, in the words of every backend.
+    pub(crate) fn failure(&self) -> Failure {
+        match self.kind {
+            ErrorKind::Unknown | ErrorKind::NotReplicated => Failure::Indeterminate,
+            ErrorKind::OtherKind(found) => Failure::OtherKind(found),
+            _ if self.may_pass() => Failure::Unreachable,
+            _ => Failure::Refused,
+        }
+    }
+}
+
+/// Of an error that is returned to users: connecting has failed. What a lock's own command meets is
+/// [`LockError::Backend`].
+impl From<Error> for LockError {
+    fn from(error: Error) -> Self {
+        Self::Connect { failure: error.failure(), source: Box::new(error) }
     }
 }
 

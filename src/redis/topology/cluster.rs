@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use ::redis::{RedisError, cmd};
 
-use crate::lock::{LockName, NameError};
+use crate::backend::LockName;
+use crate::lock::NameError;
 use crate::runtime::Runtime;
 
 use super::super::connection::{

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ::redis::RedisError;
 
-use crate::lock::{LockName, NameError};
+use crate::backend::LockName;
+use crate::lock::NameError;
 
 use super::super::connection::{Boxed, Connection, Error, Server};
 

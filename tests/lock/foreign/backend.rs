@@ -8,7 +8,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::{Failure, LockClient, LockName, LockOptions};
+use latchwork::lock::{Failure, LockName};
+use latchwork::{LockClient, LockOptions};
 
 use super::{poll, ready};
 use crate::over_local::{Between, Command, OverLocal};
@@ -102,7 +103,7 @@ fn act(backend: &OverLocal<Panics>, clock: &ThreadRuntime, fair: bool, client: &
         return backend.between.calls.load(Ordering::SeqCst);
     };
     let get = |client: &LockClient| {
-        attempt(|| if fair { client.fair_lock("orders") } else { client.get_lock("orders") }.unwrap())
+        attempt(|| if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") }.unwrap())
     };
     let (Some(lock), Some(theirs)) = (get(client), get(&other)) else {
         return backend.between.calls.load(Ordering::SeqCst);
@@ -152,9 +153,9 @@ fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             clock.advance(Duration::from_secs(3));
             let place = format!("call {at:?}, fair: {fair}, late: {late}");
             let others = LockClient::new(local.clone());
-            let lock = if fair { others.fair_lock("orders") } else { others.get_lock("orders") }.unwrap();
+            let lock = if fair { others.get_fair_lock("orders") } else { others.get_lock("orders") }.unwrap();
             assert!(ready(lock.try_lock()).unwrap().is_some(), "{place}: the name is dead");
-            let lock = if fair { client.fair_lock("orders") } else { client.get_lock("orders") }.unwrap();
+            let lock = if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") }.unwrap();
             assert!(ready(lock.try_lock()).unwrap().is_some(), "{place}: the name is dead here");
             for _ in 0..3 {
                 clock.advance(Duration::from_secs(20));

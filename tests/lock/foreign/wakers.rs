@@ -8,8 +8,9 @@ use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use latchwork::backend::{Backend, Message, Runtime, SubscribeError};
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Backend, Guard, Lock, LockClient, LockOptions, Message, Runtime, SubscribeError};
+use latchwork::{Guard, Lock, LockClient, LockOptions};
 
 use super::{poll, ready};
 
@@ -187,8 +188,8 @@ const IN_A_CALL: &[(&str, Place)] = &[
     }),
     ("recalled waiter", |stage, waker| {
         let me = stage.client.owner();
-        let prices = stage.client.read_write("prices").unwrap();
-        let theirs = stage.other.read_write("prices").unwrap();
+        let prices = stage.client.get_read_write_lock("prices").unwrap();
+        let theirs = stage.other.get_read_write_lock("prices").unwrap();
         let written = ready(theirs.write().lock()).unwrap();
         let (write, read) = (prices.write().owned_by(&me), prices.read().owned_by(&me));
         let mut writes = Box::pin(write.lock());
@@ -199,14 +200,14 @@ const IN_A_CALL: &[(&str, Place)] = &[
         let _ = poll(writes.as_mut(), Waker::noop());
     }),
     ("fair hand-off between clients", |stage, waker| {
-        let lock = stage.other.fair_lock("tickets").unwrap();
-        let held = ready(stage.client.fair_lock("tickets").unwrap().lock()).unwrap();
+        let lock = stage.other.get_fair_lock("tickets").unwrap();
+        let held = ready(stage.client.get_fair_lock("tickets").unwrap().lock()).unwrap();
         let mut waits = Box::pin(lock.lock());
         assert!(poll(waits.as_mut(), waker).is_pending());
         drop(held);
     }),
     ("fair hand-off in a client", |stage, waker| {
-        let lock = stage.client.fair_lock("tickets").unwrap();
+        let lock = stage.client.get_fair_lock("tickets").unwrap();
         let held = ready(lock.lock()).unwrap();
         let mut waits = Box::pin(lock.lock());
         assert!(poll(waits.as_mut(), waker).is_pending());
@@ -394,7 +395,7 @@ fn hundreds_of_wakers_that_block_at_a_time_take_a_bounded_number_of_threads() {
 /// Of a subscription, all of whose waiters are to learn of it.
 #[test]
 fn waker_that_panics_when_a_subscription_settles_keeps_no_other_waiter_asleep() {
-    use latchwork::{Inbox, Registry, Transport};
+    use latchwork::backend::{Inbox, Registry, Transport};
 
     #[derive(Default)]
     struct ByHand(Mutex<Option<Inbox>>);

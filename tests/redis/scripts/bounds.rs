@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crate::by_hand::{command, connection};
 use futures_util::stream::{self, StreamExt};
-use latchwork::redis::Redis;
-use latchwork::{
-    AcquireOutcome, Backend as _, LeaseId, LeaseKey, LockName, Mode, QueuePosition, ReleaseOutcome,
+use latchwork::LeaseId;
+use latchwork::backend::{
+    AcquireOutcome, Backend as _, LeaseKey, LockName, Mode, QueuePosition, ReleaseOutcome,
 };
+use latchwork::redis::Redis;
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, FromRedisValue, Value};

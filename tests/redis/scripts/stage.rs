@@ -4,8 +4,10 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use latchwork::LeaseId;
+use latchwork::backend::{Backend as _, QueuePosition};
+use latchwork::lock::{LockName, Mode};
 use latchwork::redis::Redis;
-use latchwork::{Backend as _, LeaseId, LockName, Mode, QueuePosition};
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{Client, FromRedisValue};

@@ -60,7 +60,7 @@ async fn hold(url: &str) {
 }
 
 fn lock(client: &LockClient, fair: bool) -> Lock {
-    if fair { client.fair_lock(NAME).unwrap() } else { client.get_lock(NAME).unwrap() }
+    if fair { client.get_fair_lock(NAME).unwrap() } else { client.get_lock(NAME).unwrap() }
 }
 
 fn tell(what: &str) {

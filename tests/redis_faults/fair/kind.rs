@@ -1,7 +1,9 @@
 //! Fair locks, as the faults know them.
 
+use latchwork::backend::Backend as _;
+use latchwork::lock::Mode;
 use latchwork::redis::Redis;
-use latchwork::{Backend as _, Lock, LockClient, Mode};
+use latchwork::{Lock, LockClient};
 
 use super::queued::stage::Side;
 
@@ -18,7 +20,7 @@ pub(crate) const NONCES: &str = "fair_nonces";
 pub(crate) const WAITING: &[&str] = &["fair_queue"];
 
 pub(crate) fn named(client: &LockClient, name: &str) -> Lock {
-    client.fair_lock(name).unwrap()
+    client.get_fair_lock(name).unwrap()
 }
 
 /// How many ways there are to have the lock.

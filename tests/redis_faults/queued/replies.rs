@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use latchwork::backend::{AcquireRequest, Backend as _, LockName, NextWaiter, QueuePosition};
 use latchwork::redis::Redis;
-use latchwork::{
-    AcquireRequest, Backend as _, Lease, LeaseId, LockClient, LockName, NextWaiter, QueuePosition,
-};
+use latchwork::{Lease, LeaseId, LockClient};
 use latchwork_testkit::{Afterwards, ChaosProxy, Cut, Link, RedisServer, Way};
 use tokio::time::timeout;
 

@@ -1,7 +1,9 @@
 //! Read-write locks, which their writers queue for, as the faults know them.
 
+use latchwork::backend::Backend as _;
+use latchwork::lock::Mode;
 use latchwork::redis::Redis;
-use latchwork::{Backend as _, Lock, LockClient, Mode};
+use latchwork::{Lock, LockClient};
 
 use super::queued::stage::Side;
 
@@ -18,7 +20,7 @@ pub(crate) const NONCES: &str = "rw_nonces";
 pub(crate) const WAITING: &[&str] = &["rw_queue", "rw_readers"];
 
 pub(crate) fn named(client: &LockClient, name: &str) -> Lock {
-    client.read_write(name).unwrap().write().clone()
+    client.get_read_write_lock(name).unwrap().write().clone()
 }
 
 /// How many ways there are to have the lock.
@@ -26,7 +28,7 @@ pub(crate) const WAYS: usize = 2;
 
 /// They all.
 pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
-    let both = client.read_write(name).unwrap();
+    let both = client.get_read_write_lock(name).unwrap();
     [(both.write(), false), (both.read(), true)]
         .map(|(lock, is_shared)| Side { lock: lock.clone(), is_shared })
         .into()

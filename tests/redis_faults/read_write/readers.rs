@@ -20,7 +20,7 @@ pub(crate) const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence
 pub(crate) const TENURE: Duration = Duration::from_millis(30);
 
 pub(crate) fn read(client: &LockClient) -> Lock {
-    client.read_write(NAME).unwrap().read().clone()
+    client.get_read_write_lock(NAME).unwrap().read().clone()
 }
 
 /// Begins to read, and is patient from the first question on.

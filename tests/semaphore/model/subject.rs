@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use latchwork::{
-    Acquire, AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit, SemaphorePermit, TryAcquireError,
-};
+use latchwork::semaphore::{Acquire, AcquireOwned};
+use latchwork::{AsyncSemaphore, OwnedSemaphorePermit, SemaphorePermit, TryAcquireError};
 
 /// Counts its wake-ups.
 #[derive(Default)]

@@ -42,16 +42,16 @@ ours! {
 }
 
 ours! {
-    /// `latchwork::LockClient::fair_lock`.
-    LatchworkFair, "fair", |client, name| client.fair_lock(name)
+    /// `latchwork::LockClient::get_fair_lock`.
+    LatchworkFair, "fair", |client, name| client.get_fair_lock(name)
 }
 
 ours! {
-    /// The write lock of `latchwork::LockClient::read_write`.
-    LatchworkWrite, "write", |client, name| client.read_write(name).map(|both| both.write().clone())
+    /// The write lock of `latchwork::LockClient::get_read_write_lock`.
+    LatchworkWrite, "write", |client, name| client.get_read_write_lock(name).map(|both| both.write().clone())
 }
 
 ours! {
     /// The read lock of the same.
-    LatchworkRead, "read", |client, name| client.read_write(name).map(|both| both.read().clone())
+    LatchworkRead, "read", |client, name| client.get_read_write_lock(name).map(|both| both.read().clone())
 }

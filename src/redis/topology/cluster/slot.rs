@@ -1,6 +1,7 @@
 //! Which slot a key lies in, and which names would have their keys in two of them.
 
-use crate::lock::{LockName, NameError};
+use crate::backend::LockName;
+use crate::lock::NameError;
 
 /// How many slots a Cluster has.
 pub(super) const SLOTS: u16 = 16_384;
@@ -28,7 +29,8 @@ fn hashed(key: &str) -> &str {
 mod tests {
     use super::super::super::super::keys;
     use super::{check_name, hashed, slot};
-    use crate::lock::{LockName, NameError};
+    use crate::backend::LockName;
+    use crate::lock::NameError;
 
     #[test]
     fn slots_are_those_of_the_redis_documentation() {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use latchwork::LockKind;
+use latchwork::backend::{AcquireOutcome, Backend as _, Failure, Mode, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind};
-use latchwork::{AcquireOutcome, Backend as _, Failure, LockKind, Mode, ReleaseOutcome};
 
 use super::stage::{KEPT, LEASE, Stage, id, position};
 use latchwork_conformance::commands::Commands as _;

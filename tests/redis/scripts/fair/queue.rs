@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::{AcquireOutcome, LeaseId, QueuePosition, ReleaseOutcome};
+use latchwork::LeaseId;
+use latchwork::backend::{AcquireOutcome, QueuePosition, ReleaseOutcome};
 
 use super::stage::{KEPT, LEASE, Stage, id, position};
 use latchwork_conformance::commands::RELEASED;

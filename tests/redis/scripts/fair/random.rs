@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use latchwork::{AcquireOutcome, Backend as _, LeaseId, Mode, NextWaiter, ReleaseOutcome};
+use latchwork::LeaseId;
+use latchwork::backend::{AcquireOutcome, Backend as _, Mode, NextWaiter, ReleaseOutcome};
 use proptest::prelude::*;
 
 use super::stage::{LEASE, Stage, id, next, position};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::{AcquireOutcome, Backend as _, LeaseId, LeaseKey, Mode, NextWaiter, ReleaseOutcome};
+use latchwork::LeaseId;
+use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, Mode, NextWaiter, ReleaseOutcome};
 
 use super::stage::{KEPT, LEASE, Stage, id, next, position};
 use latchwork_conformance::commands::{Commands as _, RELEASED};

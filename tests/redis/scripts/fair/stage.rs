@@ -3,8 +3,9 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use latchwork::LeaseId;
+use latchwork::backend::{AcquireOutcome, Backend as _, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 use latchwork::redis::Error;
-use latchwork::{AcquireOutcome, Backend as _, LeaseId, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 
 use super::super::stage::{self, Kind, Message};
 pub(crate) use super::super::stage::{KEPT, LEASE, id, position};

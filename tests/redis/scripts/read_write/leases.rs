@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::{AcquireOutcome, Backend as _, LeaseKey, Mode};
+use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, Mode};
 
 use super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
 use latchwork_conformance::commands::{Commands as _, left};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use latchwork::{Backend as _, LeaseId, Mode, ReleaseOutcome};
+use latchwork::LeaseId;
+use latchwork::backend::{Backend as _, Mode, ReleaseOutcome};
 use proptest::prelude::*;
 
 use super::stage::{LEASE, STEP, Stage, id, lease_key, next, position};

@@ -3,11 +3,11 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use latchwork::redis::Error;
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend as _, Holder, LeaseId, Mode, NextWaiter, QueuePosition,
-    ReleaseOutcome,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend as _, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
 };
+use latchwork::redis::Error;
+use latchwork::{Holder, LeaseId};
 
 use super::super::stage::{self, Kind, Message};
 pub(crate) use super::super::stage::{KEPT, LEASE, STEP, id, position};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use latchwork::LockKind;
+use latchwork::backend::{Backend as _, Mode, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind};
-use latchwork::{Backend as _, LockKind, Mode, ReleaseOutcome};
 
 use super::stage::{KEPT, LEASE, Stage, THEM, id, lease_key, position};
 use latchwork_conformance::commands::{Commands as _, left};

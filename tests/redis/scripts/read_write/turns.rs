@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::{Backend as _, LockName, Mode};
+use latchwork::backend::Backend as _;
+use latchwork::lock::{LockName, Mode};
 
 use super::stage::{LEASE, Stage, id, next, position};
 use latchwork_conformance::commands::{Commands as _, RELEASED, left};

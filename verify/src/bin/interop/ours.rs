@@ -110,9 +110,9 @@ impl Thread {
         let lock = match kind {
             "plain" => self.client.get_lock(name),
             "fenced" => self.client.get_lock(name).map(|lock| lock.fenced()),
-            "fair" => self.client.fair_lock(name),
-            "read" => self.client.read_write(name).map(|lock| lock.read().clone()),
-            "write" => self.client.read_write(name).map(|lock| lock.write().clone()),
+            "fair" => self.client.get_fair_lock(name),
+            "read" => self.client.get_read_write_lock(name).map(|lock| lock.read().clone()),
+            "write" => self.client.get_read_write_lock(name).map(|lock| lock.write().clone()),
             _ => return Ok(format!("error no such kind: {kind}")),
         };
         let lock = lock.expect("it is a name").owned_by(&self.owner);

@@ -132,8 +132,10 @@ impl Stage {
         let name_there = lock_name(name);
         let lock = match LockKind::of(name) {
             LockKind::Plain => self.forcer.get_lock(&name_there),
-            LockKind::Fair => self.forcer.fair_lock(&name_there),
-            LockKind::ReadWrite => self.forcer.read_write(&name_there).map(|both| both.write().clone()),
+            LockKind::Fair => self.forcer.get_fair_lock(&name_there),
+            LockKind::ReadWrite => {
+                self.forcer.get_read_write_lock(&name_there).map(|both| both.write().clone())
+            }
         };
         let free = lock.expect("it is a name").force_unlock().unwrap_or(false);
         self.journal.tell(Event::Forced { name, free });

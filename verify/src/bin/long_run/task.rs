@@ -98,9 +98,9 @@ impl Shared {
         let (client, text) = (&self.client, lock_name(name));
         let lock = match LockKind::of(name) {
             LockKind::Plain => client.get_lock(&text),
-            LockKind::Fair => client.fair_lock(&text),
+            LockKind::Fair => client.get_fair_lock(&text),
             LockKind::ReadWrite => client
-                .read_write(&text)
+                .get_read_write_lock(&text)
                 .map(|both| if wish.reads { both.read() } else { both.write() }.clone()),
         };
         let lock = lock.expect("it is a name");

@@ -242,7 +242,7 @@ impl<S: Store> Run<S> {
             let Some(client) = client else { continue };
             self.stage.scene().members[member].tasks += 1;
             let (stage, world) = (self.stage.clone(), self.world.clone());
-            latchwork::Runtime::spawn(&process, async move {
+            latchwork::backend::Runtime::spawn(&process, async move {
                 let result = client.shutdown(duration(SHUTDOWN_LIMIT)).await;
                 world.note(|| format!("p{member} is shut down: {}", result.is_ok()));
                 let mut scene = stage.scene();
@@ -273,7 +273,7 @@ impl<S: Store> Run<S> {
         };
         self.world.catch(|| drop(clients));
         self.go(self.world.now() + GONE_WITHIN, |_| false);
-        let channels: usize = registries.iter().map(latchwork::Registry::len).sum();
+        let channels: usize = registries.iter().map(latchwork::subscription::Registry::len).sum();
         if channels > 0 {
             self.finds("left", format!("{channels} channels are in the registry, and all clients are gone"));
         }
@@ -313,12 +313,12 @@ impl<S: Store> Run<S> {
             scene.members.len() - 1
         };
         let (stage, runtime) = (self.stage.clone(), process.clone());
-        latchwork::Runtime::spawn(&process, async move {
+        latchwork::backend::Runtime::spawn(&process, async move {
             let options = stage.program.processes[plan].options.of_client();
             let client = client(&stage.store, &runtime, &options).await;
             let tasks = stage.connected(member, client);
             for (task, from) in tasks.into_iter().enumerate() {
-                latchwork::Runtime::spawn(&runtime, task::play(stage.clone(), member, task, from));
+                latchwork::backend::Runtime::spawn(&runtime, task::play(stage.clone(), member, task, from));
             }
         });
     }

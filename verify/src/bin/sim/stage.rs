@@ -156,7 +156,7 @@ pub(crate) enum Answer {
     Remaining(Option<Nanos>),
     Yes(bool),
     Count(u64),
-    Stats(latchwork::LockStats),
+    Stats(latchwork::lock::LockStats),
     Metrics(Box<Metrics>),
     Shutdown(Result<(), latchwork::ShutdownError>),
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::{Backend, LockClient, LockKind, LockOptions};
+use latchwork::backend::Backend;
+use latchwork::{LockClient, LockKind, LockOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::program::time;

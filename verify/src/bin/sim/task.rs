@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use latchwork::{Guard, Lease, Lock, LockError, Owner, Runtime};
+use latchwork::backend::Runtime;
+use latchwork::{Guard, Lease, Lock, LockError, Owner};
 
 use crate::care::{Callback, Ended, cared};
 use crate::program::{Care, How, Kind, Op, Program, Question, WakerKind, Which, time};
@@ -117,9 +118,9 @@ impl<S: Store> Player<S> {
         let name = &self.stage.program.names[which.name];
         let lock = match which.kind {
             Kind::Plain => client.get_lock(name),
-            Kind::Fair => client.fair_lock(name),
-            Kind::Read => client.read_write(name).map(|lock| lock.read().clone()),
-            Kind::Write => client.read_write(name).map(|lock| lock.write().clone()),
+            Kind::Fair => client.get_fair_lock(name),
+            Kind::Read => client.get_read_write_lock(name).map(|lock| lock.read().clone()),
+            Kind::Write => client.get_read_write_lock(name).map(|lock| lock.write().clone()),
         };
         match lock {
             Ok(lock) => Some(lock),
@@ -544,7 +545,7 @@ fn answer_words(answer: &Answer) -> String {
         Answer::Holder(None) => "free".to_owned(),
         Answer::Shutdown(Ok(())) => "is shut down".to_owned(),
         Answer::Shutdown(Err(error)) => {
-            let count = |names: &[latchwork::LockName]| names.len();
+            let count = |names: &[latchwork::lock::LockName]| names.len();
             format!("{} releasing, {} held still", count(error.releasing()), count(error.held()))
         }
         Answer::Metrics(metrics) => {

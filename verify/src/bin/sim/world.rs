@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::Runtime;
+use latchwork::backend::Runtime;
 
 /// Nanoseconds since the world began, by the world's own clock, which no process sees.
 pub(crate) type Nanos = u64;

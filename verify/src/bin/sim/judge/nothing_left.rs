@@ -2,7 +2,7 @@
 //! tasks have ended and given back what they had, there are no waiters, no channel is listened to, and no
 //! release is under way.
 
-use latchwork::RegistryStats;
+use latchwork::subscription::RegistryStats;
 
 use super::Judge;
 use crate::stage::{Phase, View};
@@ -42,8 +42,9 @@ fn left(stats: &RegistryStats) -> Option<&'static str> {
 fn waiters<S: Store>(client: &latchwork::LockClient, view: &View<'_, S>) -> Option<&'static str> {
     let waits = |name: &String| {
         let plain = client.get_lock(name).is_ok_and(|lock| lock.waiters() > 0);
-        let fair = client.fair_lock(name).is_ok_and(|lock| lock.waiters() > 0);
-        let both = client.read_write(name).is_ok_and(|it| it.read().waiters() + it.write().waiters() > 0);
+        let fair = client.get_fair_lock(name).is_ok_and(|lock| lock.waiters() > 0);
+        let both =
+            client.get_read_write_lock(name).is_ok_and(|it| it.read().waiters() + it.write().waiters() > 0);
         plain || fair || both
     };
     view.program.names.iter().any(waits).then_some("a waiter")

@@ -1,9 +1,9 @@
-//! `LockClient::fair_lock`: "First come, first served, up to the time that messages take. Except: an owner
-//! that has the lock already takes it once more without waiting; a waiter that cannot be told when its turn
-//! has come […] is passed over […]; a waiter whose future is kept and not polled, or whose process stands
-//! still, holds up the others […]; after a failover or flush of the store the waiters queue anew, by when
-//! they began to wait. `Lock::try_lock` does not overtake anybody." And of read-write locks: "Writers have
-//! the lock in the order in which they began to wait". And of plain ones: "Within a process waiters are
+//! `LockClient::get_fair_lock`: "First come, first served, up to the time that messages take. Except: an
+//! owner that has the lock already takes it once more without waiting; a waiter that cannot be told when its
+//! turn has come […] is passed over […]; a waiter whose future is kept and not polled, or whose process
+//! stands still, holds up the others […]; after a failover or flush of the store the waiters queue anew, by
+//! when they began to wait. `Lock::try_lock` does not overtake anybody." And of read-write locks: "Writers
+//! have the lock in the order in which they began to wait". And of plain ones: "Within a process waiters are
 //! served first in, first out, and newcomers queue behind them".
 
 use std::collections::BTreeMap;

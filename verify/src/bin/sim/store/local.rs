@@ -4,8 +4,10 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use latchwork::backend::Backend;
 use latchwork::local::Local;
-use latchwork::{Backend, Holder, LockKind, LockName, Mode};
+use latchwork::lock::{LockName, Mode};
+use latchwork::{Holder, LockKind};
 
 use super::{Harm, Network, Store, StoredLease};
 use crate::world::{Clock, Nanos, Process, World};

@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use latchwork::{LeaseId, LockKind, Message};
+use latchwork::subscription::Message;
+use latchwork::{LeaseId, LockKind};
 
 use self::backend::ModelBackend;
 use self::contract::Contract;

@@ -16,8 +16,9 @@ mod way;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use latchwork::LockKind;
+use latchwork::backend::Runtime;
 use latchwork::redis::{Redis, RedisBuilder};
-use latchwork::{LockKind, Runtime};
 
 use crate::store::{Harm, Network, Store, StoredLease, duration};
 use crate::world::{Nanos, Process, SECOND, World};

@@ -4,10 +4,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::{
-    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, Holder, LeaseId, LeaseKey, LockKind,
-    LockName, Mode, NextWaiter, Registry, ReleaseOutcome,
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, LeaseKey, LockName, Mode, NextWaiter,
+    Registry, ReleaseOutcome,
 };
+use latchwork::{Holder, LeaseId, LockKind};
 
 use super::messages::ModelTransport;
 use super::name::{Step, left};

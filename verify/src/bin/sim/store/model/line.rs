@@ -1,6 +1,7 @@
 //! [`Line`]: ids in the order in which they began to wait.
 
-use latchwork::{LeaseId, QueuePosition};
+use latchwork::LeaseId;
+use latchwork::backend::QueuePosition;
 
 use super::{Time, nanos};
 

@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use latchwork::{Inbox, Message, Runtime, SubscribeError, Transport};
+use latchwork::backend::Runtime;
+use latchwork::subscription::{Inbox, Message, SubscribeError, Transport};
 
 use super::network::{happens, way};
 use super::{Data, Shared};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::{AcquireOutcome, LeaseId, LockKind, Message, NextWaiter, QueuePosition, ReleaseOutcome};
+use latchwork::backend::{AcquireOutcome, Message, NextWaiter, QueuePosition, ReleaseOutcome};
+use latchwork::{LeaseId, LockKind};
 
 use super::line::{Line, Place};
 use super::{NEVER, READERS_TURN, Time, nanos};

@@ -7,7 +7,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
 
-use latchwork::{Failure, LockKind};
+use latchwork::LockKind;
+use latchwork::lock::Failure;
 
 use super::Shared;
 use crate::store::Network;

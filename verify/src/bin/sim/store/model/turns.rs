@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::{
-    AcquireRequest, Holder, LeaseId, LockKind, Message, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
-};
+use latchwork::backend::{AcquireRequest, Message, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
+use latchwork::{Holder, LeaseId, LockKind};
 
 use super::line::Place;
 use super::name::{Name, Step, Term, left};

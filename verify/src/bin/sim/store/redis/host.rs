@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use latchwork::Runtime;
+use latchwork::backend::Runtime;
 use latchwork::redis::{Bytes, Surroundings};
 
 use crate::world::Process;

@@ -75,9 +75,9 @@ fn lock(client: &LockClient, kind: usize, name: usize) -> Lock {
     let name = format!("{}:{name}", ["plain", "fair", "rw"][kind.min(2)]);
     match kind {
         0 => client.get_lock(&name).unwrap(),
-        1 => client.fair_lock(&name).unwrap(),
-        2 => client.read_write(&name).unwrap().write().clone(),
-        _ => client.read_write(&name).unwrap().read().clone(),
+        1 => client.get_fair_lock(&name).unwrap(),
+        2 => client.get_read_write_lock(&name).unwrap().write().clone(),
+        _ => client.get_read_write_lock(&name).unwrap().read().clone(),
     }
 }
 

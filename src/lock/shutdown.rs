@@ -1,0 +1,57 @@
+//! [`ShutdownError`].
+
+use std::error::Error;
+use std::fmt;
+
+use super::name::LockName;
+
+/// What a [shutdown](crate::LockClient::shutdown) did not see the end of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShutdownError {
+    pub(super) releasing: Vec<LockName>,
+    pub(super) held: Vec<LockName>,
+    pub(super) forked: bool,
+}
+
+impl ShutdownError {
+    /// Whether this process was forked off after the client was made: its locks are the parent's, and so is
+    /// its shutdown.
+    pub fn is_forked(&self) -> bool {
+        self.forked
+    }
+
+    /// The locks whose release the store has not answered: they are free when their leases are over, if not
+    /// before.
+    pub fn releasing(&self) -> &[LockName] {
+        &self.releasing
+    }
+
+    /// The locks that this client holds still: by a guard, or by one that was forgotten.
+    pub fn held(&self) -> &[LockName] {
+        &self.held
+    }
+}
+
+impl fmt::Display for ShutdownError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.forked {
+            return f.write_str(
+                "the lock client was made before this process was forked off; shut it down in the parent",
+            );
+        }
+        f.write_str("the lock client was shut down too soon: ")?;
+        match (&*self.releasing, &*self.held) {
+            (releasing, []) => {
+                write!(f, "the release of {releasing:?} was not answered; allow more time")
+            }
+            ([], held) => write!(f, "{held:?} are held still; drop all guards before"),
+            (releasing, held) => write!(
+                f,
+                "the release of {releasing:?} was not answered, and {held:?} are held still; allow more \
+                 time, and drop all guards before"
+            ),
+        }
+    }
+}
+
+impl Error for ShutdownError {}
