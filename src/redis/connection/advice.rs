@@ -7,7 +7,7 @@ const BY_CODE: &[(&str, &str)] = &[
     ("READONLY", "it is a replica, which takes no writes; connect to its master"),
     ("MASTERDOWN", "it is a replica that has lost its master; connect to the master"),
     ("LOADING", "it is still loading its data; try again in a moment"),
-    ("OOM", "it has no memory left; raise its maxmemory, or let it evict keys that are not locks"),
+    ("OOM", "it has no memory left; raise its maxmemory, or give the locks a server of their own"),
     ("NOPERM", NO_PERMISSION),
     ("NOAUTH", "it wants a password; write it into the URL, or give it to the builder"),
     ("WRONGPASS", "the user or the password is wrong"),
