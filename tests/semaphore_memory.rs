@@ -37,6 +37,7 @@ fn main() {
     releases_allocate_and_free_nothing();
     releases_allocate_and_free_nothing_on_a_fresh_thread();
     closing_allocates_nothing();
+    threads_that_begin_at_once_add_no_more_records_than_they_need();
     threads_that_have_ended_are_not_remembered_by_a_semaphore();
 }
 
@@ -318,25 +319,43 @@ fn closing_allocates_nothing() {
     }
 }
 
+/// `threads` threads begin to wait at the same time, and end when all of them have.
+fn crowd_waits(semaphore: &AsyncSemaphore, threads: usize) {
+    let all = Barrier::new(threads);
+    thread::scope(|scope| {
+        let begin = |_| {
+            let waits = || {
+                all.wait();
+                assert!(!is_ready(&mut semaphore.acquire()));
+                all.wait();
+            };
+            thread::Builder::new().stack_size(64 * 1024).spawn_scoped(scope, waits).unwrap()
+        };
+        let crowd: Vec<_> = (0..threads).map(begin).collect();
+        // The end of a scope does not wait for the destructors of thread locals.
+        crowd.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Records of threads come in blocks, which are kept for ever: threads that race to add one keep one.
+fn threads_that_begin_at_once_add_no_more_records_than_they_need() {
+    // Beyond all records that other threads have left.
+    const CROWD: usize = 512;
+    // A block has 32 records of 128 bytes. One block more for the records in use before.
+    const NEEDED: isize = (CROWD as isize / 32 + 1) * (33 * 128);
+    let before = in_use();
+    crowd_waits(&AsyncSemaphore::new(0), CROWD);
+    let kept = in_use() - before;
+    println!("bytes kept for {CROWD} threads that began at once: {kept}");
+    assert!(kept <= NEEDED, "{kept} bytes");
+}
+
 /// A crowd of threads has waited, all at one time, and has ended.
 fn threads_that_have_ended_are_not_remembered_by_a_semaphore() {
     const CROWD: usize = 2000;
     // As much as a semaphore keeps whatever the number of threads.
     const KEPT: isize = 8 * 1024;
-    let elsewhere = AsyncSemaphore::new(0);
-    let all_wait = Barrier::new(CROWD);
-    thread::scope(|scope| {
-        let begin = |_| {
-            let waits = || {
-                assert!(!is_ready(&mut elsewhere.acquire()));
-                all_wait.wait();
-            };
-            thread::Builder::new().stack_size(64 * 1024).spawn_scoped(scope, waits).unwrap()
-        };
-        let crowd: Vec<_> = (0..CROWD).map(begin).collect();
-        // The end of a scope does not wait for the destructors of thread locals.
-        crowd.into_iter().for_each(|thread| thread.join().unwrap());
-    });
+    crowd_waits(&AsyncSemaphore::new(0), CROWD);
     // By a thread that takes its spare memory along when it ends.
     let kept_by_one = || {
         let semaphore = AsyncSemaphore::new(0);

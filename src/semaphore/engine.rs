@@ -82,7 +82,7 @@
 //! | [N] | publish a node; link it | follow the link | the node's content |
 //! | [D] | set an offset, or `done` | start there | that all before are final |
 //! | [W] | publish or update a waker | end the wait | the waker |
-//! | [R] | begin a walk, then a read-modify-write on one of the two words | take nodes out, then one on each | one of the two sees the other: `presence.rs` |
+//! | [R] | begin a walk, then a read-modify-write on one of the two words | take nodes out, then one on each | one of the two sees the other: `epoch.rs` |
 //!
 //! # Progress
 //!

@@ -36,7 +36,7 @@ struct Record(AtomicUsize);
 struct Block {
     /// A bit for each record.
     taken: AtomicU64,
-    next: AtomicPtr<Block>,
+    next: Option<&'static Block>,
     records: [Record; Block::LEN],
 }
 
@@ -56,8 +56,19 @@ pub(super) fn register(at_exit: fn()) {
     if is_registered() || !at_thread_exit(at_exit) {
         return;
     }
-    let record = blocks().find_map(Block::take).unwrap_or_else(Block::found);
-    MINE.with(|mine| mine.set(record));
+    MINE.with(|mine| mine.set(free_record()));
+}
+
+/// A record that is taken for the caller.
+fn free_record() -> &'static Record {
+    loop {
+        let first = first_block();
+        // A block is only added before `first`, all of whose records were taken: however many threads race,
+        // no more blocks are kept than are needed.
+        if let Some(record) = blocks_from(first).find_map(Block::take).or_else(|| Block::add_before(first)) {
+            return record;
+        }
+    }
 }
 
 /// Gives this thread's record back.
@@ -75,23 +86,23 @@ impl Block {
     /// 4 KiB. Few for the model checkers, so that they see more than one block.
     const LEN: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 2 } else { 32 };
 
-    /// A new one, whose first record is taken.
-    fn found() -> &'static Record {
-        let new = leak(Box::new(Self {
+    /// The first record of a new block. `None` if another thread has added a block meanwhile, which has free
+    /// ones.
+    fn add_before(first: Option<&'static Self>) -> Option<&'static Record> {
+        let before = first.map_or(ptr::null_mut(), |first| ptr::from_ref(first).cast_mut());
+        let new = Box::into_raw(Box::new(Self {
             taken: AtomicU64::new(1),
-            next: AtomicPtr::new(ptr::null_mut()),
+            next: first,
             records: std::array::from_fn(|_| Record(AtomicUsize::new(0))),
         }));
-        // Ordering: Relaxed, a guess that the CAS below checks.
-        let mut first = BLOCKS.load(Ordering::Relaxed);
-        loop {
-            // Ordering: Relaxed, published by the CAS.
-            new.next.store(first, Ordering::Relaxed);
-            let block = ptr::from_ref(new).cast_mut();
-            // Ordering: Release, for the block's content. Relaxed on failure, as above.
-            match BLOCKS.compare_exchange(first, block, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return &new.records[0],
-                Err(now) => first = now,
+        // Ordering: Release, for the block's content. Relaxed on failure: nothing is read.
+        match BLOCKS.compare_exchange(before, new, Ordering::Release, Ordering::Relaxed) {
+            // SAFETY: a box, which is never freed from now on.
+            Ok(_) => Some(unsafe { &leak(new).records[0] }),
+            Err(_) => {
+                // SAFETY: a box that no other thread has seen.
+                drop(unsafe { Box::from_raw(new) });
+                None
             }
         }
     }
@@ -136,17 +147,20 @@ impl Block {
     }
 }
 
+fn first_block() -> Option<&'static Block> {
+    // Ordering: Acquire, for the content of this block and of those behind it. The records of one that is
+    // published later belong to threads that have not begun to walk.
+    let first = BLOCKS.load(Ordering::Acquire);
+    // SAFETY: null, or a block, which is never freed.
+    unsafe { first.as_ref() }
+}
+
 fn blocks() -> impl Iterator<Item = &'static Block> {
-    // Ordering: Acquire, for the block's content. The records of one that is published later belong to
-    // threads that have not begun to walk.
-    let mut next = BLOCKS.load(Ordering::Acquire);
-    std::iter::from_fn(move || {
-        // SAFETY: null, or a block, which is never freed.
-        let block = unsafe { next.as_ref() }?;
-        // Ordering: Acquire, as above; it never changes.
-        next = block.next.load(Ordering::Acquire);
-        Some(block)
-    })
+    blocks_from(first_block())
+}
+
+fn blocks_from(first: Option<&'static Block>) -> impl Iterator<Item = &'static Block> {
+    std::iter::successors(first, |block| block.next)
 }
 
 crate::sync::maybe_const! {
@@ -278,5 +292,21 @@ impl UnregisteredWalks {
     fn end(&self, kind: usize) {
         // Ordering: Release, as for a record.
         self.0[kind].fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All records are taken, and two threads begin to add a block before the same one.
+    #[test]
+    fn one_block_is_kept_of_two_threads_that_add_one() {
+        let first = first_block();
+        let record = Block::add_before(first).expect("no other test of this process needs a block now");
+        let kept = blocks().count();
+        assert!(Block::add_before(first).is_none());
+        assert_eq!(blocks().count(), kept);
+        assert!(blocks().any(|block| block.give_back(record)));
     }
 }

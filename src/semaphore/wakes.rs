@@ -11,13 +11,11 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::panic::{self, AssertUnwindSafe};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::fault::fault;
 use crate::sync::thread_cell;
-
-use super::engine::Engine;
 
 /// Wakers that an operation collects before it calls some. Few for the model checkers, so that they see the
 /// border.
@@ -30,12 +28,18 @@ pub(crate) const BATCH: usize = match cfg!(any(latchwork_loom, latchwork_shuttle
 // The batch whose wakers this thread is calling.
 thread_cell!(CALLING: Cell<*const WakeBatch> = Cell::new(ptr::null()));
 
+/// What a full batch leaves to be done when its wakers have been called: a semaphore.
+pub(super) trait Unsettled {
+    /// Grants what can be granted, and wakes.
+    fn go_on(&self);
+}
+
 /// Wakers that are collected to be called later.
 pub(super) struct WakeBatch {
     len: Cell<usize>,
     first: Cell<usize>,
     /// The semaphore that has not been settled to the end, as there was no room for its wakers.
-    unsettled: Cell<*const Engine>,
+    unsettled: Cell<Option<NonNull<dyn Unsettled>>>,
     rare: Cell<Option<Box<Rare>>>,
     /// A ring in place, as a release must not allocate: `len` wakers from `first` on, round the end.
     ring: [Cell<MaybeUninit<Waker>>; BATCH],
@@ -57,7 +61,7 @@ impl WakeBatch {
         Self {
             len: Cell::new(0),
             first: Cell::new(0),
-            unsettled: Cell::new(ptr::null()),
+            unsettled: Cell::new(None),
             rare: Cell::new(None),
             ring: [const { Cell::new(MaybeUninit::uninit()) }; BATCH],
         }
@@ -115,7 +119,7 @@ impl WakeBatch {
     /// the batch that is being called. Of those that panic, keeps the first one's payload. `unsettled` is the
     /// semaphore if it has more to be settled when this returns.
     #[inline]
-    pub(super) fn call(&self, unsettled: Option<&Engine>) {
+    pub(super) fn call(&self, unsettled: Option<&(dyn Unsettled + 'static)>) {
         if self.is_empty() {
             return;
         }
@@ -125,7 +129,7 @@ impl WakeBatch {
             // Only shared references to it are around.
             return self.append_to(unsafe { &*outer });
         }
-        self.unsettled.set(unsettled.map_or(ptr::null(), ptr::from_ref));
+        self.unsettled.set(unsettled.map(NonNull::from));
         CALLING.with(|calling| calling.set(self));
         self.drain();
         CALLING.with(|calling| calling.set(ptr::null()));
@@ -185,11 +189,10 @@ pub(super) fn call_those_behind() {
     // SAFETY: as in `call`.
     let Some(outer) = (unsafe { outer.as_ref() }) else { return };
     outer.drain();
-    let unsettled = outer.unsettled.replace(ptr::null());
-    // SAFETY: null, or the semaphore that the operation which made the batch borrows, further down this
-    // thread's stack.
-    if let Some(engine) = unsafe { unsettled.as_ref() } {
-        engine.settle_and_wake();
+    if let Some(unsettled) = outer.unsettled.take() {
+        // SAFETY: the semaphore that the operation which made the batch borrows, further down this thread's
+        // stack.
+        unsafe { unsettled.as_ref() }.go_on();
         outer.drain();
     }
 }

@@ -29,13 +29,15 @@ impl<T> Mutex<T> {
     }
 }
 
-/// As `Box::leak`, but only until the next execution of the model.
-pub(crate) fn leak<T: 'static>(value: Box<T>) -> &'static T {
-    let value = Box::into_raw(value);
+/// Keeps a box, but only until the next execution of the model.
+///
+/// # Safety
+/// `boxed` is from `Box::into_raw`, and nothing else frees it.
+pub(crate) unsafe fn leak<T: 'static>(boxed: *mut T) -> &'static T {
     // SAFETY: it was a box. It is not touched as long as the reference below is in use.
-    keep(unsafe { Box::from_raw(value) });
+    keep(unsafe { Box::from_raw(boxed) });
     // SAFETY: kept, and only shared references to it are made.
-    unsafe { &*value }
+    unsafe { &*boxed }
 }
 
 checker::thread_cell!(AT_THREAD_EXIT: Cell<Option<fn()>> = Cell::new(None));

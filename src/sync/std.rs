@@ -60,9 +60,13 @@ pub(crate) fn bury<T>(dead: Box<T>, _canary: impl FnOnce(&T) -> &Canary) {
     drop(dead);
 }
 
-/// What is never freed. (A model frees it between two executions.)
-pub(crate) fn leak<T>(value: Box<T>) -> &'static T {
-    Box::leak(value)
+/// Never frees a box. (A model frees it between two executions.)
+///
+/// # Safety
+/// `boxed` is from `Box::into_raw`, and nothing else frees it.
+pub(crate) unsafe fn leak<T>(boxed: *mut T) -> &'static T {
+    // SAFETY: it was a box, and nothing frees it; only shared references to it are made.
+    unsafe { &*boxed }
 }
 
 /// Calls `f` when this thread ends. False if it is ending already.

@@ -97,69 +97,81 @@ impl Router {
         mut failure: Option<Failure>,
         give_up: Instant,
     ) -> Result<(T, Sent), Apart> {
-        let (mut back_off, mut redirects) = (BackOff::new(BACK_OFF.0, BACK_OFF.1), 0);
-        // What was met when a reply was lost: whatever comes after it, the command may have run.
-        let mut lost: Option<Error> = None;
-        // What a server said that could not serve it.
-        let mut refusal: Option<Error> = None;
+        let mut tried = Tried::new();
         loop {
             let next = match (&hop, failure.take()) {
                 (Some(hop), Some(failure)) => self.next(&request, hop, failure),
                 _ => Next::Wait(Error::no_owner(self.topology.slot(request.key)), true),
             };
-            let (error, named, at_once) = match next {
-                Next::Failed(error) => return Err(Apart::Failed(lost.unwrap_or(error))),
-                Next::Apart(_) if !request.patient => return Err(Apart::Keys),
-                Next::Apart(error) => (error, None, false),
-                Next::Again(error) => {
-                    self.topology.look_soon();
-                    (lost.get_or_insert(error).clone(), None, true)
-                }
-                Next::Hop(next, error) => {
-                    redirects += 1;
-                    (error, Some(next), true)
-                }
-                Next::Wait(error, did_answer) => {
-                    let tried = refusal.is_some() || lost.is_some();
-                    // Such as a master that the Sentinels do not know.
-                    if !did_answer && !tried && !error.may_pass() {
-                        return Err(Apart::Failed(error));
-                    }
-                    if did_answer {
-                        refusal.get_or_insert(error.clone());
-                    }
-                    // If no node answers, what became of the command is still the better thing to tell.
-                    let _ = self.until(give_up, self.topology.look_again()).await;
-                    (error, None, false)
-                }
-            };
-            let pause = if at_once && redirects <= REDIRECTS {
-                Duration::ZERO
-            } else {
-                back_off.next(self.common.runtime.random())
-            };
-            let again_at = self.common.runtime.now() + pause;
-            // A runtime that has ended would keep its callers waiting for ever.
-            if again_at >= give_up || self.common.runtime.has_ended() {
-                return Err(Apart::Failed(lost.or(refusal).unwrap_or(error)));
-            }
-            if pause > Duration::ZERO {
-                self.common.runtime.sleep_until(again_at).await;
-            }
+            let again = self.settle_on(next, &request, &mut tried, give_up).await?;
+            self.pause(&again, &mut tried, give_up).await?;
             let owner = || self.topology.node(request.key).map(|node| Hop { node, asking: false });
-            hop = named.or_else(owner);
+            hop = again.to.or_else(owner);
             let Some(to) = &hop else { continue };
             if let Some(command) = request.as_of_now {
                 request.command = command();
             }
             match to.node.commands.send(&request, to.asking, give_up).await {
                 Ok(reply) => {
-                    let sent = if lost.is_some() { Sent::Again } else { Sent::Once };
+                    let sent = if tried.lost.is_some() { Sent::Again } else { Sent::Once };
                     return self.read(&request, to, reply, sent).map_err(Apart::Failed);
                 }
                 Err(met) => failure = Some(met),
             }
         }
+    }
+
+    /// How the command is tried again; or the error with which it is given up.
+    async fn settle_on(
+        &self,
+        next: Next,
+        request: &Request<'_>,
+        tried: &mut Tried,
+        give_up: Instant,
+    ) -> Result<Again, Apart> {
+        let (error, to, at_once) = match next {
+            Next::Failed(error) => return Err(Apart::Failed(tried.lost.take().unwrap_or(error))),
+            Next::Apart(_) if !request.patient => return Err(Apart::Keys),
+            Next::Apart(error) => (error, None, false),
+            Next::Again(error) => {
+                self.topology.look_soon();
+                (tried.lost.get_or_insert(error).clone(), None, true)
+            }
+            Next::Hop(next, error) => {
+                tried.redirects += 1;
+                (error, Some(next), true)
+            }
+            Next::Wait(error, did_answer) => {
+                let is_first = tried.refusal.is_none() && tried.lost.is_none();
+                // Such as a master that the Sentinels do not know.
+                if !did_answer && is_first && !error.may_pass() {
+                    return Err(Apart::Failed(error));
+                }
+                if did_answer {
+                    tried.refusal.get_or_insert(error.clone());
+                }
+                // If no node answers, what became of the command is still the better thing to tell.
+                let _ = self.until(give_up, self.topology.look_again()).await;
+                (error, None, false)
+            }
+        };
+        Ok(Again { error, to, at_once: at_once && tried.redirects <= REDIRECTS })
+    }
+
+    /// Waits until it is time for another try; fails if that would be too late.
+    async fn pause(&self, again: &Again, tried: &mut Tried, give_up: Instant) -> Result<(), Apart> {
+        let runtime = &self.common.runtime;
+        let pause = if again.at_once { Duration::ZERO } else { tried.back_off.next(runtime.random()) };
+        let again_at = runtime.now() + pause;
+        // A runtime that has ended would keep its callers waiting for ever.
+        if again_at >= give_up || runtime.has_ended() {
+            let known = tried.lost.take().or(tried.refusal.take());
+            return Err(Apart::Failed(known.unwrap_or_else(|| again.error.clone())));
+        }
+        if pause > Duration::ZERO {
+            runtime.sleep_until(again_at).await;
+        }
+        Ok(())
     }
 
     /// What is to be done about a failure.
@@ -194,6 +206,29 @@ impl Router {
             () = over => None,
         }
     }
+}
+
+/// What a command that is tried again has met so far.
+struct Tried {
+    back_off: BackOff,
+    redirects: u32,
+    /// What was met when a reply was lost: whatever comes after it, the command may have run.
+    lost: Option<Error>,
+    /// What a server said that could not serve it.
+    refusal: Option<Error>,
+}
+
+impl Tried {
+    fn new() -> Self {
+        Self { back_off: BackOff::new(BACK_OFF.0, BACK_OFF.1), redirects: 0, lost: None, refusal: None }
+    }
+}
+
+/// Another try: why, to which node if one was named, and whether without a pause.
+struct Again {
+    error: Error,
+    to: Option<Hop>,
+    at_once: bool,
 }
 
 /// What is to be done about a failure. But for `Again` and `Failed` the command did not run.

@@ -7,7 +7,7 @@ use crate::sync::atomic::Ordering;
 
 use super::super::epoch::Walk;
 use super::super::node::{Hint, Kind, Node, Word};
-use super::super::wakes::WakeBatch;
+use super::super::wakes::{Unsettled, WakeBatch};
 use super::{End, Engine, ahead};
 
 /// How far the queue is settled.
@@ -66,7 +66,7 @@ impl Engine {
 
     /// Grants what can be granted, or closes what is to be closed, and wakes.
     #[inline(never)]
-    pub(in super::super) fn settle_and_wake(&self) {
+    pub(super) fn settle_and_wake(&self) {
         let walk = self.memory.walk();
         let credited = self.meet();
         self.settle_from(walk, credited);
@@ -114,7 +114,7 @@ impl Engine {
             let full = matches!(settled, Settled::Full);
             let decided = if full { None } else { decide(settled) };
             drop(walk);
-            wakes.call(full.then_some(self));
+            wakes.call(if full { Some(self) } else { None });
             if !full {
                 return decided;
             }
@@ -123,7 +123,12 @@ impl Engine {
 
     /// One copy of the loop for all callers that ask what was found.
     #[inline(never)]
-    fn settle_until_decided<'w>(&self, walk: &'w Walk<'_>, credited: u64, wakes: &WakeBatch) -> Settled<'w> {
+    fn settle_until_decided<'w>(
+        &'w self,
+        walk: &'w Walk<'_>,
+        credited: u64,
+        wakes: &WakeBatch,
+    ) -> Settled<'w> {
         self.settle(walk, credited, wakes, Until::Decided)
     }
 
@@ -133,9 +138,9 @@ impl Engine {
     /// `credited` may be old: it never falls, and a thread that adds to it settles.
     #[inline(always)]
     fn settle<'w>(
-        &self,
+        &'w self,
         _walk: &'w Walk<'_>,
-        mut credited: u64,
+        credited: u64,
         wakes: &WakeBatch,
         until: Until,
     ) -> Settled<'w> {
@@ -143,10 +148,10 @@ impl Engine {
         // Ordering: Acquire [D]. Before `end`: so the node is not behind the tail that is found there.
         let hint = self.done.load(Ordering::Acquire);
         // Ordering: SeqCst, after the credit [S]. Includes the Acquire for the tail [N].
-        let mut end = End(self.end.load(Ordering::SeqCst));
-        let Some(mut tail) = end.tail() else { return Settled::Free };
+        let end = End(self.end.load(Ordering::SeqCst));
+        let Some(tail) = end.tail() else { return Settled::Free };
         // SAFETY: reached on the walk.
-        let (mut here, mut consumed) = match unsafe { Hint::node(hint).as_ref() } {
+        let (here, consumed) = match unsafe { Hint::node(hint).as_ref() } {
             Some(start) => Self::start_at(start),
             None => Self::walk_back(tail),
         };
@@ -155,87 +160,18 @@ impl Engine {
             let consumed = consumed.wrapping_add(here.has_consumed(here.load()));
             return Settled::All { end, tail: here, consumed };
         }
-        let mut last = None;
+        let mut at = Cursor { engine: self, end, tail, here, consumed, credited, last: None, hint };
         loop {
-            let mut word = here.load();
-            while !word.is_final() {
-                let mut kind = Kind::Void;
-                if !end.is_closed() {
-                    let (need, deficit) = here.wants(word);
-                    // The deficit goes to what is consumed: it comes first.
-                    let consumed_first = consumed.wrapping_add(deficit);
-                    let free = ahead(credited, consumed_first);
-                    if free < need as i64 {
-                        // A release that saw no node behind `done` has left it to this node's publisher,
-                        // which may have stopped.
-                        let now = self.credited();
-                        if now != credited && !fault!(BlockedByOldCredit) {
-                            credited = now;
-                            continue;
-                        }
-                        // With the deficit, which is consumed whether the waiter stays or goes: it may be as
-                        // large as the changes of the capacity are many, and what is behind by that much
-                        // cannot be compared any more.
-                        self.remember(consumed_first, last);
-                        if hint.is_null() && last.is_none() {
-                            self.remember_first(here);
-                        }
-                        return Settled::Blocked { first: here, word, credited, consumed };
-                    }
-                    // Between the credit and the grant: what is credited after `close` is not granted.
-                    if self.end().is_closed() && !fault!(NoLookAtClosed) {
-                        end = End(end.0 | End::CLOSED);
-                    } else {
-                        kind = if free == need as i64 { Kind::Granted } else { Kind::GrantedOfMore };
-                    }
-                }
-                if wakes.is_full() {
-                    self.remember(consumed, last);
-                    return Settled::Full;
-                }
-                match here.end(word, kind) {
-                    Ok((ended, waker)) => {
-                        word = ended;
-                        if let Some(waker) = waker {
-                            wakes.push(waker);
-                        }
-                    }
-                    Err(now) => word = now,
-                }
+            if let Err(stopped) = at.make_final(wakes) {
+                return stopped;
             }
-            consumed = consumed.wrapping_add(here.has_consumed(word));
-            last = Some(here);
-            if until == Until::Spent
-                && credited == consumed
-                && self.credited() == credited
-                && !end.is_closed()
-            {
-                self.remember(consumed, last);
+            if until == Until::Spent && at.has_spent_all() {
+                self.remember(at.consumed, at.last);
                 return Settled::Spent;
             }
-            if ptr::eq(here, tail.as_ptr()) {
-                // A waiter that came meanwhile looks for itself.
-                self.remember(consumed, last);
-                return Settled::All { end, tail: here, consumed };
+            if let Err(all) = at.go_on() {
+                return all;
             }
-            if let Some(next) = here.next() {
-                // SAFETY: reached on the walk.
-                here = unsafe { next.as_ref() };
-                consumed = here.come_to(consumed);
-                continue;
-            }
-            // From the tail of now: the one from before may have been cancelled and taken out, and nothing
-            // leads to it then.
-            if !fault!(WalkToOldTail) {
-                end = self.end();
-                let Some(now) = end.tail() else { return Settled::Free };
-                tail = now;
-            }
-            if ptr::eq(here, tail.as_ptr()) {
-                self.remember(consumed, last);
-                return Settled::All { end, tail: here, consumed };
-            }
-            (here, consumed) = Self::walk_back(tail);
         }
     }
 
@@ -294,6 +230,152 @@ impl Engine {
         // Ordering: Release, as in `remember`. Not a store, which could replace a later node. Relaxed on
         // failure: nothing is read.
         let _ = self.done.compare_exchange(ptr::null_mut(), hint, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+impl Unsettled for Engine {
+    fn go_on(&self) {
+        self.settle_and_wake();
+    }
+}
+
+/// Where the loop `settle` is. All nodes before `here` are final.
+struct Cursor<'w> {
+    engine: &'w Engine,
+    /// The word that named `tail`; and closed, if that was seen later.
+    end: End,
+    tail: NonNull<Node>,
+    here: &'w Node,
+    /// By all nodes before `here`, until that is final: then by `here`, too.
+    consumed: u64,
+    credited: u64,
+    /// The last node that this walk has found or made final.
+    last: Option<&'w Node>,
+    /// Where the walk began; null if no node was known to be final.
+    hint: *mut Node,
+}
+
+/// What the node at the cursor, which waits, is to become.
+enum Due {
+    Final(Kind),
+    /// More was credited than the cursor knew of: to be asked again.
+    Unknown,
+    /// The credit does not cover it; what is consumed includes its deficit.
+    Blocked {
+        consumed_first: u64,
+    },
+}
+
+impl<'w> Cursor<'w> {
+    /// Makes the node final, and collects its waker. Fails if the credit does not cover it, or if there is no
+    /// room for a waker.
+    #[inline(always)]
+    fn make_final(&mut self, wakes: &WakeBatch) -> Result<(), Settled<'w>> {
+        let mut word = self.here.load();
+        while !word.is_final() {
+            let kind = match self.due(word) {
+                Due::Final(kind) => kind,
+                Due::Unknown => continue,
+                Due::Blocked { consumed_first } => return Err(self.blocked(word, consumed_first)),
+            };
+            if wakes.is_full() {
+                self.engine.remember(self.consumed, self.last);
+                return Err(Settled::Full);
+            }
+            match self.here.end(word, kind) {
+                Ok((ended, waker)) => {
+                    word = ended;
+                    if let Some(waker) = waker {
+                        wakes.push(waker);
+                    }
+                }
+                Err(now) => word = now,
+            }
+        }
+        self.consumed = self.consumed.wrapping_add(self.here.has_consumed(word));
+        self.last = Some(self.here);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn due(&mut self, word: Word) -> Due {
+        if self.end.is_closed() {
+            return Due::Final(Kind::Void);
+        }
+        let (need, deficit) = self.here.wants(word);
+        // The deficit goes to what is consumed: it comes first.
+        let consumed_first = self.consumed.wrapping_add(deficit);
+        let free = ahead(self.credited, consumed_first);
+        if free < need as i64 {
+            // A release that saw no node behind `done` has left it to this node's publisher, which may have
+            // stopped.
+            let now = self.engine.credited();
+            if now == self.credited || fault!(BlockedByOldCredit) {
+                return Due::Blocked { consumed_first };
+            }
+            self.credited = now;
+            return Due::Unknown;
+        }
+        // Between the credit and the grant: what is credited after `close` is not granted.
+        if self.engine.end().is_closed() && !fault!(NoLookAtClosed) {
+            self.end = End(self.end.0 | End::CLOSED);
+            return Due::Final(Kind::Void);
+        }
+        Due::Final(if free == need as i64 { Kind::Granted } else { Kind::GrantedOfMore })
+    }
+
+    #[inline(always)]
+    fn blocked(&self, word: Word, consumed_first: u64) -> Settled<'w> {
+        // With the deficit, which is consumed whether the waiter stays or goes: it may be as large as the
+        // changes of the capacity are many, and what is behind by that much cannot be compared any more.
+        self.engine.remember(consumed_first, self.last);
+        if self.hint.is_null() && self.last.is_none() {
+            self.engine.remember_first(self.here);
+        }
+        Settled::Blocked { first: self.here, word, credited: self.credited, consumed: self.consumed }
+    }
+
+    /// Whether no other waiter can be granted, as far as the credit goes.
+    #[inline(always)]
+    fn has_spent_all(&self) -> bool {
+        self.credited == self.consumed && self.engine.credited() == self.credited && !self.end.is_closed()
+    }
+
+    /// From a node that is final to the next one. Fails if there is none.
+    #[inline(always)]
+    fn go_on(&mut self) -> Result<(), Settled<'w>> {
+        if self.is_at_tail() {
+            // A waiter that came meanwhile looks for itself.
+            return Err(self.all());
+        }
+        if let Some(next) = self.here.next() {
+            // SAFETY: reached on the walk.
+            self.here = unsafe { next.as_ref() };
+            self.consumed = self.here.come_to(self.consumed);
+            return Ok(());
+        }
+        // From the tail of now: the one from before may have been cancelled and taken out, and nothing leads
+        // to it then.
+        if !fault!(WalkToOldTail) {
+            self.end = self.engine.end();
+            self.tail = self.end.tail().ok_or(Settled::Free)?;
+        }
+        if self.is_at_tail() {
+            return Err(self.all());
+        }
+        (self.here, self.consumed) = Engine::walk_back(self.tail);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn is_at_tail(&self) -> bool {
+        ptr::eq(self.here, self.tail.as_ptr())
+    }
+
+    #[inline(always)]
+    fn all(&self) -> Settled<'w> {
+        self.engine.remember(self.consumed, self.last);
+        Settled::All { end: self.end, tail: self.here, consumed: self.consumed }
     }
 }
 
