@@ -508,6 +508,10 @@ impl LockEntry {
     }
 
     /// Waits until some hold of this name is lost before it is given back. Listens from the call on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
     pub fn some_loss(&self) -> impl Future<Output = ()> + Send + use<> {
         self.lost.listen()
     }
