@@ -14,6 +14,7 @@ use super::Lease;
 pub(super) struct Sharer {
     pub(super) owner: u64,
     /// When it began to hold.
+    #[cfg(feature = "lock")]
     pub(super) since: Moment,
     /// Its guards, its grants that are not claimed yet, and its forgotten holds.
     pub(super) count: u32,
@@ -98,6 +99,7 @@ impl Sharer {
         let own_ends = OwnEnds { first: (watched == 0).then_some(ends), more: None };
         Self {
             owner: request.owner,
+            #[cfg(feature = "lock")]
             since: now,
             count: 1,
             guards,
