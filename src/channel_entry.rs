@@ -154,6 +154,10 @@ impl ChannelEntry {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`subscribed`](Self::subscribed).
     pub async fn subscribed_unless(
         &self,
         timer: impl Future<Output = ()>,
@@ -163,6 +167,10 @@ impl ChannelEntry {
 
     /// Waits as [`subscribed`](Self::subscribed) does, with this thread asleep, until `timeout` is over: then
     /// `None`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`subscribed`](Self::subscribed).
     pub fn blocking_subscribed_timeout(&self, timeout: Duration) -> Option<Result<(), SubscribeError>> {
         let subscribed = pin!(self.subscribed());
         match Instant::now().checked_add(timeout) {

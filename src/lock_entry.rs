@@ -19,11 +19,11 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::actions::{Actions, Next};
-#[cfg(feature = "lock")]
-pub(crate) use self::outcome::BACK_OFF;
 pub use self::outcome::{
     Answer, Attempt, Entered, GiveBack, HeadTicket, HoldState, Left, Ticket, Told, Verdict,
 };
+#[cfg(feature = "lock")]
+pub(crate) use self::outcome::{BACK_OFF, HeldHere};
 use self::ownership::Ownership;
 pub use self::ownership::{Policy, Renewal, Rules};
 pub use self::request::{Extension, Grant, LossReason, Request};
@@ -508,6 +508,10 @@ impl LockEntry {
     }
 
     /// Waits until some hold of this name is lost before it is given back. Listens from the call on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
     pub fn some_loss(&self) -> impl Future<Output = ()> + Send + use<> {
         self.lost.listen()
     }
@@ -516,6 +520,13 @@ impl LockEntry {
     /// that has it for longest.
     pub fn holder(&self, now: Moment) -> Option<(u64, u32)> {
         self.ownership.lock().holders(now).next().map(|(owner, count, _)| (owner, count))
+    }
+
+    /// What each holder here has, and since when the queue head waits.
+    #[cfg(feature = "lock")]
+    pub(crate) fn each_hold(&self, now: Moment) -> (Vec<HeldHere>, Option<Moment>) {
+        let ownership = self.ownership.lock();
+        (ownership.each_hold(now), ownership.head_waits_since())
     }
 
     /// When the first of the holders here has it no more, unless its lease is renewed or extended; `None` if

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::backend::Backend;
-use crate::lock::{LeaseError, LockError, LockOptions, Metrics, Owner, ShutdownError};
+use crate::lock::{HeldLock, LeaseError, LockError, LockOptions, Metrics, Owner, ShutdownError, WaitingLock};
 use crate::registry::Registry;
 use crate::transport::Transport;
 
@@ -140,6 +140,17 @@ impl LockClient {
     /// What happened through this client so far, by tasks and threads.
     pub fn metrics(&self) -> Metrics {
         self.inner.metrics()
+    }
+
+    /// What this client holds now, by tasks and threads. See [`LockClient::held`](crate::LockClient::held).
+    pub fn held(&self) -> Vec<HeldLock> {
+        self.inner.held()
+    }
+
+    /// What tasks and threads of this client wait for now. See
+    /// [`LockClient::waiting`](crate::LockClient::waiting).
+    pub fn waiting(&self) -> Vec<WaitingLock> {
+        self.inner.waiting()
     }
 
     /// The backend that was given to [`new`](Self::new).

@@ -103,8 +103,10 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the owner did not have the lock any more. [`LockError::Backend`] if the command
-    /// failed; it is repeated in the background until the store has answered, or the lease is over.
+    /// [`LockError::Lost`] if the owner did not have the lock any more. [`LockError::ReleasePending`] if the
+    /// command failed: the work is done and the hold is over, and the release is repeated in the background
+    /// until the store has answered, or the lease is over. The others are told by
+    /// [`Guard::unlock`](crate::Guard::unlock), with what each says of the work.
     pub fn unlock(self) -> Result<(), LockError> {
         block_on(self.inner.unlock())
     }

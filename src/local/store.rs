@@ -288,8 +288,14 @@ impl Store {
             (_, Mode::Write | Mode::Read) => return Err(OtherKind::new(state.kind)),
         };
         // It is held, as whatever.
-        let held = || vec![Holder { id: state.plain.clone(), left: state.left(now) }];
-        Ok(if holders.is_empty() { held() } else { holders })
+        let as_mode = match state.kind {
+            LockKind::Plain => Some(Mode::Plain),
+            LockKind::Fair => Some(Mode::Fair),
+            _ => None,
+        };
+        let held = || vec![Holder::new(state.plain.clone(), state.left(now))];
+        let holders = if holders.is_empty() { held() } else { holders };
+        Ok(holders.into_iter().map(|holder| holder.mode(as_mode)).collect())
     }
 }
 

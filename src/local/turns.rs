@@ -39,7 +39,7 @@ impl Term {
     /// `None` if it is over.
     fn holder(&self, now: Moment) -> Option<Holder> {
         let left = self.until.saturating_duration_since(now);
-        (!left.is_zero()).then(|| Holder { id: Some(self.id.clone()), left })
+        (!left.is_zero()).then(|| Holder::new(Some(self.id.clone()), left))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::Panics;
+use crate::lock_entry::HeldHere;
 use crate::registry::Registry;
 
 use crate::transport::Transport;
@@ -23,6 +24,7 @@ use super::name::LockName;
 use super::name_mapper::NameMapper;
 use super::options::LockOptions;
 use super::owner::Owner;
+use super::present::{HeldLock, WaitingLock};
 use super::read_write_lock::ReadWriteLock;
 use super::shutdown::ShutdownError;
 use super::table::Tables;
@@ -223,7 +225,62 @@ impl LockClient {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub fn metrics(&self) -> Metrics {
-        self.context.metrics()
+        let (held, waiting) = (self.held(), self.waiting());
+        Metrics {
+            held: held.len() as u64,
+            waiting: waiting.iter().map(|lock| lock.waiters as u64).sum(),
+            ..self.context.metrics()
+        }
+    }
+
+    /// What this client holds now, by guards and by holds that were [forgotten](crate::Guard::forget): an
+    /// item for each owner of each lock, in the order of modes and names. As far as this process knows; asks
+    /// no server. [`Lock::holder`] asks it, for the holder in any process.
+    ///
+    /// Each lock is looked at by itself while things go on. Empty in a child that was forked off.
+    pub fn held(&self) -> Vec<HeldLock> {
+        let each = |entry: Arc<Entry>| {
+            let now = entry.now();
+            let (holds, head) = entry.state.each_hold(now);
+            let waiters = entry.state.waiters() + usize::from(head.is_some());
+            let held = move |hold: HeldHere| HeldLock {
+                name: entry.name.clone(),
+                mode: entry.mode,
+                owner: entry.context.owner(hold.owner),
+                holds: hold.holds,
+                lease: entry.context.lease_id(hold.number),
+                held_for: now.saturating_duration_since(hold.since),
+                left: hold.ends.saturating_duration_since(now),
+                is_watched: hold.is_watched,
+                waiters,
+            };
+            holds.into_iter().map(held)
+        };
+        self.entries().into_iter().flat_map(each).collect()
+    }
+
+    /// What acquisitions of this client wait for now, in the order of modes and names. Asks no server; says
+    /// nothing of waiters in other processes.
+    ///
+    /// Each lock is looked at by itself while things go on. Empty in a child that was forked off.
+    pub fn waiting(&self) -> Vec<WaitingLock> {
+        let each = |entry: Arc<Entry>| {
+            let now = entry.now();
+            let (_, head) = entry.state.each_hold(now);
+            let waiters = entry.state.waiters() + usize::from(head.is_some());
+            (waiters > 0).then(|| WaitingLock {
+                name: entry.name.clone(),
+                mode: entry.mode,
+                waiters,
+                competes_for: head.map(|since| now.saturating_duration_since(since)),
+            })
+        };
+        self.entries().into_iter().filter_map(each).collect()
+    }
+
+    /// What is in use. In a child that was forked off, none: a mutex may be locked for ever there.
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        if self.context.is_here() { self.tables.all() } else { Vec::new() }
     }
 
     /// The backend that was given to [`new`](Self::new), if it is a `B`.
@@ -283,7 +340,7 @@ impl LockClient {
         loop {
             let done = self.context.releases.done();
             // After we listen, so that what is done now is either seen here or told.
-            let (releasing, held) = (self.releasing(), self.held());
+            let (releasing, held) = (self.releasing(), self.held_names());
             if (releasing.is_empty() || fault!(ShutdownForgetsReleases)) && held.is_empty() {
                 return Ok(());
             }
@@ -304,7 +361,7 @@ impl LockClient {
         self.context.releases.names().into_iter().chain(awaited.map(|entry| entry.name.clone())).collect()
     }
 
-    fn held(&self) -> Vec<LockName> {
+    fn held_names(&self) -> Vec<LockName> {
         let held = |entry: &Arc<Entry>| entry.state.holder(entry.now()).is_some();
         self.tables.all().iter().filter(|entry| held(entry)).map(|entry| entry.name.clone()).collect()
     }

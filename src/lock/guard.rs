@@ -23,6 +23,20 @@ use super::until::until;
 /// [`LockClient::shutdown`](crate::LockClient::shutdown) waits for that.
 ///
 /// A guard never frees a lock that another owner has got meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// let guard = client.get_lock("orders:42")?.lock().await?;
+/// tokio::select! {
+///     () = async { /* the work */ } => guard.unlock().await?,
+///     reason = guard.lost() => eprintln!("stopped: {reason}"),
+/// }
+/// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+/// ```
 #[must_use = "dropping a guard gives the lock back at once"]
 pub struct Guard {
     entry: Arc<Entry>,
@@ -243,10 +257,16 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the hold was lost: the owner does not have the lock any more, or has taken it
-    /// anew since then, which is not touched. [`LockError::ReleasePending`] if the command failed: the hold
-    /// is over as it was to be, and the release is repeated in the background until the store has answered,
-    /// or the lease is over. Do not repeat the work for it.
+    /// The hold is over, whichever it is, and none is [retryable](LockError::is_retryable). What each says of
+    /// the work that was done under it:
+    ///
+    /// | error | the work |
+    /// |---|---|
+    /// | [`LockError::ReleasePending`] | was done under the lock, as with `Ok`: do not repeat it. The command failed, and is repeated in the background until the store has answered, or the lease is over |
+    /// | [`LockError::Lost`] | was not protected to its end: another owner may have had the lock meanwhile. Look at what is there before any of it is done again. An owner that has taken the lock anew since then has it still |
+    /// | [`LockError::OtherKind`] | the same, and the name is held as another kind of lock now |
+    /// | [`LockError::RuntimeEnded`] | was done under the lock; the store is not told, and its lease ends by itself |
+    /// | [`LockError::Forked`] | is the parent's, and so is the hold: nothing was sent |
     pub async fn unlock(mut self) -> Result<(), LockError> {
         match self.begin_unlock()? {
             None => Ok(()),

@@ -50,6 +50,19 @@ use super::stats::LockStats;
 /// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or
 /// [`try_lock_for`](Self::try_lock_for) at any point leaves nothing behind: no subscription, no place in the
 /// queue, and no lease past the one command that may be under way, which is rolled back in the background.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// let lock = client.get_lock("orders:42")?;
+/// let guard = lock.lock().await?;
+/// assert!(lock.try_lock().await?.is_none());
+/// guard.unlock().await?;
+/// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+/// ```
 #[doc(alias = "Mutex")]
 pub struct Lock {
     entry: Arc<Entry>,
@@ -134,6 +147,10 @@ impl Lock {
     /// Takes the lock, waiting for it as long as it takes. The watchdog renews its lease while the guard
     /// lives.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind: see [`Lock`].
+    ///
     /// # Errors
     ///
     /// [`LockError::Backend`] if an attempt fails; a wait that has begun goes on through a lost connection,
@@ -146,6 +163,10 @@ impl Lock {
     }
 
     /// As [`lock`](Self::lock), with a lease of the caller's own, which is not renewed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind: see [`Lock`].
     ///
     /// # Errors
     ///
@@ -160,6 +181,10 @@ impl Lock {
     /// `None` without a command if another acquisition of this client has the lock, or competes for it: this
     /// one does not go before it.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind: see [`Lock`].
+    ///
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock).
@@ -172,6 +197,10 @@ impl Lock {
     /// With a `wait` of zero the one attempt takes the round trip that it takes; otherwise an attempt under
     /// way when the time is over is given up and rolled back. `lease` is a [`Duration`], or
     /// [`Lease::Watched`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind: see [`Lock`].
     ///
     /// # Errors
     ///
@@ -237,6 +266,10 @@ impl Lock {
     /// The holder is not asked. If it is of this client, its guard is told at once. Another client's learns
     /// of it when its lease is renewed or verified, at the latest when it lets go.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves it open whether the lock is freed: the command may run or not.
+    ///
     /// # Errors
     ///
     /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another
@@ -260,6 +293,10 @@ impl Lock {
 
     /// The holder of the lock, among all clients: `None` if it is free. Of several readers the one whose
     /// lease lasts longest.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
     ///
@@ -289,6 +326,10 @@ impl Lock {
 
     /// Whether the lock is held.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
     /// # Errors
     ///
     /// Those of [`holder`](Self::holder).
@@ -299,6 +340,10 @@ impl Lock {
     /// Whether `owner` has the lock. Owners of other clients are not known here, and the answer for them is
     /// no.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
     /// # Errors
     ///
     /// [`LockError::Backend`] if the command fails.
@@ -308,6 +353,10 @@ impl Lock {
 
     /// How often `owner` has the lock; 0 if it has not, or is another client's. Asks the store whether this
     /// client has it, and counts in memory.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
     ///
@@ -335,6 +384,10 @@ impl Lock {
 
     /// How long the lock's lease lasts without a renewal: `None` if the lock is free, [`Duration::MAX`]
     /// if it never ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
     ///
     /// # Errors
     ///

@@ -5,6 +5,22 @@ use std::fmt;
 use std::time::Duration;
 
 /// How long a lock stays held unless it is given back.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// use std::time::Duration;
+/// use latchwork::Lease;
+///
+/// let (wait, lease) = (Duration::from_secs(2), Duration::from_secs(60));
+/// let lock = client.get_lock("orders:42")?;
+/// drop(lock.try_lock_for(wait, Lease::Watched).await?);
+/// drop(lock.try_lock_for(wait, lease).await?);
+/// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lease {

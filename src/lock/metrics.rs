@@ -52,6 +52,10 @@ pub struct Metrics {
     pub subscriptions: u64,
     /// Times that a connection to the store was made anew.
     pub reconnects: u64,
+    /// Holds that there are now: as many as [`LockClient::held`](crate::LockClient::held) lists.
+    pub held: u64,
+    /// Acquisitions that wait now: those of [`LockClient::waiting`](crate::LockClient::waiting).
+    pub waiting: u64,
 }
 
 /// What a client counts.
@@ -98,6 +102,8 @@ impl Recorder {
                 .wrapping_sub(registry.subscriptions_ended)
                 .wrapping_sub(registry.subscriptions_failed),
             reconnects,
+            held: 0,
+            waiting: 0,
         }
     }
 }

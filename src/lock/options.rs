@@ -9,6 +9,21 @@ use super::lease::{Lease, LeaseError};
 use super::name_mapper::NameMapper;
 
 /// How a [`LockClient`](crate::LockClient) behaves.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "local")] mod example {
+/// use std::time::Duration;
+/// use latchwork::local::Local;
+/// use latchwork::{LockClient, LockError, LockOptions};
+///
+/// fn client() -> Result<LockClient, LockError> {
+///     let options = LockOptions::default().watchdog_timeout(Duration::from_secs(10)).label("worker-3");
+///     Ok(LockClient::with_options(Local::new(), &options)?)
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct LockOptions {
     watchdog_timeout: Duration,

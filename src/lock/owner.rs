@@ -15,6 +15,19 @@ use uuid::Uuid;
 ///
 /// The store does not know owners: it leases a lock to a client, and the client passes it on. See
 /// [`LeaseId`].
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// let me = client.owner();
+/// let lock = client.get_lock("orders:42")?.owned_by(&me);
+/// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
+/// assert_eq!(outer.owner(), inner.owner());
+/// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     client: Uuid,

@@ -225,3 +225,17 @@ pub struct GiveBack {
     /// release must not take effect before it does.
     pub rolls_back: bool,
 }
+
+/// What one owner has of a lock in this process.
+#[cfg(feature = "lock")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldHere {
+    pub(crate) owner: u64,
+    pub(crate) holds: u32,
+    /// Of the lease.
+    pub(crate) number: u64,
+    pub(crate) since: Moment,
+    /// Unless the lease is renewed or extended.
+    pub(crate) ends: Moment,
+    pub(crate) is_watched: bool,
+}

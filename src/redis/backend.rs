@@ -256,14 +256,17 @@ impl Redis {
         let keys = [name.as_str()];
         let in_full = || self.scripts.holder.eval(&keys, &[]);
         let request = self.request(&self.scripts.holder, &keys, &[], &in_full);
-        let (found, _): (Option<(i64, Vec<String>)>, Sent) = self.router.send(request).await?;
-        Ok(found.map(|(left, fields)| Holder {
+        let (found, _): (Option<Found>, Sent) = self.router.send(request).await?;
+        Ok(found.map(|(left, fields, mode)| {
             // Besides there is `mode`, which is no id.
-            id: fields.iter().find_map(|field| field.parse().ok()),
-            left: duration(left),
+            let id = fields.iter().find_map(|field| field.parse().ok());
+            Holder::new(id, duration(left)).mode(mode.and_then(|mode| keys::mode(&mode)))
         }))
     }
 }
+
+/// For how long a lock is held, in ms, its fields, and its mode. Redisson's plain and fair locks have none.
+type Found = (i64, Vec<String>, Option<String>);
 
 /// What is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

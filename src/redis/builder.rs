@@ -59,6 +59,10 @@ impl Redis {
     /// Outside of a tokio runtime the error is of kind [`NoRuntime`](super::ErrorKind::NoRuntime): take
     /// [`blocking_connect`](RedisBuilder::blocking_connect) there.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the connections that were begun.
+    ///
     /// # Panics
     ///
     /// If the runtime's timers or its I/O are off.
@@ -262,6 +266,10 @@ impl RedisBuilder {
     ///
     /// Those of [`Redis::connect`], and an [`Error`] of kind [`Certificate`](super::ErrorKind::Certificate)
     /// if a certificate or key cannot be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the connections that were begun.
     ///
     /// # Panics
     ///

@@ -6,6 +6,7 @@
 //! counter of `x` and of `{x}` the same. Of these two names the process that waits for both keeps its waiters
 //! apart (see [`listened`]); a counter that rises for both rises for each.
 
+use crate::backend::Mode;
 use crate::fault::fault;
 use crate::lock::LeaseId;
 
@@ -120,6 +121,17 @@ pub(super) fn heard(channel: &str) -> (&str, usize) {
     match channel.strip_prefix(IN_BRACES) {
         Some(shared) if shared.ends_with('}') => (shared, 1),
         _ => (channel, 0),
+    }
+}
+
+/// The mode that a lock's field of that name stands for, if it is one that this version knows.
+pub(super) fn mode(text: &str) -> Option<Mode> {
+    match text {
+        "lock" => Some(Mode::Plain),
+        "fair" => Some(Mode::Fair),
+        "write" => Some(Mode::Write),
+        "read" => Some(Mode::Read),
+        _ => None,
     }
 }
 

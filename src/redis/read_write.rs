@@ -42,7 +42,7 @@ impl Redis {
     /// The holders of the lock.
     pub(super) async fn read_write_holders(&self, name: &LockName) -> Result<ReadWriteHolders, Error> {
         let leases = keys::read_leases(name.as_str());
-        let holder = |(id, left): (String, _)| Holder { id: id.parse().ok(), left: duration(left) };
+        let holder = |(id, left): (String, _)| Holder::new(id.parse().ok(), duration(left));
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
         let mut from = ("0".to_owned(), "0".to_owned());
         loop {

@@ -16,6 +16,8 @@ mod one_client;
 mod over_local;
 mod own_backend;
 mod ownership;
+mod present;
+mod prometheus;
 mod read_write_wakers;
 mod run;
 mod traits;

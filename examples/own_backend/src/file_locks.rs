@@ -293,7 +293,7 @@ impl Backend for FileLocks {
 
     async fn holders(&self, _: Mode, name: &LockName) -> io::Result<Vec<Holder>> {
         self.step(name, |now, state| {
-            let holder = |lease: &Lease| Holder { id: from_text(&lease.id), left: lease.until - now };
+            let holder = |lease: &Lease| Holder::new(from_text(&lease.id), lease.until - now);
             (state.clone(), state.lease.iter().map(holder).collect())
         })
     }

@@ -7,6 +7,7 @@ use crate::lock_entry::Moment;
 use super::super::kind::LockKind;
 use super::super::name::LockName;
 use super::super::owner::LeaseId;
+use super::mode::Mode;
 
 /// What an attempt to take a lock asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,12 +120,36 @@ pub enum ReleaseOutcome {
 }
 
 /// A lease of a lock, as the store tells it.
+///
+/// That is all that a store keeps. It has no time at which a lock was taken: a lease says when it ends, and
+/// each renewal moves that. Nor has it the [`Owner`](crate::Owner), which is known in the holder's process
+/// alone; that lists [its own holds](crate::LockClient::held) with both. A
+/// [label](crate::LockOptions::label) is a part of the lease's id, and so needs no field that Redisson would
+/// not expect.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holder {
     /// The lease; `None` if what is there is not of the form of a [`LeaseId`].
     pub id: Option<LeaseId>,
     /// How long the lease lasts if it is not renewed; [`Duration::MAX`] if it never ends.
     pub left: Duration,
+    /// As what the name is held, which need not be what was asked for; `None` if the store does not say, as
+    /// of Redisson's plain and fair locks.
+    pub mode: Option<Mode>,
+}
+
+impl Holder {
+    /// A lease that lasts for so long, of a mode that is not known.
+    pub fn new(id: Option<LeaseId>, left: Duration) -> Self {
+        Self { id, left, mode: None }
+    }
+
+    /// The same, held as that.
+    #[must_use]
+    pub fn mode(mut self, mode: impl Into<Option<Mode>>) -> Self {
+        self.mode = mode.into();
+        self
+    }
 }
 
 /// One lease of one name, as [`Backend::renew`](super::Backend::renew) takes them.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::lock_entry::{Extension, GiveBack, Grant, LossReason};
 
-use super::super::backend::{AcquireOutcome, AcquireRequest, Failure, Holder, LeaseKey};
+use super::super::backend::{AcquireOutcome, AcquireRequest, Failure, Holder, LeaseKey, Mode};
 use super::super::error::LockError;
 use super::super::lease::Lease;
 use super::super::owner::Owner;
@@ -128,7 +128,12 @@ impl Entry {
     pub(in crate::lock) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
         self.context.check_origin()?;
         let holders = self.context.store.holders(self.mode, &self.name).await;
-        holders.map_err(|error| self.context.failed(&self.name, error))
+        let mut holders = holders.map_err(|error| self.context.failed(&self.name, error))?;
+        // A side of a read-write lock has holders of its own only.
+        if matches!(self.mode, Mode::Read | Mode::Write) {
+            holders.iter_mut().for_each(|holder| holder.mode = Some(self.mode));
+        }
+        Ok(holders)
     }
 }
 

@@ -52,6 +52,12 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// When it began to wait.
+    #[cfg(feature = "lock")]
+    pub(super) fn since(&self) -> Moment {
+        self.since
+    }
+
     /// It knows now.
     pub(super) fn claimed(&mut self) -> HeadTicket {
         (self.slot, self.woken) = (None, None);

@@ -2,6 +2,8 @@
 
 use crate::moment::Moment;
 
+#[cfg(feature = "lock")]
+use super::super::outcome::HeldHere;
 use super::super::outcome::HoldState;
 use super::super::request::{Grant, LossReason};
 use super::{Hold, Lease, Ownership, Phase, Sharer};
@@ -38,6 +40,33 @@ impl Ownership {
             hold.sharers.iter().filter(lasts).map(of).collect::<Vec<_>>()
         };
         self.held().flat_map(of)
+    }
+
+    /// What each holder here has.
+    #[cfg(feature = "lock")]
+    pub(in crate::lock_entry) fn each_hold(&self, now: Moment) -> Vec<HeldHere> {
+        let of = |(hold, lease): (&Hold, &Lease)| {
+            let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
+            let of = |(_, sharer): (u64, &Sharer)| HeldHere {
+                owner: sharer.owner,
+                holds: sharer.count,
+                number: lease.number,
+                since: sharer.since,
+                ends: sharer.due().min(lease.sure_until),
+                is_watched: sharer.watched > 0,
+            };
+            hold.sharers.iter().filter(lasts).map(of).collect::<Vec<_>>()
+        };
+        self.held().flat_map(of).collect()
+    }
+
+    /// Since when the queue head waits, if there is one that the store has refused.
+    #[cfg(feature = "lock")]
+    pub(in crate::lock_entry) fn head_waits_since(&self) -> Option<Moment> {
+        match &self.phase {
+            Phase::Competing(head) => Some(head.since()),
+            _ => None,
+        }
     }
 
     /// When the first of the holds here is over that is not yet.

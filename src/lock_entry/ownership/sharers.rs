@@ -13,6 +13,9 @@ use super::Lease;
 #[derive(Debug)]
 pub(super) struct Sharer {
     pub(super) owner: u64,
+    /// When it began to hold.
+    #[cfg(feature = "lock")]
+    pub(super) since: Moment,
     /// Its guards, its grants that are not claimed yet, and its forgotten holds.
     pub(super) count: u32,
     pub(super) guards: u32,
@@ -96,6 +99,8 @@ impl Sharer {
         let own_ends = OwnEnds { first: (watched == 0).then_some(ends), more: None };
         Self {
             owner: request.owner,
+            #[cfg(feature = "lock")]
+            since: now,
             count: 1,
             guards,
             unclaimed: 1 - guards,

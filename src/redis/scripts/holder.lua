@@ -1,6 +1,6 @@
 -- Who has the lock.
 -- KEYS: the lock.
--- Returns nil if it is free, otherwise how many ms the lease lasts (-1: without end), and the fields of the lock, if it is a plain or fair one.
+-- Returns nil if it is free, otherwise how many ms the lease lasts (-1: without end), the fields of the lock, if it is a plain or fair one, and its mode (nil if it has none).
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
     return false
@@ -8,15 +8,15 @@ end
 -- A key that is no hash is held by somebody, too: nothing can be leased there.
 local mode = redis.pcall('hget', KEYS[1], 'mode')
 if type(mode) == 'table' then
-    return string.find(mode.err, 'WRONGTYPE', 1, true) and { left, {} } or mode
+    return string.find(mode.err, 'WRONGTYPE', 1, true) and { left, {}, false } or mode
 end
 -- A writer's field, of another kind of lock, would pass for the id of a lease with a label.
 if mode and mode ~= 'lock' and mode ~= 'fair' then
-    return { left, {} }
+    return { left, {}, mode }
 end
 -- Of more than a page, most are no ids.
 local fields, page = {}, redis.call('hscan', KEYS[1], '0', 'count', 10)[2]
 for i = 1, math.min(#page, 20), 2 do
     fields[#fields + 1] = page[i]
 end
-return { left, fields }
+return { left, fields, mode }

@@ -90,7 +90,8 @@ async fn by_a_server_without_memory() {
     let client = day.client().await;
     let guard = client.get_lock("before").unwrap().lock().await.unwrap();
     let () = day.run("CONFIG SET maxmemory 1").await;
-    assert_cannot_be_taken(&client, "raise its maxmemory, or give the locks a server of their own", "OOM").await;
+    assert_cannot_be_taken(&client, "raise its maxmemory, or give the locks a server of their own", "OOM")
+        .await;
     // Giving back needs none.
     guard.unlock().await.unwrap();
     day.end(&[&client]).await;

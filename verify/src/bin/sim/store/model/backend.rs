@@ -370,7 +370,7 @@ impl Backend for ModelBackend {
                     .held_until(now)
                     .map(|until| {
                         let id = name.held(now).filter(|_| name.kind != LockKind::ReadWrite);
-                        Holder { id: id.map(|it| it.id.clone()), left: left(until, now) }
+                        Holder::new(id.map(|it| it.id.clone()), left(until, now))
                     })
                     .into_iter()
                     .collect()),

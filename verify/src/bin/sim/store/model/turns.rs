@@ -16,7 +16,7 @@ impl Name {
     }
 
     pub(super) fn holders(&self, mode: Mode, now: Time) -> Vec<Holder> {
-        let holder = |term: &Term| Holder { id: Some(term.id.clone()), left: left(term.until, now) };
+        let holder = |term: &Term| Holder::new(Some(term.id.clone()), left(term.until, now));
         let is_alive = |term: &&Term| now < term.until;
         match mode {
             Mode::Read => self.readers.iter().filter(is_alive).map(holder).collect(),

@@ -1,0 +1,104 @@
+//! What is held and waited for now: by this client as a list, by any client as the store tells it.
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use latchwork::local::Local;
+use latchwork::lock::Mode;
+use latchwork::redis::Redis;
+use latchwork::{Lease, Lock, LockClient};
+use latchwork_testkit::RedisServer;
+
+const SOON: Duration = Duration::from_secs(10);
+
+async fn eventually(what: &str, ask: impl Fn() -> bool) {
+    let asked = async {
+        while !ask() {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(tokio::time::timeout(SOON, asked).await.is_ok(), "{what}: not within {SOON:?}");
+}
+
+async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other: LockClient) {
+    assert!(client.held().is_empty() && client.waiting().is_empty());
+    let me = client.owner();
+    let orders = client.get_lock("orders").unwrap();
+    let outer = orders.owned_by(&me).lock().await.unwrap();
+    let inner = orders.owned_by(&me).lock().await.unwrap();
+    let lease = Duration::from_secs(60);
+    let tickets = client.get_fair_lock("tickets").unwrap().lock_with_lease(lease).await.unwrap();
+    let mut waits = Box::pin(orders.lock());
+    let begun = waits.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(begun.is_pending());
+
+    let held = client.held();
+    let told: Vec<_> =
+        held.iter().map(|it| (it.name.as_str(), it.mode, it.owner, it.holds, it.waiters)).collect();
+    let expected = [("orders", Mode::Plain, me, 2, 1), ("tickets", Mode::Fair, *tickets.owner(), 1, 0)];
+    assert_eq!(told, expected);
+    assert!(held[0].is_watched && !held[1].is_watched);
+    assert!(held[1].left <= lease && held[1].left + held[1].held_for >= lease - SOON, "{held:?}");
+    for (lock, held) in [&orders, &client.get_fair_lock("tickets").unwrap()].into_iter().zip(&held) {
+        let holder = lock.holder().await.unwrap().expect("it is held");
+        assert_eq!((holder.id.as_ref(), holder.mode), (Some(&held.lease), Some(held.mode)));
+    }
+    let waiting = client.waiting();
+    assert_eq!((waiting.len(), waiting[0].waiters, waiting[0].competes_for), (1, 1, None), "{waiting:?}");
+    let metrics = client.metrics();
+    assert_eq!((metrics.held, metrics.waiting), (2, 1));
+
+    // Of another client it is the queue head that waits, and nothing is held.
+    let theirs = other.get_lock("orders").unwrap();
+    let mut competes = pin!(theirs.try_lock_for(SOON, Lease::Watched));
+    tokio::select! {
+        biased;
+        _ = &mut competes => panic!("it is held"),
+        () = eventually("it competes", || other.waiting().iter().any(|it| it.competes_for.is_some())) => {}
+    }
+    assert!(other.held().is_empty());
+
+    // The lock is another kind's, and the store says which.
+    let as_fair = client.get_fair_lock("orders").unwrap().holder().await.unwrap().unwrap();
+    assert_eq!(as_fair.mode, Some(Mode::Plain));
+
+    drop(waits);
+    drop((outer, inner, tickets));
+    let guard = competes.await.unwrap().expect("it was given back");
+    assert!(client.held().is_empty() && client.waiting().is_empty());
+    drop(guard);
+}
+
+async fn sides_of_a_read_write_lock_say_which_they_are(client: LockClient) {
+    let prices = client.get_read_write_lock("prices").unwrap();
+    let modes = async |lock: &Lock| lock.holder().await.unwrap().map(|holder| holder.mode);
+    let reads = prices.read().lock().await.unwrap();
+    assert_eq!(modes(prices.read()).await, Some(Some(Mode::Read)));
+    assert_eq!(client.held()[0].mode, Mode::Read);
+    reads.unlock().await.unwrap();
+    let writes = prices.write().lock().await.unwrap();
+    assert_eq!(modes(prices.write()).await, Some(Some(Mode::Write)));
+    assert_eq!(client.held()[0].mode, Mode::Write);
+    writes.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn list_in_memory() {
+    let local = Local::new();
+    list_has_what_is_held_and_what_is_waited_for(LockClient::new(local.clone()), LockClient::new(local))
+        .await;
+    sides_of_a_read_write_lock_say_which_they_are(LockClient::local()).await;
+}
+
+mod on_a_server {
+    use super::*;
+
+    #[tokio::test]
+    async fn list() {
+        let server = RedisServer::start();
+        let client = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
+        list_has_what_is_held_and_what_is_waited_for(client().await, client().await).await;
+        sides_of_a_read_write_lock_say_which_they_are(client().await).await;
+    }
+}

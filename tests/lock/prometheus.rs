@@ -1,0 +1,125 @@
+//! Metrics as Prometheus reads them: the whole text is parsed, by the rules of the exposition format.
+
+use std::collections::{HashMap, HashSet};
+
+use latchwork::LockClient;
+
+/// A sample: name, labels, value.
+type Sample = (String, Vec<(String, String)>, f64);
+
+fn is_name(text: &str) -> bool {
+    let mut letters = text.chars();
+    letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+/// The labels between the braces, and what comes behind.
+fn labels(mut text: &str) -> (Vec<(String, String)>, &str) {
+    let mut labels = Vec::new();
+    while !text.starts_with('}') {
+        let (name, rest) = text.split_once("=\"").expect("a label");
+        assert!(is_name(name), "{name:?}");
+        let (mut value, mut rest) = (String::new(), rest.chars());
+        loop {
+            match rest.next().expect("the value ends") {
+                '"' => break,
+                '\\' => value.push(match rest.next() {
+                    Some('n') => '\n',
+                    Some(escaped @ ('"' | '\\')) => escaped,
+                    other => panic!("{other:?} is not escaped so"),
+                }),
+                letter => value.push(letter),
+            }
+        }
+        labels.push((name.to_owned(), value));
+        text = rest.as_str();
+        text = text.strip_prefix(',').unwrap_or(text);
+    }
+    (labels, &text[1..])
+}
+
+/// The types of all families, and their samples in order.
+fn parse(text: &str) -> (HashMap<String, String>, Vec<Sample>) {
+    assert!(text.ends_with('\n'));
+    let (mut helped, mut types, mut samples) = (HashSet::new(), HashMap::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').unwrap();
+            assert!(is_name(name) && !help.is_empty() && helped.insert(name.to_owned()), "{line}");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert!(
+                helped.contains(name) && types.insert(name.to_owned(), kind.to_owned()).is_none(),
+                "{line}"
+            );
+        } else {
+            let end = line.find(['{', ' ']).unwrap();
+            let (labels, rest) = match &line[end..] {
+                rest if rest.starts_with('{') => labels(&rest[1..]),
+                rest => (Vec::new(), rest),
+            };
+            let value = rest.strip_prefix(' ').expect("a space").parse().expect("a number");
+            assert!(is_name(&line[..end]));
+            samples.push((line[..end].to_owned(), labels, value));
+        }
+    }
+    assert_eq!(helped.len(), types.len());
+    (types, samples)
+}
+
+#[tokio::test]
+async fn every_figure_is_exported_in_the_exposition_format() {
+    let client = LockClient::local();
+    let lock = client.get_lock("orders").unwrap();
+    for _ in 0..3 {
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    }
+    let guard = lock.lock().await.unwrap();
+    let metrics = client.metrics();
+    let odd = "a \"b\" \\ c\nd";
+    for given in [&[][..], &[("client", odd), ("zone", "1")]] {
+        let (types, samples) = parse(&metrics.to_prometheus(given));
+        let given: Vec<(String, String)> =
+            given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut families = HashSet::new();
+        for (name, labels, _) in &samples {
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
+            let family = family.filter(|family| types.contains_key(*family)).unwrap_or(name);
+            assert_eq!(types[family] == "counter", family.ends_with("_total"), "{name}");
+            families.insert(family);
+            assert_eq!(labels.iter().filter(|(name, _)| name != "le").cloned().collect::<Vec<_>>(), given);
+        }
+        assert_eq!(families.len(), types.len(), "each has a sample");
+        // As many as `Metrics` has figures: its `Debug` names each.
+        let debug = format!("{metrics:#?}");
+        let fields = debug
+            .lines()
+            .filter(|line| line.starts_with("    ") && !line.starts_with("     ") && line.contains(':'));
+        assert_eq!(types.len(), fields.count());
+        let value = |name: &str| samples.iter().find(|(sample, ..)| sample == name).unwrap().2;
+        assert_eq!(value("latchwork_lock_held"), 1.0);
+        for (histogram, count) in [("latchwork_lock_wait_seconds", 4.0), ("latchwork_lock_hold_seconds", 3.0)]
+        {
+            let bucket = format!("{histogram}_bucket");
+            let buckets: Vec<(f64, f64)> = samples
+                .iter()
+                .filter(|(name, ..)| *name == bucket)
+                .map(|(_, labels, below)| (labels.last().unwrap().1.parse().unwrap(), *below))
+                .collect();
+            assert!(
+                buckets.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1),
+                "{buckets:?}"
+            );
+            assert_eq!(*buckets.last().unwrap(), (f64::INFINITY, count));
+            assert_eq!(value(&format!("{histogram}_count")), count);
+        }
+    }
+    guard.unlock().await.unwrap();
+}
+
+#[test]
+#[should_panic(expected = "cannot be the name of a label")]
+fn label_that_is_none_is_refused() {
+    let _ = LockClient::local().metrics().to_prometheus(&[("client id", "1")]);
+}
