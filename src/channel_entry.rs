@@ -20,7 +20,8 @@ use crate::unless::unless;
 pub use self::listener::Listener;
 use self::readiness::Readiness;
 
-/// What happens to all entries of one registry; shared by the two. See [`RegistryStats`](crate::RegistryStats) for what they mean.
+/// What happens to all entries of one registry; shared by the two. See
+/// [`RegistryStats`](crate::RegistryStats) for what the figures mean.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) begun: Counter,
