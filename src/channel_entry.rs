@@ -1,6 +1,5 @@
 //! [`ChannelEntry`]: what all subscribers of one channel in this process share.
 
-mod figures;
 mod listener;
 mod readiness;
 
@@ -9,17 +8,32 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::counter::Counter;
 use crate::fault::fault;
 use crate::foreign::Panics;
-use crate::latch::Latch;
+use crate::latch::{Latch, NotificationFigures};
 use crate::message::{Message, SubscribeError};
 use crate::semaphore::{block_on, block_on_until};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::unless::unless;
 
-pub(crate) use self::figures::Figures;
 pub use self::listener::Listener;
 use self::readiness::Readiness;
+
+/// What happens to all entries of one registry; shared by the two. See
+/// [`RegistryStats`](crate::subscription::RegistryStats) for what the figures mean.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) begun: Counter,
+    pub(crate) ended: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) resubscribed: Counter,
+    pub(crate) interest: Counter,
+    pub(crate) unlocks: Counter,
+    pub(crate) read_unlocks: Counter,
+    pub(crate) grants: Counter,
+    pub(crate) notifications: Arc<NotificationFigures>,
+}
 
 /// What all subscribers of one channel in this process share: their number, whether the subscription stands,
 /// and the latch that a message releases.

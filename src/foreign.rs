@@ -94,8 +94,8 @@ impl fmt::Debug for Panics {
 }
 
 /// What was said with a panic.
-#[cfg(all(feature = "lock", feature = "tracing"))]
-fn message(payload: &(dyn Any + Send)) -> &str {
+#[cfg(any(feature = "redis", all(feature = "lock", feature = "tracing")))]
+pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     let said = payload.downcast_ref::<&str>().copied();
     said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
 }

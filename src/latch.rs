@@ -1,6 +1,5 @@
 //! [`Latch`]: a semaphore of zero permits, on which tasks and threads wait for notifications.
 
-mod figures;
 mod notification;
 
 use std::fmt;
@@ -10,8 +9,8 @@ use std::time::Duration;
 use crate::semaphore::{AcquireOwned, AsyncSemaphore};
 use crate::unless::unless;
 
-pub(crate) use self::figures::NotificationFigures;
 pub use self::notification::Notification;
+pub(crate) use self::notification::NotificationFigures;
 
 /// Where tasks and threads wait for notifications, which wake them one by one or many at once.
 ///

@@ -1,31 +1,8 @@
 //! For `verify`'s `suspension` alone: where threads can be stopped, and what only this crate sees.
 
-use std::cell::Cell;
-use std::panic::Location;
-
 use crate::semaphore::{self, AsyncSemaphore};
 
-/// What is called before an access to what threads share, with its place in the sources.
-pub type Hook = fn(&'static Location<'static>);
-
-std::thread_local! {
-    static HOOK: Cell<Option<Hook>> = const { Cell::new(None) };
-}
-
-/// From now on, `hook` is called before each access of this thread. It may block; it must not use what it is
-/// called from.
-pub fn before_each_access(hook: Option<Hook>) {
-    HOOK.with(|cell| cell.set(hook));
-}
-
-/// Comes before each access.
-#[track_caller]
-pub fn access() {
-    // At a thread's end there are no thread-locals any more, and it is not stopped either.
-    if let Ok(Some(hook)) = HOOK.try_with(Cell::get) {
-        hook(Location::caller());
-    }
-}
+pub use crate::sync::suspend::{Hook, access, before_each_access};
 
 /// Wakers that an operation collects, at most, before it calls some.
 pub const WAKE_BATCH: usize = semaphore::WAKE_BATCH;

@@ -17,7 +17,7 @@ mod shuttle;
 #[cfg(not(any(latchwork_loom, latchwork_shuttle)))]
 mod std;
 #[cfg(latchwork_suspend)]
-mod suspend;
+pub(crate) mod suspend;
 
 #[cfg(latchwork_loom)]
 pub(crate) use self::loom::*;

@@ -1,5 +1,7 @@
-//! [`Notification`]: a wake-up that a waiter has received and not yet consumed.
+//! [`Notification`]: a wake-up that a waiter has received and not yet consumed; and [`NotificationFigures`]:
+//! what notifications were good for.
 
+use crate::counter::Counter;
 use crate::fault::fault;
 
 use super::Latch;
@@ -45,4 +47,12 @@ impl Drop for Notification<'_> {
             latch.release(1);
         }
     }
+}
+
+/// How the notifications of some latches were consumed. One that is passed on, or stays pending, counts as
+/// neither.
+#[derive(Debug, Default)]
+pub(crate) struct NotificationFigures {
+    pub(crate) useful: Counter,
+    pub(crate) spurious: Counter,
 }

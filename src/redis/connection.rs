@@ -25,7 +25,6 @@ mod server;
 mod session;
 #[cfg(latchwork_simulation)]
 mod simulated;
-mod standing;
 mod state;
 #[cfg(latchwork_simulation)]
 mod surroundings;
@@ -54,9 +53,8 @@ pub(crate) use self::error::{Meaning, out_of_step};
 pub(crate) use self::multiplexed::MultiplexedConnection;
 pub(crate) use self::request::Request;
 pub use self::runtime::{TokioRuntime, TokioSleep};
-pub(crate) use self::server::{Boxed, Push, Server};
+pub(crate) use self::server::{Boxed, Known, Push, Server, Standing};
 use self::session::Session;
-pub(crate) use self::standing::{Known, Standing};
 pub(crate) use self::state::Live;
 use self::state::State;
 #[cfg(latchwork_simulation)]

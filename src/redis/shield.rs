@@ -2,13 +2,12 @@
 //! end by a panic. What hands a caller's waker to those is polled by [`shielded`], and theirs is one that
 //! reports the panic and returns.
 
-use std::any::Any;
 use std::future::poll_fn;
-use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
+
+use crate::foreign::Panics;
 
 /// Awaits what hands the caller's waker to tasks and timers of other crates.
 pub(super) async fn shielded<F: Future>(future: F) -> F::Output {
@@ -17,18 +16,10 @@ pub(super) async fn shielded<F: Future>(future: F) -> F::Output {
 }
 
 /// Calls foreign code in a task that serves others as well, and reports its panic.
-pub(super) fn survive(_work: &'static str, foreign: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(foreign)) {
-        event!(ERROR, work = _work, panic = said(payload.as_ref()), "panicked");
-        // Dropping it is foreign code once more.
-        mem::forget(payload);
-    }
-}
-
-/// What was said with a panic.
-pub(super) fn said(payload: &(dyn Any + Send)) -> &str {
-    let said = payload.downcast_ref::<&str>().copied();
-    said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
+pub(super) fn survive(work: &'static str, foreign: impl FnOnce()) {
+    let mut panics = Panics::NONE;
+    panics.catch(foreign);
+    panics.report(work);
 }
 
 /// A caller's waker, and the one that stands for it in code of other crates.

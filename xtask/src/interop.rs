@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use xshell::{Cmd, Shell, cmd};
 
+use crate::canary::must_fail;
 use crate::redis_server;
 use crate::steps::Steps;
-use crate::verify::must_fail;
 use crate::workspace::Workspace;
 
 /// The profiles of `interop/pom.xml`: the newest Redisson of each generation.

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the one entry to everything that is done with this repository. CI runs `cargo xtask ci`, so
 //! what is green here is green there.
 
+mod canary;
 mod ci;
 mod features;
 mod interop;

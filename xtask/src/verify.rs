@@ -2,7 +2,6 @@
 //! code, which this very tool must find, or else its silence means nothing.
 
 mod build;
-mod canary;
 mod instructions;
 mod long_run;
 mod model;
@@ -17,7 +16,6 @@ use anyhow::Result;
 use clap::ValueEnum;
 use xshell::Cmd;
 
-pub(crate) use self::canary::must_fail;
 use crate::interop;
 use crate::steps::Steps;
 use crate::workspace::Workspace;

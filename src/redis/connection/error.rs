@@ -6,9 +6,9 @@ use std::fmt;
 use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
 use crate::backend::{Failure, LockName};
+use crate::foreign::message;
 use crate::lock::{LockError, LockKind};
 
-use super::super::shield::said;
 use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_do};
 
 /// What went wrong between here and the server.
@@ -117,7 +117,7 @@ impl Error {
 
     /// What the owner of the client has given to the builder, to be called for each connection, has panicked.
     pub(crate) fn panicked(address: &str, panic: &(dyn Any + Send)) -> Self {
-        let said = said(panic);
+        let said = message(panic);
         let context =
             format!("cannot connect to Redis at {address}: a callback of the builder's panicked: {said}");
         Self::new(ErrorKind::Connection, context, None)

@@ -1,13 +1,13 @@
-//! [`Server`]: what a connection is made to.
+//! [`Server`]: what a connection is made to; and [`Standing`]: whether it is still to that.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use ::redis::{PushInfo, RedisResult};
+use tokio::sync::watch;
 
 use super::error::Error;
 use super::multiplexed::MultiplexedConnection;
-use super::standing::Standing;
 
 /// A future of a trait object's. All of them are about connections, of which there are few.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -34,4 +34,31 @@ pub(crate) trait Server: Send + Sync + 'static {
 
     /// Ends when another server has taken this one's place, from now on.
     fn moved(&self) -> Standing;
+}
+
+/// Where the server is, as far as is known.
+pub(crate) type Known = Option<Arc<str>>;
+
+/// Whether a connection is still to the server that is meant. Ends when another takes its place, or when it
+/// turned out to be the wrong one; a connection that has ended so is not to be used any more, although it may
+/// be in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing(watch::Receiver<Known>);
+
+impl Standing {
+    /// Until what `known` has seen last is not so any more.
+    pub(crate) fn until_moved(known: watch::Receiver<Known>) -> Self {
+        Self(known)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        // An error: the sender, which would say so, is gone, as in `ended`.
+        self.0.has_changed().unwrap_or(false)
+    }
+
+    pub(crate) async fn ended(mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
 }

@@ -11,8 +11,8 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use super::back_off::BackOff;
 use super::error::{Error, is_broken};
 use super::multiplexed::MultiplexedConnection;
+use super::server::Standing;
 use super::session::Session;
-use super::standing::Standing;
 
 /// A connection that was made. A later one may have taken its place.
 pub(crate) struct Live {

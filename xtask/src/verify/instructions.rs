@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use xshell::{Cmd, cmd};
 
-use super::canary::must_fail;
+use crate::canary::must_fail;
 use crate::steps::Steps;
 use crate::system_package::{SystemPackage, succeeds};
 use crate::workspace::Workspace;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use xshell::{Cmd, cmd};
 
 use super::Options;
-use super::canary::must_fail;
+use crate::canary::must_fail;
 use crate::redis_server;
 use crate::steps::Steps;
 use crate::workspace::Workspace;

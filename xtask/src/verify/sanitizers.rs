@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::build::Build;
-use super::canary::must_find;
 use super::{Options, shuttle, stress};
+use crate::canary::must_find;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 

@@ -5,7 +5,7 @@ use anyhow::Result;
 use xshell::Cmd;
 
 use super::build::Build;
-use super::canary::must_find;
+use crate::canary::must_find;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 

@@ -8,9 +8,8 @@ use fastrand::Rng;
 use latchwork_testkit::{Afterwards, Cut, Way};
 
 use crate::history::Kind;
-use crate::names::NAMES;
+use crate::names::{LEASE, NAMES};
 use crate::stage::{Stage, WORKERS};
-use crate::worker::LEASE;
 
 const WILD: Duration = Duration::from_secs(6);
 const MILD: Duration = Duration::from_secs(8);

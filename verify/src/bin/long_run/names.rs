@@ -1,4 +1,11 @@
-//! The locks of the run, by number.
+//! The locks of the run, by number, and their leases.
+
+use std::time::Duration;
+
+/// The watched lease: short, so that many end.
+pub(crate) const LEASE: Duration = Duration::from_millis(2400);
+/// Of the caller's own, now and then: a release that is lost is noticed by it.
+pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
 
 /// The locks that all compete for. Those with greater numbers are some task's own.
 pub(crate) const NAMES: u32 = 20;

@@ -16,9 +16,9 @@ use verify::twin::Twin;
 
 use crate::clock::now;
 use crate::history::{Event, History, Journal, Kind, Life, read};
-use crate::names::{LockKind, lock_name};
+use crate::names::{LONG_LEASE, LockKind, lock_name};
 use crate::probe;
-use crate::worker::{END, LONG_LEASE, QUIET};
+use crate::worker::{END, QUIET};
 
 pub(crate) const WORKERS: usize = 4;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::clock::nanos;
 use crate::history::{By, Event, History, Kind, Outcome, Record, Why, Wish, Without};
+use crate::names::LONG_LEASE;
 use crate::spans::Spans;
-use crate::worker::LONG_LEASE;
 
 /// What a process that feels no fault needs to give back what has no waiters: a guard that was dropped, an
 /// attempt that was abandoned. Short, as most of those that are abandoned wait in line and hold nothing, and

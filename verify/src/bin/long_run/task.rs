@@ -14,8 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::{nanos, now, seconds};
 use crate::history::{By, Event, Journal, Outcome, Why, Wish, Without};
-use crate::names::{LockKind, NAMES, is_fenced, lock_name};
-use crate::worker::{LEASE, LONG_LEASE};
+use crate::names::{LEASE, LONG_LEASE, LockKind, NAMES, is_fenced, lock_name};
 
 type Guard = latchwork::Guard;
 

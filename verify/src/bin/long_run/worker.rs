@@ -16,13 +16,9 @@ use verify::twin::{OfThread, Twin, Twinned};
 
 use crate::clock::{nanos, now};
 use crate::history::{Event, Journal};
-use crate::names::{ALL_CROWDED, LockKind, NAMES};
+use crate::names::{ALL_CROWDED, LEASE, LockKind, NAMES};
 use crate::task::{Place, Shared};
 
-/// The watched lease: short, so that many end.
-pub(crate) const LEASE: Duration = Duration::from_millis(2400);
-/// Of the caller's own, now and then: a release that is lost is noticed by it.
-pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
 /// As short as the lease is, beside what users have.
 const UNPOLLED_LIMIT: Duration = Duration::from_millis(150);
 const TASKS: usize = 28;

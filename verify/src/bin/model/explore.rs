@@ -12,9 +12,10 @@ use fastrand::Rng;
 use crate::machine::{At, Machine, Next, ways};
 use crate::memory::{Kind, Memory, State, Words};
 use crate::mutants::{Mutant, Mutants};
-use crate::programs::{Operation, Program};
+use crate::operation::{Answer, Operation};
+use crate::programs::Program;
 use crate::seen::{KeyHasher, Seen, Visit};
-use crate::spec::{Answer, Configuration, MAX_THREADS, Operations, all_can_wait, on_return};
+use crate::spec::{Configuration, MAX_THREADS, Operations, all_can_wait, on_return};
 use crate::violation::Violation;
 
 /// A step: which thread's, and which way it goes on.

@@ -1,10 +1,9 @@
 //! The operations, one shared access a step. [`settle`](crate::settle) is the part that they share.
 
-use crate::memory::{E, Kind, Link, Memory, Node, NodeId, Permits, State};
+use crate::memory::{E, Kind, Link, Memory, Node, NodeId, State};
 use crate::mutants::{Mutant, Mutants};
-use crate::programs::Operation;
-use crate::settle::{Outcome, Settle};
-use crate::spec::Answer;
+use crate::operation::{Answer, Operation, Permits};
+use crate::settle::{self, Outcome, Settle, Settler};
 use crate::violation::Violation;
 
 /// The next shared access of a thread, and what the thread knows by then.
@@ -122,8 +121,12 @@ pub(crate) fn ways(at: &At) -> u8 {
 }
 
 impl Machine<'_> {
-    pub(crate) fn has(&self, mutant: Mutant) -> bool {
+    fn has(&self, mutant: Mutant) -> bool {
         self.mutants.has(mutant)
+    }
+
+    fn settler(&mut self) -> Settler<'_> {
+        Settler { memory: self.memory, mutants: self.mutants }
     }
 
     /// The next step, and then those that read what cannot change any more: as no other step can tell
@@ -194,7 +197,7 @@ impl Machine<'_> {
                 if taken { self.taken(Next::Return(Answer::Ok)) } else { go(At::ReadFront) }
             }
             At::FreeStoreFront { e } => {
-                self.store_front(e.free());
+                self.settler().store_front(e.free());
                 go(At::FreePublish { e })
             }
             At::FreePublish { e } => {
@@ -476,12 +479,15 @@ impl Machine<'_> {
                 }
             }
 
-            At::Settle(settle, caller) => self.settle_access(settle, caller),
+            At::Settle(settle, caller) => match self.settler().access(settle)? {
+                settle::Next::At(settle) => go(At::Settle(settle, caller)),
+                settle::Next::Returns(outcome) => self.settled(outcome, caller),
+            },
         }
     }
 
     /// `settle` has returned.
-    pub(crate) fn settled(&self, outcome: Outcome, caller: Caller) -> Stepped {
+    fn settled(&self, outcome: Outcome, caller: Caller) -> Stepped {
         let is_try = matches!(self.operation, Operation::Try(_));
         match (caller, outcome) {
             (Caller::Return(returns), _) => answer(returns),
@@ -520,20 +526,6 @@ impl Machine<'_> {
             go(At::LookReadEFirst { node })
         } else {
             go(At::LookReadS { node })
-        }
-    }
-
-    /// A plain store of a hint: it may come late, and lower it.
-    pub(crate) fn store_front(&mut self, front: Permits) {
-        if !self.has(Mutant::HintsAreNeverStored) {
-            self.memory.front = front;
-        }
-    }
-
-    /// A plain store of a hint: it may come late, and set it back.
-    pub(crate) fn store_done(&mut self, done: NodeId) {
-        if !self.has(Mutant::HintsAreNeverStored) {
-            self.memory.done = Some(done);
         }
     }
 }

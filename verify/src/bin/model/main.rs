@@ -66,6 +66,7 @@ mod explore;
 mod machine;
 mod memory;
 mod mutants;
+mod operation;
 mod parts;
 mod programs;
 #[cfg(latchwork_suspend)]

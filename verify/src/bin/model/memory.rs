@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use crate::operation::Permits;
 use crate::violation::Violation;
 
 /// How many nodes a program may publish.
@@ -10,10 +11,6 @@ pub(crate) const MAX_NODES: usize = 10;
 
 /// A node, by its place in the order of publication. Nodes are never reused here.
 pub(crate) type NodeId = u8;
-
-/// Permits ever credited or consumed. In the memory and in what threads know of it they are never cut, so
-/// that what is checked is true; what the threads see of them are words of [`Words`].
-pub(crate) type Permits = i8;
 
 /// How many bits the words have in which permits are counted, and go round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

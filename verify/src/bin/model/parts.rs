@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::explore::{Counterexample, Model, Statistics, minimise};
-use crate::memory::{Permits, Words};
+use crate::memory::Words;
 use crate::mutants::{Kill, MUTANTS, Mutants, SPARE};
-use crate::programs::{Operation, Program, alphabet, sequences};
+use crate::operation::{Operation, Permits};
+use crate::programs::{Program, alphabet, sequences};
 
 type Result = std::result::Result<(), String>;
 

@@ -19,9 +19,9 @@ use latchwork::{AsyncSemaphore, SemaphorePermit, TryAcquireError, suspension};
 
 use crate::explore::{Answers, Model};
 use crate::mutants::Mutants;
+use crate::operation::{Answer, Operation};
 use crate::parts::Search;
-use crate::programs::{Operation, Program};
-use crate::spec::Answer;
+use crate::programs::Program;
 
 /// Of which the threads must be answered in all ways in which the model says that they can be.
 const COMPLETE: &[(&str, i8)] = &[

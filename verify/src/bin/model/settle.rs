@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use crate::machine::{At, Caller, Machine, Next, Stepped};
-use crate::memory::{E, Kind, Link, Memory, NodeId, Permits, State};
-use crate::mutants::Mutant;
+use crate::memory::{E, Kind, Link, Memory, NodeId, State};
+use crate::mutants::{Mutant, Mutants};
+use crate::operation::Permits;
 use crate::violation::Violation;
 
 /// What a walk along the queue knows.
@@ -93,15 +93,29 @@ impl Settle {
     }
 }
 
-impl Machine<'_> {
-    pub(crate) fn settle_access(&mut self, settle: Settle, caller: Caller) -> Stepped {
-        let go = |settle| Ok(Next::At(At::Settle(settle, caller)));
+/// What an access leads to.
+pub(crate) enum Next {
+    At(Settle),
+    Returns(Outcome),
+}
+
+/// One thread's step in `settle`.
+pub(crate) struct Settler<'a> {
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) mutants: Mutants,
+}
+
+impl Settler<'_> {
+    /// One shared access.
+    pub(crate) fn access(&mut self, settle: Settle) -> Result<Next, Violation> {
+        let go = |settle| Ok(Next::At(settle));
+        let returns = |outcome| Ok(Next::Returns(outcome));
         match settle {
             Settle::ReadS => go(Settle::ReadDone { s: self.memory.s }),
             Settle::ReadDone { s } => go(Settle::ReadE { s, done: self.memory.done }),
             Settle::ReadE { s, done } => {
                 let E { kind, closed: closing } = self.memory.e;
-                let Kind::Queued(tail) = kind else { return self.settled(Outcome::Free, caller) };
+                let Kind::Queued(tail) = kind else { return returns(Outcome::Free) };
                 let walk = Walk { s, tail, closing, last: None };
                 go(match done {
                     Some(n) => Settle::ReadDoneLink { walk, n },
@@ -179,12 +193,12 @@ impl Machine<'_> {
                 let done = if self.has(Mutant::DoneIsTheBlockedNode) { Some(n) } else { walk.last };
                 match done {
                     Some(done) => go(Settle::BlockedStoreDone { walk, n, state, done }),
-                    None => self.settled(walk.blocked_by(n, state), caller),
+                    None => returns(walk.blocked_by(n, state)),
                 }
             }
             Settle::BlockedStoreDone { walk, n, state, done } => {
                 self.store_done(done);
-                self.settled(walk.blocked_by(n, state), caller)
+                returns(walk.blocked_by(n, state))
             }
             // What is before this node may be final because the semaphore was closed; then it must not be
             // granted, even if the closer has not come to it yet.
@@ -217,7 +231,7 @@ impl Machine<'_> {
                 }
                 let e = self.memory.e;
                 match e.kind {
-                    Kind::Free(_) => self.settled(Outcome::Free, caller),
+                    Kind::Free(_) => returns(Outcome::Free),
                     Kind::Queued(tail) if tail == n => go(settled(e)),
                     Kind::Queued(tail) => {
                         let walk = Walk { tail, closing: e.closed, ..walk };
@@ -231,7 +245,7 @@ impl Machine<'_> {
             }
             Settle::SettledStoreDone { e, end } => {
                 self.store_done(e.tail());
-                self.settled(Outcome::Settled { e, end }, caller)
+                returns(Outcome::Settled { e, end })
             }
 
             // x=n.next
@@ -251,6 +265,24 @@ impl Machine<'_> {
                 self.memory.store_offset(x, off);
                 go(Settle::ReadState { walk, n: x, off })
             }
+        }
+    }
+
+    fn has(&self, mutant: Mutant) -> bool {
+        self.mutants.has(mutant)
+    }
+
+    /// A plain store of a hint: it may come late, and lower it.
+    pub(crate) fn store_front(&mut self, front: Permits) {
+        if !self.has(Mutant::HintsAreNeverStored) {
+            self.memory.front = front;
+        }
+    }
+
+    /// A plain store of a hint: it may come late, and set it back.
+    fn store_done(&mut self, done: NodeId) {
+        if !self.has(Mutant::HintsAreNeverStored) {
+            self.memory.done = Some(done);
         }
     }
 }

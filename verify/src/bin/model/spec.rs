@@ -6,30 +6,12 @@
 //! stay in which it can have taken effect with that answer, before or after any others that are under way. If
 //! none is left, no order explains the answer.
 
-use crate::memory::Permits;
-use crate::programs::Operation;
+use crate::operation::{Answer, Operation, Permits};
 
 pub(crate) const MAX_THREADS: usize = 4;
 
 /// What each thread's current operation is.
 pub(crate) type Operations = [Option<Operation>; MAX_THREADS];
-
-/// What an operation returns.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) enum Answer {
-    /// The permits were acquired.
-    Ok,
-    /// The semaphore is closed.
-    Closed,
-    /// `try_acquire` found too few permits, or waiters.
-    NoPermits,
-    /// `acquire` waits. It will return something else later.
-    Pending,
-    /// Of operations that return nothing.
-    Done,
-    /// Of `available_permits`.
-    Available(Permits),
-}
 
 /// How far a thread's operation has come.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

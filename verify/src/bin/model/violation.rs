@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::spec::Answer;
+use crate::operation::Answer;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {

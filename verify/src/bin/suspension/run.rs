@@ -2,7 +2,7 @@
 //! the end, once they go on.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use latchwork::{AsyncSemaphore, suspension};
@@ -10,7 +10,7 @@ use verify::{Answer, Bell, Call, Event, Hand, History, Step};
 
 use crate::counting;
 use crate::programs::Program;
-use crate::stage::{Schedule, Stage, Victim};
+use crate::stage::{self, Schedule, Stage, Victim};
 
 /// Waiters that come and go beside a stopped thread, for a look at the memory.
 const WAITERS: isize = 200;
@@ -58,13 +58,6 @@ impl fmt::Display for Run {
     }
 }
 
-/// For the report of a failure.
-static CURRENT: Mutex<Option<Run>> = Mutex::new(None);
-
-pub(crate) fn current() -> Option<Run> {
-    CURRENT.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
-
 /// Whose sleep has to be explained.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sleepers {
@@ -90,7 +83,7 @@ struct Onlooker {
 
 impl Run {
     pub(crate) fn run(&self) -> Outcome {
-        *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clone());
+        stage::play(self.to_string());
         let Program { permits, early, threads, .. } = *self.program;
         let semaphore = Arc::new(permits.map_or_else(suspension::latch, AsyncSemaphore::new));
         let number = threads.len();

@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::panic::Location;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -20,6 +20,17 @@ const MOST: u64 = 5_000;
 /// A thread that makes no access either, but is asleep somewhere. In slices, since the whole process may have
 /// been stopped in one.
 const PATIENCE: (u32, Duration) = (20, Duration::from_secs(1));
+
+/// What is being played, for the report of a failure.
+static PLAYED: Mutex<String> = Mutex::new(String::new());
+
+pub(crate) fn play(run: String) {
+    *PLAYED.lock().unwrap_or_else(PoisonError::into_inner) = run;
+}
+
+pub(crate) fn played() -> String {
+    PLAYED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
 
 /// The thread to stop, and before which of its accesses.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +161,7 @@ impl Stage {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait_for_turn<'a>(&self, state: MutexGuard<'a, State>, thread: usize) -> MutexGuard<'a, State> {
@@ -279,9 +290,7 @@ impl Stage {
             let to = if answer.is_some() { to.to_string() } else { String::new() };
             eprintln!("  {from}..{to} thread {thread}{of}: {call:?} -> {answer:?}");
         }
-        if let Some(of) = crate::run::current() {
-            eprintln!("  {of}");
-        }
+        eprintln!("  {}", played());
         std::process::exit(1);
     }
 }

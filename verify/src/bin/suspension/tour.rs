@@ -7,8 +7,8 @@ use clap::Parser;
 use verify::seeded;
 
 use crate::programs::{OF_PAIRS, PROGRAMS, Program};
-use crate::run::{self, Outcome, Run};
-use crate::stage::{Schedule, Victim};
+use crate::run::{Outcome, Run};
+use crate::stage::{self, Schedule, Victim};
 
 /// Stops threads of latchwork's semaphore for ever
 #[derive(Debug, Parser)]
@@ -58,9 +58,7 @@ pub(crate) fn main() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
-        if let Some(run) = run::current() {
-            eprintln!("{run}");
-        }
+        eprintln!("{}", stage::played());
         exit(1);
     }));
     let command_line = CommandLine::parse();

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use super::Violation;
 use crate::clock::{nanos, seconds};
-use crate::names::LockKind;
+use crate::names::{LEASE, LockKind};
 use crate::spans::Spans;
 use crate::story::{Attempt, Story};
-use crate::worker::LEASE;
 
 /// For how long a position in a fair lock's queue is kept: a third of the watched lease.
 const POSITION: u64 = nanos(LEASE) / 3;

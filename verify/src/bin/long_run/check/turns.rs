@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::Violation;
 use crate::clock::{nanos, seconds};
-use crate::names::ALL_CROWDED;
+use crate::names::{ALL_CROWDED, LEASE};
 use crate::spans::Spans;
 use crate::story::Story;
-use crate::worker::LEASE;
 
 /// Some three times what is promised, which is five tenures of 30 ms for each of the four processes: on a
 /// machine that has other things to do as well, and where connections are killed meanwhile.
