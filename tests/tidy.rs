@@ -524,7 +524,10 @@ fn pages_link_to_what_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages: Vec<PathBuf> =
         fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(|page| root.join(page)));
+    pages.extend(
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "examples/README.md"]
+            .map(|page| root.join(page)),
+    );
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {

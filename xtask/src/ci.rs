@@ -5,7 +5,7 @@ use xshell::cmd;
 
 use crate::steps::Steps;
 use crate::workspace::{Workspace, library, public_features};
-use crate::{features, msrv, quickstart, test};
+use crate::{features, msrv, quickstart, recipes, test};
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let result = run_all(workspace, steps);
@@ -26,7 +26,8 @@ fn run_all(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     features::check(workspace, steps)?;
     msrv::check(workspace, steps)?;
     test::run_all(workspace, steps, &test::Options::all())?;
-    quickstart::run(workspace, steps)
+    quickstart::run(workspace, steps)?;
+    recipes::run(workspace, steps)
 }
 
 fn rustdoc(workspace: &Workspace) -> Result<()> {

@@ -8,6 +8,7 @@ mod interop;
 mod loom;
 mod msrv;
 mod quickstart;
+mod recipes;
 mod redis_server;
 mod rustflags;
 mod steps;
@@ -57,9 +58,13 @@ enum Task {
     Msrv,
     /// Lint and document the library with each of its features alone, with none and with the default ones
     Features,
-    /// Run the examples: the quickstart in one process and then in three over a Redis server, and the others
+    /// Run the quickstart, in one process and then in three over a Redis server
     Quickstart,
-    /// Run what CI runs: formatting, lints, docs, features, msrv, test, quickstart
+    /// Run the recipes, all that wait for leases to end included, and the examples that are packages
+    ///
+    /// Installs a Redis server if there is none.
+    Recipes,
+    /// Run what CI runs: formatting, lints, docs, features, msrv, test, quickstart, recipes
     Ci,
 }
 
@@ -105,6 +110,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Msrv => msrv::check(&workspace, &mut steps),
         Task::Features => features::check(&workspace, &mut steps),
         Task::Quickstart => quickstart::run(&workspace, &mut steps),
+        Task::Recipes => recipes::run(&workspace, &mut steps),
         Task::Ci => ci::run(&workspace, &mut steps),
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask quickstart`: the first thing a newcomer runs must work, and what else there is to start from.
+//! `cargo xtask quickstart`: the first thing a newcomer runs must work.
 
 use anyhow::Result;
 use latchwork_testkit::RedisServer;
@@ -12,12 +12,6 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     let example = ["--release", "--package", "quickstart"];
     steps.run("quickstart", || Ok(cmd!(shell, "{cargo} run {example...}").run()?))?;
-    steps.run("other examples", || {
-        for example in ["own_backend", "own_lock_client"] {
-            cmd!(shell, "{cargo} run --package {example}").run()?;
-        }
-        Ok(())
-    })?;
     steps.run("quickstart over Redis", || {
         redis_server::ensure(shell)?;
         let server = RedisServer::try_start()?;

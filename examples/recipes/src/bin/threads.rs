@@ -1,0 +1,74 @@
+//! Threads without a runtime: the locks and the semaphore for code without async.
+//!
+//! ```sh
+//! cargo run -p recipes --bin threads
+//! ```
+//!
+//! The client has one thread in the background for its connections; what it offers is what the async one has.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use latchwork::AsyncSemaphore;
+use latchwork::blocking::LockClient;
+
+const THREADS: usize = 4;
+const TURNS: usize = 25;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let server = recipes::Redis::start();
+    // In tests, or within one process: LockClient::local().
+    let client = LockClient::connect(server.url())?;
+    let lock = client.get_lock("recipes:threads")?;
+
+    // A number that is read and written in two steps, which only the lock keeps together.
+    let number = AtomicUsize::new(0);
+    let work = || -> Result<(), latchwork::LockError> {
+        for _ in 0..TURNS {
+            let guard = lock.lock()?;
+            let seen = number.load(Ordering::SeqCst);
+            thread::yield_now();
+            number.store(seen + 1, Ordering::SeqCst);
+            // Work that takes long looks now and then whether it still has the lock.
+            if !guard.is_held() {
+                break;
+            }
+            guard.unlock()?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a thread panicked"))
+    })?;
+    assert_eq!(number.into_inner(), THREADS * TURNS);
+
+    // With a limit of the waiting: `None` if another owner has the lock for all of it.
+    let guard = lock.lock()?;
+    assert!(lock.try_lock_for(Duration::from_millis(50), Duration::from_secs(10))?.is_none());
+    // A loss ends this wait early; the work looks at it between its steps.
+    assert_eq!(guard.lost_timeout(Duration::from_millis(50)), None);
+    drop(guard);
+
+    // At most two threads at a time, and tasks, if there are some: they wait in one queue.
+    let limit = AsyncSemaphore::new(2);
+    let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let _permit = limit.blocking_acquire().expect("nothing closes it");
+                most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                thread::yield_now();
+                inside.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+    });
+    assert!(most.into_inner() <= 2);
+
+    // The guard was dropped, so its release may be under way: this waits for it.
+    client.shutdown(Duration::from_secs(5))?;
+    println!("{THREADS} threads took the lock {TURNS} times each, and no step was lost");
+    Ok(())
+}

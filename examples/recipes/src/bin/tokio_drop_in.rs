@@ -1,0 +1,84 @@
+//! A drop-in for tokio's semaphore: change one line, and what the change brings.
+//!
+//! ```sh
+//! cargo run -p recipes --bin tokio_drop_in
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork::{AsyncSemaphore, TryAcquireError};
+
+/// The same code over the semaphore that `$semaphore` imports: that line is all that changes.
+macro_rules! downloader {
+    ($module:ident, $($semaphore:tt)+) => {
+        mod $module {
+            use std::sync::Arc;
+
+            $($semaphore)+;
+
+            /// Ten downloads, of which at most three are under way at a time.
+            pub(crate) async fn download_all() -> usize {
+                let limit = Arc::new(Semaphore::new(3));
+                let mut downloads = Vec::new();
+                for url in 0..10 {
+                    // Waits here, so that no more tasks are made than run.
+                    let permit: OwnedSemaphorePermit = Arc::clone(&limit).acquire_owned().await.unwrap();
+                    downloads.push(tokio::spawn(async move {
+                        tokio::task::yield_now().await;
+                        drop(permit);
+                        url
+                    }));
+                }
+                // All three at once: there is no download under way then.
+                let all = limit.acquire_many(3).await.unwrap();
+                assert!(matches!(limit.try_acquire(), Err(TryAcquireError::NoPermits)));
+                drop(all);
+                limit.close();
+                assert!(limit.acquire().await.is_err());
+                downloads.len()
+            }
+        }
+    };
+}
+
+downloader!(before, use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError});
+downloader!(after, use latchwork::{AsyncSemaphore as Semaphore, OwnedSemaphorePermit, TryAcquireError});
+
+#[tokio::main]
+async fn main() {
+    assert_eq!(before::download_all().await, after::download_all().await);
+
+    // What tokio's has not: threads wait in the same queue, with a time limit if they like …
+    let limit = Arc::new(AsyncSemaphore::new(1));
+    let held = limit.acquire().await.unwrap();
+    let thread = tokio::task::spawn_blocking({
+        let limit = Arc::clone(&limit);
+        move || {
+            let in_vain = limit.blocking_acquire_timeout(1, Duration::from_millis(10));
+            assert_eq!(in_vain.unwrap_err(), TryAcquireError::NoPermits);
+        }
+    });
+    thread.await.unwrap();
+    let thread = tokio::task::spawn_blocking({
+        let limit = Arc::clone(&limit);
+        move || limit.blocking_acquire().unwrap().forget()
+    });
+    // … the queue can be looked at …
+    while limit.waiters() == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    thread.await.unwrap();
+
+    // … one call takes as many as there are, up to a number …
+    limit.add_permits(3);
+    let some = limit.acquire_up_to(1..=10).await.unwrap();
+    assert_eq!(some.num_permits(), 3);
+
+    // … and the capacity falls at once, permits in use included.
+    limit.set_capacity(2);
+    drop(some);
+    assert_eq!(limit.available_permits(), 2);
+    println!("the same code ran over both semaphores, and threads waited in one queue with tasks");
+}

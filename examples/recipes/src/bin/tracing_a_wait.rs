@@ -1,0 +1,86 @@
+//! What `tracing` shows of one contended acquisition: B waits for the lock that A has.
+//!
+//! ```sh
+//! cargo run -p recipes --bin tracing_a_wait
+//! ```
+
+use std::error::Error;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use latchwork::LockClient;
+use latchwork::redis::Redis;
+use tracing_subscriber::filter::LevelFilter;
+
+/// The lines of the span `acquire`: level, span, the event and its fields. The ids of the clients are put
+/// short, and times are left out, as they differ from run to run.
+const SHOWN: &str = r#"
+DEBUG acquire{lock="orders:42"}: latchwork: acquired lock="orders:42" owner=A:1 watched=true
+TRACE acquire{lock="orders:42"}: latchwork: held by another lock="orders:42" left=…
+DEBUG acquire{lock="orders:42"}: latchwork: waiting lock="orders:42" left=…
+TRACE acquire{lock="orders:42"}: latchwork: held by another lock="orders:42" left=…
+TRACE acquire{lock="orders:42"}: latchwork: woken lock="orders:42" notified=true
+DEBUG acquire{lock="orders:42"}: latchwork: acquired lock="orders:42" owner=B:1 watched=true
+"#;
+
+/// Keeps what is written.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+// One thread, so that the lines come in one order.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let lines = Lines::default();
+    // In earnest: tracing_subscriber::fmt().init(), and RUST_LOG=latchwork=debug with the feature
+    // `env-filter`.
+    let writer = lines.clone();
+    tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .without_time()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .init();
+
+    let server = recipes::Redis::start();
+    let a = LockClient::new(Redis::connect(server.url()).await?);
+    let b = LockClient::new(Redis::connect(server.url()).await?);
+    let held = a.get_lock("orders:42")?.lock().await?;
+
+    let lock = b.get_lock("orders:42")?;
+    let waits = tokio::spawn(async move { lock.lock().await?.unlock().await });
+    // The second time B finds the lock held, it listens already: no release can be missed, and it sleeps.
+    while lines.text().matches("held by another").count() < 2 {
+        tokio::task::yield_now().await;
+    }
+    held.unlock().await?;
+    waits.await??;
+
+    a.shutdown(Duration::from_secs(5)).await?;
+    b.shutdown(Duration::from_secs(5)).await?;
+    print!("{}", lines.text());
+    let mut seen = String::new();
+    // `connected` and `released` come by themselves, sooner or later than what is around them.
+    for line in lines.text().lines().filter(|line| line.contains("acquire{")) {
+        let timeless = line.split_once("left=").map(|(before, _)| format!("{before}left=…"));
+        seen += &(timeless.unwrap_or_else(|| line.to_owned()) + "\n");
+    }
+    assert_eq!(seen.replace(a.id(), "A").replace(b.id(), "B").trim(), SHOWN.trim());
+    Ok(())
+}

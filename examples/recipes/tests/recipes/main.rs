@@ -1,0 +1,57 @@
+//! Runs each recipe as its first lines say. Those that prove themselves do it by assertions.
+
+mod leader;
+mod one_process;
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use self::support::Process;
+
+macro_rules! recipes {
+    ($($name:ident)+) => {
+        const NAMES: &[&str] = &[$(stringify!($name)),+];
+
+        $(
+            #[test]
+            fn $name() {
+                let recipe = env!(concat!("CARGO_BIN_EXE_", stringify!($name)));
+                assert!(Process::start(&mut Command::new(recipe)).wait().success());
+            }
+        )+
+    };
+}
+
+recipes! {
+    axum_lock_per_user
+    cache_refresh
+    fencing_sqlite
+    memory_or_redis
+    one_process
+    prometheus
+    threads
+    tokio_drop_in
+    tower_limit
+    tracing_a_wait
+}
+
+/// `leader` ends by a signal only, and has a test of its own.
+#[test]
+fn each_recipe_is_run_and_listed() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = fs::read_to_string(package.join("../README.md")).unwrap();
+    for file in fs::read_dir(package.join("src/bin")).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        assert!(
+            NAMES.contains(&name) || package.join(format!("tests/recipes/{name}.rs")).exists(),
+            "{name} is not run"
+        );
+        assert!(
+            list.contains(&format!("](recipes/src/bin/{name}.rs)")),
+            "{name} is not in examples/README.md"
+        );
+    }
+}
