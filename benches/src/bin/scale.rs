@@ -123,7 +123,7 @@ fn main() {
             ],
             "waiters",
             &TENS,
-            |waiters| each_peer!(depth(waiters)).into(),
+            |waiters| each_peer!(depth_on_new_thread(waiters)).into(),
         ),
         curves(
             &options,
@@ -174,6 +174,11 @@ fn main() {
 
 /// Long enough that a clock's step is none of it.
 const ROUNDS: u64 = 2000;
+
+/// On a thread of its own: what a thread keeps of earlier waiters' memory would not be seen.
+fn depth_on_new_thread<P: Queueing>(waiters: usize) -> Point<3> {
+    std::thread::spawn(move || depth::<P>(waiters)).join().expect("nothing panics here")
+}
 
 fn depth<P: Queueing>(waiters: usize) -> Point<3> {
     let (semaphore, waker) = (P::new(1), Counting::new());
