@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use benches::each_peer;
-use benches::peers::{Peer, Queueing};
+use benches::peers::Queueing;
 use benches::queue::Queue;
 use benches::wakers::Counting;
 use criterion::{BenchmarkId, Criterion};
