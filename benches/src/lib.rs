@@ -4,7 +4,8 @@
 //! * [`peers`]: the semaphores under comparison, behind one trait.
 //! * [`scenarios`]: the short scenarios, each written once, for criterion and for the `ratios` tool alike.
 //! * [`event`]: how a scenario and its rows look to those two.
-//! * [`cores`], [`criterion`], [`mod@line`], [`wakers`]: tools.
+//! * [`cores`], [`criterion`], [`mod@line`], [`queue`], [`wakers`]: tools.
+//! * [`record`], [`picture`]: what is measured, as JSON, and as bars and lines.
 //!
 //! The long scenarios (`depth`, `tasks`, `release_tail`) stand in their bench files.
 
@@ -14,5 +15,8 @@ pub mod event;
 pub mod line;
 pub mod lock;
 pub mod peers;
+pub mod picture;
+pub mod queue;
+pub mod record;
 pub mod scenarios;
 pub mod wakers;

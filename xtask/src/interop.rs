@@ -63,23 +63,39 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     steps.run("Redis server", || redis_server::ensure(shell))?;
     let mut args = Vec::new();
     for profile in PROFILES {
-        let target = target(workspace, profile);
+        let target = build(workspace, steps, profile)?;
         args.extend([String::from("--redisson"), target.display().to_string()]);
-        steps.run(profile, || {
-            let classpath = target.join("classpath");
-            let goals = ["compile", "dependency:build-classpath"];
-            cmd!(shell, "mvn --quiet --batch-mode --file interop/pom.xml --activate-profiles {profile}")
-                .arg(format!("-Dinterop.target={}", target.display()))
-                .arg(format!("-Dmdep.outputFile={}", classpath.display()))
-                .args(goals)
-                .run()?;
-            Ok(())
-        })?;
     }
     let Options { only, seconds, seed } = options;
     args.extend([String::from("--seconds"), seconds.to_string(), String::from("--only"), only.clone()]);
     args.extend(seed.map(|seed| format!("--seed={seed}")));
     steps.run("interop", || Ok(command(workspace).args(args).run()?))
+}
+
+/// The newest Redisson, as a program: the directory with its classes.
+///
+/// # Errors
+///
+/// [`Missing`] if there is no JDK or no Maven.
+pub(crate) fn java_side(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf> {
+    look_for_tools(&workspace.shell)?;
+    build(workspace, steps, PROFILES[1])
+}
+
+fn build(workspace: &Workspace, steps: &mut Steps, profile: &str) -> Result<PathBuf> {
+    let shell = &workspace.shell;
+    let target = target(workspace, profile);
+    steps.run(profile, || {
+        let classpath = target.join("classpath");
+        let goals = ["compile", "dependency:build-classpath"];
+        cmd!(shell, "mvn --quiet --batch-mode --file interop/pom.xml --activate-profiles {profile}")
+            .arg(format!("-Dinterop.target={}", target.display()))
+            .arg(format!("-Dmdep.outputFile={}", classpath.display()))
+            .args(goals)
+            .run()?;
+        Ok(())
+    })?;
+    Ok(target)
 }
 
 /// Runs that must fail, with what [`run`] has built.

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the one entry to everything that is done with this repository. CI runs `cargo xtask ci`, so
 //! what is green here is green there.
 
+mod bench;
 mod canary;
 mod ci;
 mod features;
@@ -54,6 +55,10 @@ enum Task {
     ///
     /// Needs a JDK (17 or newer) and Maven, and ends with 2 where they are missing.
     Interop(interop::Options),
+    /// Measure what the crate costs beside its peers, and write docs/benchmarks.md and its pictures
+    ///
+    /// Peers that cannot be run here are left out by name.
+    Bench(bench::Options),
     /// Check that no dependency declares a newer Rust than we do
     Msrv,
     /// Lint and document the library with each of its features alone, with none and with the default ones
@@ -107,6 +112,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Loom(harness) => loom::run(&workspace, &mut steps, &harness.args),
         Task::Verify(options) => verify::run(&workspace, &mut steps, options),
         Task::Interop(options) => interop::run(&workspace, &mut steps, options),
+        Task::Bench(options) => bench::run(&workspace, &mut steps, options),
         Task::Msrv => msrv::check(&workspace, &mut steps),
         Task::Features => features::check(&workspace, &mut steps),
         Task::Quickstart => quickstart::run(&workspace, &mut steps),

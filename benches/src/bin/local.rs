@@ -1,9 +1,11 @@
 //! What the lock in memory costs, beside tokio's mutex and `lockable`: all rows in one run, in turns.
 
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use benches::record::{Figure, Record, Value};
 use clap::Parser;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -25,6 +27,9 @@ struct CommandLine {
     /// Only peers whose name begins so; the ratios are to the first ones then
     #[arg(long, default_value = "")]
     peer: String,
+    /// Also writes a record for `report` into this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    json: Option<PathBuf>,
 }
 
 /// What a slice takes: short beside what disturbs it.
@@ -149,6 +154,7 @@ fn main() {
         ("2 tasks, 2 threads", &two, 2),
         ("64 tasks, 2 threads", &two, 64),
     ];
+    let mut record = options.json.is_some().then(|| Record::new("local"));
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED);
     table.set_header(["ns per lock + unlock", "peer", "median", "best tenth", "of lockable", "of tokio"]);
@@ -180,6 +186,15 @@ fn main() {
         // What disturbs a slice makes it longer only, so on a busy machine the ratios of the best say more
         // than those of medians.
         let best: Vec<f64> = rows.iter().map(|row| at(row, 0.1)).collect();
+        if let Some(record) = &mut record {
+            record.figures.push(Figure {
+                name: format!("lock + unlock, {scenario}"),
+                unit: "ns".to_owned(),
+                digits: 0,
+                more_is_better: false,
+                values: rows.iter().map(|row| Value::of(row.name, row.nanos.clone())).collect(),
+            });
+        }
         for (row, nanos) in rows.iter().zip(&best) {
             let ratio = |to: f64| format!("{:.2}", nanos / to);
             table.add_row([
@@ -193,4 +208,7 @@ fn main() {
         }
     }
     println!("{table}");
+    if let (Some(record), Some(directory)) = (&record, &options.json) {
+        record.write(directory);
+    }
 }

@@ -3,19 +3,21 @@
 //! Starts a Redis server of its own, and processes of itself where a scenario is about several. The compared
 //! clients take turns, there and back, so that whatever else the machine does meets them all alike.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use benches::lock::children;
-use benches::lock::figure::{Measurement, Report};
-use benches::lock::scenarios::SCENARIOS;
+use benches::lock::figure::{Measurement, Report, records};
+use benches::lock::scenarios::{SCENARIOS, others};
 use benches::lock::server::Server;
+use benches::record::Record;
 use clap::Parser;
 
 /// What latchwork's lock on Redis costs, beside its peers, and whether that is what it should be
 #[derive(Debug, Parser)]
 struct CommandLine {
     /// Only these scenarios; all of them if none is named
-    #[arg(value_parser = SCENARIOS.map(|scenario| scenario.name))]
+    #[arg(value_parser = names())]
     scenarios: Vec<String>,
     /// Asks everything so often, and shows the medians
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
@@ -23,15 +25,34 @@ struct CommandLine {
     /// Rounds in which the peers take turns, for each scenario
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
+    /// Also writes a record for `report` into this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    json: Option<PathBuf>,
+    /// Where the classes of `interop` are, and their class path: the real Redisson is one of `others` then
+    #[arg(long, value_name = "DIRECTORY")]
+    redisson: Option<PathBuf>,
+    /// Where Python finds python-redis-lock, which is one of `others` then
+    #[arg(long, value_name = "DIRECTORY")]
+    python: Option<PathBuf>,
+    /// Be one process of `others`: this client, of this server
+    #[arg(long, hide = true, num_args = 2)]
+    player: Option<Vec<String>>,
     /// Be one of several processes, and do this
     #[arg(long, hide = true)]
     child: Option<String>,
+}
+
+fn names() -> Vec<&'static str> {
+    SCENARIOS.iter().map(|scenario| scenario.name).chain([others::NAME]).collect()
 }
 
 fn main() {
     let options = CommandLine::parse();
     if let Some(assignment) = options.child {
         return children::be_child(&assignment);
+    }
+    if let Some([client, url]) = options.player.as_deref() {
+        return others::be_player(client, url);
     }
     let start = Instant::now();
     let mut server = Server::start();
@@ -44,11 +65,23 @@ fn main() {
                 all = all.and((scenario.measure)(&mut server, options.rounds.into()));
             }
         }
+        if options.scenarios.is_empty() || options.scenarios.iter().any(|name| name == others::NAME) {
+            eprintln!("{} ...", others::NAME);
+            let peers = others::peers(options.redisson.as_deref(), options.python.as_deref());
+            all = all.and(others::measure(&mut server, options.rounds.into(), peers));
+        }
         measurements.push(all);
     }
     println!("{}\n", Report(&measurements));
     for note in measurements.last().into_iter().flat_map(|measurement| &measurement.notes) {
         println!("{note}");
+    }
+    if let Some(directory) = &options.json {
+        let mut record = Record::new("redis");
+        record.facts.push(format!("Redis {} on loopback", server.version()));
+        record.figures = records(&measurements);
+        record.notes = measurements.last().map(|last| last.notes.clone()).unwrap_or_default();
+        record.write(directory);
     }
     println!(
         "\nMedians of {} runs over Redis {} on loopback; {:.0} s.",

@@ -4,10 +4,12 @@
 //! whatever else the machine does meets them all alike. The figure is the median slice: it stays where it is
 //! until half of them are disturbed.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use benches::event::{Event, Row};
 use benches::peers::{Latchwork, Peer, Raw, Tokio};
+use benches::record::{self, Record};
 use benches::scenarios;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
@@ -23,6 +25,9 @@ struct CommandLine {
     /// Microseconds of one slice, about
     #[arg(long, default_value_t = 1500)]
     slice_micros: u64,
+    /// Also writes a record for `report` into this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    json: Option<PathBuf>,
 }
 
 fn main() {
@@ -36,6 +41,14 @@ fn main() {
         .map(|mut event| measurement(&mut event, options.slices.max(1), slice))
         .collect();
     print(&measurements);
+    if let Some(directory) = &options.json {
+        let mut record = Record::new("semaphore");
+        record.figures = measurements.iter().map(Measurement::figure).collect();
+        record
+            .notes
+            .push(format!("Medians of {} slices of {slice:?} for each row, in turns.", options.slices));
+        record.write(directory);
+    }
     let seconds = start.elapsed().as_secs_f64();
     println!(
         "\nMedians of {} slices of {slice:?} for each row, taken in turns; {seconds:.1} s.",
@@ -57,6 +70,19 @@ struct Spread {
 }
 
 impl Measurement {
+    fn figure(&self) -> record::Figure {
+        let values = self.nanos.iter().map(|(peer, Spread { median, quartiles: (low, high) })| {
+            record::Value { row: (*peer).to_owned(), low: *low, mid: *median, high: *high }
+        });
+        record::Figure {
+            name: self.event.to_owned(),
+            unit: "ns".to_owned(),
+            digits: 1,
+            more_is_better: false,
+            values: values.collect(),
+        }
+    }
+
     fn of(&self, peer: &str) -> Option<Spread> {
         self.nanos.iter().find(|(name, _)| *name == peer).map(|(_, spread)| *spread)
     }

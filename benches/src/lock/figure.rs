@@ -5,6 +5,7 @@ use std::fmt;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::clients::{Client, Latchwork, Raw};
+use crate::record;
 
 /// One number of each row.
 #[derive(Clone, Debug)]
@@ -163,6 +164,28 @@ impl Figure {
         }
         (median, spread)
     }
+}
+
+/// Each figure of several runs of the same scenarios, with quartiles over the runs.
+pub fn records(runs: &[Measurement]) -> Vec<record::Figure> {
+    let Some(first) = runs.first() else { return Vec::new() };
+    // Of all else that is measured here less is better.
+    let is_rate = |what: &str| ["a second", "Jain", "served least"].iter().any(|word| what.contains(word));
+    let record = |(at, figure): (usize, &Figure)| record::Figure {
+        name: format!("{}: {}", figure.scenario, figure.what),
+        unit: "median of runs".to_owned(),
+        digits: figure.digits,
+        more_is_better: is_rate(figure.what),
+        values: figure
+            .values
+            .iter()
+            .map(|(row, _)| {
+                let all = runs.iter().filter_map(|run| run.figures.get(at)?.of(row));
+                record::Value::of(row, all.collect())
+            })
+            .collect(),
+    };
+    first.figures.iter().enumerate().map(record).collect()
 }
 
 /// The table of several runs of the same scenarios.

@@ -6,6 +6,7 @@ mod crowd;
 mod fair;
 mod hand_off;
 mod inside;
+pub mod others;
 mod read_write;
 mod reentry;
 mod uncontended;

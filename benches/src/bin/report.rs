@@ -1,0 +1,118 @@
+//! Makes the tables and pictures of `docs/benchmarks.md` of what the other tools have measured.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use benches::picture::{self, number, ratio};
+use benches::record::{Figure, Record, Value};
+use clap::Parser;
+
+/// Writes what was measured into docs/benchmarks.md, with pictures
+#[derive(Debug, Parser)]
+struct CommandLine {
+    /// Where the other tools have written their JSON
+    records: PathBuf,
+    /// The repository's `docs`
+    docs: PathBuf,
+}
+
+fn main() {
+    let options = CommandLine::parse();
+    let page = options.docs.join("benchmarks.md");
+    let mut text = fs::read_to_string(&page).expect("docs/benchmarks.md is there");
+    let pictures = options.docs.join("benchmarks");
+    fs::create_dir_all(&pictures).expect("a directory for pictures");
+    let mut files: Vec<_> = fs::read_dir(&options.records)
+        .expect("the directory of records is there: measure something first")
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    files.sort();
+    for file in files {
+        let json = fs::read_to_string(&file).expect("a record can be read");
+        let record: Record = serde_json::from_str(&json).expect("a record of this version");
+        let block = block(&record, &pictures);
+        text = replaced(&text, &record.group, &block);
+        println!("{}: {} figures, {} curves", record.group, record.figures.len(), record.curves.len());
+    }
+    fs::write(&page, text).expect("docs/benchmarks.md can be written");
+}
+
+/// The page with another text between a group's marks.
+fn replaced(page: &str, group: &str, block: &str) -> String {
+    let (begin, end) = (format!("<!-- measured: {group} -->"), format!("<!-- end: {group} -->"));
+    let (before, rest) = page.split_once(&begin).expect("the page has a mark for each group");
+    let (_, after) = rest.split_once(&end).expect("each mark has an end");
+    format!("{before}{begin}\n\n{block}\n{end}{after}")
+}
+
+fn block(record: &Record, pictures: &Path) -> String {
+    let group = &record.group;
+    let mut text = format!("{}.\n\n", record.facts.join("; "));
+    // Where ours loses comes first; what has no peer comes last.
+    let mut figures: Vec<&Figure> = record.figures.iter().collect();
+    figures.sort_by(|a, b| ratio(b).unwrap_or(-1.0).total_cmp(&ratio(a).unwrap_or(-1.0)));
+    if !figures.is_empty() {
+        picture::bars(&pictures.join(format!("{group}.svg")), &figures).expect("a picture can be written");
+        let _ = writeln!(text, "![Bars of each figure below](benchmarks/{group}.svg)\n");
+        table(&mut text, &figures);
+    }
+    if !record.curves.is_empty() {
+        let curves: Vec<_> = record.curves.iter().collect();
+        picture::curves(&pictures.join(format!("{group}.svg")), &curves).expect("a picture can be written");
+        let _ = writeln!(text, "![Lines of each table below](benchmarks/{group}.svg)\n");
+        for curve in curves {
+            let _ = writeln!(text, "| {}, {}, by {} | growth |", curve.name, curve.unit, curve.x);
+            text.push_str("|---|---|\n");
+            for line in &curve.lines {
+                let points = line
+                    .points
+                    .iter()
+                    .map(|(x, value)| format!("{}: {}", number(*x, 0), number(value.mid, digits(value.mid))));
+                let points = points.collect::<Vec<_>>().join("; ");
+                let _ = writeln!(text, "| {}: {points} | {} |", line.row, growth(&line.points));
+            }
+            text.push('\n');
+        }
+    }
+    for note in &record.notes {
+        let _ = writeln!(text, "* {note}");
+    }
+    text
+}
+
+fn digits(value: f64) -> usize {
+    if value < 10.0 { 2 } else { usize::from(value < 100.0) }
+}
+
+/// The cost at most work, of that at least work.
+fn growth(points: &[(f64, Value)]) -> String {
+    match (points.first(), points.last()) {
+        (Some((from, first)), Some((to, last))) if first.mid > 0.0 && to > from => {
+            format!("× {:.1} for × {}", last.mid / first.mid, number(to / from, 0))
+        }
+        _ => String::from("–"),
+    }
+}
+
+fn table(text: &mut String, figures: &[&Figure]) {
+    text.push_str(
+        "| figure | of the best peer, above 1 is worse | ours, quartiles | others |\n|---|---|---|---|\n",
+    );
+    for figure in figures {
+        let show = |value: f64| number(value, figure.digits);
+        let (ours, others): (Vec<_>, Vec<_>) =
+            figure.values.iter().partition(|value| picture::is_ours(&value.row));
+        let with_quartiles = |value: &&Value| {
+            let Value { row, low, mid, high } = value;
+            format!("{row} {} ({} to {})", show(*mid), show(*low), show(*high))
+        };
+        let ours = ours.iter().map(with_quartiles).collect::<Vec<_>>().join("; ");
+        let others = others.iter().map(|value| format!("{} {}", value.row, show(value.mid)));
+        let others = others.collect::<Vec<_>>().join("; ");
+        let of = ratio(figure).map_or("–".to_owned(), |ratio| format!("{ratio:.2}"));
+        let _ = writeln!(text, "| {}, {} | {of} | {ours} | {others} |", figure.name, figure.unit);
+    }
+    text.push('\n');
+}

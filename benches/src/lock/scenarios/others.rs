@@ -1,0 +1,313 @@
+//! Locks of other crates and languages beside ours: two processes of four threads or tasks each, which all
+//! want the lock always, and hold it for a millisecond at most.
+//!
+//! Each process speaks the lines of `interop`: `THREAD pace plain NAME MS TURN`, answered by
+//! `THREAD waited NSxTIMES …`.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use tokio::task::JoinSet;
+
+use super::super::clients::Client;
+use super::super::figure::{self, Measurement, Rows};
+use super::super::monitor::Monitor;
+use super::super::server::Server;
+use super::there_and_back;
+use crate::{each_client, each_client_beside};
+
+/// The scenario's name.
+pub const NAME: &str = "others";
+
+const PROCESSES: usize = 2;
+const THREADS: usize = 4;
+const TIME: Duration = Duration::from_secs(2);
+/// Milliseconds that a turn lasts at most.
+const TURN: u64 = 1;
+
+/// A program that takes turns.
+#[derive(Debug)]
+pub struct Peer {
+    name: &'static str,
+    command: Vec<String>,
+}
+
+/// Those that can be run here. Says which cannot.
+pub fn peers(redisson: Option<&Path>, python: Option<&Path>) -> Vec<Peer> {
+    let this = std::env::current_exe().expect("this program").display().to_string();
+    let ours = |name| Peer { name, command: vec![this.clone(), "--player".to_owned(), name.to_owned()] };
+    let mut peers: Vec<Peer> = each_client!(named()).into_iter().chain(["fair"]).map(ours).collect();
+    match redisson {
+        Some(directory) => {
+            let jars = fs::read_to_string(directory.join("classpath")).expect("a class path");
+            let path = format!("{}:{}", directory.join("classes").display(), jars.trim());
+            let command = ["java", "-cp", &path, "Player"].map(str::to_owned).into();
+            peers.push(Peer { name: "redisson", command });
+        }
+        None => eprintln!("{NAME}: redisson is left out"),
+    }
+    match python {
+        Some(modules) => {
+            let script = include_str!("../clients/python_redis_lock.py");
+            let command = vec!["python3".to_owned(), "-c".to_owned(), script.to_owned()];
+            let modules = format!("PYTHONPATH={}", modules.display());
+            let command = ["env".to_owned(), modules].into_iter().chain(command).collect();
+            peers.push(Peer { name: "python", command });
+        }
+        None => eprintln!("{NAME}: python-redis-lock is left out"),
+    }
+    peers
+}
+
+fn named<C: Client>() -> &'static str {
+    C::NAME
+}
+
+/// Measures it.
+///
+/// # Panics
+///
+/// If a peer's process fails.
+pub fn measure(server: &mut Server, rounds: usize, peers: Vec<Peer>) -> Measurement {
+    let mut rows: Vec<Row> = peers.into_iter().map(|peer| Row::start(peer, server)).collect();
+    for row in &mut rows {
+        // What a compiler at run time has to learn is learnt here, too; so it is done twice.
+        row.round(TIME);
+        row.forget();
+        let monitor = Monitor::begin(server);
+        row.round(TIME);
+        row.commands = monitor.end(server).total() as f64 / row.turns().max(1) as f64;
+        row.forget();
+    }
+    for round in 0..rounds {
+        there_and_back(round, &mut rows, |row| {
+            let (server_before, client_before) = (server_cpu(server), row.cpu());
+            row.round(TIME);
+            row.server_cpu += server_cpu(server) - server_before;
+            row.client_cpu += row.cpu() - client_before;
+        });
+    }
+    let mut all = Rows::new(NAME, rows, |row| format!("{NAME}: {} took {} turns", row.name, row.turns()));
+    all.push("turns a second", 0, None, |row| row.turns() as f64 / row.time.as_secs_f64());
+    all.push("wait p50, ms", 2, None, |row| row.millis(0.5));
+    all.push("wait p95, ms", 2, None, |row| row.millis(0.95));
+    all.push("wait p99, ms", 2, None, |row| row.millis(0.99));
+    all.push("longest wait, ms", 1, None, |row| row.millis(1.0));
+    all.push("Jain's index of the threads", 3, None, Row::jain);
+    all.push("commands of a turn", 2, None, |row| row.commands);
+    all.push("CPU of the clients, µs of a turn", 0, None, |row| row.client_cpu / row.turns() as f64 * 1e6);
+    all.push("CPU of the server, µs of a turn", 0, None, |row| row.server_cpu / row.turns() as f64 * 1e6);
+    all.measurement
+}
+
+/// Seconds of the server's CPU.
+fn server_cpu(server: &mut Server) -> f64 {
+    let info: String = server.control(&["INFO", "cpu"]);
+    let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    of("used_cpu_user:").unwrap_or(0.0) + of("used_cpu_sys:").unwrap_or(0.0)
+}
+
+struct Row {
+    name: &'static str,
+    processes: Vec<Process>,
+    waits: Histogram<u64>,
+    by_thread: Vec<u64>,
+    time: Duration,
+    commands: f64,
+    client_cpu: f64,
+    server_cpu: f64,
+}
+
+impl figure::Row for Row {
+    fn client(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl Row {
+    fn start(peer: Peer, server: &Server) -> Self {
+        let processes = (0..PROCESSES).map(|_| Process::start(&peer, &server.url())).collect();
+        let waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sensible bounds");
+        Self {
+            name: peer.name,
+            processes,
+            waits,
+            by_thread: vec![0; PROCESSES * THREADS],
+            time: Duration::ZERO,
+            commands: 0.0,
+            client_cpu: 0.0,
+            server_cpu: 0.0,
+        }
+    }
+
+    fn round(&mut self, time: Duration) {
+        let name = format!("{NAME}:{}", self.name);
+        for process in &mut self.processes {
+            for thread in 0..THREADS {
+                process.say(&format!("{thread} pace plain {name} {} {TURN}", time.as_millis()));
+            }
+        }
+        for (number, process) in self.processes.iter_mut().enumerate() {
+            for _ in 0..THREADS {
+                let line = process.line();
+                let (thread, waits) = line.trim().split_once(" waited").expect("a player's answer");
+                let thread = number * THREADS + thread.parse::<usize>().expect("a thread's number");
+                for wait in waits.split_whitespace() {
+                    let (nanos, times) = wait.split_once('x').expect("a wait, and how often");
+                    let times: u64 = times.parse().expect("a number");
+                    let nanos = nanos.parse::<u64>().expect("a number").max(1);
+                    self.waits.record_n(nanos.min(60_000_000_000), times).expect("within the bounds");
+                    self.by_thread[thread] += times;
+                }
+            }
+        }
+        self.time += time;
+    }
+
+    fn forget(&mut self) {
+        self.waits.clear();
+        self.by_thread.fill(0);
+        self.time = Duration::ZERO;
+    }
+
+    fn turns(&self) -> u64 {
+        self.by_thread.iter().sum()
+    }
+
+    fn millis(&self, quantile: f64) -> f64 {
+        self.waits.value_at_quantile(quantile) as f64 / 1e6
+    }
+
+    fn jain(&self) -> f64 {
+        let squares: u64 = self.by_thread.iter().map(|turns| turns * turns).sum();
+        let all = self.turns() as f64;
+        all * all / (self.by_thread.len() as f64 * squares.max(1) as f64)
+    }
+
+    fn cpu(&self) -> f64 {
+        self.processes.iter().map(Process::cpu).sum()
+    }
+}
+
+/// Ends with its stdin.
+struct Process {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(peer: &Peer, url: &str) -> Self {
+        let (program, args) = peer.command.split_first().expect("a program");
+        let mut command = Command::new(program);
+        command.args(args).arg(url);
+        if peer.name == "redisson" {
+            // Where its data is, which this has none of; and its watchdog's timeout.
+            command.args([url, "30000"]);
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        let mut process = Self { child, stdout };
+        let greeting = process.line();
+        assert!(greeting.starts_with("ready"), "{} did not start: {greeting:?}", peer.name);
+        process
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().expect("stdin is a pipe"), "{line}").expect("the process runs");
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("stdout can be read");
+        line
+    }
+
+    /// Seconds of CPU, of all its threads; nothing where there is no `/proc`.
+    fn cpu(&self) -> f64 {
+        // The unit of `/proc`, whatever the kernel's own is.
+        const TICKS_A_SECOND: f64 = 100.0;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let fields = stat.rsplit(") ").next().unwrap_or_default();
+        let ticks: f64 =
+            fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+        ticks / TICKS_A_SECOND
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        // Does nothing if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What this program does as a process of a Rust client.
+///
+/// # Panics
+///
+/// If anything goes wrong; the parent sees that.
+pub fn be_player(client: &str, url: &str) {
+    let mut players = Vec::from(each_client!(player()));
+    players.extend(each_client_beside!(LatchworkFair, player()));
+    let (_, play) = players.into_iter().find(|(name, _)| *name == client).expect("a client's name");
+    play(url);
+}
+
+type Player = (&'static str, fn(&str));
+
+fn player<C: Client>() -> Player {
+    (C::NAME, play::<C>)
+}
+
+fn play<C: Client>(url: &str) {
+    // Read by a thread, as connections are to be looked after between the rounds.
+    let (say, mut said) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| say.send(line))
+    });
+    super::super::runtime().block_on(async {
+        let mut connected: Option<Arc<C>> = None;
+        let mut tasks = JoinSet::new();
+        println!("ready");
+        while let Some(line) = said.recv().await {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [thread, "pace", "plain", name, millis, turn] = words[..] else { panic!("{line:?}") };
+            let client = match &connected {
+                Some(client) => Arc::clone(client),
+                None => Arc::clone(connected.insert(Arc::new(C::connect(url, name).await))),
+            };
+            let (millis, turn) = (millis.parse().expect("ms"), turn.parse().expect("ms"));
+            let thread = thread.to_owned();
+            tasks.spawn(async move {
+                let waits = pace(&*client, millis, turn).await;
+                let waits: Vec<_> = waits.iter().map(|nanos| format!("{nanos}x1")).collect();
+                println!("{thread} waited {}", waits.join(" "));
+            });
+        }
+    });
+}
+
+async fn pace<C: Client>(client: &C, millis: u64, turn: u64) -> Vec<u64> {
+    let end = Instant::now() + Duration::from_millis(millis);
+    let mut waits = Vec::new();
+    loop {
+        let begun = Instant::now();
+        if begun >= end {
+            return waits;
+        }
+        let guard = client.lock().await;
+        waits.push(begun.elapsed().as_nanos() as u64);
+        let turn = fastrand::u64(0..=turn);
+        if turn > 0 {
+            tokio::time::sleep(Duration::from_millis(turn)).await;
+        }
+        client.unlock(guard).await;
+    }
+}

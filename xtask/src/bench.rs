@@ -1,0 +1,113 @@
+//! `cargo xtask bench`: what the crate costs beside its peers, in the tables and pictures of
+//! `docs/benchmarks.md`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::ValueEnum;
+use xshell::{Cmd, cmd};
+
+use crate::interop;
+use crate::redis_server;
+use crate::steps::Steps;
+use crate::system_package::succeeds;
+use crate::workspace::Workspace;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// What is measured
+    #[arg(value_enum)]
+    groups: Vec<Group>,
+    /// Runs of seconds that show that it works, and whose figures mean nothing: the page stays as it is,
+    /// and a copy of it is written below cargo's target directory
+    #[arg(long)]
+    try_out: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Group {
+    /// The semaphore beside five others
+    Semaphore,
+    /// The lock in memory beside tokio's mutex and lockable
+    Local,
+    /// The lock over Redis beside other clients, of other languages where they can be run
+    Redis,
+    /// How the costs grow with waiters, threads, names, clients and readers
+    Scale,
+    /// All of them, in 20 minutes at most
+    All,
+}
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    let shell = &workspace.shell;
+    let records = workspace.target_dir().join("benchmarks");
+    let (records, docs) = match options.try_out {
+        true => (records.join("tried"), records.join("tried").join("docs")),
+        false => (records, workspace.root().join("docs")),
+    };
+    shell.create_dir(&docs)?;
+    if options.try_out {
+        shell.copy_file(workspace.root().join("docs/benchmarks.md"), docs.join("benchmarks.md"))?;
+    }
+    let all = options.groups.is_empty() || options.groups.contains(&Group::All);
+    let tool = |name: &str, long: &str, short: &str| {
+        let Workspace { shell, cargo, .. } = workspace;
+        let args = if options.try_out { short } else { long };
+        cmd!(shell, "{cargo} run --quiet --release --package benches --bin {name} --")
+            .args(args.split_whitespace())
+            .arg("--json")
+            .arg(&records)
+    };
+    for group in [Group::Semaphore, Group::Local, Group::Redis, Group::Scale] {
+        if !all && !options.groups.contains(&group) {
+            continue;
+        }
+        let command = match group {
+            Group::Semaphore => tool("ratios", "--slices 401", "--slices 5 --slice-micros 500"),
+            Group::Local => tool("local", "--slices 600", "--slices 5"),
+            Group::Redis => {
+                steps.run("Redis server", || redis_server::ensure(shell))?;
+                let command = tool("lock", "--repeat 3 --rounds 2", "--rounds 1 others hand_off");
+                with_other_languages(workspace, steps, command)?
+            }
+            Group::Scale | Group::All => {
+                steps.run("Redis server", || redis_server::ensure(shell))?;
+                tool("scale", "--repeat 5", "--repeat 1 --most 100 --millis 200")
+            }
+        };
+        steps.run(&format!("bench {group:?}").to_lowercase(), || Ok(command.run()?))?;
+    }
+    steps.run("report", || {
+        let Workspace { shell, cargo, .. } = workspace;
+        Ok(cmd!(shell, "{cargo} run --quiet --release --package benches --bin report -- {records} {docs}")
+            .run()?)
+    })?;
+    eprintln!("\n{}\n\n{steps}", docs.join("benchmarks.md").display());
+    Ok(())
+}
+
+/// Names to the tool the peers in Java and Python that can be run here. It says which are left out.
+fn with_other_languages<'a>(workspace: &Workspace, steps: &mut Steps, command: Cmd<'a>) -> Result<Cmd<'a>> {
+    let mut command = command;
+    match interop::java_side(workspace, steps) {
+        Ok(directory) => command = command.arg("--redisson").arg(directory),
+        Err(why) => eprintln!("redisson is left out: {why:#}"),
+    }
+    match steps.run("python-redis-lock", || python_side(workspace)) {
+        Ok(modules) => command = command.arg("--python").arg(modules),
+        Err(why) => eprintln!("python-redis-lock is left out: {why:#}"),
+    }
+    Ok(command)
+}
+
+/// Where the modules are.
+fn python_side(workspace: &Workspace) -> Result<PathBuf> {
+    let shell = &workspace.shell;
+    anyhow::ensure!(succeeds(shell, "python3"), "install Python 3 with pip");
+    let modules = workspace.target_dir().join("benchmarks").join("python");
+    let is_there = |modules: &Path| modules.join("redis_lock").exists();
+    if !is_there(&modules) {
+        cmd!(shell, "python3 -m pip install --quiet --target {modules} python-redis-lock").run()?;
+    }
+    Ok(modules)
+}
