@@ -61,7 +61,80 @@ pub(crate) fn draw(seed: u64) -> Program {
     let processes: Vec<Plan> = (0..processes).map(|_| plan(rng)).collect();
     let incidents = incidents(rng, processes.len(), &names, &taste, end);
     let network = network(rng, latency, end);
-    Program { schedule: rng.u64(..), names, network, processes, incidents, end, beat }
+    let mut program = Program { schedule: rng.u64(..), names, network, processes, incidents, end, beat };
+    match rng.u32(..12) {
+        0 | 1 => end_under_a_command(rng, &taste, &mut program),
+        2 => wait_for_two_in_braces(rng, &mut program),
+        _ => {}
+    }
+    program
+}
+
+/// Has a hold end by its owner's name while a command of it is under way, and the next waiter ask by the same
+/// lease: within the tenure, for a lease of its own or a token. Sometimes the lock is forced free meanwhile.
+///
+/// What tasks draw for themselves meets so once in some ten thousand programs.
+fn end_under_a_command(rng: &mut Rng, taste: &Taste, program: &mut Program) {
+    let beat = if program.beat == 0 { SECOND } else { program.beat };
+    program.beat = beat;
+    let (at, owner) = (rng.usize(..program.processes.len()), rng.usize(..taste.owners));
+    // Only those pass from owner to owner by one lease.
+    let lock = taste.lock(rng);
+    let lock = Which { kind: if lock.kind == Kind::Read { Kind::Read } else { Kind::Plain }, ..lock };
+    if rng.u32(..4) > 0 {
+        program.processes[at].options.tenure = Some(3600 * SECOND);
+    }
+    let acquires = |owner, fenced, how| Op::Acquire { lock, owner, fenced, how, care: Care::default() };
+    let by_owner = |rng: &mut Rng| {
+        let how = if rng.bool() { How::Lock } else { How::Leased(taste.lease(rng)) };
+        acquires(Some(owner), rng.u32(..100) < taste.fenced, how)
+    };
+    let under_way = match rng.u32(..3) {
+        0 => acquires(Some(owner), true, How::Lock),
+        1 => acquires(Some(owner), rng.bool(), How::Leased(taste.lease(rng))),
+        _ => Op::Extend { hold: 0, lease: taste.lease(rng), care: Care::default() },
+    };
+    let meets = Op::Sleep(2 * beat);
+    let holds = vec![by_owner(rng), meets.clone(), under_way];
+    let mut gives_back = vec![by_owner(rng), meets.clone()];
+    gives_back.extend((0..rng.usize(2..=3)).map(|_| Op::UnlockByOwner { care: Care::default() }));
+    let waits_as = rng.bool().then(|| rng.usize(..taste.owners));
+    let (is_leased, is_fenced) = (rng.bool(), rng.bool());
+    let how = if is_leased { How::Leased(taste.lease(rng)) } else { How::Lock };
+    let waits = vec![Op::Sleep(beat), acquires(waits_as, is_fenced || !is_leased, how), meets.clone()];
+    begin_with(&mut program.processes[at], vec![holds, gives_back, waits]);
+    let others: Vec<usize> = (0..program.processes.len()).filter(|other| *other != at).collect();
+    if !others.is_empty() && rng.bool() {
+        let forces = vec![meets, Op::ForceUnlock { lock, care: Care::default() }];
+        begin_with(&mut program.processes[pick(rng, &others)], vec![forces]);
+    }
+}
+
+/// Has a process wait for two names at once that have one channel on Redis, and another one give one of them
+/// back.
+fn wait_for_two_in_braces(rng: &mut Rng, program: &mut Program) {
+    let beat = if program.beat == 0 { SECOND } else { program.beat };
+    program.beat = beat;
+    program.names.resize(program.names.len().max(2), String::new());
+    program.names[..2].clone_from_slice(&["a".to_owned(), "{a}".to_owned()]);
+    program.processes.resize(program.processes.len().max(2), Plan::default());
+    let first = rng.usize(..2);
+    let acquires = |name| {
+        let lock = Which { name, kind: Kind::Plain };
+        Op::Acquire { lock, owner: None, fenced: false, how: How::Lock, care: Care::default() }
+    };
+    let holds = |name, beats| vec![acquires(name), Op::Sleep(beats * beat), Op::Drop { hold: 0 }];
+    let waits = |name| vec![Op::Sleep(beat), acquires(name)];
+    begin_with(&mut program.processes[0], vec![holds(first, 3), holds(1 - first, rng.u64(4..20))]);
+    begin_with(&mut program.processes[1], vec![waits(0), waits(1)]);
+}
+
+/// Each of the first tasks plays a scene before all else.
+fn begin_with(plan: &mut Plan, scenes: Vec<Vec<Op>>) {
+    plan.tasks.resize(scenes.len().max(plan.tasks.len()), Vec::new());
+    for (task, scene) in plan.tasks.iter_mut().zip(scenes) {
+        task.splice(..0, scene);
+    }
 }
 
 fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
