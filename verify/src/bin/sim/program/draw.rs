@@ -115,18 +115,19 @@ fn end_under_a_command(rng: &mut Rng, taste: &Taste, program: &mut Program) {
 fn wait_for_two_in_braces(rng: &mut Rng, program: &mut Program) {
     let beat = if program.beat == 0 { SECOND } else { program.beat };
     program.beat = beat;
-    program.names.resize(program.names.len().max(2), String::new());
-    program.names[..2].clone_from_slice(&["a".to_owned(), "{a}".to_owned()]);
+    // No other operation is about these.
+    let names = [program.names.len(), program.names.len() + 1];
+    program.names.extend(["z", "{z}"].map(str::to_owned));
     program.processes.resize(program.processes.len().max(2), Plan::default());
-    let first = rng.usize(..2);
+    let (first, second) = if rng.bool() { (names[0], names[1]) } else { (names[1], names[0]) };
     let acquires = |name| {
         let lock = Which { name, kind: Kind::Plain };
         Op::Acquire { lock, owner: None, fenced: false, how: How::Lock, care: Care::default() }
     };
     let holds = |name, beats| vec![acquires(name), Op::Sleep(beats * beat), Op::Drop { hold: 0 }];
     let waits = |name| vec![Op::Sleep(beat), acquires(name)];
-    begin_with(&mut program.processes[0], vec![holds(first, 3), holds(1 - first, rng.u64(4..20))]);
-    begin_with(&mut program.processes[1], vec![waits(0), waits(1)]);
+    begin_with(&mut program.processes[0], vec![holds(first, 3), holds(second, rng.u64(5..20))]);
+    begin_with(&mut program.processes[1], vec![waits(first), waits(second)]);
 }
 
 /// Each of the first tasks plays a scene before all else.
