@@ -78,30 +78,34 @@ fn end_under_a_command(rng: &mut Rng, taste: &Taste, program: &mut Program) {
     let beat = if program.beat == 0 { SECOND } else { program.beat };
     program.beat = beat;
     let (at, owner) = (rng.usize(..program.processes.len()), rng.usize(..taste.owners));
-    // Only those pass from owner to owner by one lease.
-    let lock = taste.lock(rng);
-    let lock = Which { kind: if lock.kind == Kind::Read { Kind::Read } else { Kind::Plain }, ..lock };
-    if rng.u32(..4) > 0 {
+    // No other operation is about it. Only those kinds pass from owner to owner by one lease.
+    let kind = if rng.u32(..4) == 0 { Kind::Read } else { Kind::Plain };
+    let lock = Which { name: program.names.len(), kind };
+    program.names.push("y".to_owned());
+    if rng.u32(..8) > 0 {
         program.processes[at].options.tenure = Some(3600 * SECOND);
     }
+    // An answer that takes no time leaves nothing under way.
+    program.network.latency = program.network.latency.max(MS);
     let acquires = |owner, fenced, how| Op::Acquire { lock, owner, fenced, how, care: Care::default() };
-    let by_owner = |rng: &mut Rng| {
-        let how = if rng.bool() { How::Lock } else { How::Leased(taste.lease(rng)) };
-        acquires(Some(owner), rng.u32(..100) < taste.fenced, how)
-    };
-    let under_way = match rng.u32(..3) {
+    let is_fenced = rng.u32(..100) < taste.fenced;
+    let by_owner = || acquires(Some(owner), is_fenced, How::Lock);
+    // A waiter goes on by a lease that is no longer than its own.
+    let (lease, is_leased) = (between(rng, (SECOND, 120 * SECOND)), rng.bool());
+    let lease = if is_leased { lease } else { lease.min(30 * SECOND) };
+    let under_way = match rng.u32(..4) {
         0 => acquires(Some(owner), true, How::Lock),
-        1 => acquires(Some(owner), rng.bool(), How::Leased(taste.lease(rng))),
-        _ => Op::Extend { hold: 0, lease: taste.lease(rng), care: Care::default() },
+        1 => acquires(Some(owner), rng.bool(), How::Leased(lease)),
+        _ => Op::Extend { hold: 0, lease, care: Care::default() },
     };
     let meets = Op::Sleep(2 * beat);
-    let holds = vec![by_owner(rng), meets.clone(), under_way];
-    let mut gives_back = vec![by_owner(rng), meets.clone()];
+    let holds = vec![by_owner(), meets.clone(), under_way];
+    let mut gives_back = vec![by_owner(), meets.clone()];
     gives_back.extend((0..rng.usize(2..=3)).map(|_| Op::UnlockByOwner { care: Care::default() }));
     let waits_as = rng.bool().then(|| rng.usize(..taste.owners));
-    let (is_leased, is_fenced) = (rng.bool(), rng.bool());
-    let how = if is_leased { How::Leased(taste.lease(rng)) } else { How::Lock };
-    let waits = vec![Op::Sleep(beat), acquires(waits_as, is_fenced || !is_leased, how), meets.clone()];
+    let how = if is_leased { How::Leased(120 * SECOND + lease) } else { How::Lock };
+    let fenced = !is_leased || rng.bool();
+    let waits = vec![Op::Sleep(beat), acquires(waits_as, fenced, how), meets.clone()];
     begin_with(&mut program.processes[at], vec![holds, gives_back, waits]);
     let others: Vec<usize> = (0..program.processes.len()).filter(|other| *other != at).collect();
     if !others.is_empty() && rng.bool() {
