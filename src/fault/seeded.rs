@@ -182,6 +182,9 @@ faults! {
         UnsettledReleased,
         /// A queue head forgets attempts that were not answered when a later one is.
         UnansweredAttemptsForgotten,
+        /// A queue head that is refused forgets a command of the hold before that may still begin the lease
+        /// anew.
+        InheritedCommandForgotten,
         /// An owner keeps the lock for as long as its lease lasts, though the leases of its own are over and
         /// it is not watched.
         OwnEndsForgotten,
@@ -224,6 +227,12 @@ faults! {
         FailedRenewalNotRepeated,
         /// A renewal that finds the lease gone counts as done.
         GoneCountsAsRenewed,
+        /// An extension that is answered after its hold was given back is undone, though the queue head goes
+        /// on by the same number.
+        LateExtensionUndone,
+        /// A command that has found the lease gone ends the hold of a queue head that has leased the name
+        /// anew by the same number since.
+        OldGoneBelieved,
         /// Waiters of an entry that is closed are not told.
         ClosedInSilence,
         /// A queue head whose entry is closed leaves what it asked for at the store.

@@ -27,7 +27,9 @@ use super::name::LockName;
 ///
 /// * an owner that reads takes the read lock again at once, before all waiters;
 /// * readers of one client join its present readers, within the [tenure](crate::LockOptions::tenure)
-///   of their lease, and the waiters here get in along with the first of them.
+///   of their lease, and the waiters here get in along with the first of them;
+/// * a writer whose lease ends by itself may leave the lock to the next writer, before the readers that wait:
+///   a Redis server forgets a lock with its last lease, and whether it was one to write.
 ///
 /// # At the store
 ///

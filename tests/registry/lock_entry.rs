@@ -196,6 +196,11 @@ fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
 /// An owner has lease 1, and a command of it is under way that was sent at `sent`. It leaves, and a waiter
 /// that wants a longer lease goes on by the number, as queue head.
 fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
+    heir_beside(entry, sent, Extension::Renew { number: 1, lease: Duration::from_secs(45) })
+}
+
+/// The same, where the command under way is that of `extension`.
+fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTicket, Attempt) {
     const LEASE: Duration = Duration::from_secs(30);
     let (Entered::Head(head), _) = entry.enter(&Request::new(1), true, sent) else { panic!("it is in use") };
     let attempt = entry.attempt(&head, 1, sent, LEASE).unwrap();
@@ -203,7 +208,7 @@ fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
     let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
     let wanted = Request::new(2).lease(LEASE * 2);
     let (Entered::Queued(ticket), _) = entry.enter(&wanted, true, sent) else { panic!("it is held") };
-    let (extent, _) = entry.extending(Extension::Renew { number: 1, lease: LEASE * 3 / 2 }, sent);
+    let (extent, _) = entry.extending(extension, sent);
     assert_eq!(extent, Some(LEASE * 3 / 2));
     let later = sent + Duration::from_millis(1);
     assert_eq!(entry.leave(&grant, later).0, Left::Passed);
@@ -257,4 +262,34 @@ fn lease_that_was_gone_before_it_was_granted_anew_is_not_lost() {
     // A command that was sent after it was granted says it of this one.
     assert!(entry.gone(1, later, later).0);
     assert_eq!(entry.state_of(&grant, later), Err(LossReason::Gone));
+}
+
+/// A clock may not tell the last command of a hold from the attempt of the queue head that goes on by its
+/// number.
+#[test]
+fn lease_is_not_lost_by_a_command_of_the_hold_before_that_was_sent_at_the_same_moment() {
+    let entry = LockEntry::new(Rules::default());
+    let sent = Moment::from(Instant::now());
+    let (head, attempt) = heir(&entry, sent);
+    let later = sent + Duration::from_millis(2);
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
+    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    assert!(!entry.gone(1, attempt.sent(), later).0);
+    assert!(entry.state_of(&grant, later).is_ok());
+}
+
+/// The token's command may begin the lease anew when the other process lets go: the lock would be held by no
+/// owner until that lease is over.
+#[test]
+fn refused_queue_head_that_gives_up_undoes_what_the_hold_before_has_under_way() {
+    let entry = LockEntry::new(Rules::default());
+    let sent = Moment::from(Instant::now());
+    let extent = Duration::from_secs(45);
+    let (head, attempt) = heir_beside(&entry, sent, Extension::Token { number: 1, lease: extent });
+    let later = sent + Duration::from_millis(2);
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: None }, later);
+    assert!(matches!(verdict, Verdict::Waits), "{verdict:?}");
+    let actions = entry.abandon(&head, later);
+    let undone = actions.roll_back().expect("a command of its number may still run");
+    assert!(undone.number == 1 && undone.until >= sent + extent);
 }

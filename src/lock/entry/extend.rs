@@ -21,16 +21,18 @@ impl Entry {
         grant: &Grant,
         extension: Extension,
     ) -> Result<Option<u64>, LockError> {
-        let mut extension = extension;
+        let (mut extension, mut is_repeated) = (extension, false);
         loop {
             let number = extension.number();
             let reason = match self.extend_once(extension).await? {
                 Ok(token) => return Ok(token),
                 Err(reason) => reason,
             };
-            // A shared hold may go on by another lease meanwhile.
             match self.state.state_of(grant, self.now()) {
+                // A shared hold may go on by another lease meanwhile.
                 Ok(hold) if hold.number != number => extension = extension.of(hold.number),
+                // A command for a token, sent later than this one, has begun the lease anew.
+                Ok(_) if !is_repeated => is_repeated = true,
                 Ok(_) => return Err(LockError::lost(&self.name, owner, reason)),
                 // What ended the hold is known here, and not to the command that came too late for it.
                 Err(reason) => return Err(LockError::lost(&self.name, owner, reason)),

@@ -113,6 +113,15 @@ impl Head {
         self.unsettled = self.unsettled.saturating_sub(1);
     }
 
+    /// The same, of a command of the hold before that leases the name.
+    fn settle_inherited(&mut self) {
+        match &mut self.inherited {
+            Some(lease) => lease.settle(),
+            // Counted here since the store has refused the number.
+            None => self.settle(),
+        }
+    }
+
     /// What the store may have of the number, of which it has granted a lease that ends at `until` at the
     /// latest.
     fn unconfirmed(&self, inherited: Option<&Lease>, until: Moment) -> Unconfirmed {
@@ -188,8 +197,8 @@ impl Ownership {
             return false;
         }
         head.at_store = head.at_store.max(Some(until));
-        if let Some(lease) = head.inherited.as_mut().filter(|_| settles) {
-            lease.settle();
+        if settles {
+            head.settle_inherited();
         }
         true
     }
@@ -335,12 +344,18 @@ impl Ownership {
         if won_at_once {
             self.contended = false;
         }
+        let goes_on = inherited.is_some();
         let tenure_ends = match inherited {
             Some(before) => before.tenure_ends,
             None => attempt.sent + self.tenure,
         };
         let sent = if fault!(AcquiredFromTheAnswer) { now } else { attempt.sent };
         self.hold_by(Attempt { sent, ..attempt }, tokens, tenure_ends, before);
+        if goes_on && let Phase::Held(_, lease) = &mut self.phase {
+            // The last command of the hold before may have been sent at the same moment as the attempt. It
+            // ran earlier, so what it says of the lease is old, see `gone`.
+            lease.confirmed = lease.confirmed + Duration::from_nanos(1);
+        }
         if let Some(slot) = named {
             self.grant_to(slot, now, actions);
             return Verdict::Waits;
@@ -458,8 +473,15 @@ impl Ownership {
     fn refused(&mut self, serial: u64, actions: &mut Actions) {
         let Some(head) = self.head(serial) else { return };
         head.settle();
-        // So what it inherited is gone, unless it is what an attempt before may still take.
-        (head.inherited, head.refused) = (None, true);
+        // So what it inherited is gone, unless a command that was not answered may still begin it anew: an
+        // attempt before, or one of the hold before.
+        if let Some(lease) = head.inherited.take() {
+            let Unconfirmed { until, unsettled } = lease.unconfirmed();
+            let may_run = unsettled > 0 && !fault!(InheritedCommandForgotten);
+            head.unsettled += if may_run { unsettled } else { 0 };
+            head.at_store = head.at_store.max(may_run.then_some(until));
+        }
+        head.refused = true;
         if head.unsettled == 0 || fault!(UnansweredAttemptsForgotten) {
             (head.at_store, head.at_store_before) = (None, None);
         }

@@ -251,7 +251,7 @@ impl Ownership {
         self.end_if_over(now, actions);
         let third = self.third;
         // Undone as unwanted, it would be taken from the queue head, which goes on by this number.
-        if self.head_goes_on_by(number, token.is_some(), now + extent) {
+        if !fault!(LateExtensionUndone) && self.head_goes_on_by(number, token.is_some(), now + extent) {
             return true;
         }
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
@@ -277,7 +277,7 @@ impl Ownership {
     ) -> bool {
         match self.held_by_number(number) {
             // Leased anew by this number since, to a queue head that went on by it.
-            Some((_, lease)) if lease.confirmed > sent => false,
+            Some((_, lease)) if lease.confirmed > sent && !fault!(OldGoneBelieved) => false,
             _ => self.lose(number, LossReason::Gone, now, actions),
         }
     }

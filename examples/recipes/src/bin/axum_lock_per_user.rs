@@ -121,7 +121,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(post("ada").await, StatusCode::OK);
 
     // A name is one kind of lock: a mistake in the program, and no fault of the caller.
-    let other_kind = elsewhere.fair_lock("recipes:user:ada")?.lock().await?;
+    let other_kind = elsewhere.get_fair_lock("recipes:user:ada")?.lock().await?;
     assert_eq!(post("ada").await, StatusCode::INTERNAL_SERVER_ERROR);
     other_kind.unlock().await?;
 

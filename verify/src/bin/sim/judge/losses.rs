@@ -4,10 +4,12 @@
 //! before the lease ended"; `GivenBack`, "The owner's holds were given back by name, beside a guard that was
 //! alive".
 
+use std::collections::BTreeMap;
+
 use latchwork::{LockError, LossReason};
 
 use super::Judge;
-use super::calm::is_calm;
+use super::calm::{hand_off, is_calm};
 use super::words::words;
 use crate::program::{Op, Which, time};
 use crate::stage::{Answer, Call, Event, Hold, View};
@@ -35,6 +37,10 @@ pub(crate) struct Losses {
     untold: Vec<((usize, usize), Nanos)>,
     /// Owners that gave back a hold by name.
     given_back: Vec<latchwork::Owner>,
+    /// The number of the lease of each hold, as it was seen last.
+    numbers: BTreeMap<u64, u64>,
+    /// The leases that the store had when their holds were given back, and their ends.
+    ended: BTreeMap<u64, (u64, Nanos)>,
 }
 
 impl<S: Store> Judge<S> for Losses {
@@ -57,6 +63,7 @@ impl<S: Store> Judge<S> for Losses {
             untold.push((*by, since));
         }
         self.untold = untold;
+        self.numbers.extend(view.scene.holds.values().map(|hold| (hold.id, hold.number)));
         None
     }
 
@@ -67,6 +74,14 @@ impl<S: Store> Judge<S> for Losses {
                     && let Some(known) = self.known.iter().find(|known| Some(known.id) == call.hold)
                 {
                     self.given_back.push(known.owner);
+                }
+                if let (Op::Unlock { .. }, Some(id), Some(lock)) = (&call.op, call.hold, call.lock)
+                    && let Some(number) = self.numbers.get(&id)
+                {
+                    let client = &view.scene.members[call.member].client_id;
+                    let mut leases = view.leases(lock);
+                    let lease = leases.find(|lease| lease.client == *client && lease.number == *number);
+                    self.ended.extend(lease.map(|lease| (id, (*number, lease.ends))));
                 }
                 None
             }
@@ -133,8 +148,20 @@ impl Losses {
             // Of an owner's holds the last one's lease counts, and this one's is known.
             LossReason::Expired => known.lease.is_none_or(|lease| lasted >= lease),
             LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| self.owned(known, view) >= limit),
-            LossReason::Gone => stored.is_none() || view.excuses.was_taken(&member.client_id, known.number),
-            LossReason::Unreachable => !is_calm(view),
+            LossReason::Gone => {
+                let taken = |number| view.excuses.was_taken(&member.client_id, number);
+                let had_it = self.ended.get(&known.id).is_some_and(|(number, ends)| {
+                    let is_forced = view.excuses.may_be_forced(known.lock, view.now);
+                    // A command that runs twice is answered by what it comes to last.
+                    view.now < *ends && !taken(*number) && !is_forced && view.program.network.twice == 0
+                });
+                !had_it && stored.is_none() || taken(known.number)
+            }
+            // One that is sent when the lease is about to end is answered later.
+            LossReason::Unreachable => {
+                let is_late = |lease| lasted + hand_off(view.program) >= lease;
+                !is_calm(view) || known.lease.is_some_and(is_late)
+            }
             LossReason::GivenBack => self.given_back.contains(&known.owner),
             _ => false,
         };

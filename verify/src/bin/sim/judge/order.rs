@@ -21,9 +21,8 @@ const TOLD_OF_FORCE: Nanos = 2 * SECOND;
 
 #[derive(Default)]
 pub(crate) struct Order {
-    /// The member and owner that had each lock last, and when: the owner's other calls are let in along with
-    /// it.
-    last: BTreeMap<Which, (usize, usize, Nanos)>,
+    /// When each member's owner had each lock last: the owner's other calls are let in along with it.
+    last: BTreeMap<(Which, usize, usize), Nanos>,
     /// When a name was forced free last.
     forced: BTreeMap<usize, Nanos>,
     /// When a waiter of a member left, or was not polled: until the next one has told the store of itself, it
@@ -47,14 +46,14 @@ impl<S: Store> Judge<S> for Order {
             // It may have had the lock, and have let in the others of its owner, before it was dropped or a
             // waker panicked.
             if let Op::Acquire { owner: Some(owner), .. } = call.op {
-                self.last.insert(lock, (call.member, owner, view.now));
+                self.last.insert((lock, call.member, owner), view.now);
             }
             return None;
         };
         if let Op::Acquire { owner: Some(owner), .. } = call.op {
-            let before = self.last.insert(lock, (call.member, owner, view.now));
+            let before = self.last.insert((lock, call.member, owner), view.now);
             let until = view.now.saturating_sub(hand_off(view.program));
-            if before.is_some_and(|(member, had, at)| (member, had) == (call.member, owner) && at >= until) {
+            if before.is_some_and(|at| at >= until) {
                 return None;
             }
         }
@@ -129,11 +128,8 @@ impl Order {
     fn was_recalled<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
         let Op::Acquire { owner: Some(owner), .. } = waiter.op else { return false };
         let other = Which { kind: Kind::Read, ..lock };
-        let had = self.last.get(&other);
-        lock.kind == Kind::Write
-            && had.is_some_and(|(member, by, at)| {
-                (*member, *by) == (waiter.member, owner) && *at + hand_off(view.program) >= waiter.began
-            })
+        let had = self.last.get(&(other, waiter.member, owner));
+        lock.kind == Kind::Write && had.is_some_and(|at| *at + hand_off(view.program) >= waiter.began)
     }
 
     /// Whether another waiter of the same member may have kept it from the store.

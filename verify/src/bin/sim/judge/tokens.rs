@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Judge;
-use crate::program::{Kind, Which};
+use crate::program::{Kind, Op, Which};
 use crate::stage::{Event, Hold, View};
 use crate::store::Store;
 use crate::world::Nanos;
@@ -52,7 +52,8 @@ impl<S: Store> Judge<S> for Tokens {
         }
         seen.retain(|other| other.granted > since || since == 0);
         let is_inner =
-            seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
+            seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token)
+                || is_inner_of_unclaimed(view, hold);
         let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, token));
         let text = wrong.map(|other| {
             format!(
@@ -71,6 +72,19 @@ impl<S: Store> Judge<S> for Tokens {
         });
         text
     }
+}
+
+/// Whether its owner may have had the lock by a call that is not polled, so that no guard shows the outer
+/// hold's token: its first guard may have been given back by a waker that panics.
+fn is_inner_of_unclaimed<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
+    let owners = &view.scene.members[hold.member].owners;
+    view.scene.calls.values().any(|call| {
+        let by = |by: &usize| owners[by % owners.len()] == hold.owner;
+        matches!(&call.op, Op::Acquire { owner: Some(owner), .. } if by(owner))
+            && (call.member, call.lock) == (hold.member, Some(hold.lock))
+            && call.began < hold.began
+            && call.was_stalled
+    })
 }
 
 /// The hold was called for after the other had its token, and has not a greater one.

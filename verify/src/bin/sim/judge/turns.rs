@@ -1,6 +1,7 @@
 //! `ReadWriteLock`: "Readers and writers take turns: a reader does not go before a writer that waits already,
 //! and when a writer leaves, the readers that wait come before the next writer. So a writer waits for the
-//! present readers and for one turn of readers, a reader for one writer."
+//! present readers and for one turn of readers, a reader for one writer." Except: "a writer whose lease ends
+//! by itself may leave the lock to the next writer".
 
 use std::collections::BTreeMap;
 
@@ -23,8 +24,30 @@ pub(crate) struct Turns {
     ended: BTreeMap<(usize, usize), Nanos>,
     /// By member and name: when a reader of it was let in last, by a lease of that time at the latest.
     granted: BTreeMap<(usize, usize), Nanos>,
-    /// By name: when it was written last, and whether it is still.
-    written: BTreeMap<usize, (Nanos, bool)>,
+    /// By name: its last writer.
+    written: BTreeMap<usize, Written>,
+    /// By name: member and number of the lease by which it was granted to write last.
+    last: BTreeMap<usize, (usize, u64)>,
+    /// By name: whether time has ended the lease of the writer before that one.
+    lapsed: BTreeMap<usize, bool>,
+}
+
+/// A name's last writer, as the store has it.
+struct Written {
+    /// Until when it was seen.
+    at: Nanos,
+    is_still: bool,
+    /// When its lease ends.
+    ends: Nanos,
+    /// Its client and number.
+    lease: (String, u64),
+}
+
+impl Written {
+    /// Nothing but time has ended its lease.
+    fn has_lapsed(&self) -> bool {
+        !self.is_still && self.ends <= self.at
+    }
 }
 
 impl<S: Store> Judge<S> for Turns {
@@ -34,12 +57,21 @@ impl<S: Store> Judge<S> for Turns {
 
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
         // A lease that ends by itself does so between two looks.
-        self.written
-            .values_mut()
-            .filter(|(_, is_written)| *is_written)
-            .for_each(|it| *it = (view.now, false));
-        for (lock, _) in view.leases.all().filter(|(_, lease)| !lease.is_shared && lease.ends > view.now) {
-            self.written.insert(lock.name, (view.now, true));
+        for written in self.written.values_mut().filter(|written| written.is_still) {
+            (written.at, written.is_still) = (view.now, false);
+        }
+        for (lock, lease) in view.leases.all().filter(|(_, lease)| !lease.is_shared && lease.ends > view.now)
+        {
+            let is_it = |it: &Written| it.lease.1 == lease.number && it.lease.0 == lease.client;
+            let before = self.written.get_mut(&lock.name);
+            if let Some(same) = before.filter(|before| is_it(before)) {
+                (same.is_still, same.ends) = (true, lease.ends);
+                continue;
+            }
+            let key = (lease.client.clone(), lease.number);
+            let written = Written { at: view.now, is_still: true, ends: lease.ends, lease: key };
+            let before = self.written.insert(lock.name, written);
+            self.lapsed.insert(lock.name, before.is_some_and(|before| before.has_lapsed()));
         }
         None
     }
@@ -54,7 +86,10 @@ impl<S: Store> Judge<S> for Turns {
         match (lock.kind, answer) {
             // One that was not polled may have been granted the lock before any of the present waiters came.
             (Kind::Write, Answer::Got(hold)) if !is_again(view, *hold) && !call.was_stalled => {
-                self.writer_comes(view, lock.name)
+                let granted = view.scene.holds.get(hold).map(|hold| (hold.member, hold.number))?;
+                // The waiters of its owner come along with a writer, by the same lease.
+                let comes_along = self.last.insert(lock.name, granted) == Some(granted);
+                if comes_along { None } else { self.writer_comes(view, lock.name) }
             }
             (Kind::Read, Answer::Got(hold)) if !call.was_stalled => {
                 let comes_early = if is_again(view, *hold) {
@@ -76,6 +111,9 @@ impl<S: Store> Judge<S> for Turns {
 
 impl Turns {
     fn writer_comes<S: Store>(&mut self, view: &View<'_, S>, name: usize) -> Option<String> {
+        if self.lapsed.get(&name) == Some(&true) {
+            return None;
+        }
         let settled = settled_from(view);
         for call in view.scene.calls.values() {
             let waits = waited_for(call).is_some_and(|lock| lock.kind == Kind::Read && lock.name == name);
@@ -108,8 +146,8 @@ impl Turns {
     ) -> Option<String> {
         let plan = &view.program.processes[view.scene.members[reader.member].plan];
         let tenure = 8 * plan.options.tenure.unwrap_or(TENURE);
-        if let Some((at, is_written)) = self.written.get(&name)
-            && (*is_written || at + hand_off(view.program) >= reader.began)
+        if let Some(Written { at, is_still, .. }) = self.written.get(&name)
+            && (*is_still || at + hand_off(view.program) >= reader.began)
         {
             return None;
         }

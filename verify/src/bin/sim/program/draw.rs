@@ -61,7 +61,85 @@ pub(crate) fn draw(seed: u64) -> Program {
     let processes: Vec<Plan> = (0..processes).map(|_| plan(rng)).collect();
     let incidents = incidents(rng, processes.len(), &names, &taste, end);
     let network = network(rng, latency, end);
-    Program { schedule: rng.u64(..), names, network, processes, incidents, end, beat }
+    let mut program = Program { schedule: rng.u64(..), names, network, processes, incidents, end, beat };
+    match rng.u32(..12) {
+        0 | 1 => end_under_a_command(rng, &taste, &mut program),
+        2 => wait_for_two_in_braces(rng, &mut program),
+        _ => {}
+    }
+    program
+}
+
+/// Has a hold end by its owner's name while a command of it is under way, and the next waiter ask by the same
+/// lease: within the tenure, for a lease of its own or a token. Sometimes the lock is forced free meanwhile.
+///
+/// What tasks draw for themselves meets so once in some ten thousand programs.
+fn end_under_a_command(rng: &mut Rng, taste: &Taste, program: &mut Program) {
+    let beat = if program.beat == 0 { SECOND } else { program.beat };
+    program.beat = beat;
+    let (at, owner) = (rng.usize(..program.processes.len()), rng.usize(..taste.owners));
+    // No other operation is about it. Only those kinds pass from owner to owner by one lease.
+    let kind = if rng.u32(..4) == 0 { Kind::Read } else { Kind::Plain };
+    let lock = Which { name: program.names.len(), kind };
+    program.names.push("y".to_owned());
+    if rng.u32(..8) > 0 {
+        program.processes[at].options.tenure = Some(3600 * SECOND);
+    }
+    // An answer that takes no time leaves nothing under way.
+    program.network.latency = program.network.latency.max(MS);
+    let acquires = |owner, fenced, how| Op::Acquire { lock, owner, fenced, how, care: Care::default() };
+    let is_fenced = rng.u32(..100) < taste.fenced;
+    let by_owner = || acquires(Some(owner), is_fenced, How::Lock);
+    // A waiter goes on by a lease that is no longer than its own.
+    let (lease, is_leased) = (between(rng, (SECOND, 120 * SECOND)), rng.bool());
+    let lease = if is_leased { lease } else { lease.min(30 * SECOND) };
+    let under_way = match rng.u32(..4) {
+        0 => acquires(Some(owner), true, How::Lock),
+        1 => acquires(Some(owner), rng.bool(), How::Leased(lease)),
+        _ => Op::Extend { hold: 0, lease, care: Care::default() },
+    };
+    let meets = Op::Sleep(2 * beat);
+    let holds = vec![by_owner(), meets.clone(), under_way];
+    let mut gives_back = vec![by_owner(), meets.clone()];
+    gives_back.extend((0..rng.usize(2..=3)).map(|_| Op::UnlockByOwner { care: Care::default() }));
+    let waits_as = rng.bool().then(|| rng.usize(..taste.owners));
+    let how = if is_leased { How::Leased(120 * SECOND + lease) } else { How::Lock };
+    let fenced = !is_leased || rng.bool();
+    let waits = vec![Op::Sleep(beat), acquires(waits_as, fenced, how), meets.clone()];
+    begin_with(&mut program.processes[at], vec![holds, gives_back, waits]);
+    let others: Vec<usize> = (0..program.processes.len()).filter(|other| *other != at).collect();
+    if !others.is_empty() && rng.bool() {
+        let forces = vec![meets, Op::ForceUnlock { lock, care: Care::default() }];
+        begin_with(&mut program.processes[pick(rng, &others)], vec![forces]);
+    }
+}
+
+/// Has a process wait for two names at once that have one channel on Redis, and another one give one of them
+/// back.
+fn wait_for_two_in_braces(rng: &mut Rng, program: &mut Program) {
+    let beat = if program.beat == 0 { SECOND } else { program.beat };
+    program.beat = beat;
+    // No other operation is about these.
+    let names = [program.names.len(), program.names.len() + 1];
+    program.names.extend(["z", "{z}"].map(str::to_owned));
+    program.processes.resize(program.processes.len().max(2), Plan::default());
+    let (first, second) = if rng.bool() { (names[0], names[1]) } else { (names[1], names[0]) };
+    let acquires = |name| {
+        let lock = Which { name, kind: Kind::Plain };
+        Op::Acquire { lock, owner: None, fenced: false, how: How::Lock, care: Care::default() }
+    };
+    let holds = |name, beats| vec![acquires(name), Op::Sleep(beats * beat), Op::Drop { hold: 0 }];
+    let waits = |name| vec![Op::Sleep(beat), acquires(name)];
+    begin_with(&mut program.processes[0], vec![holds(first, 3), holds(second, rng.u64(5..20))]);
+    begin_with(&mut program.processes[1], vec![waits(first), waits(second)]);
+}
+
+/// Each of the first tasks plays a scene before all else.
+fn begin_with(plan: &mut Plan, scenes: Vec<Vec<Op>>) {
+    plan.tasks.resize(scenes.len().max(plan.tasks.len()), Vec::new());
+    for (task, scene) in plan.tasks.iter_mut().zip(scenes) {
+        task.splice(..0, scene);
+    }
 }
 
 fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {

@@ -35,6 +35,9 @@ const HEARTBEAT: Nanos = SECOND;
 /// The same in half of the runs.
 const SELDOM: Nanos = 60 * SECOND;
 
+/// Of attempts, in thousandths: those after which a stranger says that the lock was granted to them.
+const STRANGERS: u32 = 100;
+
 /// Redis, and the network before it.
 pub(crate) struct SimulatedRedis {
     world: World,
@@ -65,6 +68,13 @@ impl Store for SimulatedRedis {
         // Where little happens most of the time goes into heartbeats.
         let heartbeat = world.chance(|draw| if draw.bool() { HEARTBEAT } else { SELDOM });
         let (world, links) = (world.clone(), Links::new(world, network, heartbeat == HEARTBEAT));
+        let (refuses_kill, strangers) = world.chance(|draw| (draw.u8(..4) == 0, draw.u8(..4) == 0));
+        let mut inner = links.inner();
+        if refuses_kill {
+            inner.server.refuse_kill();
+        }
+        inner.strangers = if strangers { STRANGERS } else { 0 };
+        drop(inner);
         Self { world, links, answer_limit: network.answer_limit, heartbeat, leases: Mutex::default() }
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Inner {
     pub(super) harms: u64,
     /// Clients find out by themselves when a link is cut, and soon.
     pub(super) has_heartbeats: bool,
+    /// How often a stranger forges a message, in thousandths of attempts.
+    pub(super) strangers: u32,
     pub(super) links: BTreeMap<u64, Link>,
     links_made: u64,
     /// By the server's number of the connection.
@@ -101,6 +103,7 @@ impl Links {
             outlasting: BTreeSet::new(),
             harms: 0,
             has_heartbeats,
+            strangers: 0,
             links: BTreeMap::new(),
             links_made: 0,
             by_session: BTreeMap::new(),

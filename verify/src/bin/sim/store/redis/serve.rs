@@ -45,10 +45,24 @@ impl Inner {
         self.note(id, &command, effects.reply.as_ref());
         let mut said = Said::new();
         self.spread(id, effects, &mut said);
+        if let Some((channel, message)) = forged(&command).filter(|_| self.happens(self.strangers)) {
+            self.publish(&channel, &message, &mut said);
+        }
         for (link, bytes) in said {
             self.send(link, To::Client, Parcel::Bytes(bytes));
         }
         true
+    }
+
+    /// A stranger publishes something, over a connection of its own.
+    fn publish(&mut self, channel: &str, message: &str, said: &mut Said) {
+        let now = self.server_time();
+        let session = self.server.connect();
+        let words = ["PUBLISH", channel, message].map(|word| word.as_bytes().to_vec());
+        let effects = self.server.call(session, now, &words);
+        self.server.disconnect(session);
+        self.world.note(|| format!("a stranger: PUBLISH {channel} {message}"));
+        self.spread(0, Effects { reply: None, ..effects }, said);
     }
 
     fn refuses(&self, command: &[Vec<u8>]) -> Option<&'static str> {
@@ -104,6 +118,18 @@ impl Inner {
         const BEGINNING: u64 = 1_700_000_000_000_000;
         (BEGINNING + self.world.now() / 1000).saturating_add_signed(self.clock)
     }
+}
+
+/// The grant, by a nonce that is not the waiter's, of what a script asks for by a queue: its channel, and its
+/// message.
+fn forged(command: &[Vec<u8>]) -> Option<(String, String)> {
+    let mut words = command.iter().map(|word| String::from_utf8_lossy(word));
+    let channels = words.by_ref().find(|word| word.ends_with("grant:"))?;
+    let begins = words.next().filter(|word| *word == "granted:")?;
+    let is_id = |word: &str| word.split_once(':').is_some_and(|(client, _)| client.len() == 36);
+    let id = words.find(|word| is_id(word))?;
+    let (client, number) = id.split_once(':')?;
+    Some((format!("{channels}{client}"), format!("{begins}{number}:0123456789abcdef")))
 }
 
 /// A word of a command, for people.

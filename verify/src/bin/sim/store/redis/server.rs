@@ -87,6 +87,11 @@ impl Server {
         Self { scripts: Scripts::new(&core), core }
     }
 
+    /// From now on no user may end another connection.
+    pub(crate) fn refuse_kill(&mut self) {
+        lock(&self.core).users.set("default", &[b"-client|kill"]).expect("this is a rule");
+    }
+
     /// A new connection's number, which no other one has had.
     pub(crate) fn connect(&mut self) -> u64 {
         let mut core = lock(&self.core);
