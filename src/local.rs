@@ -136,8 +136,13 @@ impl<R: Runtime + Clone> Local<R> {
         let released = match mode {
             Mode::Plain => {
                 let released = self.store.lock().release(name, id, || self.now());
-                let heard = if released { self.publish(&plain_channel(name), Message::Unlock) } else { 0 };
-                return if released { ReleaseOutcome::Released { heard } } else { ReleaseOutcome::NotHeld };
+                let receivers =
+                    if released { self.publish(&plain_channel(name), Message::Unlock) } else { 0 };
+                return if released {
+                    ReleaseOutcome::Released { receivers }
+                } else {
+                    ReleaseOutcome::NotHeld
+                };
             }
             Mode::Fair | Mode::Write => self.step(mode, name, self.now(), |turns, tokens| {
                 let next_tokens = next.map_or(0, |next| next.tokens);
@@ -148,7 +153,7 @@ impl<R: Runtime + Clone> Local<R> {
         };
         match released {
             Ok((_, Some(last_token))) => ReleaseOutcome::GrantedToNext { last_token },
-            Ok((true, None)) => ReleaseOutcome::Released { heard: 0 },
+            Ok((true, None)) => ReleaseOutcome::Released { receivers: 0 },
             Ok((false, None)) => ReleaseOutcome::NotHeld,
             Err(OtherKind { .. }) => {
                 self.store.lock().forget(mode, name, id);

@@ -44,7 +44,7 @@
 //! |---|---|
 //! | `handle`, `read_write_lock`, `client`, `options`, `guard` | what users see |
 //! | `acquire` → `head`, `waiter` | one acquisition: in memory, as the queue head, in the queue |
-//! | `keeper` | renews, verifies and ends leases |
+//! | `watchdog` | renews, verifies and ends leases |
 //! | `background` | what wakes others by no call of theirs |
 //! | `entry` → `table`, `context` | one name of a client: carries out what its state machine says |
 //! | `listening` | where a queue head hears of its turn |
@@ -63,8 +63,8 @@
 //! | TRACE | `woken`, `notified` | the queue head looks again: by a message, or by its timer |
 //! | DEBUG | `acquired`, `owner`, `watched` | a guard is made |
 //! | DEBUG | `handed off` | a release gave the lock to a waiter of this client, in memory |
-//! | TRACE | `renewed` | the keeper extended the lease, or was told that it is there |
-//! | WARN | `renewal failed`, `leases`, `error` | the keeper could not; it tries again soon |
+//! | TRACE | `renewed` | the watchdog extended the lease, or was told that it is there |
+//! | WARN | `renewal failed`, `leases`, `error` | the watchdog could not; it tries again soon |
 //! | WARN | `lost`, `reason` | a hold is lost |
 //! | DEBUG | `released` | the store has a lease back |
 //! | WARN | `release failed`, `error` | it is repeated; told once, until one succeeds |
@@ -95,7 +95,6 @@ mod guard;
 mod handle;
 mod head;
 mod histogram;
-mod keeper;
 mod kind;
 mod lease;
 mod listening;
@@ -117,6 +116,7 @@ mod stats;
 mod table;
 mod until;
 mod waiter;
+mod watchdog;
 
 pub use self::backend::{Failure, Holder, Mode};
 pub use self::client::LockClient;

@@ -1,7 +1,7 @@
 //! [`LockEntry`]: a re-entrant, fair lock of one name inside of a process, under a lease that a store grants
 //! to the process.
 
-mod actions;
+mod effects;
 mod outcome;
 mod ownership;
 mod queue;
@@ -18,9 +18,10 @@ pub use crate::moment::Moment;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-pub use self::actions::{Actions, Next};
+pub use self::effects::{Effects, Next};
 pub use self::outcome::{
-    Answer, Attempt, Entered, GiveBack, HeadTicket, HoldState, Left, Ticket, Told, Verdict,
+    Answer, Attempt, AttemptOutcome, EnterOutcome, HeadTicket, HoldState, LeaveOutcome, PendingRelease,
+    Ticket, WaitOutcome,
 };
 #[cfg(feature = "lock")]
 pub(crate) use self::outcome::{BACK_OFF, HeldHere};
@@ -35,7 +36,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// process. It keeps the queue of waiters, the present owner and how often it holds the lock, the lease in
 /// hand with its fencing tokens, and what became of holds that were lost. It sends nothing, keeps no time and
 /// spawns nothing: each method is an event, is given the time, and returns what is to be done outside as
-/// [`Actions`]. So it fits any store and any runtime.
+/// [`Effects`]. So it fits any store and any runtime.
 ///
 /// # How a client uses it
 ///
@@ -52,13 +53,13 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///
 /// * Only the queue head talks to the store, by the number that [`attempt`](Self::attempt) names.
 /// * A message that the lock was released is told by `latch().release(1)`.
-/// * [`tick`](Self::tick) is called when [`Actions::look_at`] says so: it ends leases, supersedes waiters
+/// * [`tick`](Self::tick) is called when [`Effects::look_at`] says so: it ends leases, supersedes waiters
 ///   that are not polled, and says when a lease is to be renewed.
 /// * A command that is never answered may have run, or may run yet: the entry keeps the end of a lease as a
 ///   range, believes in the earlier one, and has the lease released until the later one. So no command may
 ///   make a lease shorter at the store.
-/// * A release named by [`Actions`] or by [`Left::Return`] is sent until the store has answered, or its lease
-///   is over.
+/// * A release named by [`Effects`] or by [`LeaveOutcome::Return`] is sent until the store has answered, or
+///   its lease is over.
 ///
 /// `examples/own_lock_client` is a lock client of a hundred lines over it; the crate's own is `src/lock`.
 ///
@@ -79,7 +80,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///          │                  │     is to be asked for again
 ///          │                  ├─► granted_by_message: a grant
 ///          └──────────────────┘
-/// leave ─► Passed, give_back and Next: attempt ─► release, which names it ─► answered
+/// leave ─► Passed, pending_release and Next: attempt ─► release, which names it ─► answered
 /// ```
 ///
 /// * Nothing is handed off in memory: each lease goes back when it is left, whatever the tenure.
@@ -102,30 +103,32 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// * An owner that has the lock takes it again at once, before all waiters.
 /// * A lease that is longer than the [renewed one](Rules::renewed_lease) is renewed each third of that, for
 ///   as long as it has left: others at the store may have cut it to a renewed one, as Redisson's readers do.
-/// * A caller that may not wait is [queued](Entered::Queued) nevertheless while the queue head's first answer
-///   is awaited: if that is no, it is told so by [`Told::Busy`].
+/// * A caller that may not wait is [queued](EnterOutcome::Queued) nevertheless while the queue head's first
+///   answer is awaited: if that is no, it is told so by [`WaitOutcome::Busy`].
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use latchwork::lock_entry::{Answer, Entered, Left, LockEntry, Moment, Request, Rules, Verdict};
+/// use latchwork::lock_entry::{
+///     Answer, AttemptOutcome, EnterOutcome, LeaveOutcome, LockEntry, Moment, Request, Rules,
+/// };
 ///
 /// let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// let (lease, request) = (Duration::from_secs(30), Request::new(1));
-/// let (Entered::Head(head), _) = entry.enter(&request, true, now) else { unreachable!("it is idle") };
+/// let (EnterOutcome::Head(head), _) = entry.enter(&request, true, now) else { unreachable!("it is idle") };
 /// let attempt = entry.attempt(&head, 1, now, lease).expect("still the queue head");
 /// // … the store grants lease 1 …
 /// let granted = Answer::Granted { last_token: 0 };
-/// let (Verdict::Granted(outer), _) = entry.answered(&head, attempt, granted, now) else { unreachable!() };
+/// let (AttemptOutcome::Granted(outer), _) = entry.answered(&head, attempt, granted, now) else { panic!() };
 ///
 /// // Once more by the same owner: a count in memory.
-/// let (Entered::Reentered(inner, None), _) = entry.enter(&request, true, now) else { panic!() };
-/// assert_eq!(entry.leave(&inner, now).0, Left::Remains);
+/// let (EnterOutcome::Reentered(inner, None), _) = entry.enter(&request, true, now) else { panic!() };
+/// assert_eq!(entry.leave(&inner, now).0, LeaveOutcome::Remains);
 ///
 /// // Another one waits, and has the lock without a command.
-/// let (Entered::Queued(ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!() };
-/// assert_eq!(entry.leave(&outer, now).0, Left::Passed);
+/// let (EnterOutcome::Queued(ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!() };
+/// assert_eq!(entry.leave(&outer, now).0, LeaveOutcome::Passed);
 /// assert_eq!(entry.holder(now), Some((2, 1)));
 /// # let _ = entry.cancel(ticket, now);
 /// ```
@@ -154,54 +157,54 @@ impl LockEntry {
     // Always inlined, as each event has a closure of its own: otherwise its outcome is copied from frame to
     // frame.
     #[inline(always)]
-    fn event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Actions) -> T) -> (T, Actions) {
-        let mut actions = Actions::default();
-        let outcome = self.step(&mut actions, event);
-        self.call(&mut actions);
-        (outcome, actions)
+    fn event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> (T, Effects) {
+        let mut effects = Effects::default();
+        let outcome = self.step(&mut effects, event);
+        self.call(&mut effects);
+        (outcome, effects)
     }
 
     /// Runs an event, and calls no foreign code: [`call`](Self::call) is to follow.
     #[inline(always)]
-    fn step<T>(&self, actions: &mut Actions, event: impl FnOnce(&mut Ownership, &mut Actions) -> T) -> T {
+    fn step<T>(&self, effects: &mut Effects, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> T {
         let mut ownership = self.ownership.lock();
-        let outcome = event(&mut ownership, actions);
+        let outcome = event(&mut ownership, effects);
         // Ordering: Relaxed, a hint.
         self.busy.store(!ownership.is_idle(), Ordering::Relaxed);
         outcome
     }
 
     /// As [`event`](Self::event), with [`call`](Self::call) to follow.
-    fn quiet_event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Actions) -> T) -> (T, Actions) {
-        let mut actions = Actions::default();
-        let outcome = self.step(&mut actions, event);
-        (outcome, actions)
+    fn quiet_event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> (T, Effects) {
+        let mut effects = Effects::default();
+        let outcome = self.step(&mut effects, event);
+        (outcome, effects)
     }
 
-    /// What the entry itself has to do about an event. A panic of a waker goes on when the actions are
+    /// What the entry itself has to do about an event. A panic of a waker goes on when the effects are
     /// dropped, and so after they were carried out.
     #[inline]
-    pub(crate) fn call(&self, actions: &mut Actions) {
-        if !actions.is_usual() {
-            self.call_for(actions);
+    pub(crate) fn call(&self, effects: &mut Effects) {
+        if !effects.is_usual() {
+            self.call_for(effects);
         }
     }
 
     #[cold]
-    fn call_for(&self, actions: &mut Actions) {
-        if actions.lost().is_some() && !fault!(LossNotTold) {
-            actions.wake_all(self.lost.tell());
+    fn call_for(&self, effects: &mut Effects) {
+        if effects.lost().is_some() && !fault!(LossNotTold) {
+            effects.wake_all(self.lost.tell());
         }
-        if actions.calls() {
-            actions.catch(|| self.latch.release_all());
+        if effects.calls() {
+            effects.catch(|| self.latch.release_all());
         }
     }
 
     // === Acquiring ===
 
     /// An owner wants the lock.
-    pub fn enter(&self, request: &Request, may_wait: bool, now: Moment) -> (Entered, Actions) {
-        self.event(|ownership, actions| ownership.enter(request, may_wait, now, actions))
+    pub fn enter(&self, request: &Request, may_wait: bool, now: Moment) -> (EnterOutcome, Effects) {
+        self.event(|ownership, effects| ownership.enter(request, may_wait, now, effects))
     }
 
     /// As [`enter`](Self::enter), and what comes next in the same step: a place in the queue has the `waker`,
@@ -216,15 +219,17 @@ impl LockEntry {
         waker: Option<Waker>,
         asks: Option<(u64, Duration)>,
         now: Moment,
-    ) -> ((Entered, Option<Attempt>), Actions) {
-        self.event(|ownership, actions| {
-            let entered = ownership.enter(request, may_wait, now, actions);
+    ) -> ((EnterOutcome, Option<Attempt>), Effects) {
+        self.event(|ownership, effects| {
+            let entered = ownership.enter(request, may_wait, now, effects);
             let mut attempt = None;
             match (&entered, waker) {
-                (Entered::Queued(ticket), Some(waker)) => ownership.register(ticket.slot, waker, actions),
-                (_, waker) => actions.drop_later(waker),
+                (EnterOutcome::Queued(ticket), Some(waker)) => {
+                    ownership.register(ticket.slot, waker, effects)
+                }
+                (_, waker) => effects.drop_later(waker),
             }
-            if let (Entered::Head(head), Some((fresh, lease))) = (&entered, asks)
+            if let (EnterOutcome::Head(head), Some((fresh, lease))) = (&entered, asks)
                 && head.goes_first()
             {
                 attempt = ownership.attempt(head.serial, fresh, now, lease);
@@ -241,36 +246,41 @@ impl LockEntry {
     }
 
     /// What the waiter with this ticket is told. With `Some` the ticket is used up: from then on it is told
-    /// [`Told::Superseded`], and to cancel it does nothing.
+    /// [`WaitOutcome::Superseded`], and to cancel it does nothing.
     ///
     /// `None` arranges for the context's waker to be called when there is something to tell.
     #[inline]
-    pub fn poll(&self, ticket: &Ticket, context: &Context<'_>, now: Moment) -> (Option<Told>, Actions) {
-        let (told, actions) = self.event(|ownership, actions| match ownership.is_queued(ticket) {
+    pub fn poll(
+        &self,
+        ticket: &Ticket,
+        context: &Context<'_>,
+        now: Moment,
+    ) -> (Option<WaitOutcome>, Effects) {
+        let (told, effects) = self.event(|ownership, effects| match ownership.is_queued(ticket) {
             true => ownership.will_wake(ticket.slot, context.waker()).then_some(None),
-            false => Some(Some(ownership.claim(ticket, now, actions))),
+            false => Some(Some(ownership.claim(ticket, now, effects))),
         });
         match told {
-            Some(told) => (told, actions),
+            Some(told) => (told, effects),
             None => self.poll_anew(ticket, context.waker().clone(), now),
         }
     }
 
     /// The waiter is polled with another waker than before.
-    fn poll_anew(&self, ticket: &Ticket, waker: Waker, now: Moment) -> (Option<Told>, Actions) {
-        self.event(|ownership, actions| {
+    fn poll_anew(&self, ticket: &Ticket, waker: Waker, now: Moment) -> (Option<WaitOutcome>, Effects) {
+        self.event(|ownership, effects| {
             if ownership.is_queued(ticket) {
-                ownership.register(ticket.slot, waker, actions);
+                ownership.register(ticket.slot, waker, effects);
                 return None;
             }
-            actions.drop_later(Some(waker));
-            Some(ownership.claim(ticket, now, actions))
+            effects.drop_later(Some(waker));
+            Some(ownership.claim(ticket, now, effects))
         })
     }
 
     /// A waiter leaves. What it was told and did not hear is passed on.
-    pub fn cancel(&self, ticket: Ticket, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.cancel(&ticket, now, actions)).1
+    pub fn cancel(&self, ticket: Ticket, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.cancel(&ticket, now, effects)).1
     }
 
     // === Competing ===
@@ -289,8 +299,8 @@ impl LockEntry {
         attempt: Attempt,
         answer: Answer,
         now: Moment,
-    ) -> (Verdict, Actions) {
-        self.event(|ownership, actions| ownership.answered(head.serial, attempt, answer, now, actions))
+    ) -> (AttemptOutcome, Effects) {
+        self.event(|ownership, effects| ownership.answered(head.serial, attempt, answer, now, effects))
     }
 
     /// A message said that the store has granted the lock to the lease with this number, for which the queue
@@ -301,13 +311,13 @@ impl LockEntry {
         head: &HeadTicket,
         number: u64,
         now: Moment,
-    ) -> (Option<Grant>, Actions) {
-        self.event(|ownership, actions| ownership.granted_by_message(head.serial, number, now, actions))
+    ) -> (Option<Grant>, Effects) {
+        self.event(|ownership, effects| ownership.granted_by_message(head.serial, number, now, effects))
     }
 
     /// A waiter that was to be [named](Next) with a release was not: it is the queue head, and asks itself.
-    pub fn asks_itself(&self, head: &HeadTicket, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.asks_itself(head.serial, now, actions)).1
+    pub fn asks_itself(&self, head: &HeadTicket, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.asks_itself(head.serial, now, effects)).1
     }
 
     /// The store granted what was asked for [outside of the queue](Attempt::outside_of_queue), at a
@@ -319,18 +329,18 @@ impl LockEntry {
         attempt: Attempt,
         last_token: u64,
         now: Moment,
-    ) -> (Option<Grant>, Actions) {
-        self.event(|ownership, actions| ownership.adopt(request, attempt, last_token, now, actions))
+    ) -> (Option<Grant>, Effects) {
+        self.event(|ownership, effects| ownership.adopt(request, attempt, last_token, now, effects))
     }
 
     /// The queue head gives up. The next waiter takes its place, and what may be at the store is rolled back.
-    pub fn abandon(&self, head: &HeadTicket, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.abandon(head.serial, now, actions)).1
+    pub fn abandon(&self, head: &HeadTicket, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.abandon(head.serial, now, effects)).1
     }
 
     /// An owner may get the lock in another way, beside all others: its waiters here are told to enter anew.
-    pub fn recall(&self, owner: u64, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.recall(owner, now, actions)).1
+    pub fn evict_owner(&self, owner: u64, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.evict_owner(owner, now, effects)).1
     }
 
     /// Whether the caller is the queue head still.
@@ -340,83 +350,83 @@ impl LockEntry {
 
     /// The queue head is polled. `Pending`: it is the queue head still, and its waker is known.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn poll_head(&self, head: &HeadTicket, waker: &Waker) -> Poll<Actions> {
+    pub(crate) fn poll_head(&self, head: &HeadTicket, waker: &Waker) -> Poll<Effects> {
         let (is_head, known) = {
             let mut ownership = self.ownership.lock();
             (ownership.head_polled(head.serial), ownership.head_will_wake(waker))
         };
         if !is_head {
-            return Poll::Ready(Actions::default());
+            return Poll::Ready(Effects::default());
         }
         if !known {
             let waker = waker.clone();
-            drop(self.event(|ownership, actions| ownership.register_head(head.serial, waker, actions)));
+            drop(self.event(|ownership, effects| ownership.register_head(head.serial, waker, effects)));
         }
         Poll::Pending
     }
 
     /// What the queue head waits for has come.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn wake_head(&self, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.head_woken(now, actions)).1
+    pub(crate) fn wake_head(&self, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.head_woken(now, effects)).1
     }
 
     // === Releasing ===
 
     /// A hold is given back.
     #[inline]
-    pub fn leave(&self, grant: &Grant, now: Moment) -> (Left, Actions) {
-        self.event(|ownership, actions| ownership.leave(grant, now, actions))
+    pub fn leave(&self, grant: &Grant, now: Moment) -> (LeaveOutcome, Effects) {
+        self.event(|ownership, effects| ownership.leave(grant, now, effects))
     }
 
     /// One hold of `owner` is given back: one that was [forgotten](Self::forget), or else one that has a
     /// grant, which is lost then if it was the last.
-    pub fn leave_by_name(&self, owner: u64, now: Moment) -> (Left, Actions) {
-        self.event(|ownership, actions| ownership.leave_by_name(owner, now, actions))
+    pub fn leave_by_name(&self, owner: u64, now: Moment) -> (LeaveOutcome, Effects) {
+        self.event(|ownership, effects| ownership.leave_by_name(owner, now, effects))
     }
 
     /// The lease of a grant's own is over at `ends` by now, if it was to be over earlier. Returns the same
     /// hold with that end, which is to be used from now on.
-    pub fn prolong(&self, grant: &Grant, ends: Moment, now: Moment) -> (Grant, Actions) {
-        self.event(|ownership, actions| ownership.prolong(grant, ends, now, actions))
+    pub fn prolong(&self, grant: &Grant, ends: Moment, now: Moment) -> (Grant, Effects) {
+        self.event(|ownership, effects| ownership.prolong(grant, ends, now, effects))
     }
 
     /// A hold stays, unless it is over by now, and its grant is gone.
-    pub fn forget(&self, grant: &Grant, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.forget(grant, now, actions)).1
+    pub fn forget(&self, grant: &Grant, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.forget(grant, now, effects)).1
     }
 
-    /// The release of a lease is under way, or was answered: so many others have heard of it.
+    /// The release of a lease is under way, or was answered: so many others have receivers of it.
     #[inline]
-    pub fn returned(&self, heard: usize, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.returned(heard, now, actions)).1
+    pub fn returned(&self, receivers: usize, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.returned(receivers, now, effects)).1
     }
 
-    /// The release of a lease without waiters here was answered: so many others have heard of it.
-    pub fn heard_by(&self, heard: usize, now: Moment) {
-        self.ownership.lock().heard_by(heard, now);
+    /// The release of a lease without waiters here was answered: so many others have receivers of it.
+    pub fn note_receivers(&self, receivers: usize, now: Moment) {
+        self.ownership.lock().note_receivers(receivers, now);
     }
 
     // === Keeping ===
 
     /// Sees to what is due at `now`: ends a lease that is over, supersedes waiters that are not polled, and
-    /// names the renewal that is to be sent. [`Actions::look_at`] says when to call it again.
-    pub fn tick(&self, now: Moment) -> (Option<Renewal>, Actions) {
-        self.event(|ownership, actions| ownership.tick(now, actions))
+    /// names the renewal that is to be sent. [`Effects::look_at`] says when to call it again.
+    pub fn tick(&self, now: Moment) -> (Option<Renewal>, Effects) {
+        self.event(|ownership, effects| ownership.tick(now, effects))
     }
 
     /// As [`tick`](Self::tick), with [`call`](Self::call) to follow: whatever a waker does keeps no other
     /// entry from being looked at.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn tick_quietly(&self, now: Moment) -> (Option<Renewal>, Actions) {
-        self.quiet_event(|ownership, actions| ownership.tick(now, actions))
+    pub(crate) fn tick_quietly(&self, now: Moment) -> (Option<Renewal>, Effects) {
+        self.quiet_event(|ownership, effects| ownership.tick(now, effects))
     }
 
     /// The renewal that is due by `by`, if there is one: sent together with others, it spares a call of its
     /// own. [`call`](Self::call) is to follow.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn renew_early(&self, by: Moment, now: Moment) -> (Option<Renewal>, Actions) {
-        self.quiet_event(|ownership, actions| ownership.renew_early(by, now, actions))
+    pub(crate) fn renew_early(&self, by: Moment, now: Moment) -> (Option<Renewal>, Effects) {
+        self.quiet_event(|ownership, effects| ownership.renew_early(by, now, effects))
     }
 
     /// As [`renewed`](Self::renewed), or [`renewal_failed`](Self::renewal_failed) if `held` is `None`, with
@@ -428,37 +438,37 @@ impl LockEntry {
         held: Option<bool>,
         sent: Moment,
         now: Moment,
-    ) -> (bool, Actions) {
-        self.quiet_event(|ownership, actions| match held {
-            Some(held) => ownership.renewed(renewal, held, sent, now, actions),
+    ) -> (bool, Effects) {
+        self.quiet_event(|ownership, effects| match held {
+            Some(held) => ownership.renewed(renewal, held, sent, now, effects),
             None => {
-                ownership.renewal_failed(renewal, now, actions);
+                ownership.renewal_failed(renewal, now, effects);
                 false
             }
         })
     }
 
     /// A renewal that was sent at `sent` was answered at `now`. False if the lease is not in hand any more.
-    pub fn renewed(&self, renewal: Renewal, held: bool, sent: Moment, now: Moment) -> (bool, Actions) {
-        self.event(|ownership, actions| ownership.renewed(renewal, held, sent, now, actions))
+    pub fn renewed(&self, renewal: Renewal, held: bool, sent: Moment, now: Moment) -> (bool, Effects) {
+        self.event(|ownership, effects| ownership.renewed(renewal, held, sent, now, effects))
     }
 
     /// It is not known what became of a renewal.
-    pub fn renewal_failed(&self, renewal: Renewal, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.renewal_failed(renewal, now, actions)).1
+    pub fn renewal_failed(&self, renewal: Renewal, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.renewal_failed(renewal, now, effects)).1
     }
 
     /// A waiter cannot wait for the next renewal to learn whether the lease is still held:
     /// [`tick`](Self::tick) sends one at once.
-    pub fn verify_soon(&self, now: Moment) -> Actions {
-        self.event(|ownership, actions| ownership.verify_soon(now, actions)).1
+    pub fn verify_soon(&self, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.verify_soon(now, effects)).1
     }
 
     /// The command for an [`Extension`] is about to be sent, at `sent`: for so long it is to lease the lock,
     /// or to renew its lease. From now on the store may keep the lease that long. `None` if the lease is not
     /// in hand any more: nothing is to be sent.
-    pub fn extending(&self, extension: Extension, sent: Moment) -> (Option<Duration>, Actions) {
-        self.event(|ownership, actions| ownership.extending(extension, sent, actions))
+    pub fn extending(&self, extension: Extension, sent: Moment) -> (Option<Duration>, Effects) {
+        self.event(|ownership, effects| ownership.extending(extension, sent, effects))
     }
 
     /// The command for an [`Extension`] did not run, and never will.
@@ -475,25 +485,25 @@ impl LockEntry {
         lease: Duration,
         token: Option<u64>,
         now: Moment,
-    ) -> (bool, Actions) {
-        self.event(|ownership, actions| ownership.extended(number, sent, lease, token, now, actions))
+    ) -> (bool, Effects) {
+        self.event(|ownership, effects| ownership.extended(number, sent, lease, token, now, effects))
     }
 
     /// The store has answered a command that was sent at `sent` that it does not have this lease. False if
     /// the lease is not in hand, or if the store has confirmed it by a command that was sent later: a number
     /// goes on from a hold to the queue head after it, which may have been granted it since.
-    pub fn gone(&self, number: u64, sent: Moment, now: Moment) -> (bool, Actions) {
-        self.event(|ownership, actions| ownership.gone(number, sent, now, actions))
+    pub fn gone(&self, number: u64, sent: Moment, now: Moment) -> (bool, Effects) {
+        self.event(|ownership, effects| ownership.gone(number, sent, now, effects))
     }
 
     /// The lease with this number is gone. False if it is not in hand.
-    pub fn lose(&self, number: u64, reason: LossReason, now: Moment) -> (bool, Actions) {
-        self.event(|ownership, actions| ownership.lose(number, reason, now, actions))
+    pub fn lose(&self, number: u64, reason: LossReason, now: Moment) -> (bool, Effects) {
+        self.event(|ownership, effects| ownership.lose(number, reason, now, effects))
     }
 
     /// The lock is not granted here any more: waiters and newcomers are told so. What is held is not touched.
-    pub fn close(&self) -> Actions {
-        self.event(|ownership, actions| ownership.close(actions)).1
+    pub fn close(&self) -> Effects {
+        self.event(|ownership, effects| ownership.close(effects)).1
     }
 
     // === Looking ===

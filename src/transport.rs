@@ -49,7 +49,7 @@ pub trait Transport: Send + Sync + 'static {
     /// [ready](Inbox::ready), most likely.
     ///
     /// Asked by callers that would have to choose between subscribing and trying their luck first.
-    fn stands(&self, channel: &str) -> bool {
+    fn is_active(&self, channel: &str) -> bool {
         let _ = channel;
         false
     }

@@ -55,7 +55,7 @@ fn dropped_guard_allocates_nothing() {
     assert_allocates_nothing(pair);
 }
 
-/// The keeper's thread starts, and looks, when it likes, and is counted as well: so one round of a hundred
+/// The watchdog's thread starts, and looks, when it likes, and is counted as well: so one round of a hundred
 /// without is enough. What allocates at all does so in each.
 fn assert_allocates_nothing(act: impl Fn()) {
     let is_quiet = |_| {
@@ -101,7 +101,7 @@ fn names_that_nobody_uses_keep_nothing() {
     };
     round();
     let before = in_use();
-    // As many that a byte for every tenth name is found, though the keeper's thread starts only now.
+    // As many that a byte for every tenth name is found, though the watchdog's thread starts only now.
     (0..10).for_each(|_| round());
     assert!(in_use() - before < 8192, "{} bytes are kept", in_use() - before);
 }

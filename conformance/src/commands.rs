@@ -8,7 +8,7 @@ use latchwork::backend::{
 use latchwork::{Holder, LeaseId};
 
 /// What a release of a lock that has a queue comes to.
-pub const RELEASED: ReleaseOutcome = ReleaseOutcome::Released { heard: 0 };
+pub const RELEASED: ReleaseOutcome = ReleaseOutcome::Released { receivers: 0 };
 
 /// Short forms of a backend's commands.
 #[allow(async_fn_in_trait, reason = "it has one implementation")]

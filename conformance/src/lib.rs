@@ -34,7 +34,7 @@
 //!   contract: A release, or a rollback, by an id that does not have the lock is answered by `NotHeld`,
 //!             and changes nothing.
 //!   seen:     assertion `left == right` failed: of a name that another id has
-//!   left: Released { heard: 0 }
+//!   left: Released { receivers: 0 }
 //!  right: NotHeld
 //! ```
 //!

@@ -212,12 +212,12 @@ impl Backend for Mutated {
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, OtherKind> {
         if self.is(KeepsWhatIsReleased) {
-            return Ok(ReleaseOutcome::Released { heard: 0 });
+            return Ok(ReleaseOutcome::Released { receivers: 0 });
         }
         let released = self.local.release(mode, name, id, next).await?;
         if released == ReleaseOutcome::NotHeld && self.is(ReleasesForStrangers) {
             let was_held = self.local.force_release(mode, name).await?;
-            return Ok(if was_held { ReleaseOutcome::Released { heard: 0 } } else { released });
+            return Ok(if was_held { ReleaseOutcome::Released { receivers: 0 } } else { released });
         }
         Ok(released)
     }

@@ -42,7 +42,7 @@ impl Transport for Server {
 }
 
 impl Server {
-    fn stands(&self) -> bool {
+    fn is_active(&self) -> bool {
         self.0.lock().unwrap().inbox.is_some()
     }
 
@@ -98,7 +98,7 @@ fn is_refused(subscription: &Subscription<Server>) -> bool {
 }
 
 fn assert_nothing_left(server: &Server, registry: &Registry<Server>) {
-    assert!(!server.stands(), "a subscription is left");
+    assert!(!server.is_active(), "a subscription is left");
     assert!(registry.is_empty(), "an entry is left");
     assert_eq!(server.pointless(), 0, "unsubscribed what does not stand");
 }
@@ -190,7 +190,7 @@ model! {
         refusal.join().unwrap();
         assert!(is_refused(&first), "the first one was not told");
         assert!(answers(&mut asleep), "the sleeper was not told");
-        let fresh = server.stands();
+        let fresh = server.is_active();
         if fresh {
             assert!(!early, "an old refusal was taken for a new one");
             server.inbox().ready();
@@ -199,7 +199,7 @@ model! {
         assert_eq!(is_refused(&second), !fresh);
 
         let newcomer = registry.subscribe(CHANNEL);
-        assert!(server.stands(), "a newcomer was put to those who were refused");
+        assert!(server.is_active(), "a newcomer was put to those who were refused");
         drop((asleep, waits));
         drop((first, second));
         assert_eq!(registry.len(), 1, "those who were refused took the newcomer's entry with them");
@@ -246,10 +246,10 @@ model! {
         let newcomer = registry.subscribe(CHANNEL);
         refusal.join().unwrap();
         leaver.join().unwrap();
-        assert!(server.stands() || is_refused(&newcomer), "the newcomer was not told");
-        assert!(!(server.stands() && is_refused(&newcomer)), "an old refusal was taken for a new one");
+        assert!(server.is_active() || is_refused(&newcomer), "the newcomer was not told");
+        assert!(!(server.is_active() && is_refused(&newcomer)), "an old refusal was taken for a new one");
         drop(newcomer);
-        assert!(!server.stands() && registry.is_empty());
+        assert!(!server.is_active() && registry.is_empty());
     }
     fails_without_the_look_who_joined: NoLookWhoJoined, "the newcomer was not told";
 }
@@ -272,7 +272,7 @@ model! {
         drop(impatient);
         confirmation.join().unwrap();
         assert!(early || is_ready(&mut waits), "the patient one was not told");
-        assert!(server.stands(), "the impatient one took the subscription with it");
+        assert!(server.is_active(), "the impatient one took the subscription with it");
         drop(waits);
         drop(patient);
         assert_nothing_left(&server, &registry);

@@ -259,15 +259,15 @@ faults! {
         ReleaseDiesWithPanic,
         /// Wakers behind one that panics are not called.
         PanicEndsWakes,
-        /// A waker that panics keeps the keeper from carrying out what the events of other names have left.
+        /// A waker that panics keeps the watchdog from carrying out what the events of other names have left.
         PanicEndsEffects,
         /// Of leases that are renewed together each is what the store says of the first.
         FirstAnswerForAll,
         /// An entry that was looked at early, in vain, is not looked at when it is due.
         EarlyLookNotPutBack,
-        /// A keeper that sleeps is not woken for what is due earlier.
+        /// A watchdog that sleeps is not woken for what is due earlier.
         KeeperSleepsOn,
-        /// A keeper that has ended since nothing was due is not started again.
+        /// A watchdog that has ended since nothing was due is not started again.
         KeeperNotRestarted,
         /// A release in the background is sent once.
         ReleaseNotRepeated,

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::Panics;
-use crate::lock_entry::{Attempt, Entered, Extension, GiveBack, Grant, Moment, Request, Told};
+use crate::lock_entry::{
+    Attempt, EnterOutcome, Extension, Grant, Moment, PendingRelease, Request, WaitOutcome,
+};
 
 use super::backend::{AcquireOutcome, AcquireRequest, Failure, Mode};
 use super::entry::{Entry, OnDrop};
@@ -20,11 +22,11 @@ use super::owner::LeaseId;
 use super::until::until;
 use super::waiter::Waiter;
 
-/// A waiter with a shorter limit than that cannot wait until the keeper verifies the lease anyway.
+/// A waiter with a shorter limit than that cannot wait until the watchdog verifies the lease anyway.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is asked for by one call.
-pub(super) struct Wanted<'a> {
+pub(super) struct AcquireParams<'a> {
     pub(super) entry: &'a Arc<Entry>,
     /// `None`: an owner of its own.
     pub(super) owner: Option<u64>,
@@ -71,7 +73,7 @@ pub(super) struct Acquisition<'a, O> {
 
 /// How far an acquisition is.
 struct Progress<'a> {
-    wanted: Wanted<'a>,
+    wanted: AcquireParams<'a>,
     begun: Option<Moment>,
     /// A caller with a limit waits as long as that for a store that is gone. One without is told so, unless
     /// it has waited before.
@@ -106,7 +108,7 @@ enum Step<'a> {
 }
 
 impl<'a, O> Acquisition<'a, O> {
-    pub(super) fn new(wanted: Wanted<'a>) -> Self {
+    pub(super) fn new(wanted: AcquireParams<'a>) -> Self {
         let patient = wanted.wait.is_some();
         let progress = Progress { wanted, begun: None, patient, stage: Stage::Entering };
         Self { progress, outcome: PhantomData }
@@ -181,15 +183,15 @@ impl Progress<'_> {
     }
 }
 
-impl Clone for Wanted<'_> {
+impl Clone for AcquireParams<'_> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl Copy for Wanted<'_> {}
+impl Copy for AcquireParams<'_> {}
 
-impl<'a> Wanted<'a> {
+impl<'a> AcquireParams<'a> {
     fn no_answer(&self) -> LockError {
         LockError::NoAnswer { name: self.entry.name.clone(), wait: self.wait.unwrap_or_default() }
     }
@@ -244,9 +246,9 @@ impl<'a> Wanted<'a> {
         let waker = (self.may_wait() && entry.state.seems_busy()).then(|| waker.clone());
         let registered = waker.is_some();
         let asks = context.at_once.then(|| (number, context.lease_of(&request)));
-        let ((entered, attempt), actions) =
+        let ((entered, attempt), effects) =
             entry.state.enter_with(&request, self.may_wait(), waker, asks, now);
-        let panics = entry.carry_out_caught(actions);
+        let panics = entry.apply_caught(effects);
         if panics.is_some() {
             return self.entered_by_panic(panics, &request, entered, attempt, registered, now);
         }
@@ -258,14 +260,14 @@ impl<'a> Wanted<'a> {
     fn entered(
         &self,
         request: &Request,
-        entered: Entered,
+        entered: EnterOutcome,
         attempt: Option<Attempt>,
         registered: bool,
         now: Moment,
     ) -> Result<Step<'a>, LockError> {
         let (entry, request) = (self.entry, *request);
         match entered {
-            Entered::Head(ticket) => {
+            EnterOutcome::Head(ticket) => {
                 let mut head = Head::new(entry, ticket, request, self.may_wait());
                 if let Some(attempt) = attempt
                     && let Some(grant) = head.ask_at_once(attempt, now)?
@@ -275,14 +277,14 @@ impl<'a> Wanted<'a> {
                 self.recall_if_beside_itself(now);
                 Ok(Step::Compete(head, now))
             }
-            Entered::Queued(ticket) => {
+            EnterOutcome::Queued(ticket) => {
                 let waiter = Waiter::new(entry, ticket, registered);
                 self.recall_if_beside_itself(now);
                 Ok(Step::Queue(request, waiter))
             }
-            Entered::Reentered(grant, extension) => Ok(self.granted(&request, grant, extension, now)),
-            Entered::Busy => Ok(Step::Held),
-            Entered::Closed => Err(entry.context.closed()),
+            EnterOutcome::Reentered(grant, extension) => Ok(self.granted(&request, grant, extension, now)),
+            EnterOutcome::Busy => Ok(Step::Held),
+            EnterOutcome::Closed => Err(entry.context.closed()),
         }
     }
 
@@ -293,7 +295,7 @@ impl<'a> Wanted<'a> {
         &self,
         panics: Panics,
         request: &Request,
-        entered: Entered,
+        entered: EnterOutcome,
         attempt: Option<Attempt>,
         registered: bool,
         now: Moment,
@@ -322,7 +324,7 @@ impl<'a> Wanted<'a> {
     fn recall_if_beside_itself(&self, now: Moment) {
         let (entry, Some(owner)) = (self.entry, self.owner) else { return };
         if entry.other_side_of(owner, now).is_some() {
-            entry.carry_out(entry.state.recall(owner, now));
+            entry.apply(entry.state.evict_owner(owner, now));
         }
     }
 
@@ -330,7 +332,7 @@ impl<'a> Wanted<'a> {
     /// more, and to write it is told that it cannot.
     fn tell_other_side(&self, owner: u64, now: Moment) {
         if let Some(other) = self.entry.other_side() {
-            other.carry_out(other.state.recall(owner, now));
+            other.apply(other.state.evict_owner(owner, now));
         }
     }
 
@@ -349,9 +351,10 @@ impl<'a> Wanted<'a> {
         let asked = AcquireRequest::new(id, lease, sent)
             .tokens(tokens)
             .under(under.filter(|_| !fault!(ReadsAsAStranger)));
-        let give_back = GiveBack { number, until: sent + lease, appoints: false, rolls_back: true };
+        let pending_release =
+            PendingRelease { number, until: sent + lease, appoints: false, rolls_back: true };
         let mut unfinished =
-            OnDrop((!fault!(ReadBesideLeaks)).then_some(|| entry.release_in_background(give_back)));
+            OnDrop((!fault!(ReadBesideLeaks)).then_some(|| entry.release_in_background(pending_release)));
         let answer = entry.acquire(&asked);
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
         let Some(outcome) = until(context, give_up, answer).await else {
@@ -361,8 +364,8 @@ impl<'a> Wanted<'a> {
             Ok(AcquireOutcome::Acquired { last_token }) => {
                 unfinished.0 = None;
                 let now = entry.now();
-                let (grant, actions) = entry.state.adopt(&request, attempt, last_token, now);
-                entry.carry_out_granted(grant, actions);
+                let (grant, effects) = entry.state.adopt(&request, attempt, last_token, now);
+                entry.apply_granted(grant, effects);
                 if grant.is_none() && !request.is_watched() && sent + lease <= now {
                     return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
                 }
@@ -394,7 +397,7 @@ impl<'a> Wanted<'a> {
     ) -> Result<Step<'a>, LockError> {
         let entry = self.entry;
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
-            entry.carry_out(entry.state.verify_soon(entry.now()));
+            entry.apply(entry.state.verify_soon(entry.now()));
         }
         // A try is here for an answer that another caller has asked for.
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
@@ -406,14 +409,16 @@ impl<'a> Wanted<'a> {
     }
 
     #[inline]
-    fn told(&self, request: &Request, told: Told, now: Moment) -> Result<Step<'a>, LockError> {
+    fn told(&self, request: &Request, told: WaitOutcome, now: Moment) -> Result<Step<'a>, LockError> {
         let entry = self.entry;
         match told {
-            Told::Granted(grant, extension) => Ok(self.granted(request, grant, extension, now)),
-            Told::Head(ticket) => Ok(Step::Compete(Head::new(entry, ticket, *request, self.may_wait()), now)),
-            Told::Superseded => Ok(Step::Enter),
-            Told::Busy => Ok(Step::Held),
-            Told::Closed => Err(entry.context.closed()),
+            WaitOutcome::Granted(grant, extension) => Ok(self.granted(request, grant, extension, now)),
+            WaitOutcome::Head(ticket) => {
+                Ok(Step::Compete(Head::new(entry, ticket, *request, self.may_wait()), now))
+            }
+            WaitOutcome::Superseded => Ok(Step::Enter),
+            WaitOutcome::Busy => Ok(Step::Held),
+            WaitOutcome::Closed => Err(entry.context.closed()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! [`Alarm`]: when the keeper has to look at which entry, told by what makes something due.
+//! [`Alarm`]: when the watchdog has to look at which entry, told by what makes something due.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,7 +12,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 use super::origin::Origin;
 
-/// The alarm of one client. The keeper is started by the first ring, and ends when nothing is due.
+/// The alarm of one client. The watchdog is started by the first ring, and ends when nothing is due.
 pub(super) struct Alarm<E> {
     set: Mutex<Set<E>>,
     rung: Event,
@@ -22,12 +22,12 @@ pub(super) struct Alarm<E> {
     origin: Origin,
 }
 
-/// What the keeper looks at.
+/// What the watchdog looks at.
 pub(super) trait Alarmed {
     fn due(&self) -> &Due;
 }
 
-/// When the keeper looks at one entry.
+/// When the watchdog looks at one entry.
 pub(super) struct Due {
     /// As a number; that of never while nothing is due. Written under the alarm's mutex only.
     at: AtomicU64,
@@ -41,7 +41,7 @@ struct Set<E> {
     /// Those that were looked at early, and had no renewal that could be sent early: they are looked at when
     /// they are due, and not before.
     exact: BTreeMap<Key, Weak<E>>,
-    /// There is a keeper, or one is being started.
+    /// There is a watchdog, or one is being started.
     running: bool,
 }
 
@@ -83,7 +83,7 @@ impl<E> Alarm<E> {
         Self { set: Mutex::new(set), rung, start, next_number, origin: Origin::here() }
     }
 
-    /// What starts the keeper.
+    /// What starts the watchdog.
     pub(super) fn starts(&self, start: impl Fn() + Send + Sync + 'static) {
         let _ = self.start.set(Box::new(start));
     }
@@ -98,10 +98,10 @@ impl<E> Alarm<E> {
     fn wake_keeper(&self) {
         let mut panics = Panics::NONE;
         panics.catch(|| self.rung.notify());
-        panics.report("waking the keeper");
+        panics.report("waking the watchdog");
     }
 
-    /// The client is gone, and the keeper is to see that.
+    /// The client is gone, and the watchdog is to see that.
     pub(super) fn close(&self) {
         if self.origin.is_here() {
             self.wake_keeper();
@@ -110,10 +110,10 @@ impl<E> Alarm<E> {
 }
 
 impl<E: Alarmed> Alarm<E> {
-    /// The keeper is to look at the entry at `at`, or earlier. Cheap if it does so anyway.
+    /// The watchdog is to look at the entry at `at`, or earlier. Cheap if it does so anyway.
     #[inline]
     pub(super) fn ring(&self, entry: &Arc<E>, at: Moment) {
-        // Ordering: Relaxed. The caller has changed the entry under its mutex before. A keeper that has
+        // Ordering: Relaxed. The caller has changed the entry under its mutex before. A watchdog that has
         // looked at the entry before that has set this to never before it took that mutex, so it is not
         // missed here.
         if at < entry.due().at() {
@@ -187,7 +187,7 @@ impl<E: Alarmed> Alarm<E> {
         self.rung.listen()
     }
 
-    /// When the keeper has to look. Never ends it.
+    /// When the watchdog has to look. Never ends it.
     pub(super) fn next(&self) -> Moment {
         let mut set = self.set.lock();
         let at = set.first();
@@ -195,7 +195,7 @@ impl<E: Alarmed> Alarm<E> {
         at
     }
 
-    /// The keeper has ended, in whatever way. What is due stays so; the next ring starts another one.
+    /// The watchdog has ended, in whatever way. What is due stays so; the next ring starts another one.
     pub(super) fn ended(&self) {
         self.set.lock().running = false;
     }
@@ -207,7 +207,7 @@ impl<E: Alarmed> Alarm<E> {
             self.ended();
         }
         // The caller has no part in it.
-        panics.report("starting the keeper");
+        panics.report("starting the watchdog");
     }
 }
 

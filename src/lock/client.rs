@@ -17,7 +17,6 @@ use super::context::Context;
 use super::entry::Entry;
 use super::error::LockError;
 use super::handle::Lock;
-use super::keeper;
 use super::lease::LeaseError;
 use super::metrics::Metrics;
 use super::name::LockName;
@@ -29,6 +28,7 @@ use super::read_write_lock::ReadWriteLock;
 use super::shutdown::ShutdownError;
 use super::table::Tables;
 use super::until::until;
+use super::watchdog;
 
 /// Makes locks by name, over one [`Backend`].
 ///
@@ -92,7 +92,7 @@ impl LockClient {
     fn build(backend: AnyBackend, options: &LockOptions) -> Self {
         let context = Arc::new(Context::new(backend, options.rules(), options.client_label()));
         let tables = Arc::default();
-        keeper::install(&context, &tables);
+        watchdog::install(&context, &tables);
         Self { context, tables, name_mapper: options.mapper().clone() }
     }
 
@@ -333,7 +333,7 @@ impl LockClient {
         self.context.shut_down();
         let mut panics = Panics::NONE;
         for entry in self.tables.all() {
-            panics.catch(|| entry.carry_out(entry.state.close()));
+            panics.catch(|| entry.apply(entry.state.close()));
         }
         panics.resume();
         let give_up = self.context.now() + limit;

@@ -131,7 +131,7 @@ impl Context {
 
     /// Why an entry is closed.
     pub(super) fn closed(&self) -> LockError {
-        // Entries are closed by a shutdown, and by the end of the keeper with its runtime.
+        // Entries are closed by a shutdown, and by the end of the watchdog with its runtime.
         self.check().err().unwrap_or(LockError::RuntimeEnded)
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::{
-    Actions, Attempt, Grant, HeadTicket, Left, LockEntry, LossReason, Moment, Policy, Request, Rules,
+    Attempt, Effects, Grant, HeadTicket, LeaveOutcome, LockEntry, LossReason, Moment, Policy, Request, Rules,
 };
 use crate::sync::Mutex;
 
@@ -40,7 +40,7 @@ pub(super) struct Entry {
     pub(super) position: Option<Duration>,
     pub(super) state: LockEntry,
     pub(super) counters: Counters,
-    /// When the keeper looks at it.
+    /// When the watchdog looks at it.
     due: Due,
     /// Releases that callers wait for: a caller may stop polling, and may not. And those for which the
     /// runtime has not run a task.
@@ -88,7 +88,7 @@ impl Entry {
         self.context.now()
     }
 
-    /// The keeper is to look at this entry at `at`, or earlier.
+    /// The watchdog is to look at this entry at `at`, or earlier.
     #[inline]
     pub(super) fn ring(self: &Arc<Self>, at: Moment) {
         self.tables.alarm.ring(self, at);
@@ -96,38 +96,38 @@ impl Entry {
 
     /// Does what an event has left to be done, and then wakes the waiters that it concerns.
     #[inline(always)]
-    pub(super) fn carry_out(self: &Arc<Self>, actions: Actions) {
-        match actions.is_nothing() {
+    pub(super) fn apply(self: &Arc<Self>, effects: Effects) {
+        match effects.is_nothing() {
             // Most events leave nothing. To drop it would ask once more.
-            true => mem::forget(actions),
-            false => self.carry_out_some(actions),
+            true => mem::forget(effects),
+            false => self.apply_some(effects),
         }
     }
 
-    fn carry_out_some(self: &Arc<Self>, actions: Actions) {
-        self.ring(actions.look_at);
-        if actions.handed_off > 0 {
+    fn apply_some(self: &Arc<Self>, effects: Effects) {
+        self.ring(effects.look_at);
+        if effects.handed_off > 0 {
             event!(DEBUG, lock = self.name.as_str(), "handed off");
             if !fault!(HandOffsNotCounted) {
                 self.context.recorder.hand_offs_local.add_one();
             }
         }
-        if !actions.is_usual() {
-            self.carry_out_more(actions);
+        if !effects.is_usual() {
+            self.apply_more(effects);
         }
     }
 
-    /// As [`carry_out`](Self::carry_out). A panic of foreign code is kept, and is to go on once the event's
+    /// As [`apply`](Self::apply). A panic of foreign code is kept, and is to go on once the event's
     /// outcome has an owner: dropped by the panic, a queue head, a grant or a release that only the outcome
     /// names would leave the name dead.
     #[inline]
     #[must_use = "the panic goes on when the outcome has an owner"]
-    pub(super) fn carry_out_caught(self: &Arc<Self>, actions: Actions) -> Panics {
+    pub(super) fn apply_caught(self: &Arc<Self>, effects: Effects) -> Panics {
         let mut panics = Panics::NONE;
-        if actions.is_quiet() || fault!(OutcomeDiesWithPanic) {
-            self.carry_out(actions);
+        if effects.is_quiet() || fault!(OutcomeDiesWithPanic) {
+            self.apply(effects);
         } else {
-            panics.catch(|| self.carry_out(actions));
+            panics.catch(|| self.apply(effects));
         }
         panics
     }
@@ -135,74 +135,79 @@ impl Entry {
     /// What leaving a hold has come to, for a caller that sends the release. If foreign code has panicked
     /// meanwhile, the panic goes on, and the release is sent without the caller.
     #[inline]
-    pub(super) fn left_after(self: &Arc<Self>, left: Left, panics: Panics, now: Moment) -> Left {
+    pub(super) fn left_after(
+        self: &Arc<Self>,
+        left: LeaveOutcome,
+        panics: Panics,
+        now: Moment,
+    ) -> LeaveOutcome {
         if !panics.is_some() {
             return left;
         }
-        if let Left::Return(give_back) = left
+        if let LeaveOutcome::Return(pending_release) = left
             && !fault!(ReleaseDiesWithPanic)
         {
-            self.release_unawaited(give_back, now);
+            self.release_unawaited(pending_release, now);
         }
         panics.resume();
-        Left::Passed
+        LeaveOutcome::Passed
     }
 
-    /// As [`carry_out`](Self::carry_out), of an event that has granted a hold. A waker is foreign code:
+    /// As [`apply`](Self::apply), of an event that has granted a hold. A waker is foreign code:
     /// should it panic, that hold has no owner yet, and it is given back.
     #[inline]
-    pub(super) fn carry_out_granted(self: &Arc<Self>, grant: Option<Grant>, actions: Actions) {
-        if actions.is_quiet() {
-            return self.carry_out(actions);
+    pub(super) fn apply_granted(self: &Arc<Self>, grant: Option<Grant>, effects: Effects) {
+        if effects.is_quiet() {
+            return self.apply(effects);
         }
         let grant = grant.filter(|_| !fault!(GrantDiesWithPanic));
-        let mut unheard = OnDrop(grant.map(|grant| move || self.give_back(&grant)));
-        self.carry_out(actions);
+        let mut unheard = OnDrop(grant.map(|grant| move || self.pending_release(&grant)));
+        self.apply(effects);
         unheard.0 = None;
     }
 
     #[cold]
-    pub(super) fn give_back(self: &Arc<Self>, grant: &Grant) {
+    pub(super) fn pending_release(self: &Arc<Self>, grant: &Grant) {
         let now = self.now();
-        let (left, actions) = self.state.leave(grant, now);
-        let panics = self.carry_out_caught(actions);
-        if let Left::Return(give_back) = self.left_after(left, panics, now) {
-            self.release_unawaited(give_back, now);
+        let (left, effects) = self.state.leave(grant, now);
+        let panics = self.apply_caught(effects);
+        if let LeaveOutcome::Return(pending_release) = self.left_after(left, panics, now) {
+            self.release_unawaited(pending_release, now);
         }
     }
 
     /// Apart, so that it costs the others nothing. Each part is done, whatever the foreign code in another
     /// one does.
     #[cold]
-    fn carry_out_more(self: &Arc<Self>, actions: Actions) {
+    fn apply_more(self: &Arc<Self>, effects: Effects) {
         let mut panics = Panics::NONE;
-        if let Some(give_back) = actions.give_back() {
-            panics.catch(|| self.send_release(give_back, actions.next()));
+        if let Some(pending_release) = effects.pending_release() {
+            panics.catch(|| self.send_release(pending_release, effects.next()));
         }
-        for give_back in actions.more_give_backs() {
-            panics.catch(|| self.send_release(*give_back, None));
+        for pending_release in effects.more_pending_releases() {
+            panics.catch(|| self.send_release(*pending_release, None));
         }
-        if let Some(roll_back) = actions.roll_back() {
+        if let Some(roll_back) = effects.roll_back() {
             // It may be that of a waiter that was named with a release, and has not taken it over.
             let kept = self.take_kept();
             panics.catch(|| self.release_in_background(roll_back));
             panics.catch(|| drop(kept));
         }
-        if let Some(_reason) = actions.lost() {
+        if let Some(_reason) = effects.lost() {
             if !fault!(LossesNotCounted) {
                 self.context.recorder.leases_lost.add_one();
             }
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
             panics.catch(|| self.context.releases.tell());
         }
-        if actions.calls() {
+        if effects.calls() {
             panics.catch(|| self.call_queue_heads());
         }
-        self.context.recorder.superseded.add(actions.superseded() as usize);
-        match actions.lost() {
+        self.context.recorder.superseded.add(effects.superseded() as usize);
+        match effects.lost() {
             // By no call: a waker that panics or blocks is not to cost the one that has found it.
-            Some(reason) if reason.is_by_time() => panics.catch(|| drop_apart(&self.context, actions)),
-            _ => panics.catch(|| drop(actions)),
+            Some(reason) if reason.is_by_time() => panics.catch(|| drop_apart(&self.context, effects)),
+            _ => panics.catch(|| drop(effects)),
         };
         panics.resume();
     }
@@ -226,7 +231,7 @@ impl Entry {
     /// Whether to listen costs nothing.
     pub(super) fn is_heard(&self) -> bool {
         let transport = self.context.registry.transport();
-        self.channels.all().all(|channel| transport.stands(channel))
+        self.channels.all().all(|channel| transport.is_active(channel))
     }
 
     /// Has the queue heads of this process that listen for the name ask again, those of other clients
@@ -269,14 +274,14 @@ impl Entry {
 
     /// A lease is gone, if it is in hand.
     pub(super) fn lose(self: &Arc<Self>, number: u64) {
-        let (_, actions) = self.state.lose(number, LossReason::Gone, self.now());
-        self.carry_out(actions);
+        let (_, effects) = self.state.lose(number, LossReason::Gone, self.now());
+        self.apply(effects);
     }
 
     /// The store has said in answer to a command of `sent` that it does not have a lease.
     pub(super) fn gone(self: &Arc<Self>, number: u64, sent: Moment) {
-        let (_, actions) = self.state.gone(number, sent, self.now());
-        self.carry_out(actions);
+        let (_, effects) = self.state.gone(number, sent, self.now());
+        self.apply(effects);
     }
 
     /// An attempt by the queue head, or for it. `None` if it is the queue head no more.
@@ -317,7 +322,7 @@ impl Alarmed for Entry {
 /// What wakes the queue head passes through here, so that it is known since when it could go on.
 impl Wake for Entry {
     fn wake(self: Arc<Self>) {
-        self.carry_out(self.state.wake_head(self.now()));
+        self.apply(self.state.wake_head(self.now()));
     }
 }
 

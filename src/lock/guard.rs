@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::lock_entry::{Extension, GiveBack, Grant, Left, LossReason, Moment};
+use crate::lock_entry::{Extension, Grant, LeaveOutcome, LossReason, Moment, PendingRelease};
 
 use super::backend::Boxed;
 use super::entry::Entry;
@@ -237,9 +237,9 @@ impl Guard {
         let hold = self.entry.state.state_of(&self.grant, sent);
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;
         self.entry.extend(self.owner, &self.grant, Extension::Renew { number, lease }).await?;
-        let (grant, actions) = self.entry.state.prolong(&self.grant, sent + lease, self.entry.now());
+        let (grant, effects) = self.entry.state.prolong(&self.grant, sent + lease, self.entry.now());
         self.grant = grant;
-        self.entry.carry_out(actions);
+        self.entry.apply(effects);
         let state = self.entry.state.state_of(&self.grant, self.entry.now());
         state.map(|_| ()).map_err(|reason| self.lost_for(reason))
     }
@@ -283,14 +283,16 @@ impl Guard {
         // Its owner may have the lock for longer than its own lease.
         let lasted = if self.grant.ends() <= now { Err(LossReason::Expired) } else { Ok(()) };
         let outcome = match self.leave(now) {
-            Left::Remains | Left::Passed => lasted,
-            Left::Lost(_) if fault!(LostUnlockedAllTheSame) => Ok(()),
-            Left::Lost(reason) => Err(reason),
-            Left::NotHeld => Err(LossReason::GivenBack),
-            Left::Return(give_back) => match self.entry.release_by_the_call(give_back, now) {
-                Some(had_it) => released(lasted, had_it?),
-                None => return Ok(Some(self.release_awaited(give_back, now, lasted))),
-            },
+            LeaveOutcome::Remains | LeaveOutcome::Passed => lasted,
+            LeaveOutcome::Lost(_) if fault!(LostUnlockedAllTheSame) => Ok(()),
+            LeaveOutcome::Lost(reason) => Err(reason),
+            LeaveOutcome::NotHeld => Err(LossReason::GivenBack),
+            LeaveOutcome::Return(pending_release) => {
+                match self.entry.release_by_the_call(pending_release, now) {
+                    Some(had_it) => released(lasted, had_it?),
+                    None => return Ok(Some(self.release_awaited(pending_release, now, lasted))),
+                }
+            }
         };
         outcome.map(|()| None).map_err(|reason| self.lost_for(reason))
     }
@@ -298,13 +300,13 @@ impl Guard {
     /// Sends the release, as a future of what came of it.
     fn release_awaited(
         &self,
-        give_back: GiveBack,
+        pending_release: PendingRelease,
         now: Moment,
         lasted: Result<(), LossReason>,
     ) -> Boxed<'static, Result<(), LockError>> {
         let (entry, owner) = (Arc::clone(&self.entry), self.owner);
         Box::pin(async move {
-            let had_it = entry.release(give_back, now).await?;
+            let had_it = entry.release(pending_release, now).await?;
             released(lasted, had_it).map_err(|reason| LockError::lost(&entry.name, owner, reason))
         })
     }
@@ -329,15 +331,15 @@ impl Guard {
         } else if !self.entry.state.is_forgotten() {
             self.entry.table().let_go(&self.entry.name);
         }
-        self.entry.carry_out(effects);
+        self.entry.apply(effects);
     }
 
     #[inline]
-    fn leave(&mut self, now: Moment) -> Left {
+    fn leave(&mut self, now: Moment) -> LeaveOutcome {
         let entry = &self.entry;
         entry.context.recorder.holds.add(now.micros_since(self.since));
-        let (left, actions) = entry.state.leave(&self.grant, now);
-        let panics = entry.carry_out_caught(actions);
+        let (left, effects) = entry.state.leave(&self.grant, now);
+        let panics = entry.apply_caught(effects);
         entry.left_after(left, panics, now)
     }
 
@@ -358,8 +360,8 @@ impl Drop for Guard {
             return;
         }
         let now = self.entry.now();
-        if let Left::Return(give_back) = self.leave(now) {
-            self.entry.release_unawaited(give_back, now);
+        if let LeaveOutcome::Return(pending_release) = self.leave(now) {
+            self.entry.release_unawaited(pending_release, now);
         }
     }
 }

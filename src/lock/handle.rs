@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::Panics;
-use crate::lock_entry::Left;
+use crate::lock_entry::LeaveOutcome;
 #[cfg(doc)]
 use crate::lock_entry::LossReason;
 
-use super::acquire::{Acquisition, Outcome, Wanted};
+use super::acquire::{AcquireParams, Acquisition, Outcome};
 use super::backend::Holder;
 use super::entry::Entry;
 use super::error::LockError;
@@ -221,7 +221,7 @@ impl Lock {
         wait: Option<Duration>,
     ) -> impl Future<Output = Result<O, LockError>> {
         let owner = self.owner.map(|owner| owner.number());
-        let wanted = Wanted { entry: &self.entry, owner, lease, fenced: self.fenced, wait };
+        let wanted = AcquireParams { entry: &self.entry, owner, lease, fenced: self.fenced, wait };
         span::acquiring(self.name(), Acquisition::new(wanted))
     }
 
@@ -245,15 +245,15 @@ impl Lock {
             return Err(not_held());
         }
         let now = self.entry.now();
-        let (left, actions) = self.entry.state.leave_by_name(owner.number(), now);
-        let panics = self.entry.carry_out_caught(actions);
+        let (left, effects) = self.entry.state.leave_by_name(owner.number(), now);
+        let panics = self.entry.apply_caught(effects);
         if !self.entry.state.is_forgotten() {
             self.entry.table().let_go(self.name());
         }
         match self.entry.left_after(left, panics, now) {
-            Left::Remains | Left::Passed => Ok(()),
-            Left::NotHeld | Left::Lost(_) => Err(not_held()),
-            Left::Return(give_back) => match self.entry.release(give_back, now).await? {
+            LeaveOutcome::Remains | LeaveOutcome::Passed => Ok(()),
+            LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => Err(not_held()),
+            LeaveOutcome::Return(pending_release) => match self.entry.release(pending_release, now).await? {
                 true => Ok(()),
                 false => Err(not_held()),
             },

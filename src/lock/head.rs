@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::lock_entry::{Answer, Attempt, Grant, HeadTicket, Moment, Request, Verdict};
+use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Grant, HeadTicket, Moment, Request};
 
 use super::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
 use super::entry::{Entry, first_poll};
@@ -93,7 +93,7 @@ pub(super) struct Head<'a> {
 impl Drop for Head<'_> {
     fn drop(&mut self) {
         if !self.done && self.entry.context.is_here() {
-            self.entry.carry_out(self.entry.state.abandon(&self.ticket, self.entry.now()));
+            self.entry.apply(self.entry.state.abandon(&self.ticket, self.entry.now()));
         }
     }
 }
@@ -230,25 +230,27 @@ impl<'a> Head<'a> {
             }
             Err(error) => {
                 if error.failure != Failure::Indeterminate || fault!(UnansweredNeverRan) {
-                    let (_, actions) = entry.state.answered(&self.ticket, attempt, Answer::DidNotRun, now);
-                    entry.carry_out(actions);
+                    let (_, effects) = entry.state.answered(&self.ticket, attempt, Answer::DidNotRun, now);
+                    entry.apply(effects);
                 }
                 return Err(entry.context.failed(&entry.name, error));
             }
         };
-        let (verdict, actions) = entry.state.answered(&self.ticket, attempt, answer, now);
-        self.done = matches!(verdict, Verdict::Granted(_) | Verdict::Superseded);
-        let grant = if let Verdict::Granted(grant) = verdict { Some(grant) } else { None };
-        entry.carry_out_granted(grant, actions);
+        let (verdict, effects) = entry.state.answered(&self.ticket, attempt, answer, now);
+        self.done = matches!(verdict, AttemptOutcome::Granted(_) | AttemptOutcome::Superseded);
+        let grant = if let AttemptOutcome::Granted(grant) = verdict { Some(grant) } else { None };
+        entry.apply_granted(grant, effects);
         match verdict {
-            Verdict::Granted(grant) => Ok(Asked::Over(Competed::Granted(grant, now))),
-            Verdict::Waits => Ok(Asked::Held(left)),
+            AttemptOutcome::Granted(grant) => Ok(Asked::Over(Competed::Granted(grant, now))),
+            AttemptOutcome::Waits => Ok(Asked::Held(left)),
             // Each further attempt would take as long, and all others of this process wait behind it.
-            Verdict::TooLate if matches!(answer, Answer::Granted { .. }) && !self.request.is_watched() => {
+            AttemptOutcome::TooLate
+                if matches!(answer, Answer::Granted { .. }) && !self.request.is_watched() =>
+            {
                 Err(LockError::Lease(LeaseError::OverBeforeAnswer))
             }
-            Verdict::TooLate => Ok(Asked::TooLate),
-            Verdict::Superseded => Ok(Asked::Over(Competed::Superseded)),
+            AttemptOutcome::TooLate => Ok(Asked::TooLate),
+            AttemptOutcome::Superseded => Ok(Asked::Over(Competed::Superseded)),
         }
     }
 
@@ -259,9 +261,9 @@ impl<'a> Head<'a> {
         if number == 0 || !entry.believes_grants() {
             return None;
         }
-        let (granted, actions) = entry.state.granted_by_message(&self.ticket, number, now);
+        let (granted, effects) = entry.state.granted_by_message(&self.ticket, number, now);
         self.done = granted.is_some();
-        entry.carry_out_granted(granted, actions);
+        entry.apply_granted(granted, effects);
         granted.map(|grant| Competed::Granted(grant, now))
     }
 

@@ -37,7 +37,7 @@ pub struct Metrics {
     pub renewals_sent: u64,
     /// Renewals that were answered when the lease counted as over already, or that came to be sent only then.
     pub renewals_late: u64,
-    /// Renewals of which it is not known whether they were done. The keeper tries again.
+    /// Renewals of which it is not known whether they were done. The watchdog tries again.
     pub renewals_failed: u64,
     /// Holds that were lost, for whatever reason. A hold that is not renewed is found lost when a task
     /// looks. An inner hold whose own lease ends while its owner has the lock on is not counted: only its

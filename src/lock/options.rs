@@ -79,7 +79,7 @@ impl LockOptions {
 
     /// How long a waiter may leave it unnoticed that it has the lock, or that it is its turn to ask the
     /// store: 1 s by default. Then the next one goes before it, and it queues anew when it is polled again.
-    /// The keeper notices it within twice this time.
+    /// The watchdog notices it within twice this time.
     ///
     /// For futures that are kept and not polled, as by `select!` over `&mut future`: without a limit they
     /// would keep the lock from everybody.

@@ -16,7 +16,7 @@ pub(super) struct Tables<T> {
     pub(super) fair: Table<T>,
     pub(super) read: Table<T>,
     pub(super) write: Table<T>,
-    /// When the keeper looks at which of them.
+    /// When the watchdog looks at which of them.
     pub(super) alarm: Alarm<T>,
 }
 
@@ -27,7 +27,7 @@ impl<T> Default for Tables<T> {
     }
 }
 
-/// The client is gone, and its keeper is to see that.
+/// The client is gone, and its watchdog is to see that.
 impl<T> Drop for Tables<T> {
     fn drop(&mut self) {
         self.alarm.close();

@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::lock_entry::{Moment, Ticket, Told};
+use crate::lock_entry::{Moment, Ticket, WaitOutcome};
 
 use super::entry::Entry;
 
 /// Waits until it is told something, and says when that was. Dropped before, leaves the queue, or passes on
-/// what it was told and has not heard.
+/// what it was told and has not receivers.
 pub(super) struct Waiter<'a> {
     entry: &'a Arc<Entry>,
     /// `None` once it was told something.
@@ -25,7 +25,7 @@ impl<'a> Waiter<'a> {
 }
 
 impl Future for Waiter<'_> {
-    type Output = (Told, Moment);
+    type Output = (WaitOutcome, Moment);
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -34,16 +34,16 @@ impl Future for Waiter<'_> {
         }
         let (entry, now) = (self.entry, self.entry.now());
         let ticket = self.ticket.as_ref().expect("polled after its end");
-        let (told, actions) = entry.state.poll(ticket, context, now);
+        let (told, effects) = entry.state.poll(ticket, context, now);
         if told.is_some() {
             self.ticket = None;
         }
-        let panics = entry.carry_out_caught(actions);
+        let panics = entry.apply_caught(effects);
         if panics.is_some() {
             // What it was told has no owner yet.
             match &told {
-                Some(Told::Granted(grant, _)) => entry.give_back(grant),
-                Some(Told::Head(head)) => entry.carry_out(entry.state.abandon(head, now)),
+                Some(WaitOutcome::Granted(grant, _)) => entry.pending_release(grant),
+                Some(WaitOutcome::Head(head)) => entry.apply(entry.state.abandon(head, now)),
                 _ => {}
             }
             panics.resume();
@@ -55,7 +55,7 @@ impl Future for Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take().filter(|_| self.entry.context.is_here()) {
-            self.entry.carry_out(self.entry.state.cancel(ticket, self.entry.now()));
+            self.entry.apply(self.entry.state.cancel(ticket, self.entry.now()));
         }
     }
 }

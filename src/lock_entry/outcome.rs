@@ -62,7 +62,8 @@ impl HeadTicket {
 /// What an acquisition found.
 #[derive(Debug)]
 #[must_use = "a grant is to be given back, a place to be polled or cancelled"]
-pub enum Entered {
+#[doc(alias = "Entered")]
+pub enum EnterOutcome {
     /// Its owner has the lock already, and once more now.
     Reentered(Grant, Option<Extension>),
     /// The entry is idle: the caller is the queue head.
@@ -78,7 +79,8 @@ pub enum Entered {
 /// What a waiter is told.
 #[derive(Debug)]
 #[must_use = "a grant is to be given back"]
-pub enum Told {
+#[doc(alias = "Told")]
+pub enum WaitOutcome {
     /// It has the lock.
     Granted(Grant, Option<Extension>),
     /// It is the queue head.
@@ -131,8 +133,8 @@ impl Attempt {
     }
 
     /// To be sent if its asker has gone.
-    pub(super) fn to_roll_back(self) -> GiveBack {
-        GiveBack { number: self.number, until: self.until, appoints: false, rolls_back: true }
+    pub(super) fn to_rollback(self) -> PendingRelease {
+        PendingRelease { number: self.number, until: self.until, appoints: false, rolls_back: true }
     }
 
     /// From the first to the last of the tokens that it got.
@@ -170,7 +172,8 @@ pub enum Answer {
 /// What an [`Answer`] came to.
 #[derive(Debug)]
 #[must_use = "a grant is to be given back"]
-pub enum Verdict {
+#[doc(alias = "Verdict")]
+pub enum AttemptOutcome {
     /// The caller has the lock.
     Granted(Grant),
     /// The caller is the queue head still. A waiter that was [named](super::Next) with a release is told
@@ -185,15 +188,16 @@ pub enum Verdict {
 /// What giving a hold back came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the store may have to be told"]
-pub enum Left {
+#[doc(alias = "Left")]
+pub enum LeaveOutcome {
     /// The owner has others.
     Remains,
     /// The next waiter has the lock, or competes for it, or will once the release is answered that
-    /// [`Actions`](super::Actions) has.
+    /// [`Effects`](super::Effects) has.
     Passed,
     /// There are no waiters here: the caller sends this release, and calls
     /// [`returned`](super::LockEntry::returned) as soon as that is under way.
-    Return(GiveBack),
+    Return(PendingRelease),
     /// The hold was over before.
     Lost(LossReason),
     /// The owner has no hold.
@@ -211,7 +215,8 @@ pub struct HoldState {
 
 /// A lease that the store is to have back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GiveBack {
+#[doc(alias = "GiveBack")]
+pub struct PendingRelease {
     /// The lease's number.
     pub number: u64,
     /// Until when the store may keep the lease. It is released until that, or until the store has answered;

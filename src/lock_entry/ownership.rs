@@ -1,8 +1,8 @@
 //! The ownership of one name inside of a process: a state machine without I/O, clock or futures.
 //!
 //! The store leases the name to the process, under a number that is new for each lease. Inside, ownership
-//! passes from waiter to waiter in memory. Every event is one method, `(state, event, now) → state, actions`:
-//! what is to be done outside is left in [`Actions`].
+//! passes from waiter to waiter in memory. Every event is one method, `(state, event, now) → state, effects`:
+//! what is to be done outside is left in [`Effects`].
 //!
 //! # Phases
 //!
@@ -66,26 +66,26 @@
 mod head;
 mod lease;
 mod leaving;
-mod looking;
 #[cfg(test)]
 mod model;
-mod sharers;
-mod upkeep;
+mod owner_holds;
+mod queries;
+mod tick;
 
 use std::time::Duration;
 
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::actions::Actions;
-use super::outcome::{Attempt, BACK_OFF, Entered, HeadTicket, Ticket, Told};
+use super::effects::Effects;
+use super::outcome::{Attempt, BACK_OFF, EnterOutcome, HeadTicket, Ticket, WaitOutcome};
 use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
 use self::head::Head;
 use self::lease::{Lease, Unconfirmed};
-use self::sharers::{Sharer, Sharers};
-pub use self::upkeep::Renewal;
+use self::owner_holds::{OwnerHolds, Sharer};
+pub use self::tick::Renewal;
 
 /// The longest back-off, in steps.
 const MAX_STEPS: u32 = 8;
@@ -112,7 +112,7 @@ pub enum Policy {
     /// One owner at a time. A lease passes from waiter to waiter in memory.
     Exclusive {
         /// For how long a lease may stay in this process while others wait in another one. If no other
-        /// process heard of its return, the next one may stay for twice as long, up to eight times.
+        /// process receivers of its return, the next one may stay for twice as long, up to eight times.
         tenure: Duration,
     },
     /// One owner at a time, by a queue that the store has over all processes. Every lease goes back to the
@@ -175,7 +175,7 @@ pub(super) struct Ownership {
     third: Duration,
     phase: Phase,
     /// Holds of a shared lock that newcomers may not join.
-    beside: Vec<(Hold, Lease)>,
+    parallel: Vec<(Hold, Lease)>,
     queue: Queue,
     last_serial: u64,
     /// The last fencing token that was granted.
@@ -206,9 +206,9 @@ enum Phase {
 
 #[derive(Debug)]
 struct Hold {
-    sharers: Sharers,
-    /// Of all sharers. Each event asks whether there are some, and to see that there are none would take a
-    /// look at everybody.
+    owner_holds: OwnerHolds,
+    /// Of all owner_holds. Each event asks whether there are some, and to see that there are none would take
+    /// a look at everybody.
     unclaimed: u32,
     watched: u32,
     guards: u32,
@@ -250,7 +250,7 @@ impl Hold {
     #[inline]
     fn of_nobody() -> Self {
         Self {
-            sharers: Sharers::default(),
+            owner_holds: OwnerHolds::default(),
             unclaimed: 0,
             watched: 0,
             guards: 0,
@@ -272,7 +272,7 @@ impl Hold {
             token,
             limit: sharer.due(),
             granted: now,
-            sharers: Sharers::of_one(serial, sharer),
+            owner_holds: OwnerHolds::of_one(serial, sharer),
         }
     }
 
@@ -282,12 +282,12 @@ impl Hold {
         self.watched += sharer.watched;
         self.guards += sharer.guards;
         self.limit = self.limit.min(sharer.due());
-        self.sharers.add(serial, sharer);
+        self.owner_holds.add(serial, sharer);
     }
 
     /// Takes a sharer out. So many guards of it are left, which have nothing any more.
     fn remove(&mut self, serial: u64) -> u32 {
-        let Some(sharer) = self.sharers.remove(serial) else { return 0 };
+        let Some(sharer) = self.owner_holds.remove(serial) else { return 0 };
         self.unclaimed -= sharer.unclaimed;
         self.watched -= sharer.watched;
         self.guards -= sharer.guards;
@@ -300,17 +300,17 @@ impl Hold {
         let (renewed, token) = (self.renewed || other.renewed, self.token);
         let granted = self.granted.min(other.granted);
         // A newcomer may find thousands here.
-        if other.sharers.len() > self.sharers.len() {
+        if other.owner_holds.len() > self.owner_holds.len() {
             std::mem::swap(self, &mut other);
         }
-        other.sharers.into_each(|serial, sharer| self.add(serial, sharer));
+        other.owner_holds.into_each(|serial, sharer| self.add(serial, sharer));
         (self.renewed, self.token, self.granted) = (renewed, token, granted);
     }
 
     /// A guard is gone, and its hold with it.
     #[inline]
     fn drop_guard(&mut self, grant: &Grant) {
-        let Some(sharer) = self.sharers.get_mut(grant.serial) else { return };
+        let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
         sharer.guards -= 1;
         sharer.remove_end(grant.watched, grant.ends);
         self.guards -= 1;
@@ -320,14 +320,14 @@ impl Hold {
     /// A guard is gone, and its hold stays: for as long as the lease lasts now, if that was renewed for it.
     fn forget_guard(&mut self, grant: &Grant, lease_ends: Moment) {
         self.drop_guard(grant);
-        let Some(sharer) = self.sharers.get_mut(grant.serial) else { return };
+        let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
         sharer.add_forgotten(if grant.watched { lease_ends } else { grant.ends });
         self.limit = self.limit.min(sharer.due());
     }
 
     /// A grant is not claimed.
     fn drop_claim(&mut self, grant: &Grant, now: Moment) -> Option<(u32, LossReason)> {
-        let sharer = self.sharers.get_mut(grant.serial)?;
+        let sharer = self.owner_holds.get_mut(grant.serial)?;
         sharer.unclaimed -= 1;
         sharer.remove_end(grant.watched, grant.ends);
         self.unclaimed -= 1;
@@ -337,7 +337,7 @@ impl Hold {
 
     /// One hold more of a sharer's.
     fn add_count(&mut self, grant: &Grant, claimed: bool, max_hold: Option<Duration>, now: Moment) {
-        let Some(sharer) = self.sharers.get_mut(grant.serial) else { return };
+        let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
         sharer.count += 1;
         sharer.unclaimed += 1;
         sharer.add_end(grant.watched, grant.ends);
@@ -355,7 +355,7 @@ impl Hold {
     /// A grant becomes a guard's.
     #[inline]
     fn claim(&mut self, serial: u64) {
-        let Some(sharer) = self.sharers.get_mut(serial) else { return };
+        let Some(sharer) = self.owner_holds.get_mut(serial) else { return };
         sharer.unclaimed -= 1;
         sharer.guards += 1;
         self.unclaimed -= 1;
@@ -364,7 +364,7 @@ impl Hold {
 
     /// A guard's own lease, which was to be over as `grant` says, is over at `ends`.
     fn prolong(&mut self, grant: &Grant, ends: Moment) {
-        if let Some(sharer) = self.sharers.get_mut(grant.serial)
+        if let Some(sharer) = self.owner_holds.get_mut(grant.serial)
             && !grant.watched
             && !fault!(ProlongedInName)
         {
@@ -377,7 +377,7 @@ impl Hold {
     /// have nothing any more, for this reason.
     #[inline]
     fn drop_count(&mut self, serial: u64, now: Moment) -> Option<(u32, LossReason)> {
-        let sharer = self.sharers.get_mut(serial)?;
+        let sharer = self.owner_holds.get_mut(serial)?;
         sharer.count -= 1;
         let reason = if sharer.count == 0 {
             LossReason::GivenBack
@@ -408,7 +408,7 @@ impl Ownership {
             tenure: rules.policy.tenure(),
             rules,
             phase: Phase::Free,
-            beside: Vec::new(),
+            parallel: Vec::new(),
             queue: Queue::default(),
             last_serial: 0,
             last_token: 0,
@@ -441,32 +441,32 @@ impl Ownership {
         request: &Request,
         may_wait: bool,
         now: Moment,
-        actions: &mut Actions,
-    ) -> Entered {
+        effects: &mut Effects,
+    ) -> EnterOutcome {
         if self.closed {
-            return Entered::Closed;
+            return EnterOutcome::Closed;
         }
-        self.end_if_over(now, actions);
-        if let Some(entered) = self.join(request, now, actions) {
+        self.end_if_over(now, effects);
+        if let Some(entered) = self.join(request, now, effects) {
             return entered;
         }
         if self.rules.policy.is_shared() {
-            self.set_aside();
+            self.park_current();
         }
         match &self.phase {
             Phase::Free => {
                 let steps = self.steps_behind_others(now);
                 let serial = self.compete(*request, None, None, steps, now);
-                Entered::Head(HeadTicket { serial, steps, since: now, has_position: false })
+                EnterOutcome::Head(HeadTicket { serial, steps, since: now, has_position: false })
             }
-            _ if !may_wait && !self.awaits_answer() => Entered::Busy,
+            _ if !may_wait && !self.awaits_answer() => EnterOutcome::Busy,
             _ => {
                 let slot = self.queue.push(*request, now, !may_wait);
                 // What is due differs only by whether there are some.
                 if self.queue.len() == 1 {
-                    self.look_behind(now, actions);
+                    self.look_behind(now, effects);
                 }
-                Entered::Queued(Ticket { slot, generation: self.queue.generation(slot) })
+                EnterOutcome::Queued(Ticket { slot, generation: self.queue.generation(slot) })
             }
         }
     }
@@ -497,7 +497,7 @@ impl Ownership {
             Phase::Held(hold, lease) => Some((hold, lease)),
             _ => None,
         };
-        in_hand.into_iter().chain(self.beside.iter().map(|(hold, lease)| (hold, lease)))
+        in_hand.into_iter().chain(self.parallel.iter().map(|(hold, lease)| (hold, lease)))
     }
 
     fn held_mut(&mut self) -> impl Iterator<Item = (&mut Hold, &mut Lease)> {
@@ -505,18 +505,21 @@ impl Ownership {
             Phase::Held(hold, lease) => Some((hold, lease)),
             _ => None,
         };
-        in_hand.into_iter().chain(self.beside.iter_mut().map(|(hold, lease)| (hold, lease)))
+        in_hand.into_iter().chain(self.parallel.iter_mut().map(|(hold, lease)| (hold, lease)))
     }
 
     #[inline]
     fn held_by_serial(&mut self, serial: u64) -> Option<(&mut Hold, &mut Lease)> {
         // Nearly always it is the one in hand.
         if let Phase::Held(hold, lease) = &mut self.phase
-            && hold.sharers.has(serial)
+            && hold.owner_holds.has(serial)
         {
             return Some((hold, lease));
         }
-        self.beside.iter_mut().find(|(hold, _)| hold.sharers.has(serial)).map(|(hold, lease)| (hold, lease))
+        self.parallel
+            .iter_mut()
+            .find(|(hold, _)| hold.owner_holds.has(serial))
+            .map(|(hold, lease)| (hold, lease))
     }
 
     fn held_by_number(&mut self, number: u64) -> Option<(&mut Hold, &mut Lease)> {
@@ -524,26 +527,26 @@ impl Ownership {
     }
 
     /// Takes the lock once more, by an owner that has it, or together with others.
-    fn join(&mut self, request: &Request, now: Moment, actions: &mut Actions) -> Option<Entered> {
+    fn join(&mut self, request: &Request, now: Moment, effects: &mut Effects) -> Option<EnterOutcome> {
         if self.has_nothing() {
             return None;
         }
-        let has_it = self.held().any(|(hold, _)| hold.sharers.of_owner(request.owner).is_some());
+        let has_it = self.held().any(|(hold, _)| hold.owner_holds.of_owner(request.owner).is_some());
         if !has_it && !self.admits(request, now) {
             return None;
         }
-        let (grant, extension) = self.take_part(request, true, now);
+        let (grant, extension) = self.join_hold(request, true, now);
         self.acquisitions += 1;
-        self.look_behind(now, actions);
-        Some(Entered::Reentered(grant, extension))
+        self.look_behind(now, effects);
+        Some(EnterOutcome::Reentered(grant, extension))
     }
 
     #[inline]
     fn has_nothing(&self) -> bool {
-        self.beside.is_empty() && !matches!(self.phase, Phase::Held(..))
+        self.parallel.is_empty() && !matches!(self.phase, Phase::Held(..))
     }
 
-    /// Whether a newcomer may join the sharers of the lock.
+    /// Whether a newcomer may join the owner_holds of the lock.
     fn admits(&self, request: &Request, now: Moment) -> bool {
         let Phase::Held(_, lease) = &self.phase else { return false };
         self.rules.policy.is_shared()
@@ -559,10 +562,10 @@ impl Ownership {
 
     /// One more for a hold of the owner's, or else for the hold in hand: a guard's, or one that is to be
     /// claimed.
-    fn take_part(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
+    fn join_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
         let (renewed_lease, max_hold, fresh) =
             (self.rules.renewed_lease, self.rules.max_hold, self.last_serial + 1);
-        let its = |hold: &Hold| hold.sharers.of_owner(request.owner).map(|(serial, _)| serial);
+        let its = |hold: &Hold| hold.owner_holds.of_owner(request.owner).map(|(serial, _)| serial);
         let serial = self.held().find_map(|(hold, _)| its(hold));
         let held = match serial {
             Some(serial) => self.held_by_serial(serial),
@@ -602,24 +605,24 @@ impl Ownership {
     }
 
     /// The hold in hand goes on, and newcomers ask the store.
-    fn set_aside(&mut self) {
+    fn park_current(&mut self) {
         if let Phase::Held(..) = self.phase
             && let Phase::Held(hold, lease) = self.take_phase()
         {
-            self.beside.push((hold, lease));
+            self.parallel.push((hold, lease));
         }
     }
 
     /// Those beside go on by the lease in hand, unless that would end earlier than theirs.
-    fn gather(&mut self, actions: &mut Actions) {
+    fn merge_parallel(&mut self, effects: &mut Effects) {
         let Phase::Held(hold, lease) = &mut self.phase else { return };
         let earlier = |(_, theirs): &mut (Hold, Lease)| {
             theirs.sure_until <= lease.sure_until || fault!(GatheredUnderShorterLease)
         };
-        for (theirs, their_lease) in self.beside.extract_if(.., earlier) {
+        for (theirs, their_lease) in self.parallel.extract_if(.., earlier) {
             hold.take_in(theirs);
             if !fault!(GatheredLeaseKept) {
-                actions.more().beside.push(their_lease.give_back(false));
+                effects.more().parallel.push(their_lease.pending_release(false));
             }
         }
     }
@@ -632,22 +635,22 @@ impl Ownership {
         attempt: Attempt,
         last_token: u64,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) -> Option<Grant> {
         if attempt.until <= now || self.closed {
-            actions.more().roll_back = Some(attempt.to_roll_back());
+            effects.more().roll_back = Some(attempt.to_rollback());
             return None;
         }
         let phase = self.take_phase();
         let before = Unconfirmed { until: now + attempt.lease, unsettled: 0 };
         self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent, before);
         let grant = self.begin_hold(request, true, now);
-        self.set_aside();
+        self.park_current();
         self.transition(phase);
         // It may wait for them.
-        self.recall(request.owner, now, actions);
+        self.evict_owner(request.owner, now, effects);
         self.acquisitions += 1;
-        self.look_behind(now, actions);
+        self.look_behind(now, effects);
         Some(grant)
     }
 
@@ -659,23 +662,23 @@ impl Ownership {
     }
 
     /// What a waiter that is not queued any more is told. Its slot is free then.
-    pub(super) fn claim(&mut self, ticket: &Ticket, now: Moment, actions: &mut Actions) -> Told {
+    pub(super) fn claim(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) -> WaitOutcome {
         let slot = ticket.slot;
         if !self.queue.is_current(slot, ticket.generation) {
-            return Told::Superseded;
+            return WaitOutcome::Superseded;
         }
         let told = match self.queue.place(slot) {
             Place::Queued | Place::Named => unreachable!("the caller has looked"),
-            Place::Granted(grant, extension, _) => self.claim_grant(grant, extension, now, actions),
+            Place::Granted(grant, extension, _) => self.claim_grant(grant, extension, now, effects),
             Place::Appointed(serial) => match &mut self.phase {
-                Phase::Competing(head) if head.serial == serial => Told::Head(head.claimed()),
-                _ => Told::Superseded,
+                Phase::Competing(head) if head.serial == serial => WaitOutcome::Head(head.claimed()),
+                _ => WaitOutcome::Superseded,
             },
-            Place::Superseded => Told::Superseded,
-            Place::Busy => Told::Busy,
-            Place::Closed => Told::Closed,
+            Place::Superseded => WaitOutcome::Superseded,
+            Place::Busy => WaitOutcome::Busy,
+            Place::Closed => WaitOutcome::Closed,
         };
-        actions.drop_later(self.queue.remove(slot));
+        effects.drop_later(self.queue.remove(slot));
         told
     }
 
@@ -684,25 +687,25 @@ impl Ownership {
         grant: Grant,
         extension: Option<Extension>,
         now: Moment,
-        actions: &mut Actions,
-    ) -> Told {
+        effects: &mut Effects,
+    ) -> WaitOutcome {
         // It was not polled for that long.
         if !fault!(GrantedAfterDeadline) {
-            self.end_if_over(now, actions);
+            self.end_if_over(now, effects);
         }
         if grant.ends <= now {
             // A lease of its own is over beside another one of its owner's.
-            self.drop_grant(&grant, now, actions);
-            return Told::Superseded;
+            self.drop_grant(&grant, now, effects);
+            return WaitOutcome::Superseded;
         }
-        let Some((hold, _)) = self.held_by_serial(grant.serial) else { return Told::Superseded };
+        let Some((hold, _)) = self.held_by_serial(grant.serial) else { return WaitOutcome::Superseded };
         hold.claim(grant.serial);
         self.acquisitions += 1;
         // Nothing is due earlier by a claim, so what was said holds, unless its time has come.
         if self.next_look_said <= now {
-            self.look_behind(now, actions);
+            self.look_behind(now, effects);
         }
-        Told::Granted(grant, extension)
+        WaitOutcome::Granted(grant, extension)
     }
 
     pub(super) fn will_wake(&self, slot: Slot, waker: &std::task::Waker) -> bool {
@@ -710,38 +713,38 @@ impl Ownership {
     }
 
     /// Stores the waker of a waiter that was told nothing yet.
-    pub(super) fn register(&mut self, slot: Slot, waker: std::task::Waker, actions: &mut Actions) {
-        actions.drop_later(self.queue.register(slot, waker));
+    pub(super) fn register(&mut self, slot: Slot, waker: std::task::Waker, effects: &mut Effects) {
+        effects.drop_later(self.queue.register(slot, waker));
     }
 
     /// A waiter leaves. What it was told and did not hear is passed on.
-    pub(super) fn cancel(&mut self, ticket: &Ticket, now: Moment, actions: &mut Actions) {
+    pub(super) fn cancel(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) {
         let slot = ticket.slot;
-        // Told before: its slot may be another waiter's.
+        // WaitOutcome before: its slot may be another waiter's.
         if !self.queue.is_current(slot, ticket.generation) {
             return;
         }
         let place = self.queue.place(slot);
-        actions.drop_later(self.queue.remove(slot));
+        effects.drop_later(self.queue.remove(slot));
         match place {
             Place::Granted(grant, ..) => {
                 if !fault!(HandOffDiesWithWaiter) {
-                    self.drop_grant(&grant, now, actions);
+                    self.drop_grant(&grant, now, effects);
                 }
             }
             // What is asked for on its behalf is under way, and rolled back once that is answered.
-            Place::Named => self.appoint(None, 0, now, actions),
-            Place::Appointed(serial) => self.abandon(serial, now, actions),
+            Place::Named => self.appoint(None, 0, now, effects),
+            Place::Appointed(serial) => self.abandon(serial, now, effects),
             Place::Queued | Place::Superseded | Place::Busy | Place::Closed => {}
         }
     }
 
     /// This grant will not be claimed.
-    fn drop_grant(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) {
-        self.end_if_over(now, actions);
+    fn drop_grant(&mut self, grant: &Grant, now: Moment, effects: &mut Effects) {
+        self.end_if_over(now, effects);
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return };
         let left = hold.drop_claim(grant, now);
-        self.record_losses(grant.serial, left, actions);
-        self.end_in_background_if_empty(now, actions);
+        self.record_losses(grant.serial, left, effects);
+        self.end_in_background_if_empty(now, effects);
     }
 }

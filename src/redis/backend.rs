@@ -26,7 +26,7 @@ use super::passed_on::PassedOn;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
 use super::shield::shielded;
-use super::topology::{Apart, Router, Sent};
+use super::topology::{CrossSlot, Router, Sent};
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;
@@ -411,13 +411,13 @@ impl Redis {
         let (heard, sent): (i64, Sent) = self.send_and_tell(router, request, &channel).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
-                let ours = usize::from(self.registry.transport().stands(&channel));
-                ReleaseOutcome::Released { heard: heard.saturating_sub(ours) }
+                let ours = usize::from(self.registry.transport().is_active(&channel));
+                ReleaseOutcome::Released { receivers: heard.saturating_sub(ours) }
             }
             // The first sending has freed it. (That it was lost before then cannot be told from that, and
             // comes to the same.)
             Err(_) if sent == Sent::Again && !fault!(SentAgainMeansNotHeld) => {
-                ReleaseOutcome::Released { heard: 0 }
+                ReleaseOutcome::Released { receivers: 0 }
             }
             Err(_) => ReleaseOutcome::NotHeld,
         })
@@ -493,15 +493,15 @@ impl Redis {
         // goes by itself.
         match self.renew_together(renewal, leases, indices, lease, indices.len() == 1).await {
             Ok(renewed) => return Ok(renewed),
-            Err(Apart::Failed(error)) => return Err(error),
-            Err(Apart::Keys) => {}
+            Err(CrossSlot::Failed(error)) => return Err(error),
+            Err(CrossSlot::Keys) => {}
         }
         let mut renewed = Vec::with_capacity(indices.len());
         for index in indices {
             match self.renew_together(renewal, leases, std::slice::from_ref(index), lease, true).await {
                 Ok(one) => renewed.extend(one),
-                Err(Apart::Failed(error)) => return Err(error),
-                Err(Apart::Keys) => unreachable!("one key is with one node"),
+                Err(CrossSlot::Failed(error)) => return Err(error),
+                Err(CrossSlot::Keys) => unreachable!("one key is with one node"),
             }
         }
         Ok(renewed)
@@ -514,7 +514,7 @@ impl Redis {
         indices: &[usize],
         lease: Duration,
         patient: bool,
-    ) -> Result<Vec<bool>, Apart> {
+    ) -> Result<Vec<bool>, CrossSlot> {
         let asked = || indices.iter().map(|index| &leases[*index]);
         let fields: Vec<String> = asked().map(|lease| renewal.field(&lease.id)).collect();
         let own: Vec<Option<String>> = asked().map(|lease| renewal.own_key(lease)).collect();

@@ -9,7 +9,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 
 use super::backend::{Redis, Replicas};
-use super::connection::{Boxed, Common, Credentials, Error, Introduction, Timing, TokioRuntime};
+use super::connection::{Boxed, Common, ConnectOptions, Credentials, Error, Timing, TokioRuntime};
 use super::late::LateAttempts;
 use super::nonces::Nonces;
 use super::pubsub::RedisTransport;
@@ -92,7 +92,7 @@ impl Redis {
 #[must_use = "nothing is connected yet"]
 pub struct RedisBuilder {
     timing: Timing,
-    introduction: Introduction,
+    introduction: ConnectOptions,
     credentials: (Option<String>, Option<String>),
     replicas: Option<Replicas>,
     topology: Options,

@@ -47,13 +47,13 @@ pub(crate) use self::address::Address;
 pub(crate) use self::back_off::{BackOff, random_part};
 pub(crate) use self::common::Common;
 pub use self::credentials::Credentials;
-pub(crate) use self::dialer::{Dialer, Introduction};
+pub(crate) use self::dialer::{ConnectOptions, Dialer};
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
 pub(crate) use self::multiplexed::MultiplexedConnection;
 pub(crate) use self::request::Request;
 pub use self::runtime::{TokioRuntime, TokioSleep};
-pub(crate) use self::server::{Boxed, Known, Push, Server, Standing};
+pub(crate) use self::server::{Boxed, Known, Push, Server, ServerEpoch};
 use self::session::Session;
 pub(crate) use self::state::Live;
 use self::state::State;
@@ -204,7 +204,7 @@ impl Shared {
     }
 
     /// What an error says about the connection on which it was met.
-    fn judge(&self, number: u64, standing: &Standing, error: &RedisError) {
+    fn judge(&self, number: u64, standing: &ServerEpoch, error: &RedisError) {
         match Meaning::of(error) {
             // A reply that did not come in time as well: the link may be cut without anyone having told us,
             // and a connection that is kept would let every later command wait as long.
@@ -212,7 +212,7 @@ impl Shared {
             // Its name, or a virtual address, may lead elsewhere by now. One that is busy, or whose Cluster
             // is down, is the right one.
             Meaning::NotServing if !matches!(error.code(), Some("CLUSTERDOWN" | "BUSY")) => {
-                self.server.doubt(standing);
+                self.server.invalidate(standing);
                 self.drop_live(number, false);
             }
             _ => {}
@@ -269,7 +269,7 @@ impl Shared {
         match dialled {
             Ok(live) => {
                 let live = Arc::new(live);
-                if self.state.lock().stands(Arc::clone(&live)) {
+                if self.state.lock().is_active(Arc::clone(&live)) {
                     self.common.reconnected();
                 }
                 event!(DEBUG, server = &*self.server.address(), "connected");
@@ -288,8 +288,8 @@ impl Shared {
     async fn dial(self: &Arc<Self>, number: u64, given_up: &[Option<Session>]) -> Result<Live, Error> {
         let (weak, heard) = (Arc::downgrade(self), self.push.clone());
         let push: Push = Arc::new(move |push: PushInfo| match (push.kind.clone(), &heard) {
-            // Told at once when an idle connection breaks, so that the next command does not have to find
-            // out.
+            // WaitOutcome at once when an idle connection breaks, so that the next command does not have to
+            // find out.
             (PushKind::Disconnection, _) => {
                 if let Some(shared) = Weak::upgrade(&weak) {
                     shared.drop_live(number, false);
@@ -333,7 +333,7 @@ impl Shared {
 }
 
 /// Sends heartbeats for as long as the connection is in use.
-async fn tend(shared: Weak<Shared>, number: u64, standing: Standing) {
+async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
     let Some((common, server)) =
         shared.upgrade().map(|shared| (Arc::clone(&shared.common), Arc::clone(&shared.server)))
     else {

@@ -117,7 +117,7 @@ pub(super) fn listened(name: &str, channel: String) -> String {
 /// The server's channel behind one that this process [listens](listened) to, and which of the names that
 /// share it is meant: 0, or 1 for the one in braces. (A grant's channel begins with a name, which may begin
 /// with anything, and ends with a uuid.)
-pub(super) fn heard(channel: &str) -> (&str, usize) {
+pub(super) fn base_channel(channel: &str) -> (&str, usize) {
     match channel.strip_prefix(IN_BRACES) {
         Some(shared) if shared.ends_with('}') => (shared, 1),
         _ => (channel, 0),
@@ -264,10 +264,10 @@ mod tests {
             // The server's channels are found again.
             for channel in [channel(name), read_write_channel(name)] {
                 let listened = listened(name, channel.clone());
-                prop_assert_eq!(heard(&listened).0, channel);
+                prop_assert_eq!(base_channel(&listened).0, channel);
             }
             for grants in ours(name).iter().filter(|key| key.contains("_grant:")) {
-                prop_assert_eq!(heard(grants), (&**grants, 0));
+                prop_assert_eq!(base_channel(grants), (&**grants, 0));
             }
         }
     }
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(channel("p"), channel("{p}"));
         assert_eq!(listened("p", channel("p")), channel("p"));
         let in_braces = listened("{p}", channel("{p}"));
-        assert_eq!(heard(&in_braces), (&*channel("p"), 1));
+        assert_eq!(base_channel(&in_braces), (&*channel("p"), 1));
         for name in ["{p}q", "q{p}", "{{p}}", "{}", "{p}{q}"] {
             assert_eq!(listened(name, channel(name)), channel(name), "{name}");
         }

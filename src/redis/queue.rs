@@ -39,7 +39,7 @@ impl Kind {
 }
 
 /// Keys and arguments of a script.
-pub(super) struct Words {
+pub(super) struct ScriptCall {
     pub(super) keys: Vec<String>,
     /// All but the last.
     args: Vec<String>,
@@ -48,7 +48,7 @@ pub(super) struct Words {
     waited: Option<(Duration, Instant)>,
 }
 
-impl Words {
+impl ScriptCall {
     /// A call with these words, as of now. A command may be on its way for longer than others have waited.
     fn call(&self, runtime: &impl Runtime, call: impl Fn(&[&str], &[&str]) -> Cmd) -> Cmd {
         let since = |then| runtime.now().saturating_duration_since(then);
@@ -82,7 +82,7 @@ impl Redis {
     }
 
     /// The keys of the lock, and what scripts of its kind are told before their own arguments.
-    pub(super) fn words<const N: usize>(&self, call: Call<'_, N>) -> Words {
+    pub(super) fn words<const N: usize>(&self, call: Call<'_, N>) -> ScriptCall {
         let (topology, name) = (self.router.topology(), call.name.as_str());
         // Grants go out in both kinds, too, as they go to clients of a fleet of which some listen to the
         // other one already. Of those the node does not know.
@@ -108,7 +108,7 @@ impl Redis {
         let own = [name.to_owned(), queue, kept].into_iter().chain(beside).chain([nonces]);
         let keys = own.chain(call.keys).collect();
         let now = self.common.runtime.now();
-        Words { keys, args, waited: call.position.map(|position| (position.waited, now)) }
+        ScriptCall { keys, args, waited: call.position.map(|position| (position.waited, now)) }
     }
 
     /// The nonce of a waiter that is to be enqueued; nothing if it is not.
@@ -127,7 +127,7 @@ impl Redis {
 
     fn queue_request<'a>(
         &self,
-        words: &'a Words,
+        words: &'a ScriptCall,
         by_hash: &'a (dyn Fn() -> Cmd + Sync),
         in_full: &'a (dyn Fn() -> Cmd + Sync),
     ) -> Request<'a> {
@@ -140,7 +140,7 @@ impl Redis {
         &self,
         router: &Router,
         script: &Script,
-        words: &Words,
+        words: &ScriptCall,
         again: bool,
     ) -> Result<(Reply, Sent), Error> {
         let by_hash = || words.call(&self.common.runtime, |keys, args| script.evalsha(keys, args));
@@ -162,7 +162,7 @@ impl Redis {
     pub(super) async fn attempt_words(
         &self,
         script: &Script,
-        words: &Words,
+        words: &ScriptCall,
         name: &LockName,
         id: &LeaseId,
     ) -> Result<AcquireOutcome, Error> {
@@ -241,10 +241,12 @@ impl Redis {
                 self.released(kind, name, 1);
                 ReleaseOutcome::GrantedToNext { last_token }
             }
-            Reply::Number(reply) if self.released(kind, name, reply) => ReleaseOutcome::Released { heard: 0 },
+            Reply::Number(reply) if self.released(kind, name, reply) => {
+                ReleaseOutcome::Released { receivers: 0 }
+            }
             // The first sending has passed it on. (That it was lost before then cannot be told from that, and
             // comes to the same.)
-            _ if sent == Sent::Again => ReleaseOutcome::Released { heard: 0 },
+            _ if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
             _ => ReleaseOutcome::NotHeld,
         })
     }

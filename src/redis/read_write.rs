@@ -76,7 +76,7 @@ impl Redis {
         self.undo_late(router, name, id, |redis, router, name, id| {
             Box::pin(async move { redis.end_read_once(router, name, id).await.unwrap_or(false) })
         });
-        Ok(if did_read { ReleaseOutcome::Released { heard: 0 } } else { ReleaseOutcome::NotHeld })
+        Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
     }
 
     async fn end_read_once(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<bool, Error> {

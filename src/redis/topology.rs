@@ -17,10 +17,10 @@ mod url;
 
 use std::sync::Arc;
 
-use super::connection::{Common, Error, Introduction};
+use super::connection::{Common, ConnectOptions, Error};
 
 pub(crate) use self::contract::{Messages, Node, Topology};
-pub(crate) use self::router::{Apart, Router, Sent};
+pub(crate) use self::router::{CrossSlot, Router, Sent};
 
 /// What is asked for besides the URL.
 #[derive(Clone, Default)]
@@ -34,7 +34,7 @@ pub(crate) struct Options {
 /// Finds out what `url` names, and connects to it.
 pub(crate) async fn connect(
     url: &str,
-    introduction: Introduction,
+    introduction: ConnectOptions,
     _options: Options,
     common: &Arc<Common>,
 ) -> Result<Arc<dyn Topology>, Error> {

@@ -33,11 +33,11 @@
 //! Each can be closed, for good: then nothing is taken or enqueued. Every take consumes at least one permit,
 //! so no free(*e*) comes twice until the word has gone round, see *Numbers that go round*.
 //!
-//! A node is `Waiting`, then `Granted` (consumes its need) or `Void` (cancelled or closed, consumes nothing),
-//! `node.rs`. Its *offset*, what all before it have consumed, is set when those are final. Lowering the
-//! capacity consumes, too: it moves free(*e*) on, free permits or not, or publishes a final node; and while a
-//! waiter is blocked, its permits are added to that node as a deficit, by compare-and-swap of the node's one
-//! word.
+//! A node is `Waiting`, then `Granted` (consumes its need) or `Cancelled` (cancelled or closed, consumes
+//! nothing), `node.rs`. Its *offset*, what all before it have consumed, is set when those are final. Lowering
+//! the capacity consumes, too: it moves free(*e*) on, free permits or not, or publishes a final node; and
+//! while a waiter is blocked, its permits are added to that node as a deficit, by compare-and-swap of the
+//! node's one word.
 //!
 //! # Invariants
 //!
@@ -464,7 +464,7 @@ impl Engine {
         let attempt = attempt.unwrap_or(Attempt::Changed);
         wakes.resume_panic(|| {
             if let Attempt::Decided(Ok(())) = attempt {
-                self.give_back(permits, Taken::Queued);
+                self.pending_release(permits, Taken::Queued);
             }
         });
         attempt
@@ -571,7 +571,7 @@ impl Engine {
         // SAFETY: the caller's promise.
         let discard = || unsafe { reclaim::discard(node) };
         if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(discard)) {
-            self.give_back(permits, Taken::Free);
+            self.pending_release(permits, Taken::Free);
             panic::resume_unwind(payload);
         }
     }
@@ -625,7 +625,7 @@ impl Engine {
             self.settle_the_rest();
         }
         self.leave(node);
-        Some(if kind == Kind::Void { Ended::Closed } else { Ended::Granted })
+        Some(if kind == Kind::Cancelled { Ended::Closed } else { Ended::Granted })
     }
 
     #[inline]
@@ -659,10 +659,10 @@ impl Engine {
             // ours to give back.
             Err(kind) => {
                 self.leave(node);
-                if kind == Kind::Void {
+                if kind == Kind::Cancelled {
                     self.settle_what_is_closed(self.end());
                 } else if !fault!(GrantDiesWithWaiter) {
-                    self.give_back(need, Taken::Queued);
+                    self.pending_release(need, Taken::Queued);
                 }
             }
         }
@@ -678,7 +678,7 @@ impl Engine {
 
     /// Gives permits back. None are as good as some, and not worth a look.
     #[inline]
-    pub(super) fn give_back(&self, permits: usize, taken: Taken) {
+    pub(super) fn pending_release(&self, permits: usize, taken: Taken) {
         if self.is_latch {
             return self.notify(permits);
         }
@@ -732,7 +732,7 @@ impl Engine {
             match word.kind() {
                 Kind::Waiting | Kind::Updating => show(Seen::Waiting { need: seen.wants(word).0 / UNIT }),
                 Kind::Granted | Kind::GrantedOfMore => show(Seen::Granted),
-                Kind::Void => show(Seen::Closed),
+                Kind::Cancelled => show(Seen::Closed),
                 Kind::Left | Kind::Unlinked => {}
             }
             here = seen.next();

@@ -3,7 +3,7 @@
 //! ```text
 //!                    ┌──► Granted ──► Left     by any thread, when the credit covers it; the owner leaves
 //! Waiting ◄──► Updating                         the owner changes its waker
-//!                    └──► Void    ──► Left      cancelled by the owner, or closed by any thread
+//!                    └──► Cancelled    ──► Left      cancelled by the owner, or closed by any thread
 //! ```
 //!
 //! Both `Waiting` and `Updating` lead to either end. A node is *final* from then on: what it has consumed
@@ -121,7 +121,7 @@ pub(super) enum Kind {
     /// With the last of the credit that the granting thread knew of.
     Granted = 3,
     /// Cancelled or closed. Consumes nothing but a deficit.
-    Void = 4,
+    Cancelled = 4,
     /// Granted, and there was credit left for those behind: the granting thread may have been stopped before
     /// it came to them.
     GrantedOfMore = 5,
@@ -139,7 +139,7 @@ impl Kind {
             1 => Self::Waiting,
             2 => Self::Updating,
             3 => Self::Granted,
-            4 => Self::Void,
+            4 => Self::Cancelled,
             5 => Self::GrantedOfMore,
             6 => Self::Left,
             _ => Self::Unlinked,
@@ -153,7 +153,7 @@ struct Beside;
 
 impl Beside {
     const GRANTED: u64 = Kind::Granted as u64;
-    const VOID: u64 = Kind::Void as u64;
+    const CANCELLED: u64 = Kind::Cancelled as u64;
     const LEFT: u64 = Kind::Left as u64;
     const LEFT_VOID: u64 = 7;
     const UNLINKED: u64 = 5;
@@ -201,7 +201,7 @@ impl Word {
     /// Of a word with a deficit, whether or not the node was left or taken out.
     #[cold]
     const fn is_void_beside_deficit(self) -> bool {
-        matches!(self.beside_deficit(), Beside::VOID | Beside::LEFT_VOID | Beside::UNLINKED_VOID)
+        matches!(self.beside_deficit(), Beside::CANCELLED | Beside::LEFT_VOID | Beside::UNLINKED_VOID)
     }
 
     /// The same need and deficit in another kind. A waiter's need is no consumption once it is void, and
@@ -210,7 +210,7 @@ impl Word {
     const fn with_kind(self, kind: Kind) -> Self {
         if self.has_deficit() {
             self.with_kind_beside_deficit(kind)
-        } else if matches!(kind, Kind::Void) {
+        } else if matches!(kind, Kind::Cancelled) {
             Self::new(kind, 0)
         } else {
             Self(self.0 & !Kind::MASK | kind as u64)
@@ -225,7 +225,7 @@ impl Word {
             (Kind::Left, true) => Beside::LEFT_VOID,
             (Kind::Unlinked, false) => Beside::UNLINKED,
             (Kind::Unlinked, true) => Beside::UNLINKED_VOID,
-            (Kind::Waiting | Kind::Updating | Kind::Void, _) => kind as u64,
+            (Kind::Waiting | Kind::Updating | Kind::Cancelled, _) => kind as u64,
         };
         Self(self.0 & !(Kind::MASK << Kind::BITS) | beside << Kind::BITS)
     }
@@ -507,9 +507,9 @@ impl Node {
         let mut word = Word(self.state.load(Ordering::Acquire));
         while word.is_waiting() {
             let void = if fault!(DeficitDiesWithWaiter) {
-                Word::new(Kind::Void, 0)
+                Word::new(Kind::Cancelled, 0)
             } else {
-                word.with_kind(Kind::Void)
+                word.with_kind(Kind::Cancelled)
             };
             // Ordering: SeqCst, before the look at the credit that follows [S]. Acquire on failure as above.
             match self.state.compare_exchange(word.0, void.0, Ordering::SeqCst, Ordering::Acquire) {

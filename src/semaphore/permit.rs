@@ -35,8 +35,8 @@ impl Held {
     }
 
     #[inline]
-    fn give_back(self, engine: &Engine) {
-        engine.give_back(self.permits(), self.taken());
+    fn pending_release(self, engine: &Engine) {
+        engine.pending_release(self.permits(), self.taken());
     }
 
     fn forget(&mut self, engine: &Engine) {
@@ -112,7 +112,7 @@ impl<'a> SemaphorePermit<'a> {
 impl Drop for SemaphorePermit<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.held.give_back(&self.semaphore.engine);
+        self.held.pending_release(&self.semaphore.engine);
     }
 }
 
@@ -180,7 +180,7 @@ impl OwnedSemaphorePermit {
 impl Drop for OwnedSemaphorePermit {
     #[inline]
     fn drop(&mut self) {
-        self.held.give_back(&self.semaphore.engine);
+        self.held.pending_release(&self.semaphore.engine);
     }
 }
 

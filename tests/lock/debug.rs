@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use latchwork::backend::{Backend, Runtime};
 use latchwork::latch::Latch;
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::lock_entry::{Answer, Entered, LockEntry, Moment, Request, Rules};
+use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Moment, Request, Rules};
 use latchwork::striped::StripedSemaphores;
 use latchwork::subscription::{Message, Registry};
 use latchwork::{AsyncSemaphore, LockClient, LockOptions};
@@ -74,7 +74,7 @@ fn lock_entry_in_every_phase_can_be_formatted() {
         let used = || _ = (entry.waiters(), entry.holder(now), entry.latch().waiters());
         format("a free entry", &entry, &used);
         let request = Request::new(1);
-        let (Entered::Head(head), _) = entry.enter(&request, true, now) else { panic!("it is free") };
+        let (EnterOutcome::Head(head), _) = entry.enter(&request, true, now) else { panic!("it is free") };
         format("an entry with a queue head", &entry, &used);
         let lease = Duration::from_secs(30);
         let attempt = entry.attempt(&head, 1, now, lease).unwrap();
@@ -84,7 +84,7 @@ fn lock_entry_in_every_phase_can_be_formatted() {
             format("what an event returns", value, &used);
         }
         format("an entry with a holder and a waiter", &entry, &used);
-        let Entered::Queued(ticket) = entered else { panic!("it is held") };
+        let EnterOutcome::Queued(ticket) = entered else { panic!("it is held") };
         format("a ticket", &ticket, &used);
         drop(entry.cancel(ticket, now));
     });

@@ -53,7 +53,7 @@ async fn release_between_a_waiters_question_and_its_subscription_is_found() {
         move || {
             let release = local.release(Mode::Fair, &name, &them, None);
             let released = futures_util::FutureExt::now_or_never(release);
-            assert_eq!(released, Some(Ok(ReleaseOutcome::Released { heard: 0 })));
+            assert_eq!(released, Some(Ok(ReleaseOutcome::Released { receivers: 0 })));
         }
     }));
     let transport = Interrupted(local.clone(), Arc::clone(&hook));

@@ -74,9 +74,9 @@ async fn channel_is_given_up_when_nobody_comes_back() {
     let guard = next(guard, &waiter).await;
     assert!(waiter.registry().is_empty(), "nobody is interested, and the subscription lingers");
     assert_eq!(subscribers(&mut raw).await, 1);
-    assert!(waiter.registry().transport().stands(CHANNEL));
+    assert!(waiter.registry().transport().is_active(CHANNEL));
     eventually("its end", async || subscribers(&mut raw).await == 0).await;
-    assert!(!waiter.registry().transport().stands(CHANNEL));
+    assert!(!waiter.registry().transport().is_active(CHANNEL));
     // And all over again.
     let guard = next(guard, &holder).await;
     let guard = next(guard, &waiter).await;
@@ -94,11 +94,11 @@ async fn channel_that_lingers_does_not_outlive_its_connection() {
     let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
     let guard = next(guard, &waiter).await;
     let transport = waiter.registry().transport();
-    assert!(transport.stands(CHANNEL));
+    assert!(transport.is_active(CHANNEL));
     let mut raw = connection(&server).await;
     let () = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query_async(&mut raw).await.unwrap();
     // It is made again, with all that it had.
-    eventually("its end", async || waiter.metrics().reconnects == 1 && transport.stands(CHANNEL)).await;
+    eventually("its end", async || waiter.metrics().reconnects == 1 && transport.is_active(CHANNEL)).await;
     assert_eq!(subscribers(&mut raw).await, 1);
     let guard = next(guard, &holder).await;
     let guard = next(guard, &waiter).await;

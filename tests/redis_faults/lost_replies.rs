@@ -379,7 +379,7 @@ async fn release_of_a_lease_that_is_gone_is_told_apart_unless_its_reply_is_lost(
     faulty.eat(1);
     assert_eq!(
         backend.release(Mode::Plain, &name, &id, None).await.unwrap(),
-        ReleaseOutcome::Released { heard: 0 }
+        ReleaseOutcome::Released { receivers: 0 }
     );
     faulty.assert_all_eaten();
     let taken = backend.acquire(Mode::Plain, &name, &backend.request(&id, LEASE)).await.unwrap();
@@ -387,7 +387,7 @@ async fn release_of_a_lease_that_is_gone_is_told_apart_unless_its_reply_is_lost(
     faulty.eat(1);
     assert_eq!(
         backend.release(Mode::Plain, &name, &id, None).await.unwrap(),
-        ReleaseOutcome::Released { heard: 0 }
+        ReleaseOutcome::Released { receivers: 0 }
     );
     faulty.assert_all_eaten();
     assert!(faulty.state("orders").await.is_empty());

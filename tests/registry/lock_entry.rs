@@ -7,8 +7,8 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, Attempt, Entered, Extension, HeadTicket, Left, LockEntry, LossReason, Moment, Request, Rules,
-    Told, Verdict,
+    Answer, Attempt, AttemptOutcome, EnterOutcome, Extension, HeadTicket, LeaveOutcome, LockEntry,
+    LossReason, Moment, Request, Rules, WaitOutcome,
 };
 
 /// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how
@@ -18,7 +18,9 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
     let mut now = Moment::from(Instant::now());
     let mut request = Request::new(0);
-    let (Entered::Head(mut head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
+    let (EnterOutcome::Head(mut head), _) = entry.enter(&request, true, now) else {
+        panic!("somebody is here")
+    };
     let mut number = 1;
     if refused {
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
@@ -29,19 +31,21 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
         number += 1;
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
         let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
-        let Verdict::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
+        let AttemptOutcome::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
         loop {
             request = Request::new(request.owner() + 1);
-            let (Entered::Queued(ticket), _) = entry.enter(&request, true, now) else { panic!("it is held") };
+            let (EnterOutcome::Queued(ticket), _) = entry.enter(&request, true, now) else {
+                panic!("it is held")
+            };
             now = now + TURN;
-            let (left, actions) = entry.leave(&grant, now);
-            assert_eq!(left, Left::Passed);
-            if actions.give_back().is_some() {
+            let (left, effects) = entry.leave(&grant, now);
+            assert_eq!(left, LeaveOutcome::Passed);
+            if effects.pending_release().is_some() {
                 drop(entry.returned(heard, now));
             }
             match entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0 {
-                Some(Told::Granted(next, None)) => grant = next,
-                Some(Told::Head(next)) => {
+                Some(WaitOutcome::Granted(next, None)) => grant = next,
+                Some(WaitOutcome::Head(next)) => {
                     head = next;
                     return now.saturating_duration_since(since).as_millis();
                 }
@@ -74,9 +78,10 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     }
     let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
     let (lease, request) = (Duration::from_secs(30), Request::new(1));
-    let (Entered::Head(head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
+    let (EnterOutcome::Head(head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-    let (Verdict::Granted(grant), _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now)
+    let (AttemptOutcome::Granted(grant), _) =
+        entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now)
     else {
         panic!("it is free")
     };
@@ -84,13 +89,13 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     let waker = Waker::from(Arc::clone(&panics));
     let shared = Request::new(2).shared_owner();
     let waiters = [(); 3].map(|()| {
-        let (Entered::Queued(ticket), _) = entry.enter(&shared, true, now) else { panic!("it is held") };
+        let (EnterOutcome::Queued(ticket), _) = entry.enter(&shared, true, now) else { panic!("it is held") };
         assert!(entry.poll(&ticket, &Context::from_waker(&waker), now).0.is_none());
         ticket
     });
-    let (left, actions) = entry.leave(&grant, now);
-    assert_eq!(left, Left::Passed);
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(actions))).is_err());
+    let (left, effects) = entry.leave(&grant, now);
+    assert_eq!(left, LeaveOutcome::Passed);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(effects))).is_err());
     // Ordering: Relaxed, there is one thread.
     assert_eq!(panics.0.load(Ordering::Relaxed), waiters.len(), "one of them sleeps beside its lock");
 }
@@ -105,12 +110,12 @@ fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) ->
         now = now + apart;
         let request = request(owner);
         match entry.enter(&request, true, now).0 {
-            Entered::Reentered(..) => {}
-            Entered::Head(head) => {
+            EnterOutcome::Reentered(..) => {}
+            EnterOutcome::Head(head) => {
                 let lease = request.own_lease().unwrap_or(Duration::from_secs(30));
                 let attempt = entry.attempt(&head, owner, now, lease).unwrap();
                 let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
-                assert!(matches!(verdict, Verdict::Granted(_)), "{verdict:?}");
+                assert!(matches!(verdict, AttemptOutcome::Granted(_)), "{verdict:?}");
             }
             entered => panic!("{entered:?}"),
         }
@@ -141,11 +146,13 @@ fn who_comes_to_share_a_lock_does_not_look_at_all_who_are_there() {
 fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
     let (entry, now, lease) =
         (LockEntry::new(Rules::default()), Moment::from(Instant::now()), Duration::from_secs(5));
-    let (Entered::Head(head), _) = entry.enter(&Request::new(1).lease(lease), true, now) else { panic!() };
+    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1).lease(lease), true, now) else {
+        panic!()
+    };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
-    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
-    let (Entered::Queued(waiter), _) = entry.enter(&Request::new(2), true, now) else { panic!() };
+    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let (EnterOutcome::Queued(waiter), _) = entry.enter(&Request::new(2), true, now) else { panic!() };
     let (look, _) = entry.tick(now + Duration::from_secs(2));
     assert!(look.is_some_and(|look| look.lease.is_none()), "a waiter has it looked at");
     assert_eq!(entry.state_of(&grant, now + lease).unwrap_err(), LossReason::Expired);
@@ -158,15 +165,15 @@ fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let limit = Duration::from_secs(5);
     let entry = LockEntry::new(Rules { max_hold: Some(limit), ..Rules::default() });
     let (now, lease) = (Moment::from(Instant::now()), Duration::from_secs(30));
-    let (Entered::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
+    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
-    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     let over = now + limit;
     assert_eq!(entry.state_of(&grant, over).unwrap_err(), LossReason::HeldTooLong);
     let effects = entry.forget(&grant, over);
-    assert!(effects.give_back().is_some(), "the store has the lease still, and is not told");
-    assert!(matches!(entry.leave_by_name(1, over).0, Left::NotHeld), "it is held again");
+    assert!(effects.pending_release().is_some(), "the store has the lease still, and is not told");
+    assert!(matches!(entry.leave_by_name(1, over).0, LeaveOutcome::NotHeld), "it is held again");
 }
 
 /// An extension is answered after the lease that it extends was over, and after that was told. The store has
@@ -177,18 +184,18 @@ fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
     let entry = LockEntry::new(Rules::default());
     let now = Moment::from(Instant::now());
     let own = Request::new(1).lease(LEASE);
-    let (Entered::Head(head), _) = entry.enter(&own, true, now) else { panic!("it is in use") };
+    let (EnterOutcome::Head(head), _) = entry.enter(&own, true, now) else { panic!("it is in use") };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
-    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     let (extent, _) = entry.extending(Extension::Renew { number: 1, lease: LEASE * 60 }, now);
     let late = now + LEASE * 2;
     assert_eq!(entry.state_of(&grant, late), Err(LossReason::Expired));
-    let (in_hand, actions) = entry.extended(1, now, extent.unwrap(), None, late);
+    let (in_hand, effects) = entry.extended(1, now, extent.unwrap(), None, late);
     assert!(!in_hand);
-    assert_eq!(actions.lost(), Some(LossReason::Expired));
-    assert_eq!(actions.give_back().map(|give_back| give_back.number), Some(1));
-    drop(actions);
+    assert_eq!(effects.lost(), Some(LossReason::Expired));
+    assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));
+    drop(effects);
     let (longer, _) = entry.prolong(&grant, now + LEASE * 60, late);
     assert_eq!(entry.state_of(&longer, late), Err(LossReason::Expired));
 }
@@ -202,19 +209,21 @@ fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
 /// The same, where the command under way is that of `extension`.
 fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTicket, Attempt) {
     const LEASE: Duration = Duration::from_secs(30);
-    let (Entered::Head(head), _) = entry.enter(&Request::new(1), true, sent) else { panic!("it is in use") };
+    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, sent) else {
+        panic!("it is in use")
+    };
     let attempt = entry.attempt(&head, 1, sent, LEASE).unwrap();
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, sent);
-    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     let wanted = Request::new(2).lease(LEASE * 2);
-    let (Entered::Queued(ticket), _) = entry.enter(&wanted, true, sent) else { panic!("it is held") };
+    let (EnterOutcome::Queued(ticket), _) = entry.enter(&wanted, true, sent) else { panic!("it is held") };
     let (extent, _) = entry.extending(extension, sent);
     assert_eq!(extent, Some(LEASE * 3 / 2));
     let later = sent + Duration::from_millis(1);
-    assert_eq!(entry.leave(&grant, later).0, Left::Passed);
+    assert_eq!(entry.leave(&grant, later).0, LeaveOutcome::Passed);
     let context = Context::from_waker(Waker::noop());
     let told = entry.poll(&ticket, &context, later).0;
-    let Some(Told::Head(head)) = told else { panic!("{told:?}") };
+    let Some(WaitOutcome::Head(head)) = told else { panic!("{told:?}") };
     let attempt = entry.attempt(&head, 2, later, LEASE * 2).unwrap();
     assert_eq!(attempt.number(), 1, "by the same number");
     (head, attempt)
@@ -231,7 +240,7 @@ fn extension_that_is_answered_late_leaves_its_number_to_the_queue_head_that_goes
     let extent = Duration::from_secs(45);
     assert!(entry.extended(1, sent, extent, None, later).0, "the queue head's, and not to be undone");
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
-    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     assert!(entry.state_of(&grant, later).is_ok());
 }
 
@@ -243,8 +252,8 @@ fn queue_head_that_gives_up_undoes_the_late_extension_of_its_number_as_well() {
     let (head, _) = heir(&entry, sent);
     let extent = Duration::from_secs(45);
     assert!(entry.extended(1, sent, extent, None, sent + Duration::from_millis(2)).0);
-    let actions = entry.abandon(&head, sent + Duration::from_millis(3));
-    let undone = actions.roll_back().expect("the store may have it");
+    let effects = entry.abandon(&head, sent + Duration::from_millis(3));
+    let undone = effects.roll_back().expect("the store may have it");
     assert!(undone.number == 1 && undone.until >= sent + extent);
 }
 
@@ -256,7 +265,7 @@ fn lease_that_was_gone_before_it_was_granted_anew_is_not_lost() {
     let (head, attempt) = heir(&entry, sent);
     let later = sent + Duration::from_millis(2);
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
-    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     assert!(!entry.gone(1, sent, later).0);
     assert!(entry.state_of(&grant, later).is_ok());
     // A command that was sent after it was granted says it of this one.
@@ -273,7 +282,7 @@ fn lease_is_not_lost_by_a_command_of_the_hold_before_that_was_sent_at_the_same_m
     let (head, attempt) = heir(&entry, sent);
     let later = sent + Duration::from_millis(2);
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
-    let Verdict::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     assert!(!entry.gone(1, attempt.sent(), later).0);
     assert!(entry.state_of(&grant, later).is_ok());
 }
@@ -288,8 +297,8 @@ fn refused_queue_head_that_gives_up_undoes_what_the_hold_before_has_under_way() 
     let (head, attempt) = heir_beside(&entry, sent, Extension::Token { number: 1, lease: extent });
     let later = sent + Duration::from_millis(2);
     let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: None }, later);
-    assert!(matches!(verdict, Verdict::Waits), "{verdict:?}");
-    let actions = entry.abandon(&head, later);
-    let undone = actions.roll_back().expect("a command of its number may still run");
+    assert!(matches!(verdict, AttemptOutcome::Waits), "{verdict:?}");
+    let effects = entry.abandon(&head, later);
+    let undone = effects.roll_back().expect("a command of its number may still run");
     assert!(undone.number == 1 && undone.until >= sent + extent);
 }

@@ -148,7 +148,7 @@ fn burst(bench: Bench) -> Bench {
     bench
 }
 
-/// A lock in memory that was taken before: what only the first time costs, such as the keeper's thread, is
+/// A lock in memory that was taken before: what only the first time costs, such as the watchdog's thread, is
 /// not counted.
 struct LockBench {
     lock: Lock,

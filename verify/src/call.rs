@@ -25,7 +25,7 @@ pub enum Call {
     /// `acquire_up_to` at least one, and gives all back at once, or gives up.
     PassBy(usize),
     /// Gives permits back.
-    GiveBack {
+    PendingRelease {
         /// The waiters that have them.
         request: usize,
         /// How many.

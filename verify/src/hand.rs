@@ -129,7 +129,7 @@ impl Hand {
             Step::Cancel(pick) => Call::Cancel { request: waits(pick)? },
             Step::Release(pick) => {
                 let request = pick_one(made, |request| request.held() > 0, pick)?;
-                Call::GiveBack { request, permits: made[request].held() }
+                Call::PendingRelease { request, permits: made[request].held() }
             }
             Step::Add(n) => Call::Add(n),
             Step::SetCapacity(n) => Call::SetCapacity(n),
@@ -163,7 +163,7 @@ impl Hand {
                 drop(Pin::new(&mut self.semaphore.acquire_up_to(1..=n)).poll(&mut context));
             }
             Call::Cancel { request } => self.requests[request].stage = Stage::Over,
-            Call::GiveBack { request, .. } => self.requests[request].stage = Stage::GaveBack,
+            Call::PendingRelease { request, .. } => self.requests[request].stage = Stage::GaveBack,
             Call::Add(n) => self.semaphore.add_permits(n),
             Call::SetCapacity(n) => self.semaphore.set_capacity(n),
             Call::ForgetPermits(most) => return Answer::Number(self.semaphore.forget_permits(most)),
@@ -199,7 +199,7 @@ impl Hand {
     pub fn last_calls(&self) -> impl Iterator<Item = Call> {
         self.requests.iter().enumerate().filter_map(|(request, of)| match &of.stage {
             Stage::Waits(_) => Some(Call::Cancel { request }),
-            Stage::Holds(permit) => Some(Call::GiveBack { request, permits: permit.num_permits() }),
+            Stage::Holds(permit) => Some(Call::PendingRelease { request, permits: permit.num_permits() }),
             _ => None,
         })
     }

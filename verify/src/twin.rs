@@ -211,7 +211,7 @@ impl<B: Backend, C: Chance> Backend for Twinned<B, C> {
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, B::Error> {
         if self.goes_wrong(Twin::KeepsWhatIsReleased, C::RELEASES) {
-            return Ok(ReleaseOutcome::Released { heard: 0 });
+            return Ok(ReleaseOutcome::Released { receivers: 0 });
         }
         let next = next.map(|next| self.next(mode, next));
         self.backend.release(mode, name, id, next.as_ref()).await

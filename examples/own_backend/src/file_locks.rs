@@ -267,7 +267,7 @@ impl Backend for FileLocks {
             // That it is free is what its watchers are waiting for. With a server, it is published in this
             // very step.
             Some(ours) if ours.id == id => {
-                (State { lease: None, ..state }, ReleaseOutcome::Released { heard: 0 })
+                (State { lease: None, ..state }, ReleaseOutcome::Released { receivers: 0 })
             }
             lease => (State { lease, ..state }, ReleaseOutcome::NotHeld),
         })

@@ -16,8 +16,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Actions, Answer, Entered, GiveBack, Grant, HeadTicket, Left, LockEntry, Moment, Policy, Request, Rules,
-    Told, Verdict,
+    Answer, AttemptOutcome, Effects, EnterOutcome, Grant, HeadTicket, LeaveOutcome, LockEntry, Moment,
+    PendingRelease, Policy, Request, Rules, WaitOutcome,
 };
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -76,24 +76,26 @@ impl Client {
     async fn lock(&self, owner: u64) -> Grant {
         let request = Request::new(owner);
         loop {
-            let (entered, actions) = self.entry.enter(&request, true, now());
-            self.carry_out(actions);
+            let (entered, effects) = self.entry.enter(&request, true, now());
+            self.apply(effects);
             let head = match entered {
-                Entered::Reentered(grant, _) => return grant,
-                Entered::Head(head) => head,
-                Entered::Queued(ticket) => {
+                EnterOutcome::Reentered(grant, _) => return grant,
+                EnterOutcome::Head(head) => head,
+                EnterOutcome::Queued(ticket) => {
                     let told = poll_fn(|context| {
-                        let (told, actions) = self.entry.poll(&ticket, context, now());
-                        self.carry_out(actions);
+                        let (told, effects) = self.entry.poll(&ticket, context, now());
+                        self.apply(effects);
                         told.map_or(Poll::Pending, Poll::Ready)
                     });
                     match told.await {
-                        Told::Granted(grant, _) => return grant,
-                        Told::Head(head) => head,
-                        Told::Superseded | Told::Busy | Told::Closed => continue,
+                        WaitOutcome::Granted(grant, _) => return grant,
+                        WaitOutcome::Head(head) => head,
+                        WaitOutcome::Superseded | WaitOutcome::Busy | WaitOutcome::Closed => continue,
                     }
                 }
-                Entered::Busy | Entered::Closed => unreachable!("it may wait, and nobody closes the entry"),
+                EnterOutcome::Busy | EnterOutcome::Closed => {
+                    unreachable!("it may wait, and nobody closes the entry")
+                }
             };
             if let Some(grant) = self.compete(&head).await {
                 return grant;
@@ -113,12 +115,12 @@ impl Client {
                 None => Answer::Granted { last_token: 0 },
                 Some(_) => Answer::Held { kept: None },
             };
-            let (verdict, actions) = self.entry.answered(head, attempt, answer, now());
-            self.carry_out(actions);
+            let (verdict, effects) = self.entry.answered(head, attempt, answer, now());
+            self.apply(effects);
             match verdict {
-                Verdict::Granted(grant) => return Some(grant),
-                Verdict::Superseded => return None,
-                Verdict::TooLate | Verdict::Waits => {}
+                AttemptOutcome::Granted(grant) => return Some(grant),
+                AttemptOutcome::Superseded => return None,
+                AttemptOutcome::TooLate | AttemptOutcome::Waits => {}
             }
             // Until a message comes, or the lease is over.
             if let Some(left) = held
@@ -130,26 +132,26 @@ impl Client {
     }
 
     fn unlock(&self, grant: &Grant) {
-        let (left, actions) = self.entry.leave(grant, now());
-        self.carry_out(actions);
+        let (left, effects) = self.entry.leave(grant, now());
+        self.apply(effects);
         match left {
-            Left::Remains | Left::Passed => {}
-            Left::Return(give_back) => self.give_back(give_back),
-            Left::Lost(reason) => panic!("nobody takes it away: {reason}"),
-            Left::NotHeld => unreachable!("only said of an owner's name"),
+            LeaveOutcome::Remains | LeaveOutcome::Passed => {}
+            LeaveOutcome::Return(pending_release) => self.pending_release(pending_release),
+            LeaveOutcome::Lost(reason) => panic!("nobody takes it away: {reason}"),
+            LeaveOutcome::NotHeld => unreachable!("only said of an owner's name"),
         }
     }
 
     /// A real store would be asked by a task of its own, again and again until it answers.
-    fn give_back(&self, give_back: GiveBack) {
-        let heard = self.store.release(self.id, give_back.number);
-        self.carry_out(self.entry.returned(heard, now()));
+    fn pending_release(&self, pending_release: PendingRelease) {
+        let heard = self.store.release(self.id, pending_release.number);
+        self.apply(self.entry.returned(heard, now()));
     }
 
     /// What an event leaves to be done. A client that renews leases also calls `tick` when `look_at` says so.
-    fn carry_out(&self, actions: Actions) {
-        for give_back in [actions.give_back(), actions.roll_back()].into_iter().flatten() {
-            self.give_back(give_back);
+    fn apply(&self, effects: Effects) {
+        for pending_release in [effects.pending_release(), effects.roll_back()].into_iter().flatten() {
+            self.pending_release(pending_release);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use latchwork::LockClient;
 
-use crate::job::{self, Entered, Number};
+use crate::job::{self, EnterOutcome, Number};
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 use crate::{Error, clock, progress};
@@ -27,9 +27,9 @@ struct Cells {
 }
 
 impl Number for PlainNumber {
-    async fn enter(&self) -> Result<Entered, Error> {
+    async fn enter(&self) -> Result<EnterOutcome, Error> {
         let others = self.0.inside.fetch_add(1, Ordering::Relaxed);
-        Ok(Entered { alone: others == 0, last_left: self.0.last_left.load(Ordering::Relaxed) })
+        Ok(EnterOutcome { alone: others == 0, last_left: self.0.last_left.load(Ordering::Relaxed) })
     }
 
     async fn read(&self) -> Result<u64, Error> {

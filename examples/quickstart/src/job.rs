@@ -14,7 +14,7 @@ use crate::{Error, clock};
 /// A number that comes out right only if one task at a time is at it, and traces by which to tell if two are.
 pub(crate) trait Number: Send + Sync + 'static {
     /// Leaves a trace for as long as the caller is inside, and looks at those of others.
-    fn enter(&self) -> impl Future<Output = Result<Entered, Error>> + Send;
+    fn enter(&self) -> impl Future<Output = Result<EnterOutcome, Error>> + Send;
     fn read(&self) -> impl Future<Output = Result<u64, Error>> + Send;
     fn write(&self, number: u64) -> impl Future<Output = Result<(), Error>> + Send;
     /// Takes the trace back, and notes the time: the lock is given back right after.
@@ -22,7 +22,7 @@ pub(crate) trait Number: Send + Sync + 'static {
 }
 
 /// What a task found when it came in.
-pub(crate) struct Entered {
+pub(crate) struct EnterOutcome {
     pub(crate) alone: bool,
     /// When the last one left, by [`clock::now`]; 0 before the first.
     pub(crate) last_left: u64,

@@ -10,7 +10,7 @@ use latchwork::lock::LockStats;
 #[cfg(feature = "redis")]
 use serde::{Deserialize, Serialize};
 
-use crate::job::Entered;
+use crate::job::EnterOutcome;
 
 /// What the tasks saw at one lock.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn add_turn(&mut self, waiting_since: u64, acquired: u64, entered: &Entered) {
+    pub(crate) fn add_turn(&mut self, waiting_since: u64, acquired: u64, entered: &EnterOutcome) {
         self.overlaps += u64::from(!entered.alone);
         // A later one found the lock free, and was handed nothing.
         if waiting_since < entered.last_left {

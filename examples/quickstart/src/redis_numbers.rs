@@ -8,7 +8,7 @@ use redis::{AsyncConnectionConfig, AsyncTypedCommands, Client, IntoConnectionInf
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::job::{Entered, Number};
+use crate::job::{EnterOutcome, Number};
 use crate::{Error, clock};
 
 /// What all keys of one run of the example begin with.
@@ -90,11 +90,11 @@ pub(crate) struct RedisNumber {
 }
 
 impl Number for RedisNumber {
-    async fn enter(&self) -> Result<Entered, Error> {
+    async fn enter(&self) -> Result<EnterOutcome, Error> {
         let mut both = pipe();
         both.incr(&self.inside, 1).get(&self.last_left);
         let (inside, last_left): (i64, Option<u64>) = both.query_async(&mut self.connection.clone()).await?;
-        Ok(Entered { alone: inside == 1, last_left: last_left.unwrap_or(0) })
+        Ok(EnterOutcome { alone: inside == 1, last_left: last_left.unwrap_or(0) })
     }
 
     async fn read(&self) -> Result<u64, Error> {

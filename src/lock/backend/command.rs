@@ -108,7 +108,7 @@ pub enum ReleaseOutcome {
     Released {
         /// How many subscribers the message of a plain lock went to, beside those of this process; 0 if that
         /// is not known. For fairness between processes only.
-        heard: usize,
+        receivers: usize,
     },
     /// The next waiter of this client has the lock.
     GrantedToNext {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::lock_entry::{Extension, GiveBack, Grant, LossReason};
+use crate::lock_entry::{Extension, Grant, LossReason, PendingRelease};
 
 use super::super::backend::{AcquireOutcome, AcquireRequest, Failure, Holder, LeaseKey, Mode};
 use super::super::error::LockError;
@@ -47,8 +47,8 @@ impl Entry {
         let (context, sent, number) = (&self.context, self.now(), extension.number());
         // Said before it is sent: this future may be dropped, or never answered, and the store have the lease
         // for as long all the same.
-        let (lease, actions) = self.state.extending(extension, sent);
-        self.carry_out(actions);
+        let (lease, effects) = self.state.extending(extension, sent);
+        self.apply(effects);
         let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
         let id = context.lease_id(number);
         let answer = match extension {
@@ -80,13 +80,18 @@ impl Entry {
             self.gone(number, sent);
             return Ok(Err(LossReason::Gone));
         }
-        let (in_hand, actions) = self.state.extended(number, sent, lease, token, self.now());
-        self.carry_out(actions);
+        let (in_hand, effects) = self.state.extended(number, sent, lease, token, self.now());
+        self.apply(effects);
         if !in_hand {
             // It was given back meanwhile, and the command may have begun it anew.
             let until = sent + lease;
             if !fault!(LateTokenNotUndone) {
-                self.release_in_background(GiveBack { number, until, appoints: false, rolls_back: true });
+                self.release_in_background(PendingRelease {
+                    number,
+                    until,
+                    appoints: false,
+                    rolls_back: true,
+                });
             }
             return Ok(Err(LossReason::Expired));
         }

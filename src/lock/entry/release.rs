@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::{Panics, caught};
-use crate::lock_entry::{Answer, Attempt, GiveBack, HeadTicket, Moment, Next, Verdict};
+use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, Next, PendingRelease};
 
 use super::super::backend::{Command, Failed, Mode, NextWaiter, ReleaseOutcome};
 use super::super::error::LockError;
@@ -36,10 +36,10 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
 const LATEST_ATTEMPT: Duration = Duration::from_secs(120);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
 
-/// A release that the keeper repeats unless it is answered before.
+/// A release that the watchdog repeats unless it is answered before.
 #[derive(Clone, Copy)]
 pub(super) struct Awaited {
-    give_back: GiveBack,
+    pending_release: PendingRelease,
     since: Moment,
 }
 
@@ -48,24 +48,24 @@ impl Entry {
     /// the background. False if the store did not know the lease.
     pub(in crate::lock) async fn release(
         self: &Arc<Self>,
-        give_back: GiveBack,
+        pending_release: PendingRelease,
         now: Moment,
     ) -> Result<bool, LockError> {
-        let id = self.context.lease_id(give_back.number);
-        let mut repeat = OnDrop(Some(|| self.release_in_background(give_back)));
+        let id = self.context.lease_id(pending_release.number);
+        let mut repeat = OnDrop(Some(|| self.release_in_background(pending_release)));
         let mut release;
         let polled = {
             // It is on its way then. The next waiter is not to depend on the caller's polling, nor on a
             // waker that does not panic.
-            let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
-            release = self.send_once(&id, give_back.rolls_back);
+            let _appoints = OnDrop(Some(|| self.apply(self.state.returned(0, now))));
+            release = self.send_once(&id, pending_release.rolls_back);
             first_poll(Pin::new(&mut release))
         };
         let (outcome, repeated) = match polled {
             Poll::Ready(outcome) => (outcome, false),
             Poll::Pending => {
-                self.await_release(Awaited { give_back, since: now });
-                (release.await, !self.release_answered(give_back))
+                self.await_release(Awaited { pending_release, since: now });
+                (release.await, !self.release_answered(pending_release))
             }
         };
         if outcome.is_ok() || fault!(AwaitedReleaseNotRepeated) {
@@ -78,17 +78,17 @@ impl Entry {
     /// nothing has become of it.
     pub(in crate::lock) fn release_by_the_call(
         self: &Arc<Self>,
-        give_back: GiveBack,
+        pending_release: PendingRelease,
         now: Moment,
     ) -> Option<Result<bool, LockError>> {
         if !self.context.at_once {
             return None;
         }
-        let mut repeat = OnDrop(Some(|| self.release_in_background(give_back)));
+        let mut repeat = OnDrop(Some(|| self.release_in_background(pending_release)));
         let outcome = {
             // As in `release`.
-            let _appoints = OnDrop(Some(|| self.carry_out(self.state.returned(0, now))));
-            self.release_at_once(give_back)
+            let _appoints = OnDrop(Some(|| self.apply(self.state.returned(0, now))));
+            self.release_at_once(pending_release)
         };
         if outcome.as_ref().is_none_or(Result::is_ok) {
             repeat.0 = None;
@@ -109,22 +109,22 @@ impl Entry {
     }
 
     /// Sends a release that is not awaited.
-    pub(in crate::lock) fn release_unawaited(self: &Arc<Self>, give_back: GiveBack, now: Moment) {
+    pub(in crate::lock) fn release_unawaited(self: &Arc<Self>, pending_release: PendingRelease, now: Moment) {
         let mut panics = Panics::NONE;
-        if !matches!(panics.catch(|| self.release_at_once(give_back)), Some(Some(Ok(_)))) {
-            panics.catch(|| self.release_in_background(give_back));
+        if !matches!(panics.catch(|| self.release_at_once(pending_release)), Some(Some(Ok(_)))) {
+            panics.catch(|| self.release_in_background(pending_release));
         }
-        panics.catch(|| self.carry_out(self.state.returned(0, now)));
+        panics.catch(|| self.apply(self.state.returned(0, now)));
         panics.resume();
     }
 
     /// Releases a lease at a store that answers at once. `None` if it does not.
-    fn release_at_once(&self, give_back: GiveBack) -> Option<Result<bool, LockError>> {
+    fn release_at_once(&self, pending_release: PendingRelease) -> Option<Result<bool, LockError>> {
         if !self.context.at_once {
             return None;
         }
-        let id = self.context.lease_id(give_back.number);
-        let outcome = self.send_once(&id, give_back.rolls_back).at_once()?;
+        let id = self.context.lease_id(pending_release.number);
+        let outcome = self.send_once(&id, pending_release.rolls_back).at_once()?;
         Some(self.released(outcome, false))
     }
 
@@ -148,8 +148,8 @@ impl Entry {
         if context.is_shut_down() {
             context.releases.tell();
         }
-        if let ReleaseOutcome::Released { heard: heard @ 1.. } = outcome {
-            self.state.heard_by(heard, self.now());
+        if let ReleaseOutcome::Released { receivers: receivers @ 1.. } = outcome {
+            self.state.note_receivers(receivers, self.now());
         }
         let had_it = repeated || outcome != ReleaseOutcome::NotHeld;
         if had_it {
@@ -173,9 +173,9 @@ impl Entry {
     }
 
     /// False if the release was repeated in the background, since it took too long.
-    fn release_answered(&self, give_back: GiveBack) -> bool {
+    fn release_answered(&self, pending_release: PendingRelease) -> bool {
         let mut awaited = self.awaited.lock();
-        match awaited.iter().position(|other| other.give_back.number == give_back.number) {
+        match awaited.iter().position(|other| other.pending_release.number == pending_release.number) {
             Some(at) => {
                 awaited.swap_remove(at);
                 true
@@ -202,7 +202,7 @@ impl Entry {
                 awaited.swap_remove(at)
             };
             if !fault!(UnpolledReleaseForgotten) {
-                self.release_in_background(late.give_back);
+                self.release_in_background(late.pending_release);
             }
         }
     }
@@ -221,20 +221,24 @@ impl Entry {
 
     /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in
     /// memory needs no task.
-    pub(in crate::lock) fn release_in_background(self: &Arc<Self>, give_back: GiveBack) {
-        self.send_release(give_back, None);
+    pub(in crate::lock) fn release_in_background(self: &Arc<Self>, pending_release: PendingRelease) {
+        self.send_release(pending_release, None);
     }
 
-    pub(super) fn send_release(self: &Arc<Self>, give_back: GiveBack, next: Option<Next>) {
+    pub(super) fn send_release(self: &Arc<Self>, pending_release: PendingRelease, next: Option<Next>) {
         if self.context.check_origin().is_err() {
             return;
         }
-        self.context.releases.begin(give_back.number, &self.name);
+        self.context.releases.begin(pending_release.number, &self.name);
         let next_head = next.map(|next| (next.head, None));
-        let mut ends =
-            Release { entry: Arc::clone(self), give_back, appoints: give_back.appoints, next: next_head };
+        let mut ends = Release {
+            entry: Arc::clone(self),
+            pending_release,
+            appoints: pending_release.appoints,
+            next: next_head,
+        };
         let mut panics = Panics::NONE;
-        if let (Some(next), Some((_, named)), false) = (next, &mut ends.next, give_back.rolls_back) {
+        if let (Some(next), Some((_, named)), false) = (next, &mut ends.next, pending_release.rolls_back) {
             // Without its name it asks for itself.
             *named = panics.catch(|| NamedWaiter::new(self, next)).flatten();
         }
@@ -245,9 +249,9 @@ impl Entry {
             }
         });
         if begun.is_none() {
-            // It may not have been sent. The entry stays until the keeper has repeated it.
+            // It may not have been sent. The entry stays until the watchdog has repeated it.
             self.table().keep(&self.name, self);
-            panics.catch(|| self.await_release(Awaited { give_back, since: self.now() }));
+            panics.catch(|| self.await_release(Awaited { pending_release, since: self.now() }));
         }
         panics.resume();
     }
@@ -281,7 +285,7 @@ impl NamedWaiter {
 /// A release in the background. However it ends, the next waiter is appointed, and the client is told.
 struct Release {
     entry: Arc<Entry>,
-    give_back: GiveBack,
+    pending_release: PendingRelease,
     /// The next waiter is not appointed yet.
     appoints: bool,
     /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it
@@ -292,7 +296,7 @@ struct Release {
 impl Release {
     async fn send(mut self) {
         let entry = Arc::clone(&self.entry);
-        let (context, id) = (&entry.context, entry.context.lease_id(self.give_back.number));
+        let (context, id) = (&entry.context, entry.context.lease_id(self.pending_release.number));
         let (mode, store) = (entry.mode, &context.store);
         let mut back_off = FIRST_BACK_OFF;
         loop {
@@ -308,17 +312,17 @@ impl Release {
                         }
                     })
                 }
-                _ => caught(async { entry.send_once(&id, self.give_back.rolls_back).await }).await,
+                _ => caught(async { entry.send_once(&id, self.pending_release.rolls_back).await }).await,
             };
             match outcome {
                 Ok(Ok(outcome)) => {
                     context.releases.succeeded();
                     event!(DEBUG, lock = entry.name.as_str(), "released");
-                    let heard = match outcome {
-                        ReleaseOutcome::Released { heard } => heard,
+                    let receivers = match outcome {
+                        ReleaseOutcome::Released { receivers } => receivers,
                         ReleaseOutcome::GrantedToNext { .. } | ReleaseOutcome::NotHeld => 0,
                     };
-                    self.appoint(heard);
+                    self.appoint(receivers);
                     return;
                 }
                 Ok(Err(error)) => entry.release_failed(&error),
@@ -345,9 +349,9 @@ impl Release {
     /// An attempt that was not answered may run when its lease would be over: a silent link keeps it, and the
     /// store is not there before to be told otherwise.
     fn repeated_until(&self) -> Moment {
-        match self.give_back.rolls_back {
-            true => self.give_back.until + LATEST_ATTEMPT,
-            false => self.give_back.until,
+        match self.pending_release.rolls_back {
+            true => self.pending_release.until + LATEST_ATTEMPT,
+            false => self.pending_release.until,
         }
     }
 
@@ -364,18 +368,18 @@ impl Release {
         if let Answer::Held { .. } = answer {
             let _before = std::mem::replace(&mut *entry.kept.lock(), listening.take());
         }
-        let (verdict, actions) = entry.state.answered(&head, attempt, answer, now);
+        let (verdict, effects) = entry.state.answered(&head, attempt, answer, now);
         // It has left.
-        let _kept = if let Verdict::Superseded = verdict { entry.take_kept() } else { None };
-        entry.carry_out(actions);
+        let _kept = if let AttemptOutcome::Superseded = verdict { entry.take_kept() } else { None };
+        entry.apply(effects);
     }
 
-    fn appoint(&mut self, heard: usize) {
+    fn appoint(&mut self, receivers: usize) {
         let (entry, now) = (&self.entry, self.entry.now());
         let mut panics = Panics::NONE;
         if let Some((head, named)) = self.next.take() {
             panics.catch(|| {
-                entry.carry_out(match &named {
+                entry.apply(match &named {
                     Some(named) => entry.state.answered(&head, named.attempt, Answer::Unanswered, now).1,
                     None => entry.state.asks_itself(&head, now),
                 });
@@ -383,9 +387,9 @@ impl Release {
             panics.catch(|| drop(named));
         }
         if std::mem::replace(&mut self.appoints, false) && !fault!(ReturnedToNobody) {
-            panics.catch(|| entry.carry_out(entry.state.returned(heard, now)));
-        } else if heard > 0 {
-            entry.state.heard_by(heard, now);
+            panics.catch(|| entry.apply(entry.state.returned(receivers, now)));
+        } else if receivers > 0 {
+            entry.state.note_receivers(receivers, now);
         }
         panics.resume();
     }
@@ -395,7 +399,7 @@ impl Drop for Release {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
         panics.catch(|| self.appoint(0));
-        panics.catch(|| self.entry.context.releases.end(self.give_back.number));
+        panics.catch(|| self.entry.context.releases.end(self.pending_release.number));
         panics.resume();
     }
 }

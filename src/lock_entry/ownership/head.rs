@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::super::actions::{Actions, Next};
-use super::super::outcome::{Answer, Attempt, GiveBack, HeadTicket, Verdict};
+use super::super::effects::{Effects, Next};
+use super::super::outcome::{Answer, Attempt, AttemptOutcome, HeadTicket, PendingRelease};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
 use super::{Hold, Lease, Ownership, Phase, Unconfirmed};
@@ -133,16 +133,16 @@ impl Head {
     }
 
     /// What may be at the store.
-    pub(super) fn to_roll_back(&self) -> Option<GiveBack> {
+    pub(super) fn to_rollback(&self) -> Option<PendingRelease> {
         let Some(lease) = &self.inherited else {
             let (number, until) = self.number.zip(self.at_store)?;
-            return Some(GiveBack { number, until, appoints: false, rolls_back: true });
+            return Some(PendingRelease { number, until, appoints: false, rolls_back: true });
         };
         if self.at_store.is_none() && fault!(LeaseDiesWithLastWaiter) {
             return None;
         }
         let until = self.at_store.max(Some(lease.unconfirmed().until))?;
-        Some(GiveBack { until, rolls_back: true, ..lease.give_back(false) })
+        Some(PendingRelease { until, rolls_back: true, ..lease.pending_release(false) })
     }
 }
 
@@ -222,26 +222,26 @@ impl Ownership {
     }
 
     /// Stores the waker of the queue head, unless it is another one by now.
-    pub(in crate::lock_entry) fn register_head(&mut self, serial: u64, waker: Waker, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn register_head(&mut self, serial: u64, waker: Waker, effects: &mut Effects) {
         match self.head(serial) {
             Some(head) => {
                 // What woke it before is looked at by the poll that this is part of.
                 head.woken = None;
-                actions.drop_later(head.waker.replace(waker));
+                effects.drop_later(head.waker.replace(waker));
             }
-            None => actions.drop_later(Some(waker)),
+            None => effects.drop_later(Some(waker)),
         }
     }
 
     /// What the queue head waits for has come: it is to be polled soon, or superseded.
-    pub(in crate::lock_entry) fn head_woken(&mut self, now: Moment, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn head_woken(&mut self, now: Moment, effects: &mut Effects) {
         let limit = self.rules.unpolled_limit;
         if let Phase::Competing(head) = &mut self.phase
             && head.slot.is_none()
         {
             let since = *head.woken.get_or_insert(now);
-            actions.wake(head.waker.take());
-            self.look_by(since + limit, now, actions);
+            effects.wake(head.waker.take());
+            self.look_by(since + limit, now, effects);
         }
     }
 
@@ -256,7 +256,7 @@ impl Ownership {
     ) -> Option<Attempt> {
         let position = self.rules.policy.position();
         // What is granted by a store with a queue is not passed on in memory.
-        // All sharers of a lock have the same token.
+        // All owner_holds of a lock have the same token.
         let alone = self.queue.is_empty() || position.is_some() || self.rules.policy.is_shared();
         let head = self.head(serial)?;
         let number = *head.number.get_or_insert(fresh);
@@ -286,18 +286,18 @@ impl Ownership {
         attempt: Attempt,
         answer: Answer,
         now: Moment,
-        actions: &mut Actions,
-    ) -> Verdict {
+        effects: &mut Effects,
+    ) -> AttemptOutcome {
         let Some(head) = self.head(serial) else {
             // What says that nothing is at the store leaves nothing to be rolled back.
             if !matches!(answer, Answer::DidNotRun | Answer::Held { kept: None }) {
-                roll_back(attempt, actions);
+                roll_back(attempt, effects);
             }
-            return Verdict::Superseded;
+            return AttemptOutcome::Superseded;
         };
         match answer {
-            Answer::Granted { last_token } => return self.granted(serial, attempt, last_token, now, actions),
-            Answer::Held { kept } => return self.held_elsewhere(serial, attempt, kept, now, actions),
+            Answer::Granted { last_token } => return self.granted(serial, attempt, last_token, now, effects),
+            Answer::Held { kept } => return self.held_elsewhere(serial, attempt, kept, now, effects),
             // Those before it may have run.
             Answer::DidNotRun => {
                 head.at_store = if fault!(AttemptsBeforeForgotten) { None } else { head.at_store_before };
@@ -306,8 +306,8 @@ impl Ownership {
             Answer::Unsaid => head.settle(),
             Answer::Unanswered => {}
         }
-        self.asks_itself(serial, now, actions);
-        Verdict::Waits
+        self.asks_itself(serial, now, effects);
+        AttemptOutcome::Waits
     }
 
     /// The store granted the lease that `attempt` asked for.
@@ -317,10 +317,10 @@ impl Ownership {
         attempt: Attempt,
         last_token: u64,
         now: Moment,
-        actions: &mut Actions,
-    ) -> Verdict {
+        effects: &mut Effects,
+    ) -> AttemptOutcome {
         let (named, kept_block) = (self.named(serial), fault!(TokenBlockKept));
-        let Some(head) = self.head(serial) else { return Verdict::Superseded };
+        let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
         let request = head.request;
         head.settle();
         let inherited = head.inherited.take();
@@ -330,11 +330,11 @@ impl Ownership {
             None => fault!(GrantedAfterDeadline),
         };
         if !unchecked && attempt.sent + attempt.lease <= now {
-            self.too_late(serial, attempt, before.until, actions);
+            self.too_late(serial, attempt, before.until, effects);
             if let Some(slot) = named {
-                self.appoint_named(slot, now, actions);
+                self.appoint_named(slot, now, effects);
             }
-            return Verdict::TooLate;
+            return AttemptOutcome::TooLate;
         }
         let won_at_once = head.offered && head.tries == 1;
         let mut tokens = attempt.granted_tokens(last_token);
@@ -357,24 +357,24 @@ impl Ownership {
             lease.confirmed = lease.confirmed + Duration::from_nanos(1);
         }
         if let Some(slot) = named {
-            self.grant_to(slot, now, actions);
-            return Verdict::Waits;
+            self.grant_to(slot, now, effects);
+            return AttemptOutcome::Waits;
         }
         let grant = self.begin_hold(&request, true, now);
         self.acquisitions += 1;
-        if !self.beside.is_empty() {
-            self.gather(actions);
+        if !self.parallel.is_empty() {
+            self.merge_parallel(effects);
         }
-        self.admit(attempt.lease, now, actions);
-        self.look_behind(now, actions);
-        Verdict::Granted(grant)
+        self.admit(attempt.lease, now, effects);
+        self.look_behind(now, effects);
+        AttemptOutcome::Granted(grant)
     }
 
     /// The lease was over by the time the answer was read.
-    fn too_late(&mut self, serial: u64, attempt: Attempt, until: Moment, actions: &mut Actions) {
+    fn too_late(&mut self, serial: u64, attempt: Attempt, until: Moment, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         head.forget_number();
-        actions.more().roll_back = Some(GiveBack { until, ..attempt.to_roll_back() });
+        effects.more().roll_back = Some(PendingRelease { until, ..attempt.to_rollback() });
     }
 
     /// Installs the lease that `attempt` got, with an empty hold.
@@ -395,8 +395,8 @@ impl Ownership {
 
     // === Named with a release ===
 
-    /// The oldest waiter is the queue head, and is named with the release that `actions` have. There is one.
-    pub(super) fn name_next(&mut self, now: Moment, actions: &mut Actions) {
+    /// The oldest waiter is the queue head, and is named with the release that `effects` have. There is one.
+    pub(super) fn name_next(&mut self, now: Moment, effects: &mut Effects) {
         let slot = self.queue.pop().expect("the caller has looked");
         let request = self.queue.request(slot);
         let serial = self.compete(request, None, Some(slot), 0, now);
@@ -404,30 +404,30 @@ impl Ownership {
         let Some(head) = self.head(serial) else { return };
         // It has nothing to be polled for, and until the release is answered the lock counts as held.
         (head.woken, head.refused) = (None, true);
-        actions.more().next = Some(Next { head: head.ticket(), request });
+        effects.more().next = Some(Next { head: head.ticket(), request });
     }
 
     /// The waiter that was named with a release, if it is that, asks the store itself: the release has
     /// failed, or was sent without its name.
-    pub(in crate::lock_entry) fn asks_itself(&mut self, serial: u64, now: Moment, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn asks_itself(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
         if let Some(slot) = self.named(serial)
             && !fault!(NamedNotTold)
         {
             if let Some(head) = self.head(serial) {
                 head.refused = false;
             }
-            self.appoint_named(slot, now, actions);
+            self.appoint_named(slot, now, effects);
         }
     }
 
     /// A waiter that is named learns that it is the queue head.
-    fn appoint_named(&mut self, slot: Slot, now: Moment, actions: &mut Actions) {
+    fn appoint_named(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
         let limit = self.rules.unpolled_limit;
         let Phase::Competing(head) = &mut self.phase else { unreachable!("who is named competes") };
         head.woken = Some(now);
         let place = Place::Appointed(head.serial);
-        actions.wake(self.queue.place_at(slot, place));
-        self.look_by(now + limit, now, actions);
+        effects.wake(self.queue.place_at(slot, place));
+        self.look_by(now + limit, now, effects);
     }
 
     /// Where the queue head with this serial stands, if it does not know that it is.
@@ -444,8 +444,8 @@ impl Ownership {
         attempt: Attempt,
         kept: Option<Duration>,
         now: Moment,
-        actions: &mut Actions,
-    ) -> Verdict {
+        effects: &mut Effects,
+    ) -> AttemptOutcome {
         match (kept, self.named(serial)) {
             // The release has put it into the store's queue.
             (Some(_), Some(slot)) => {
@@ -453,24 +453,24 @@ impl Ownership {
                     head.has_position = true;
                     head.settle();
                 }
-                self.appoint_named(slot, now, actions);
-                Verdict::Waits
+                self.appoint_named(slot, now, effects);
+                AttemptOutcome::Waits
             }
             (Some(kept), None) if self.rules.policy.position().is_some() => {
-                self.queued(serial, attempt, kept, now, actions)
+                self.queued(serial, attempt, kept, now, effects)
             }
             (kept, _) => {
-                self.refused(serial, actions);
+                self.refused(serial, effects);
                 if let (Some(kept), Some(head), false) = (kept, self.head(serial), fault!(WaitForgotten)) {
                     // Longer than its lease would have lasted, maybe.
                     head.at_store = Some(attempt.sent + kept);
                 }
-                Verdict::Waits
+                AttemptOutcome::Waits
             }
         }
     }
 
-    fn refused(&mut self, serial: u64, actions: &mut Actions) {
+    fn refused(&mut self, serial: u64, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         head.settle();
         // So what it inherited is gone, unless a command that was not answered may still begin it anew: an
@@ -490,7 +490,7 @@ impl Ownership {
         while !fault!(TriesKept)
             && let Some(slot) = self.queue.pop_try()
         {
-            actions.wake(self.queue.place_at(slot, Place::Busy));
+            effects.wake(self.queue.place_at(slot, Place::Busy));
         }
     }
 
@@ -505,9 +505,9 @@ impl Ownership {
         attempt: Attempt,
         kept: Duration,
         now: Moment,
-        actions: &mut Actions,
-    ) -> Verdict {
-        let Some(head) = self.head(serial) else { return Verdict::Superseded };
+        effects: &mut Effects,
+    ) -> AttemptOutcome {
+        let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
         head.refused = true;
         head.settle();
         if fault!(PositionForgotten) {
@@ -516,11 +516,11 @@ impl Ownership {
         let lapsed = head.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now);
         if lapsed && !fault!(LapsedNumberKept) {
             head.forget_number();
-            actions.more().roll_back = Some(attempt.to_roll_back());
-            return Verdict::TooLate;
+            effects.more().roll_back = Some(attempt.to_rollback());
+            return AttemptOutcome::TooLate;
         }
         head.queued_at = Some(if fault!(PositionCountedFromAnswer) { now } else { attempt.sent });
-        Verdict::Waits
+        AttemptOutcome::Waits
     }
 
     /// A message said that the store has granted the lock to this number, unasked: the lease ends when the
@@ -530,7 +530,7 @@ impl Ownership {
         serial: u64,
         number: u64,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) -> Option<Grant> {
         let kept = self.rules.policy.position()?;
         let head = self.head(serial)?;
@@ -545,65 +545,65 @@ impl Ownership {
         head.unsettled += 1;
         head.at_store_before = head.at_store_before.max(Some(until));
         let attempt = Attempt { number, tokens: 0, sent: since, lease: kept, until };
-        match self.granted(serial, attempt, 0, now, actions) {
-            Verdict::Granted(grant) => Some(grant),
-            Verdict::Waits | Verdict::TooLate | Verdict::Superseded => None,
+        match self.granted(serial, attempt, 0, now, effects) {
+            AttemptOutcome::Granted(grant) => Some(grant),
+            AttemptOutcome::Waits | AttemptOutcome::TooLate | AttemptOutcome::Superseded => None,
         }
     }
 
     /// The queue head gives up, by an error, its limit, or a drop.
-    pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Moment, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
-        if let Some(roll_back) = head.to_roll_back() {
-            actions.more().roll_back = Some(roll_back);
+        if let Some(roll_back) = head.to_rollback() {
+            effects.more().roll_back = Some(roll_back);
         }
         let (waker, known_held) = (head.take_waker(), head.is_known_held());
-        actions.drop_later(waker);
-        self.appoint_after(known_held, now, actions);
+        effects.drop_later(waker);
+        self.appoint_after(known_held, now, effects);
     }
 
     /// The oldest waiter takes the place of a queue head that knew whether the lock is held.
-    fn appoint_after(&mut self, known_held: bool, now: Moment, actions: &mut Actions) {
-        self.appoint(None, 0, now, actions);
+    fn appoint_after(&mut self, known_held: bool, now: Moment, effects: &mut Effects) {
+        self.appoint(None, 0, now, effects);
         if let Phase::Competing(head) = &mut self.phase {
             head.refused_before = known_held;
         }
     }
 
     /// An owner may get the lock in another way: its waiters here are told to enter anew.
-    pub(in crate::lock_entry) fn recall(&mut self, owner: u64, now: Moment, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn evict_owner(&mut self, owner: u64, now: Moment, effects: &mut Effects) {
         if fault!(NobodyRecalled) {
             return;
         }
         while let Some(slot) = self.queue.pop_of(owner) {
-            actions.wake(self.queue.place_at(slot, Place::Superseded));
+            effects.wake(self.queue.place_at(slot, Place::Superseded));
         }
         if matches!(&self.phase, Phase::Competing(head) if head.request.owner == owner) {
-            self.supersede_head(now, actions);
+            self.supersede_head(now, effects);
         }
     }
 
     /// The queue head was not polled in time, or is recalled: another waiter takes its place.
-    pub(super) fn supersede_head(&mut self, now: Moment, actions: &mut Actions) {
+    pub(super) fn supersede_head(&mut self, now: Moment, effects: &mut Effects) {
         let Phase::Competing(head) = &mut self.phase else { return };
-        if let Some(roll_back) = head.to_roll_back() {
-            actions.more().roll_back = Some(roll_back);
+        if let Some(roll_back) = head.to_rollback() {
+            effects.more().roll_back = Some(roll_back);
         }
         // It may be asleep where a notification would stay with it.
-        actions.more().call = !fault!(SupersededStaysInLine);
+        effects.more().call = !fault!(SupersededStaysInLine);
         let (slot, waker, known_held) = (head.slot, head.take_waker(), head.is_known_held());
-        actions.wake(waker);
+        effects.wake(waker);
         if let Some(slot) = slot {
-            actions.wake(self.queue.place_at(slot, Place::Superseded));
+            effects.wake(self.queue.place_at(slot, Place::Superseded));
         }
-        self.appoint_after(known_held, now, actions);
+        self.appoint_after(known_held, now, effects);
     }
 }
 
 /// The waiter of this answer has left: releases again, as the earlier rollback may have run before this was
 /// sent.
-fn roll_back(attempt: Attempt, actions: &mut Actions) {
+fn roll_back(attempt: Attempt, effects: &mut Effects) {
     if !fault!(AnswerDiesWithWaiter) {
-        actions.more().roll_back = Some(attempt.to_roll_back());
+        effects.more().roll_back = Some(attempt.to_rollback());
     }
 }

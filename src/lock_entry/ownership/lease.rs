@@ -16,14 +16,14 @@
 //!   answered would keep the lock at the store, unused.
 //!
 //! A hold may end before its lease does: when all leases of its owners' own are over, or after `max_hold`.
-//! See [`Sharer`](super::sharers::Sharer).
+//! See [`Sharer`](super::owner_holds::Sharer).
 
 use std::time::Duration;
 
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::super::outcome::{Attempt, GiveBack};
+use super::super::outcome::{Attempt, PendingRelease};
 
 /// A store that keeps a lease for so long after it is over here is not told so, unless the lease is left: it
 /// is the time of a round trip.
@@ -132,9 +132,9 @@ impl Lease {
     }
 
     /// As it is released in the background. `appoints`: the next waiter comes once that is under way.
-    pub(super) fn give_back(&self, appoints: bool) -> GiveBack {
+    pub(super) fn pending_release(&self, appoints: bool) -> PendingRelease {
         let rolls_back = self.unsettled > 0 && !fault!(UnsettledReleased);
-        GiveBack { number: self.number, until: self.possible_until, appoints, rolls_back }
+        PendingRelease { number: self.number, until: self.possible_until, appoints, rolls_back }
     }
 
     // === Commands ===

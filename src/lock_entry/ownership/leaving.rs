@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::super::actions::Actions;
-use super::super::outcome::{BACK_OFF, Left};
+use super::super::effects::Effects;
+use super::super::outcome::{BACK_OFF, LeaveOutcome};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, LossReason, Request};
 use super::{Hold, Lease, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer};
@@ -15,24 +15,30 @@ impl Ownership {
     // === Leaving ===
 
     /// A guard gives its hold back.
-    pub(in crate::lock_entry) fn leave(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) -> Left {
-        self.end_if_over(now, actions);
-        let any = || self.held().find_map(|(hold, _)| hold.sharers.iter().next().map(|(serial, _)| serial));
+    pub(in crate::lock_entry) fn leave(
+        &mut self,
+        grant: &Grant,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> LeaveOutcome {
+        self.end_if_over(now, effects);
+        let any =
+            || self.held().find_map(|(hold, _)| hold.owner_holds.iter().next().map(|(serial, _)| serial));
         let serial = if fault!(NoSerialCheck) { any().unwrap_or(grant.serial) } else { grant.serial };
         let Some((hold, _)) = self.held_by_serial(serial) else {
-            return Left::Lost(self.hear_of_loss(grant.serial));
+            return LeaveOutcome::Lost(self.hear_of_loss(grant.serial));
         };
         hold.drop_guard(&Grant { serial, ..*grant });
         let left = hold.drop_count(serial, now);
-        let is_empty = hold.sharers.is_empty();
-        self.record_losses(serial, left, actions);
+        let is_empty = hold.owner_holds.is_empty();
+        self.record_losses(serial, left, effects);
         match is_empty || fault!(OneLeavesForAll) {
             false => {
                 // What is left may be over earlier.
-                self.look_behind(now, actions);
-                Left::Remains
+                self.look_behind(now, effects);
+                LeaveOutcome::Remains
             }
-            true => self.end_empty(now, actions),
+            true => self.end_empty(now, effects),
         }
     }
 
@@ -42,34 +48,34 @@ impl Ownership {
         &mut self,
         owner: u64,
         now: Moment,
-        actions: &mut Actions,
-    ) -> Left {
-        self.end_if_over(now, actions);
+        effects: &mut Effects,
+    ) -> LeaveOutcome {
+        self.end_if_over(now, effects);
         let its = || {
             self.held()
-                .flat_map(|(hold, _)| hold.sharers.iter())
+                .flat_map(|(hold, _)| hold.owner_holds.iter())
                 .filter(|(_, sharer)| sharer.owner == owner || fault!(GivenBackForAnother))
         };
         let found = its().find(|(_, sharer)| sharer.is_forgotten()).or_else(|| its().next());
-        let Some(serial) = found.map(|(serial, _)| serial) else { return Left::NotHeld };
-        let Some((hold, _)) = self.held_by_serial(serial) else { return Left::NotHeld };
-        if let Some(sharer) = hold.sharers.get_mut(serial) {
+        let Some(serial) = found.map(|(serial, _)| serial) else { return LeaveOutcome::NotHeld };
+        let Some((hold, _)) = self.held_by_serial(serial) else { return LeaveOutcome::NotHeld };
+        if let Some(sharer) = hold.owner_holds.get_mut(serial) {
             sharer.remove_forgotten();
         }
         let left = hold.drop_count(serial, now);
-        let is_empty = hold.sharers.is_empty();
-        self.record_losses(serial, left, actions);
+        let is_empty = hold.owner_holds.is_empty();
+        self.record_losses(serial, left, effects);
         if is_empty {
-            return self.end_empty(now, actions);
+            return self.end_empty(now, effects);
         }
-        self.look_behind(now, actions);
-        Left::Remains
+        self.look_behind(now, effects);
+        LeaveOutcome::Remains
     }
 
     /// A guard is gone, and its hold stays.
-    pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant, now: Moment, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant, now: Moment, effects: &mut Effects) {
         // What is over does not last for longer because it was not looked at.
-        self.end_if_over(now, actions);
+        self.end_if_over(now, effects);
         match self.held_by_serial(grant.serial) {
             Some((hold, lease)) => hold.forget_guard(grant, lease.sure_until),
             None => _ = self.hear_of_loss(grant.serial),
@@ -82,92 +88,92 @@ impl Ownership {
         grant: &Grant,
         ends: Moment,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) -> Grant {
         // What is over does not begin again: its end may have been told.
-        self.end_if_over(now, actions);
+        self.end_if_over(now, effects);
         if grant.ends() <= now {
             return *grant;
         }
         let longer = grant.lasting_until(ends);
         if let Some((hold, _)) = self.held_by_serial(grant.serial) {
             hold.prolong(grant, longer.ends);
-            self.look_behind(now, actions);
+            self.look_behind(now, effects);
         }
         longer
     }
 
     /// Ends the hold, current or parallel, whose last owner left.
     #[inline]
-    fn end_empty(&mut self, now: Moment, actions: &mut Actions) -> Left {
+    fn end_empty(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         match &self.phase {
-            Phase::Held(hold, _) if hold.sharers.is_empty() || fault!(OneLeavesForAll) => {
-                self.pass_on(now, actions)
+            Phase::Held(hold, _) if hold.owner_holds.is_empty() || fault!(OneLeavesForAll) => {
+                self.pass_on(now, effects)
             }
             _ => {
-                let at = self.beside.iter().position(|(hold, _)| hold.sharers.is_empty());
+                let at = self.parallel.iter().position(|(hold, _)| hold.owner_holds.is_empty());
                 let at = at.expect("some hold has lost its last one");
-                Left::Return(self.beside.swap_remove(at).1.give_back(false))
+                LeaveOutcome::Return(self.parallel.swap_remove(at).1.pending_release(false))
             }
         }
     }
 
     /// The hold is over. Which waiter comes next, and how.
-    pub(super) fn pass_on(&mut self, now: Moment, actions: &mut Actions) -> Left {
+    pub(super) fn pass_on(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let Some(next) = self.queue.first() else {
-            let left = Left::Return(lease.give_back(false));
+            let left = LeaveOutcome::Return(lease.pending_release(false));
             self.transition(Phase::Returning(false));
             return left;
         };
         if self.rules.policy.position().is_some() {
-            actions.more().give_back = Some(lease.give_back(false));
-            self.name_next(now, actions);
-            return Left::Passed;
+            effects.more().pending_release = Some(lease.pending_release(false));
+            self.name_next(now, effects);
+            return LeaveOutcome::Passed;
         }
         let used_up = lease.tenure_ends <= now && !fault!(TenureNeverUsedUp);
         // No lease is made shorter, so one that the store may keep for longer than the next request wants is
         // none for it: this process is not to keep others out for longer, if it dies.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
         if used_up || lease.is_over(now) || too_long && !fault!(LongerLeasePassedOn) {
-            actions.more().give_back = Some(lease.give_back(true));
+            effects.more().pending_release = Some(lease.pending_release(true));
             self.transition(Phase::Returning(used_up));
-            return Left::Passed;
+            return LeaveOutcome::Passed;
         }
         // Not so short that it may end at once.
         let fits = lease.sure_until > now + self.third;
         let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
         if next.is_watched() && fits && has_token {
-            self.grant_next(now, actions);
+            self.grant_next(now, effects);
         } else if let Phase::Held(_, lease) = self.take_phase() {
-            self.appoint(Some(lease), 0, now, actions);
+            self.appoint(Some(lease), 0, now, effects);
         }
-        Left::Passed
+        LeaveOutcome::Passed
     }
 
     /// As [`pass_on`](Self::pass_on), without a caller to send a release.
-    pub(super) fn pass_on_in_background(&mut self, now: Moment, actions: &mut Actions) {
-        if let Left::Return(give_back) = self.pass_on(now, actions) {
-            actions.more().give_back = Some(give_back);
+    pub(super) fn pass_on_in_background(&mut self, now: Moment, effects: &mut Effects) {
+        if let LeaveOutcome::Return(pending_release) = self.pass_on(now, effects) {
+            effects.more().pending_release = Some(pending_release);
             self.transition(Phase::Free);
         }
     }
 
     /// The oldest waiter has the lock, by the lease in hand.
-    fn grant_next(&mut self, now: Moment, actions: &mut Actions) {
+    fn grant_next(&mut self, now: Moment, effects: &mut Effects) {
         let slot = self.queue.pop().expect("the caller has looked");
         self.hand_offs += 1;
-        actions.handed_off += 1;
-        self.grant_to(slot, now, actions);
+        effects.handed_off += 1;
+        self.grant_to(slot, now, effects);
     }
 
     /// A waiter that is not linked has the lock, by the lease in hand.
-    pub(super) fn grant_to(&mut self, slot: Slot, now: Moment, actions: &mut Actions) {
+    pub(super) fn grant_to(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
         let request = self.queue.request(slot);
         let grant = self.begin_hold(&request, false, now);
-        actions.wake(self.queue.place_at(slot, Place::Granted(grant, None, now)));
-        self.admit(Duration::ZERO, now, actions);
-        self.look_behind(now, actions);
+        effects.wake(self.queue.place_at(slot, Place::Granted(grant, None, now)));
+        self.admit(Duration::ZERO, now, effects);
+        self.look_behind(now, effects);
     }
 
     /// A new hold by the lease in hand: a guard's, or one that is to be claimed.
@@ -193,7 +199,7 @@ impl Ownership {
     /// The others that get in with the new holder: all other waiters of its owner, as it may wait for all of
     /// them. Of a shared lock, also all that its lease, of `extent`, suffices for; the first of the others
     /// asks for one of its own.
-    pub(super) fn admit(&mut self, extent: Duration, now: Moment, actions: &mut Actions) {
+    pub(super) fn admit(&mut self, extent: Duration, now: Moment, effects: &mut Effects) {
         if self.queue.is_empty() {
             return;
         }
@@ -201,30 +207,30 @@ impl Ownership {
             while let Some(offer) = self.offer(extent, now)
                 && let Phase::Held(hold, _) = &self.phase
                 && let Some(slot) = self.queue.pop_that(|request| {
-                    offer.suffices(request) || hold.sharers.of_owner(request.owner).is_some()
+                    offer.suffices(request) || hold.owner_holds.of_owner(request.owner).is_some()
                 })
             {
-                self.admit_at(slot, now, actions);
+                self.admit_at(slot, now, effects);
             }
             if !self.queue.is_empty() {
-                self.set_aside();
-                self.appoint(None, 0, now, actions);
+                self.park_current();
+                self.appoint(None, 0, now, effects);
             }
             return;
         }
         let Phase::Held(hold, _) = &self.phase else { return };
-        let Some(owner) = hold.sharers.iter().next().map(|(_, sharer)| sharer.owner) else { return };
+        let Some(owner) = hold.owner_holds.iter().next().map(|(_, sharer)| sharer.owner) else { return };
         while !fault!(NoSameOwnerGrant)
             && let Some(slot) = self.queue.pop_of(owner)
         {
-            self.admit_at(slot, now, actions);
+            self.admit_at(slot, now, effects);
         }
     }
 
-    fn admit_at(&mut self, slot: Slot, now: Moment, actions: &mut Actions) {
+    fn admit_at(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
         let request = self.queue.request(slot);
-        let (grant, extension) = self.take_part(&request, false, now);
-        actions.wake(self.queue.place_at(slot, Place::Granted(grant, extension, now)));
+        let (grant, extension) = self.join_hold(&request, false, now);
+        effects.wake(self.queue.place_at(slot, Place::Granted(grant, extension, now)));
     }
 
     /// The oldest waiter is the queue head, with the lease in hand if there is one. Without a waiter all is
@@ -234,7 +240,7 @@ impl Ownership {
         inherited: Option<Lease>,
         steps: u32,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) {
         let Some(slot) = self.queue.pop() else {
             self.transition(Phase::Free);
@@ -242,29 +248,29 @@ impl Ownership {
         };
         let request = self.queue.request(slot);
         let serial = self.compete(request, inherited, Some(slot), steps, now);
-        actions.wake(self.queue.place_at(slot, Place::Appointed(serial)));
-        self.look_by(now + self.rules.unpolled_limit, now, actions);
+        effects.wake(self.queue.place_at(slot, Place::Appointed(serial)));
+        self.look_by(now + self.rules.unpolled_limit, now, effects);
     }
 
-    /// A release was answered, or is at least under way: so many others have heard of it.
-    pub(in crate::lock_entry) fn returned(&mut self, heard: usize, now: Moment, actions: &mut Actions) {
+    /// A release was answered, or is at least under way: so many others have receivers of it.
+    pub(in crate::lock_entry) fn returned(&mut self, receivers: usize, now: Moment, effects: &mut Effects) {
         if let Phase::Returning(true) = self.phase {
             // A store that does not know its receivers says that there are none: then what was found at it
             // counts.
-            let alone = heard == 0 && !self.contended;
+            let alone = receivers == 0 && !self.contended;
             let most = self.rules.policy.tenure().saturating_mul(if alone { MAX_GROWTH } else { 1 });
             self.tenure = self.tenure.saturating_mul(2).min(most);
         }
         if matches!(self.phase, Phase::Returning(_)) || fault!(NoPhaseCheck) {
-            let steps = self.steps_for(heard);
-            self.appoint(None, steps, now, actions);
+            let steps = self.steps_for(receivers);
+            self.appoint(None, steps, now, effects);
         }
     }
 
     /// The release of a lease without waiters here was answered.
-    pub(in crate::lock_entry) fn heard_by(&mut self, heard: usize, now: Moment) {
-        let steps = self.steps_for(heard);
-        if heard > 0 {
+    pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
+        let steps = self.steps_for(receivers);
+        if receivers > 0 {
             self.tenure = self.rules.policy.tenure();
         }
         // Otherwise a lone process would wait for as long as another one's subscription lingers.
@@ -274,65 +280,68 @@ impl Ownership {
     }
 
     /// Longer than the tenure is not worth waiting, so that a short one does not cost the rate.
-    pub(super) fn steps_for(&self, heard: usize) -> u32 {
-        if heard == 0 {
+    pub(super) fn steps_for(&self, receivers: usize) -> u32 {
+        if receivers == 0 {
             return 0;
         }
         let most = (self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos()))
             .min(u128::from(MAX_STEPS)) as u32;
-        u32::try_from(heard).unwrap_or(u32::MAX).min(most)
+        u32::try_from(receivers).unwrap_or(u32::MAX).min(most)
     }
 
     // === Losing ===
 
     #[inline]
-    pub(in crate::lock_entry) fn end_if_over(&mut self, now: Moment, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn end_if_over(&mut self, now: Moment, effects: &mut Effects) {
         let lasts = match &self.phase {
             Phase::Held(hold, lease) => hold.lasts(lease, now),
             _ => true,
         };
-        if !lasts || !self.beside.is_empty() {
-            self.end_what_is_over(now, actions);
+        if !lasts || !self.parallel.is_empty() {
+            self.end_what_is_over(now, effects);
         }
     }
 
     #[cold]
-    fn end_what_is_over(&mut self, now: Moment, actions: &mut Actions) {
+    fn end_what_is_over(&mut self, now: Moment, effects: &mut Effects) {
         if self.held().all(|(hold, lease)| hold.lasts(lease, now)) {
             return;
         }
         let mut lost = Vec::new();
         for (hold, lease) in self.held_mut().filter(|(hold, lease)| !hold.lasts(lease, now)) {
-            let over =
-                hold.sharers.iter().filter_map(|(serial, sharer)| Some((serial, sharer.loss(lease, now)?)));
+            let over = hold
+                .owner_holds
+                .iter()
+                .filter_map(|(serial, sharer)| Some((serial, sharer.loss(lease, now)?)));
             for (serial, reason) in over.collect::<Vec<_>>() {
                 lost.push((serial, hold.remove(serial), reason));
             }
-            hold.limit = hold.sharers.iter().map(|(_, sharer)| sharer.due()).min().unwrap_or(Moment::NEVER);
+            hold.limit =
+                hold.owner_holds.iter().map(|(_, sharer)| sharer.due()).min().unwrap_or(Moment::NEVER);
         }
         for (serial, guards, reason) in lost {
-            self.record_loss(serial, guards, reason, actions);
+            self.record_loss(serial, guards, reason, effects);
         }
-        self.end_in_background_if_empty(now, actions);
+        self.end_in_background_if_empty(now, effects);
     }
 
     /// A hold may be empty now. No caller sends its release; none is needed if the store does not keep the
     /// lease.
-    pub(super) fn end_in_background_if_empty(&mut self, now: Moment, actions: &mut Actions) {
-        for (_, lease) in self.beside.extract_if(.., |(hold, _)| hold.sharers.is_empty()) {
+    pub(super) fn end_in_background_if_empty(&mut self, now: Moment, effects: &mut Effects) {
+        for (_, lease) in self.parallel.extract_if(.., |(hold, _)| hold.owner_holds.is_empty()) {
             match lease.may_outlast(now) {
-                true => actions.more().beside.push(lease.give_back(false)),
+                true => effects.more().parallel.push(lease.pending_release(false)),
                 // No release tells another client's queue head of this process, which may sleep by an earlier
                 // holder's lease.
-                false => actions.more().call = true,
+                false => effects.more().call = true,
             }
         }
         match &self.phase {
-            Phase::Held(hold, _) if !hold.sharers.is_empty() => {}
-            Phase::Held(_, lease) if lease.may_outlast(now) => self.pass_on_in_background(now, actions),
+            Phase::Held(hold, _) if !hold.owner_holds.is_empty() => {}
+            Phase::Held(_, lease) if lease.may_outlast(now) => self.pass_on_in_background(now, effects),
             Phase::Held(..) => {
-                actions.more().call = true;
-                self.appoint(None, 0, now, actions);
+                effects.more().call = true;
+                self.appoint(None, 0, now, effects);
             }
             _ => {}
         }
@@ -344,15 +353,15 @@ impl Ownership {
         number: u64,
         reason: LossReason,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) -> bool {
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
         if !fault!(GoneLeasePassedOn) {
             lease.gone(now);
         }
-        let sharers = std::mem::replace(hold, Hold::of_nobody()).sharers;
-        sharers.into_each(|serial, sharer| self.record_loss(serial, sharer.guards, reason, actions));
-        self.end_in_background_if_empty(now, actions);
+        let owner_holds = std::mem::replace(hold, Hold::of_nobody()).owner_holds;
+        owner_holds.into_each(|serial, sharer| self.record_loss(serial, sharer.guards, reason, effects));
+        self.end_in_background_if_empty(now, effects);
         true
     }
 
@@ -361,10 +370,10 @@ impl Ownership {
         &mut self,
         serial: u64,
         left: Option<(u32, LossReason)>,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) {
         if let Some((guards, reason)) = left {
-            self.record_loss(serial, guards, reason, actions);
+            self.record_loss(serial, guards, reason, effects);
         }
     }
 
@@ -373,11 +382,11 @@ impl Ownership {
         serial: u64,
         guards: u32,
         reason: LossReason,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) {
         if guards > 0 {
             self.losses.push(Loss { serial, reason, guards });
-            actions.more().lost = Some(reason);
+            effects.more().lost = Some(reason);
         }
     }
 
@@ -396,26 +405,26 @@ impl Ownership {
     }
 
     /// The lock is not granted here any more. What is held is not touched.
-    pub(in crate::lock_entry) fn close(&mut self, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn close(&mut self, effects: &mut Effects) {
         self.closed = true;
         while let Some(slot) = self.queue.pop() {
             let waker = self.queue.place_at(slot, Place::Closed);
-            actions.wake(waker.filter(|_| !fault!(ClosedInSilence)));
+            effects.wake(waker.filter(|_| !fault!(ClosedInSilence)));
         }
         if let Phase::Competing(head) = &mut self.phase {
-            let (slot, roll_back) = (head.slot(), head.to_roll_back());
-            actions.wake(head.take_waker());
+            let (slot, roll_back) = (head.slot(), head.to_rollback());
+            effects.wake(head.take_waker());
             let is_named = slot.is_some_and(|slot| matches!(self.queue.place(slot), Place::Named));
             if let Some(slot) = slot {
-                actions.wake(self.queue.place_at(slot, Place::Closed));
+                effects.wake(self.queue.place_at(slot, Place::Closed));
             }
             // Here, as it may not be polled before the client ends. A waiter that is named is rolled back by
             // the answer.
             if let Some(roll_back) = roll_back.filter(|_| !is_named && !fault!(ClosedHeadLeavesItsTrace)) {
-                actions.more().roll_back = Some(roll_back);
+                effects.more().roll_back = Some(roll_back);
             }
             self.transition(Phase::Free);
         }
-        actions.more().call = true;
+        effects.more().call = true;
     }
 }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use self::store::{KEPT, Kind, Reply, Store, THEIRS};
 use super::super::{
-    Actions, Answer, Attempt, Entered, Extension, GiveBack, Grant, HeadTicket, Left, LossReason, Next,
-    Request, Ticket, Told, Verdict,
+    Answer, Attempt, AttemptOutcome, Effects, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome,
+    LossReason, Next, PendingRelease, Request, Ticket, WaitOutcome,
 };
 use super::{Ownership, Policy, Rules};
 use crate::fault::{Fault, seed};
@@ -54,9 +54,9 @@ struct Release {
     named: Option<(Next, Attempt)>,
 }
 
-impl From<GiveBack> for Release {
-    fn from(give_back: GiveBack) -> Self {
-        let GiveBack { number, appoints, rolls_back, .. } = give_back;
+impl From<PendingRelease> for Release {
+    fn from(pending_release: PendingRelease) -> Self {
+        let PendingRelease { number, appoints, rolls_back, .. } = pending_release;
         Self { number, appoints, rolls_back, named: None }
     }
 }
@@ -264,15 +264,15 @@ impl World {
         events
     }
 
-    fn carry_out(&mut self, actions: Actions) {
-        if let Some(give_back) = actions.give_back() {
-            match actions.next() {
-                None => self.releases.push(give_back.into()),
+    fn apply(&mut self, effects: Effects) {
+        if let Some(pending_release) = effects.pending_release() {
+            match effects.next() {
+                None => self.releases.push(pending_release.into()),
                 // A rollback names no waiter.
-                Some(next) if give_back.rolls_back => {
-                    self.releases.push(give_back.into());
-                    self.event(|engine, now, actions| {
-                        engine.asks_itself(next.head.serial, now, actions);
+                Some(next) if pending_release.rolls_back => {
+                    self.releases.push(pending_release.into());
+                    self.event(|engine, now, effects| {
+                        engine.asks_itself(next.head.serial, now, effects);
                     });
                 }
                 Some(next) => {
@@ -280,22 +280,22 @@ impl World {
                     let attempt = self.engine.attempt(next.head.serial, fresh, self.now, lease);
                     let attempt = attempt.expect("nobody has left meanwhile");
                     let named = Some((next, attempt));
-                    self.unsent.push(Release { named, ..give_back.into() });
+                    self.unsent.push(Release { named, ..pending_release.into() });
                 }
             }
         }
-        self.releases.extend(actions.more_give_backs().iter().copied().map(Release::from));
-        if let Some(roll_back) = actions.roll_back() {
+        self.releases.extend(effects.more_pending_releases().iter().copied().map(Release::from));
+        if let Some(roll_back) = effects.roll_back() {
             assert!(roll_back.rolls_back, "a rollback may come before what it undoes");
             self.releases.push(roll_back.into());
         }
-        self.disturbed |= actions.superseded() > 0;
+        self.disturbed |= effects.superseded() > 0;
     }
 
-    fn event<T>(&mut self, event: impl FnOnce(&mut Ownership, Moment, &mut Actions) -> T) -> T {
-        let mut actions = Actions::default();
-        let outcome = event(&mut self.engine, self.now, &mut actions);
-        self.carry_out(actions);
+    fn event<T>(&mut self, event: impl FnOnce(&mut Ownership, Moment, &mut Effects) -> T) -> T {
+        let mut effects = Effects::default();
+        let outcome = event(&mut self.engine, self.now, &mut effects);
+        self.apply(effects);
         outcome
     }
 
@@ -307,14 +307,14 @@ impl World {
                 self.tries[who] = !may_wait;
                 let had_it = self.engine.holders(self.now).any(|(owner, ..)| owner == request.owner());
                 self.stages[who] =
-                    match self.event(|engine, now, actions| engine.enter(&request, may_wait, now, actions)) {
-                        Entered::Reentered(grant, extension) => {
+                    match self.event(|engine, now, effects| engine.enter(&request, may_wait, now, effects)) {
+                        EnterOutcome::Reentered(grant, extension) => {
                             assert!(had_it || self.is_within_tenure(&grant), "joined after the tenure");
                             self.granted(who, grant, extension)
                         }
-                        Entered::Head(head) => Stage::Head(head, None),
-                        Entered::Queued(ticket) => Stage::Queued(ticket),
-                        Entered::Busy if !may_wait => Stage::Done,
+                        EnterOutcome::Head(head) => Stage::Head(head, None),
+                        EnterOutcome::Queued(ticket) => Stage::Queued(ticket),
+                        EnterOutcome::Busy if !may_wait => Stage::Done,
                         other => panic!("{other:?}"),
                     };
                 if !matches!(self.stages[who], Stage::Holding(_) | Stage::Done) {
@@ -326,16 +326,16 @@ impl World {
                     unreachable!()
                 };
                 self.stages[who] =
-                    match self.event(|engine, now, actions| engine.claim(&ticket, now, actions)) {
-                        Told::Granted(grant, extension) => self.granted(who, grant, extension),
-                        Told::Head(head) => Stage::Head(head, None),
-                        Told::Superseded => self.superseded(),
-                        Told::Busy => {
+                    match self.event(|engine, now, effects| engine.claim(&ticket, now, effects)) {
+                        WaitOutcome::Granted(grant, extension) => self.granted(who, grant, extension),
+                        WaitOutcome::Head(head) => Stage::Head(head, None),
+                        WaitOutcome::Superseded => self.superseded(),
+                        WaitOutcome::Busy => {
                             assert!(self.tries[who], "who waits is told that it may not");
                             self.waiting.retain(|waits| *waits != who);
                             Stage::Done
                         }
-                        Told::Closed => panic!("nobody closes it"),
+                        WaitOutcome::Closed => panic!("nobody closes it"),
                     };
             }
             Event::Ask(who) => self.ask(who),
@@ -408,7 +408,7 @@ impl World {
             }
             self.store.release(number, self.now);
             if appoints {
-                self.event(|engine, now, actions| engine.returned(1, now, actions));
+                self.event(|engine, now, effects| engine.returned(1, now, effects));
             }
             return;
         };
@@ -444,7 +444,7 @@ impl World {
 
     fn extend(&mut self, who: usize, extension: Extension) {
         let sent = self.now;
-        let lease = self.event(|engine, now, actions| engine.extending(extension, now, actions));
+        let lease = self.event(|engine, now, effects| engine.extending(extension, now, effects));
         let Some(lease) = lease else { return };
         let (number, asks) = (extension.number(), Asks::Extends(extension));
         self.commands.push(Command { number, sent, lease, asks, caller: Some(who) });
@@ -470,18 +470,18 @@ impl World {
         let Some(who) = caller else { return };
         if !held {
             self.engine.not_extended(extension);
-            self.event(|engine, now, actions| engine.lose(number, LossReason::Gone, now, actions));
+            self.event(|engine, now, effects| engine.lose(number, LossReason::Gone, now, effects));
             self.believed.fill(None);
             return;
         }
         let in_hand =
-            self.event(|engine, now, actions| engine.extended(number, sent, lease, token, now, actions));
+            self.event(|engine, now, effects| engine.extended(number, sent, lease, token, now, effects));
         if !in_hand {
             self.releases.push(Release { number, appoints: false, rolls_back: true, named: None });
         } else if let Stage::Holding(grant) = self.stages[who] {
             let grant = match token {
                 Some(token) => grant.with_token(token),
-                None => self.event(|engine, now, actions| engine.prolong(&grant, sent + lease, now, actions)),
+                None => self.event(|engine, now, effects| engine.prolong(&grant, sent + lease, now, effects)),
             };
             self.stages[who] = Stage::Holding(grant);
         }
@@ -490,9 +490,9 @@ impl World {
     /// Looks at what messages have said. True if they have granted it the lock.
     fn hear(&mut self, who: usize) -> bool {
         let Stage::Head(head, None) = &self.stages[who] else { return false };
-        let (serial, number) = (head.serial, self.store.heard());
+        let (serial, number) = (head.serial, self.store.receivers());
         let granted =
-            self.event(|engine, now, actions| engine.granted_by_message(serial, number, now, actions));
+            self.event(|engine, now, effects| engine.granted_by_message(serial, number, now, effects));
         if let Some(grant) = granted {
             self.stages[who] = self.granted(who, grant, None);
         }
@@ -566,14 +566,14 @@ impl World {
             None => Answer::Held { kept: None },
         };
         self.stages[who] = match self.answered(head.serial, attempt, answer) {
-            Verdict::Granted(grant) => self.granted(who, grant, None),
-            Verdict::Waits | Verdict::TooLate => Stage::Head(head, None),
-            Verdict::Superseded => self.superseded(),
+            AttemptOutcome::Granted(grant) => self.granted(who, grant, None),
+            AttemptOutcome::Waits | AttemptOutcome::TooLate => Stage::Head(head, None),
+            AttemptOutcome::Superseded => self.superseded(),
         };
     }
 
-    fn answered(&mut self, serial: u64, attempt: Attempt, answer: Answer) -> Verdict {
-        self.event(|engine, now, actions| engine.answered(serial, attempt, answer, now, actions))
+    fn answered(&mut self, serial: u64, attempt: Attempt, answer: Answer) -> AttemptOutcome {
+        self.event(|engine, now, effects| engine.answered(serial, attempt, answer, now, effects))
     }
 
     fn drop_one(&mut self, who: usize) {
@@ -582,28 +582,28 @@ impl World {
             command.caller = command.caller.filter(|caller| *caller != who);
         }
         match std::mem::replace(&mut self.stages[who], Stage::Done) {
-            Stage::Queued(ticket) => self.event(|engine, now, actions| engine.cancel(&ticket, now, actions)),
+            Stage::Queued(ticket) => self.event(|engine, now, effects| engine.cancel(&ticket, now, effects)),
             Stage::Head(head, _) => {
-                self.event(|engine, now, actions| engine.abandon(head.serial, now, actions))
+                self.event(|engine, now, effects| engine.abandon(head.serial, now, effects))
             }
             Stage::Holding(grant) => {
-                let left = self.event(|engine, now, actions| engine.leave(&grant, now, actions));
+                let left = self.event(|engine, now, effects| engine.leave(&grant, now, effects));
                 self.return_if(left);
             }
             Stage::Outside | Stage::Done => {}
         }
     }
 
-    fn return_if(&mut self, left: Left) {
-        if let Left::Return(give_back) = left {
-            self.releases.push(Release { appoints: false, ..give_back.into() });
-            self.event(|engine, now, actions| engine.returned(0, now, actions));
+    fn return_if(&mut self, left: LeaveOutcome) {
+        if let LeaveOutcome::Return(pending_release) = left {
+            self.releases.push(Release { appoints: false, ..pending_release.into() });
+            self.event(|engine, now, effects| engine.returned(0, now, effects));
         }
     }
 
     fn leave_by_name(&mut self, who: usize) {
         let owner = self.cast[who].owner();
-        let left = self.event(|engine, now, actions| engine.leave_by_name(owner, now, actions));
+        let left = self.event(|engine, now, effects| engine.leave_by_name(owner, now, effects));
         self.given_back.push(owner);
         self.return_if(left);
     }
@@ -613,7 +613,7 @@ impl World {
         self.store.share_beside(number, lease, self.now);
         self.asked.insert(number, self.now);
         let attempt = Attempt::outside_of_queue(number, &request, self.now, lease);
-        let granted = self.event(|engine, now, actions| engine.adopt(&request, attempt, 1, now, actions));
+        let granted = self.event(|engine, now, effects| engine.adopt(&request, attempt, 1, now, effects));
         self.stages[who] = Stage::Holding(granted.expect("its lease has just begun"));
     }
 
@@ -631,12 +631,12 @@ impl World {
     /// Time passes, and no future is polled meanwhile: a queue head whose reply has come is woken.
     fn pass_time(&mut self, time: Duration) {
         if self.stages.iter().any(|stage| matches!(stage, Stage::Head(_, Some(_)))) {
-            self.event(|engine, now, actions| engine.head_woken(now, actions));
+            self.event(|engine, now, effects| engine.head_woken(now, effects));
         }
         self.now = self.now + time;
         // The renewals that it asks for are not answered. Each look names one.
-        while let Some(renewal) = self.event(|engine, now, actions| engine.tick(now, actions)) {
-            self.event(|engine, now, actions| engine.renewal_failed(renewal, now, actions));
+        while let Some(renewal) = self.event(|engine, now, effects| engine.tick(now, effects)) {
+            self.event(|engine, now, effects| engine.renewal_failed(renewal, now, effects));
         }
         assert!(self.engine.next_look(self.now) > self.now, "it is looked again and again");
     }
@@ -644,11 +644,11 @@ impl World {
     /// As the time says, with a store that answers at once.
     fn renew_what_is_due(&mut self) {
         while self.engine.next_look(self.now) <= self.now
-            && let Some(renewal) = self.event(|engine, now, actions| engine.tick(now, actions))
+            && let Some(renewal) = self.event(|engine, now, effects| engine.tick(now, effects))
         {
             let lease = renewal.lease.expect("nobody waits whom a question would do");
             let (held, sent) = (self.store.renew(renewal.number, lease, self.now), self.now);
-            self.event(|engine, now, actions| engine.renewed(renewal, held, sent, now, actions));
+            self.event(|engine, now, effects| engine.renewed(renewal, held, sent, now, effects));
         }
     }
 
@@ -839,7 +839,7 @@ const ASIDE: &[Event] = &[
     Event::Enter(1),
 ];
 
-/// It was granted the lock, and has not heard of it, until that was over.
+/// It was granted the lock, and has not receivers of it, until that was over.
 const LAPSED: &[Event] = &[
     Event::TheyAcquire,
     Event::Enter(0),
@@ -975,7 +975,7 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     for event in [Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)] {
         world.step(event);
     }
-    world.event(|engine, now, actions| engine.returned(1, now, actions));
+    world.event(|engine, now, effects| engine.returned(1, now, effects));
     world.check();
     let Stage::Holding(grant) = &world.stages[0] else { panic!("it has the lock") };
     assert!(world.engine.state_of(grant, world.now).is_ok(), "two owners believe");
@@ -996,8 +996,8 @@ fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
     assert_eq!(world.engine.waiters(), 0);
     assert!(matches!(&world.stages[2], Stage::Queued(_)), "nobody has polled it");
     let Stage::Queued(ticket) = std::mem::replace(&mut world.stages[2], Stage::Done) else { unreachable!() };
-    let told = world.event(|engine, now, actions| engine.claim(&ticket, now, actions));
-    assert!(matches!(told, Told::Superseded), "it was waited for too long");
+    let told = world.event(|engine, now, effects| engine.claim(&ticket, now, effects));
+    assert!(matches!(told, WaitOutcome::Superseded), "it was waited for too long");
 }
 
 /// There may be no task left to do it.
@@ -1009,7 +1009,7 @@ fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
             world.step(Event::Drop(0));
             assert!(!world.unsent.is_empty(), "nobody is named");
         }
-        world.event(|engine, _, actions| engine.close(actions));
+        world.event(|engine, _, effects| engine.close(effects));
         assert_eq!(!world.releases.is_empty(), at_store);
         assert!(matches!(&world.stages[1], Stage::Queued(waits) if !world.engine.is_queued(waits)));
         for who in [0, 1] {
@@ -1023,11 +1023,11 @@ fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
 #[test]
 fn closed_entry_rolls_back_a_lease_that_was_asked_for_outside_of_the_queue() {
     let mut world = World::new(&[Request::new(1).shared_owner()], Kind::Shared);
-    world.event(|engine, _, actions| engine.close(actions));
+    world.event(|engine, _, effects| engine.close(effects));
     let (request, number) = (world.cast[0], world.store.fresh());
     world.store.share_beside(number, LEASE, world.now);
     let attempt = Attempt::outside_of_queue(number, &request, world.now, LEASE);
-    let granted = world.event(|engine, now, actions| engine.adopt(&request, attempt, 1, now, actions));
+    let granted = world.event(|engine, now, effects| engine.adopt(&request, attempt, 1, now, effects));
     assert!(granted.is_none(), "a closed entry lets an owner in");
     assert!(world.releases.iter().any(|release| release.number == number && release.rolls_back));
     world.bring_to_an_end();
@@ -1063,8 +1063,8 @@ fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
         let Stage::Queued(ticket) = std::mem::replace(&mut world.stages[1], Stage::Done) else {
             panic!("it waits")
         };
-        let told = world.event(|engine, now, actions| engine.claim(&ticket, now, actions));
-        let Told::Granted(grant, Some(_)) = told else { panic!("its owner has the lock: {told:?}") };
+        let told = world.event(|engine, now, effects| engine.claim(&ticket, now, effects));
+        let WaitOutcome::Granted(grant, Some(_)) = told else { panic!("its owner has the lock: {told:?}") };
         world.stages[1] = Stage::Holding(grant);
         world.bring_to_an_end();
     }

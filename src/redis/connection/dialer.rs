@@ -25,7 +25,7 @@ pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Syn
 
 /// How to introduce oneself to a server.
 #[derive(Clone, Default)]
-pub(crate) struct Introduction {
+pub(crate) struct ConnectOptions {
     /// User and password in place of the URL's.
     pub(crate) instead: (Option<String>, Option<String>),
     pub(crate) credentials: Option<CredentialsCallback>,
@@ -38,7 +38,7 @@ pub(crate) struct Introduction {
 /// way.
 pub(crate) struct Dialer {
     info: ConnectionInfo,
-    introduction: Introduction,
+    introduction: ConnectOptions,
     common: Arc<Common>,
 }
 
@@ -46,7 +46,7 @@ impl Dialer {
     /// An error if there can be no such connection.
     pub(crate) fn new(
         info: ConnectionInfo,
-        introduction: Introduction,
+        introduction: ConnectOptions,
         common: &Arc<Common>,
     ) -> Result<Self, Error> {
         let timing = &common.timing;

@@ -256,7 +256,7 @@ pub(crate) enum Meaning {
     /// or has lost its replicas or its Cluster. The command did not run.
     NotServing,
     /// Of several keys, not all are with the same node of a Cluster. The command did not run.
-    Apart,
+    CrossSlot,
     /// Another node has the key. The command did not run.
     Elsewhere,
     /// The server refused, and will do so again. It did not run the command, or stopped the script before its
@@ -273,11 +273,11 @@ impl Meaning {
         };
         match error.kind() {
             Kind::Server(kind) => match kind {
-                ServerErrorKind::TryAgain => Self::Apart,
+                ServerErrorKind::TryAgain => Self::CrossSlot,
                 ServerErrorKind::Moved | ServerErrorKind::Ask => Self::Elsewhere,
                 // Inside of a script that looked for a key which it has not declared, such as the lease of a
                 // reader.
-                _ if error.detail().is_some_and(|said| said.contains("non local key")) => Self::Apart,
+                _ if error.detail().is_some_and(|said| said.contains("non local key")) => Self::CrossSlot,
                 _ if serves_nobody() => Self::NotServing,
                 _ => Self::Refused,
             },

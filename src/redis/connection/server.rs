@@ -1,4 +1,4 @@
-//! [`Server`]: what a connection is made to; and [`Standing`]: whether it is still to that.
+//! [`Server`]: what a connection is made to; and [`ServerEpoch`]: whether it is still to that.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ pub(crate) trait Server: Send + Sync + 'static {
 
     /// Makes a connection, if the node that answers is the server that is meant and lets the user do what
     /// [`heartbeat`](Self::heartbeat) does.
-    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, Standing), Error>>;
+    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>>;
 
     /// Whether the server at the other end answers, and can be used.
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>>;
 
     /// The node that was connected to with `standing` is not the server that is meant, or not yet: no other
     /// caller is to go on as if it were.
-    fn doubt(&self, standing: &Standing);
+    fn invalidate(&self, standing: &ServerEpoch);
 
     /// Ends when another server has taken this one's place, from now on.
-    fn moved(&self) -> Standing;
+    fn moved(&self) -> ServerEpoch;
 }
 
 /// Where the server is, as far as is known.
@@ -43,9 +43,9 @@ pub(crate) type Known = Option<Arc<str>>;
 /// turned out to be the wrong one; a connection that has ended so is not to be used any more, although it may
 /// be in order.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing(watch::Receiver<Known>);
+pub(crate) struct ServerEpoch(watch::Receiver<Known>);
 
-impl Standing {
+impl ServerEpoch {
     /// Until what `known` has seen last is not so any more.
     pub(crate) fn until_moved(known: watch::Receiver<Known>) -> Self {
         Self(known)

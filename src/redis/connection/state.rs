@@ -11,7 +11,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use super::back_off::BackOff;
 use super::error::{Error, is_broken};
 use super::multiplexed::MultiplexedConnection;
-use super::server::Standing;
+use super::server::ServerEpoch;
 use super::session::Session;
 
 /// A connection that was made. A later one may have taken its place.
@@ -19,7 +19,7 @@ pub(crate) struct Live {
     /// Tells it from those before and after it.
     pub(super) number: u64,
     pub(crate) inner: MultiplexedConnection,
-    pub(super) standing: Standing,
+    pub(super) standing: ServerEpoch,
     session: Option<Session>,
     used: AtomicBool,
 }
@@ -28,7 +28,7 @@ impl Live {
     pub(super) fn new(
         number: u64,
         inner: MultiplexedConnection,
-        standing: Standing,
+        standing: ServerEpoch,
         session: Option<Session>,
     ) -> Self {
         Self { number, inner, standing, session, used: AtomicBool::new(false) }
@@ -104,7 +104,7 @@ impl State {
     }
 
     /// True if one stood before.
-    pub(super) fn stands(&mut self, live: Arc<Live>) -> bool {
+    pub(super) fn is_active(&mut self, live: Arc<Live>) -> bool {
         self.current.send_replace(live.number);
         (self.live, self.failure) = (Some(live), None);
         self.given_up.clear();

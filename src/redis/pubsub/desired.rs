@@ -25,7 +25,8 @@ struct Channels {
     swept: bool,
 }
 
-/// Of each of the names that may share a channel: see [`keys::heard`](super::super::keys::heard).
+/// Of each of the names that may share a channel: see
+/// [`keys::base_channel`](super::super::keys::base_channel).
 pub(super) type Inboxes = [Option<Inbox>; 2];
 
 /// Tells them something, which wakes waiters. The task that does so serves others, too: it does not end by
@@ -39,7 +40,7 @@ struct Want {
     /// waiter.
     inboxes: Inboxes,
     /// Its messages arrive, as far as is known.
-    stands: bool,
+    active: bool,
     /// Since when it has no waiters.
     left: Option<Instant>,
 }
@@ -67,12 +68,12 @@ impl Desired {
                     want.inboxes = Inboxes::default();
                 }
                 want.inboxes[which] = Some(inbox.clone());
-                want.stands
+                want.active
             }
             Entry::Vacant(new) => {
                 let mut inboxes = Inboxes::default();
                 inboxes[which] = Some(inbox.clone());
-                new.insert(Want { inboxes, stands: false, left: None });
+                new.insert(Want { inboxes, active: false, left: None });
                 false
             }
         };
@@ -93,7 +94,7 @@ impl Desired {
                 want.inboxes[which] = None;
                 return Left::Kept;
             }
-            Some(want) if want.stands => want.left = Some(now),
+            Some(want) if want.active => want.left = Some(now),
             _ => {
                 channels.by_name.remove(channel);
                 return Left::Gone;
@@ -119,8 +120,8 @@ impl Desired {
         self.0.lock().by_name.contains_key(channel)
     }
 
-    pub(super) fn stands(&self, channel: &str) -> bool {
-        self.0.lock().by_name.get(channel).is_some_and(|want| want.stands)
+    pub(super) fn is_active(&self, channel: &str) -> bool {
+        self.0.lock().by_name.get(channel).is_some_and(|want| want.active)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -135,7 +136,7 @@ impl Desired {
     /// Its messages arrive from now on. `lost_some`: not all did before.
     pub(super) fn confirm(&self, channel: &str, lost_some: bool) {
         let inboxes = self.0.lock().by_name.get_mut(channel).map(|want| {
-            want.stands = true;
+            want.active = true;
             want.inboxes.clone()
         });
         tell(
@@ -150,9 +151,9 @@ impl Desired {
     }
 
     /// Its messages do not arrive any more.
-    pub(super) fn falls(&self, channel: &str) {
+    pub(super) fn mark_lost(&self, channel: &str) {
         if let Some(want) = self.0.lock().by_name.get_mut(channel) {
-            want.stands = false;
+            want.active = false;
         }
     }
 }

@@ -138,7 +138,7 @@ impl Subscriber {
             self.connection.give_up(&live);
             for (channel, lost_some) in &mut self.ours {
                 *lost_some |= self.subscribed.contains(channel);
-                self.desired.falls(channel);
+                self.desired.mark_lost(channel);
             }
             if self.tell.send(News::Down { node: self.node.number }).is_err() {
                 return;

@@ -148,11 +148,11 @@ impl Supervisor {
 
     /// The channel is nowhere now.
     fn lose(&mut self, channel: Arc<str>) {
-        self.desired.falls(&channel);
+        self.desired.mark_lost(&channel);
         if self.astray.is_empty() {
             let runtime = &self.common.runtime;
             self.next_try = runtime.now() + self.back_off.next(runtime.random());
-            self.topology.look_soon();
+            self.topology.refresh_in_background();
         }
         self.astray.insert(channel);
     }
@@ -175,7 +175,7 @@ impl Supervisor {
             }
             // Its slots may be another's soon.
             News::Down { node } => {
-                self.topology.look_soon();
+                self.topology.refresh_in_background();
                 self.retire(&HashSet::from([node]));
             }
         }

@@ -71,14 +71,14 @@ impl Transport for RedisTransport {
         }
     }
 
-    fn stands(&self, channel: &str) -> bool {
-        self.desired.stands(keys::heard(channel).0)
+    fn is_active(&self, channel: &str) -> bool {
+        self.desired.is_active(keys::base_channel(channel).0)
     }
 }
 
 /// The server's channel, and which of the names that share it is meant.
 fn servers(channel: &Arc<str>) -> (Arc<str>, usize) {
-    match keys::heard(channel) {
+    match keys::base_channel(channel) {
         (_, 0) => (Arc::clone(channel), 0),
         (shared, which) => (Arc::from(shared), which),
     }

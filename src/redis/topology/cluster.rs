@@ -22,7 +22,7 @@ use crate::lock::NameError;
 use crate::runtime::Runtime;
 
 use super::super::connection::{
-    Address, Boxed, Common, Connection, Dialer, Error, Failure, Introduction, Meaning, Request,
+    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, Failure, Meaning, Request,
 };
 use super::contract::{Hop, Messages, Node, Topology};
 use super::url::parse;
@@ -59,7 +59,7 @@ struct Cluster {
 /// Over the nodes that `url` names, of which one at least must answer.
 pub(super) async fn connect(
     url: &str,
-    introduction: Introduction,
+    introduction: ConnectOptions,
     sharded: ShardedMessages,
     common: &Arc<Common>,
 ) -> Result<Arc<dyn Topology>, Error> {
@@ -154,7 +154,7 @@ impl Topology for Cluster {
         Box::pin(async { _ = self.nodes.refresh(None).await })
     }
 
-    fn look_soon(&self) {
+    fn refresh_in_background(&self) {
         self.nodes.refresh_soon(None);
     }
 

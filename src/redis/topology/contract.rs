@@ -47,7 +47,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     }
 
     /// As [`look_again`](Self::look_again), while the caller goes on.
-    fn look_soon(&self) {}
+    fn refresh_in_background(&self) {}
 
     /// The same with connections of its own, for commands that keep others waiting.
     fn with_own_connections(&self) -> Arc<dyn Topology>;

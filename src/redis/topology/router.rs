@@ -24,7 +24,7 @@ pub(crate) enum Sent {
 }
 
 /// Why a command of several keys was given up.
-pub(crate) enum Apart {
+pub(crate) enum CrossSlot {
     /// Not all of its keys are with the same node, and it was not to wait for that. It did not run.
     Keys,
     Failed(Error),
@@ -55,8 +55,8 @@ impl Router {
     pub(crate) async fn send<T: FromRedisValue>(&self, request: Request<'_>) -> Result<(T, Sent), Error> {
         match self.send_together(request).await {
             Ok(reply) => Ok(reply),
-            Err(Apart::Failed(error)) => Err(error),
-            Err(Apart::Keys) => unreachable!("a patient request waits for its keys"),
+            Err(CrossSlot::Failed(error)) => Err(error),
+            Err(CrossSlot::Keys) => unreachable!("a patient request waits for its keys"),
         }
     }
 
@@ -64,12 +64,12 @@ impl Router {
     pub(crate) async fn send_together<T: FromRedisValue>(
         &self,
         request: Request<'_>,
-    ) -> Result<(T, Sent), Apart> {
+    ) -> Result<(T, Sent), CrossSlot> {
         let give_up = self.common.runtime.now() + request.limit;
         let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
         let failure = match &hop {
             Some(hop) => match hop.node.commands.send(&request, false, give_up).await {
-                Ok(reply) => return self.read(&request, hop, reply, Sent::Once).map_err(Apart::Failed),
+                Ok(reply) => return self.read(&request, hop, reply, Sent::Once).map_err(CrossSlot::Failed),
                 Err(failure) => Some(failure),
             },
             None => None,
@@ -96,7 +96,7 @@ impl Router {
         mut hop: Option<Hop>,
         mut failure: Option<Failure>,
         give_up: Instant,
-    ) -> Result<(T, Sent), Apart> {
+    ) -> Result<(T, Sent), CrossSlot> {
         let mut tried = Tried::new();
         loop {
             let next = match (&hop, failure.take()) {
@@ -114,7 +114,7 @@ impl Router {
             match to.node.commands.send(&request, to.asking, give_up).await {
                 Ok(reply) => {
                     let sent = if tried.lost.is_some() { Sent::Again } else { Sent::Once };
-                    return self.read(&request, to, reply, sent).map_err(Apart::Failed);
+                    return self.read(&request, to, reply, sent).map_err(CrossSlot::Failed);
                 }
                 Err(met) => failure = Some(met),
             }
@@ -128,13 +128,13 @@ impl Router {
         request: &Request<'_>,
         tried: &mut Tried,
         give_up: Instant,
-    ) -> Result<Again, Apart> {
+    ) -> Result<Again, CrossSlot> {
         let (error, to, at_once) = match next {
-            Next::Failed(error) => return Err(Apart::Failed(tried.lost.take().unwrap_or(error))),
-            Next::Apart(_) if !request.patient => return Err(Apart::Keys),
-            Next::Apart(error) => (error, None, false),
+            Next::Failed(error) => return Err(CrossSlot::Failed(tried.lost.take().unwrap_or(error))),
+            Next::CrossSlot(_) if !request.patient => return Err(CrossSlot::Keys),
+            Next::CrossSlot(error) => (error, None, false),
             Next::Again(error) => {
-                self.topology.look_soon();
+                self.topology.refresh_in_background();
                 (tried.lost.get_or_insert(error).clone(), None, true)
             }
             Next::Hop(next, error) => {
@@ -145,7 +145,7 @@ impl Router {
                 let is_first = tried.refusal.is_none() && tried.lost.is_none();
                 // Such as a master that the Sentinels do not know.
                 if !did_answer && is_first && !error.may_pass() {
-                    return Err(Apart::Failed(error));
+                    return Err(CrossSlot::Failed(error));
                 }
                 if did_answer {
                     tried.refusal.get_or_insert(error.clone());
@@ -159,14 +159,14 @@ impl Router {
     }
 
     /// Waits until it is time for another try; fails if that would be too late.
-    async fn pause(&self, again: &Again, tried: &mut Tried, give_up: Instant) -> Result<(), Apart> {
+    async fn pause(&self, again: &Again, tried: &mut Tried, give_up: Instant) -> Result<(), CrossSlot> {
         let runtime = &self.common.runtime;
         let pause = if again.at_once { Duration::ZERO } else { tried.back_off.next(runtime.random()) };
         let again_at = runtime.now() + pause;
         // A runtime that has ended would keep its callers waiting for ever.
         if again_at >= give_up || runtime.has_ended() {
             let known = tried.lost.take().or(tried.refusal.take());
-            return Err(Apart::Failed(known.unwrap_or_else(|| again.error.clone())));
+            return Err(CrossSlot::Failed(known.unwrap_or_else(|| again.error.clone())));
         }
         if pause > Duration::ZERO {
             runtime.sleep_until(again_at).await;
@@ -185,12 +185,12 @@ impl Router {
         match (meaning, redirect) {
             (Meaning::Lost, _) if request.again => Next::Again(error),
             (Meaning::NotServing, _) => Next::Wait(error, true),
-            (Meaning::Apart, _) => Next::Apart(error),
+            (Meaning::CrossSlot, _) => Next::CrossSlot(error),
             (Meaning::Elsewhere, Some(Ok(next))) => Next::Hop(next, error),
             (Meaning::Elsewhere, Some(Err(error))) => Next::Failed(error),
             (Meaning::Lost, _) => {
                 // If the node is dead, the next command should not be sent there.
-                self.topology.look_soon();
+                self.topology.refresh_in_background();
                 Next::Failed(error)
             }
             (Meaning::Elsewhere | Meaning::Refused, _) => Next::Failed(error),
@@ -240,7 +240,7 @@ enum Next {
     /// A node will be able to run it, in a while. Whether a server said so.
     Wait(Error, bool),
     /// Of several keys, not all are with the same node.
-    Apart(Error),
+    CrossSlot(Error),
     Failed(Error),
 }
 

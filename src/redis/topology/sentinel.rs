@@ -21,7 +21,7 @@ use futures_util::future::{AbortHandle, FutureExt, abortable};
 use crate::runtime::Runtime;
 
 use super::super::connection::{
-    Boxed, Common, Dialer, Error, Introduction, MultiplexedConnection, Push, Server, Standing,
+    Boxed, Common, ConnectOptions, Dialer, Error, MultiplexedConnection, Push, Server, ServerEpoch,
     TLS_IS_BUILT_IN,
 };
 use super::contract::Topology;
@@ -32,13 +32,13 @@ use self::shared::{Shared, is_master, role};
 /// To the master that `url` names.
 pub(super) async fn connect(
     url: &str,
-    introduction: Introduction,
+    introduction: ConnectOptions,
     common: &Arc<Common>,
 ) -> Result<Arc<dyn Topology>, Error> {
     let url = url::parse(url, TLS_IS_BUILT_IN)?;
     // User, password and name are the server's.
     let to_sentinels =
-        Introduction { instead: (None, None), credentials: None, name: None, ..introduction.clone() };
+        ConnectOptions { instead: (None, None), credentials: None, name: None, ..introduction.clone() };
     let sentinel = |info| Dialer::new(info, to_sentinels.clone(), common);
     let sentinels = url.sentinels.into_iter().map(sentinel).collect::<Result<_, Error>>()?;
     let server = Dialer::new(url.server, introduction, common)?;
@@ -76,7 +76,7 @@ impl Server for Sentinels {
     }
 
     /// To the master, if what the Sentinels call so says that it is one.
-    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, Standing), Error>> {
+    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
         Box::pin(async move {
             loop {
                 let before = self.shared.known.borrow().clone();
@@ -85,7 +85,7 @@ impl Server for Sentinels {
                 self.shared.learn(&address, |known| *known == before);
                 let mut known = self.shared.known.subscribe();
                 if *known.borrow_and_update() == Some(address) {
-                    return Ok((connection, Standing::until_moved(known)));
+                    return Ok((connection, ServerEpoch::until_moved(known)));
                 }
             }
         })
@@ -101,14 +101,14 @@ impl Server for Sentinels {
         })
     }
 
-    fn doubt(&self, standing: &Standing) {
+    fn invalidate(&self, standing: &ServerEpoch) {
         if !standing.has_ended() {
             self.shared.known.send_replace(None);
         }
     }
 
     /// Ends when the master is known to be elsewhere from now on.
-    fn moved(&self) -> Standing {
-        Standing::until_moved(self.shared.known.subscribe())
+    fn moved(&self) -> ServerEpoch {
+        ServerEpoch::until_moved(self.shared.known.subscribe())
     }
 }

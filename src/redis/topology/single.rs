@@ -7,8 +7,8 @@ use ::redis::{RedisResult, cmd};
 use tokio::sync::watch;
 
 use super::super::connection::{
-    Address, Boxed, Common, Connection, Dialer, Error, Introduction, Known, Meaning, MultiplexedConnection,
-    Push, Server, Standing, out_of_step,
+    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, Known, Meaning, MultiplexedConnection,
+    Push, Server, ServerEpoch, out_of_step,
 };
 use super::contract::{Node, Topology};
 use super::url;
@@ -23,7 +23,7 @@ impl Single {
     /// To the server that `url` names.
     pub(super) async fn connect(
         url: &str,
-        introduction: Introduction,
+        introduction: ConnectOptions,
         common: &Arc<Common>,
     ) -> Result<Arc<dyn Topology>, Error> {
         let dialer = Dialer::new(url::parse(url)?, introduction, common)?;
@@ -87,7 +87,7 @@ impl Server for Fixed {
         self.known.borrow().clone().unwrap_or_default()
     }
 
-    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, Standing), Error>> {
+    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
         Box::pin(async move {
             let standing = self.moved();
             let mut connection = self.dialer.dial(self.at.as_ref(), push).await?;
@@ -109,13 +109,13 @@ impl Server for Fixed {
         })
     }
 
-    fn doubt(&self, standing: &Standing) {
+    fn invalidate(&self, standing: &ServerEpoch) {
         if !standing.has_ended() {
             self.known.send_modify(|_| {});
         }
     }
 
-    fn moved(&self) -> Standing {
-        Standing::until_moved(self.known.subscribe())
+    fn moved(&self) -> ServerEpoch {
+        ServerEpoch::until_moved(self.known.subscribe())
     }
 }

@@ -300,7 +300,7 @@ impl<'w> Cursor<'w> {
     #[inline(always)]
     fn due(&mut self, word: Word) -> Due {
         if self.end.is_closed() {
-            return Due::Final(Kind::Void);
+            return Due::Final(Kind::Cancelled);
         }
         let (need, deficit) = self.here.wants(word);
         // The deficit goes to what is consumed: it comes first.
@@ -319,7 +319,7 @@ impl<'w> Cursor<'w> {
         // Between the credit and the grant: what is credited after `close` is not granted.
         if self.engine.end().is_closed() && !fault!(NoLookAtClosed) {
             self.end = End(self.end.0 | End::CLOSED);
-            return Due::Final(Kind::Void);
+            return Due::Final(Kind::Cancelled);
         }
         Due::Final(if free == need as i64 { Kind::Granted } else { Kind::GrantedOfMore })
     }
@@ -466,7 +466,7 @@ mod tests {
             engine.set_capacity(MAX);
             assert!(ahead(engine.credited(), engine.front()) <= 0, "in round {round}");
         }
-        engine.give_back(1, Taken::Queued);
+        engine.pending_release(1, Taken::Queued);
         assert_eq!(ahead(engine.credited(), engine.front()), UNIT as i64);
         cancel(&engine, waiter);
     }

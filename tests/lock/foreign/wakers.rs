@@ -94,7 +94,7 @@ impl Stage {
         self.other.get_lock("orders").unwrap()
     }
 
-    /// Names, timers and the keeper work, also while a waker blocks.
+    /// Names, timers and the watchdog work, also while a waker blocks.
     fn assert_works(&self, place: &str, until_renewed: bool) {
         let begun = Instant::now();
         let held = ready(self.client.get_lock("held").unwrap().try_lock()).unwrap().unwrap();

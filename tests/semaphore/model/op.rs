@@ -17,7 +17,7 @@ pub(crate) enum Op {
     /// `blocking_acquire_timeout` with hardly any time: waits, and gives up at once.
     TryBriefly { permits: usize },
     /// Drops permits.
-    GiveBack { which: usize },
+    PendingRelease { which: usize },
     /// Takes some off into permits of their own.
     Split { which: usize, permits: usize },
     /// Puts two together.
@@ -54,7 +54,7 @@ impl Op {
             40..=89 => Self::Poll { which, bell: other % 2 },
             90..=109 => Self::Cancel { which },
             110..=129 => Self::Try { permits, owned },
-            130..=159 => Self::GiveBack { which },
+            130..=159 => Self::PendingRelease { which },
             160..=179 => Self::AddPermits { permits },
             180..=204 => Self::SetCapacity { permits: permits.min(AsyncSemaphore::MAX_PERMITS) },
             205..=214 => Self::Split { which, permits },

@@ -97,9 +97,9 @@ impl<'a> Run<'a> {
                 let acquired = self.semaphore.blocking_acquire_timeout(permits, Duration::from_nanos(1));
                 self.keep(acquired.map(Permit::Borrowed), expected);
             }
-            Op::GiveBack { which } => {
+            Op::PendingRelease { which } => {
                 if let Some(permit) = self.take_permit(which) {
-                    self.model.give_back(permit.num_permits());
+                    self.model.pending_release(permit.num_permits());
                     drop(permit);
                 }
             }
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
         }
         self.compare();
         while let Some(permit) = self.permits.pop() {
-            self.model.give_back(permit.num_permits());
+            self.model.pending_release(permit.num_permits());
             drop(permit);
             self.compare();
         }

@@ -48,7 +48,7 @@ impl Mutant {
 }
 
 /// What came of a mutant.
-enum Verdict {
+enum AttemptOutcome {
     KilledBy(String),
     /// The orderings are the same to loom.
     NotSeen,
@@ -90,9 +90,9 @@ fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result
                         };
                         let verdict = judge(models, &mutant, &by)?;
                         let said = match &verdict {
-                            Verdict::KilledBy(model) => format!("killed by {model}"),
-                            Verdict::NotSeen => "not seen by loom".to_owned(),
-                            Verdict::Survived => format!("survived {} models", by.len()),
+                            AttemptOutcome::KilledBy(model) => format!("killed by {model}"),
+                            AttemptOutcome::NotSeen => "not seen by loom".to_owned(),
+                            AttemptOutcome::Survived => format!("survived {} models", by.len()),
                         };
                         eprintln!("{} ({}): {said}", mutant.name(), mutant.site.location);
                         verdicts.lock().expect("not poisoned").push((mutant.name(), verdict));
@@ -105,9 +105,9 @@ fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result
     let mut killed = 0;
     for (name, verdict) in verdicts.into_inner().context("a worker has panicked")? {
         match verdict {
-            Verdict::KilledBy(_) => killed += 1,
-            Verdict::NotSeen | Verdict::Survived if survivors.explain(&name) => {}
-            Verdict::NotSeen | Verdict::Survived => unexplained.push(name),
+            AttemptOutcome::KilledBy(_) => killed += 1,
+            AttemptOutcome::NotSeen | AttemptOutcome::Survived if survivors.explain(&name) => {}
+            AttemptOutcome::NotSeen | AttemptOutcome::Survived => unexplained.push(name),
         }
     }
     eprintln!("{total} mutants, {killed} killed, {} unexplained", unexplained.len());
@@ -122,12 +122,12 @@ fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result
 }
 
 /// Whether a model that runs the place fails.
-fn judge(models: &Models, mutant: &Mutant, by: &[(&Model, Duration)]) -> Result<Verdict> {
+fn judge(models: &Models, mutant: &Mutant, by: &[(&Model, Duration)]) -> Result<AttemptOutcome> {
     if mutant.from == "SeqCst"
         && ["Acquire", "Release", "AcqRel"].contains(&mutant.to)
         && mutant.is_the_same_to_loom()
     {
-        return Ok(Verdict::NotSeen);
+        return Ok(AttemptOutcome::NotSeen);
     }
     let weaken = format!("{}:{}={}", mutant.site.location, mutant.part, mutant.to);
     for bound in BOUNDS {
@@ -136,11 +136,11 @@ fn judge(models: &Models, mutant: &Mutant, by: &[(&Model, Duration)]) -> Result<
                 continue;
             }
             if !models.holds(model, bound, &weaken)? {
-                return Ok(Verdict::KilledBy(model.name.clone()));
+                return Ok(AttemptOutcome::KilledBy(model.name.clone()));
             }
         }
     }
-    Ok(Verdict::Survived)
+    Ok(AttemptOutcome::Survived)
 }
 
 impl Mutant {

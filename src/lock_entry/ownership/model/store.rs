@@ -39,7 +39,7 @@ pub(super) struct Store {
     next_number: u64,
     /// Messages under way that have granted the lock, and the highest that has come.
     messages: Vec<u64>,
-    heard: u64,
+    receivers: u64,
 }
 
 struct Position {
@@ -69,7 +69,7 @@ impl Store {
             forced: Vec::new(),
             next_number: 1,
             messages: Vec::new(),
-            heard: 0,
+            receivers: 0,
         }
     }
 
@@ -310,11 +310,11 @@ impl Store {
 
     /// The oldest message comes.
     pub(super) fn tell(&mut self) {
-        self.heard = self.heard.max(self.messages.remove(0));
+        self.receivers = self.receivers.max(self.messages.remove(0));
     }
 
     /// The highest number that was granted the lock by a message.
-    pub(super) fn heard(&self) -> u64 {
-        self.heard
+    pub(super) fn receivers(&self) -> u64 {
+        self.receivers
     }
 }

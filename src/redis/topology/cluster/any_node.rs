@@ -5,7 +5,9 @@ use std::sync::Arc;
 use ::redis::RedisResult;
 use tokio::sync::watch;
 
-use super::super::super::connection::{Boxed, Error, Known, MultiplexedConnection, Push, Server, Standing};
+use super::super::super::connection::{
+    Boxed, Error, Known, MultiplexedConnection, Push, Server, ServerEpoch,
+};
 use super::listening::in_touch;
 use super::nodes::Nodes;
 
@@ -26,7 +28,7 @@ impl Server for AnyNode {
         self.last.borrow().clone().unwrap_or_else(|| "any node of the Cluster".into())
     }
 
-    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, Standing), Error>> {
+    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
         Box::pin(async move {
             let next = self.nodes.candidates(None).into_iter().next().ok_or_else(Error::no_node)?;
             self.last.send_replace(Some(next.listening.address()));
@@ -39,9 +41,9 @@ impl Server for AnyNode {
         Box::pin(in_touch(connection))
     }
 
-    fn doubt(&self, _: &Standing) {}
+    fn invalidate(&self, _: &ServerEpoch) {}
 
-    fn moved(&self) -> Standing {
-        Standing::until_moved(self.last.subscribe())
+    fn moved(&self) -> ServerEpoch {
+        ServerEpoch::until_moved(self.last.subscribe())
     }
 }

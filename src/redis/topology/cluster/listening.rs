@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use ::redis::{ErrorKind as Kind, RedisError, RedisResult, cmd};
 
-use super::super::super::connection::{Boxed, Error, Meaning, MultiplexedConnection, Push, Server, Standing};
+use super::super::super::connection::{
+    Boxed, Error, Meaning, MultiplexedConnection, Push, Server, ServerEpoch,
+};
 use super::super::single::Fixed;
 
 /// One node, to be subscribed at.
@@ -21,7 +23,7 @@ impl Server for Listening {
         self.0.address()
     }
 
-    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, Standing), Error>> {
+    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
         Box::pin(async move {
             let (mut connection, standing) = self.0.dial(push).await?;
             let heard = in_touch(&mut connection).await;
@@ -34,11 +36,11 @@ impl Server for Listening {
         Box::pin(in_touch(connection))
     }
 
-    fn doubt(&self, standing: &Standing) {
-        self.0.doubt(standing);
+    fn invalidate(&self, standing: &ServerEpoch) {
+        self.0.invalidate(standing);
     }
 
-    fn moved(&self) -> Standing {
+    fn moved(&self) -> ServerEpoch {
         self.0.moved()
     }
 }

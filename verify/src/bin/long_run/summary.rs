@@ -6,16 +6,17 @@ use std::fmt::{self, Debug};
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
-use crate::check::Verdict;
+use crate::check::AttemptOutcome;
 use crate::clock::seconds;
 use crate::history::History;
 use crate::story::Attempt;
 
-pub(crate) struct Summary<'a>(pub(crate) &'a History, pub(crate) &'a Verdict);
+pub(crate) struct Summary<'a>(pub(crate) &'a History, pub(crate) &'a AttemptOutcome);
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(history, Verdict { story, patience, order, alternation, excused, longest_turn, .. }) = self;
+        let Self(history, AttemptOutcome { story, patience, order, alternation, excused, longest_turn, .. }) =
+            self;
         let events =
             history.workers.iter().map(|life| life.records.len()).sum::<usize>() + history.stage.len();
         let acquired: Vec<&Attempt> = {

@@ -22,7 +22,7 @@ const SERVED_WITHIN: Nanos = 90 * SECOND;
 /// How long clients are given for their shutdown, when nothing is held any more.
 const SHUTDOWN_LIMIT: Nanos = 60 * SECOND;
 
-/// A client that is dropped is gone within this: its keeper sees it when it looks again, and a connection's
+/// A client that is dropped is gone within this: its watchdog sees it when it looks again, and a connection's
 /// when its next heartbeat is due, of which the rarest are 75 s apart.
 const GONE_WITHIN: Nanos = 80 * SECOND;
 

@@ -194,7 +194,7 @@ impl Onlooker {
     /// their own step, too.
     fn in_a_waker(&self) -> Vec<usize> {
         let wakes_at_last = |call: Event| match call.call {
-            Call::Add(_) | Call::GiveBack { .. } | Call::Cancel { .. } => !self.is_latch,
+            Call::Add(_) | Call::PendingRelease { .. } | Call::Cancel { .. } => !self.is_latch,
             Call::Close => true,
             _ => false,
         };

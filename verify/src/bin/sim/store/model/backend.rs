@@ -114,7 +114,7 @@ impl ModelBackend {
         let lease = id.clone();
         let step = move |step: &mut Step<'_>| step.release(&lease);
         let (released, heard) = self.send(LockKind::Plain, name, called(what, name, id), role, step).await?;
-        Ok(if released { ReleaseOutcome::Released { heard } } else { ReleaseOutcome::NotHeld })
+        Ok(if released { ReleaseOutcome::Released { receivers } } else { ReleaseOutcome::NotHeld })
     }
 
     async fn free_fair(
@@ -165,7 +165,7 @@ impl ModelBackend {
             }
         };
         let (did_read, _) = self.send(LockKind::ReadWrite, name, called(what, name, id), role, step).await?;
-        Ok(if did_read { ReleaseOutcome::Released { heard: 0 } } else { ReleaseOutcome::NotHeld })
+        Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
     }
 
     async fn renew_each(

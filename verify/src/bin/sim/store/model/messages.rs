@@ -16,7 +16,7 @@ pub(super) struct Subscriber {
     /// Where its messages go; `None` if it was ended, and lingers.
     pub(super) inbox: Option<Inbox>,
     /// The store knows of it, and messages arrive.
-    pub(super) stands: bool,
+    pub(super) active: bool,
     /// Changes whenever what is on its way is lost.
     generation: u64,
     last_delivery: Nanos,
@@ -249,7 +249,7 @@ impl Transport for ModelTransport {
                     let new = Subscriber {
                         process,
                         inbox: Some(inbox),
-                        stands: false,
+                        active: false,
                         generation,
                         last_delivery: 0,
                     };
@@ -296,7 +296,7 @@ impl Transport for ModelTransport {
         });
     }
 
-    fn stands(&self, channel: &str) -> bool {
+    fn is_active(&self, channel: &str) -> bool {
         let mut data = self.shared.data();
         self.shared.habits.lingers > 0 && data.find(channel, self.process.index()).is_some_and(|it| it.stands)
     }

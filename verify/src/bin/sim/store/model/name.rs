@@ -272,7 +272,7 @@ impl Step<'_> {
                 self.lease_to(LockKind::Fair, &next.id, self.now + nanos(next.lease));
                 ReleaseOutcome::GrantedToNext { last_token: self.reserve(next.tokens) }
             }
-            _ => ReleaseOutcome::Released { heard: 0 },
+            _ => ReleaseOutcome::Released { receivers: 0 },
         }
     }
 

@@ -93,11 +93,11 @@ impl Step<'_> {
             self.name.writers.put(Place::new(&next.id, next.position, self.now), self.takes_earlier);
         }
         if self.let_in() || self.grant_first(next.map(|next| &next.id)) {
-            return ReleaseOutcome::Released { heard: 0 };
+            return ReleaseOutcome::Released { receivers: 0 };
         }
         let Some(next) = next else {
             self.news.message = Some(Message::Unlock);
-            return ReleaseOutcome::Released { heard: 0 };
+            return ReleaseOutcome::Released { receivers: 0 };
         };
         self.lease_to_write(&next.id, self.now + nanos(next.lease));
         ReleaseOutcome::GrantedToNext { last_token: self.reserve(next.tokens) }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::super::actions::Actions;
+use super::super::effects::Effects;
 use super::super::queue::Place;
 use super::super::request::{Extension, LossReason};
 use super::{Hold, Lease, Ownership, Phase};
@@ -24,22 +24,22 @@ pub struct Renewal {
 }
 
 impl Ownership {
-    /// Sees to all that is due at `now`. Sets [`Actions::look_at`] to when it is to be called again.
-    pub(in crate::lock_entry) fn tick(&mut self, now: Moment, actions: &mut Actions) -> Option<Renewal> {
-        self.end_if_over(now, actions);
+    /// Sees to all that is due at `now`. Sets [`Effects::look_at`] to when it is to be called again.
+    pub(in crate::lock_entry) fn tick(&mut self, now: Moment, effects: &mut Effects) -> Option<Renewal> {
+        self.end_if_over(now, effects);
         let limit = self.rules.unpolled_limit;
         if let Phase::Competing(head) = &self.phase
             && head.woken().is_some_and(|woken| now.saturating_duration_since(woken) >= limit)
         {
-            actions.more().superseded += 1;
-            self.supersede_head(now, actions);
+            effects.more().superseded += 1;
+            self.supersede_head(now, effects);
         }
-        self.supersede_grants(now, actions);
+        self.supersede_grants(now, effects);
         let renewal = self.renewal(now);
         if !fault!(LookSaidOnce) {
             self.next_look_said = Moment::NEVER;
         }
-        self.look_behind(now, actions);
+        self.look_behind(now, effects);
         renewal
     }
 
@@ -49,9 +49,9 @@ impl Ownership {
         &mut self,
         by: Moment,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) -> Option<Renewal> {
-        self.end_if_over(now, actions);
+        self.end_if_over(now, effects);
         let is_due = |(hold, lease): &(&Hold, &Lease)| {
             hold.watched > 0
                 && !lease.renewing
@@ -64,11 +64,11 @@ impl Ownership {
         let (_, lease) = self.held_by_number(number)?;
         lease.renews(now, Some(renewed));
         self.next_look_said = Moment::NEVER;
-        self.look_behind(now, actions);
+        self.look_behind(now, effects);
         Some(Renewal { number, lease: Some(renewed) })
     }
 
-    fn supersede_grants(&mut self, now: Moment, actions: &mut Actions) {
+    fn supersede_grants(&mut self, now: Moment, effects: &mut Effects) {
         let before = now - self.rules.unpolled_limit;
         // Looked for only where there are some: it takes a look at all waiters.
         while self.held().any(|(hold, _)| hold.unclaimed > 0 && !fault!(UnpolledGrantKept))
@@ -83,9 +83,9 @@ impl Ownership {
                 return;
             }
             let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
-            actions.more().superseded += 1;
-            actions.wake(self.queue.place_at(slot, Place::Superseded));
-            self.drop_grant(&grant, now, actions);
+            effects.more().superseded += 1;
+            effects.wake(self.queue.place_at(slot, Place::Superseded));
+            self.drop_grant(&grant, now, effects);
         }
     }
 
@@ -97,7 +97,7 @@ impl Ownership {
             Phase::Competing(head) => head.woken().map_or(Moment::NEVER, |woken| woken + limit),
             Phase::Held(hold, lease) => self.next_look_at(hold, lease, now),
         };
-        self.beside.iter().fold(of_phase, |at, (hold, lease)| at.min(self.next_look_at(hold, lease, now)))
+        self.parallel.iter().fold(of_phase, |at, (hold, lease)| at.min(self.next_look_at(hold, lease, now)))
     }
 
     #[inline]
@@ -164,19 +164,19 @@ impl Ownership {
         held: bool,
         sent: Moment,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) -> bool {
-        self.end_if_over(now, actions);
+        self.end_if_over(now, effects);
         let third = self.third;
         let Some((_, lease)) = self.held_by_number(renewal.number) else { return false };
         lease.renewing = false;
         if !held && !fault!(GoneCountsAsRenewed) {
-            let lost = self.gone(renewal.number, sent, now, actions);
-            self.look_behind(now, actions);
+            let lost = self.gone(renewal.number, sent, now, effects);
+            self.look_behind(now, effects);
             return lost;
         }
         lease.confirm(sent, now, renewal.lease, third);
-        self.look_behind(now, actions);
+        self.look_behind(now, effects);
         true
     }
 
@@ -185,9 +185,9 @@ impl Ownership {
         &mut self,
         renewal: Renewal,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) {
-        self.end_if_over(now, actions);
+        self.end_if_over(now, effects);
         let soon = (self.rules.renewed_lease / 30).max(Duration::from_millis(1));
         if let Some((_, lease)) = self.held_by_number(renewal.number) {
             lease.renewing = fault!(FailedRenewalNotRepeated);
@@ -196,15 +196,15 @@ impl Ownership {
             if let Some(wanted) = renewal.lease {
                 lease.lengthens(now, wanted);
             }
-            self.look_behind(now, actions);
+            self.look_behind(now, effects);
         }
     }
 
     /// There is a waiter that cannot wait until the store is asked anyway.
-    pub(in crate::lock_entry) fn verify_soon(&mut self, now: Moment, actions: &mut Actions) {
+    pub(in crate::lock_entry) fn verify_soon(&mut self, now: Moment, effects: &mut Effects) {
         if let Phase::Held(_, lease) = &mut self.phase {
             lease.verify = true;
-            self.look_by(now, now, actions);
+            self.look_by(now, now, effects);
         }
     }
 
@@ -214,7 +214,7 @@ impl Ownership {
         &mut self,
         extension: Extension,
         sent: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) -> Option<Duration> {
         let (_, its) = self.held_by_number(extension.number())?;
         let asked = match extension {
@@ -224,7 +224,7 @@ impl Ownership {
             }
             Extension::Token { lease, .. } => its.leases_anew(sent, lease),
         };
-        self.look_behind(sent, actions);
+        self.look_behind(sent, effects);
         Some(asked)
     }
 
@@ -245,10 +245,10 @@ impl Ownership {
         extent: Duration,
         token: Option<u64>,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) -> bool {
         // The answer came too late for what is over: its end may have been told.
-        self.end_if_over(now, actions);
+        self.end_if_over(now, effects);
         let third = self.third;
         // Undone as unwanted, it would be taken from the queue head, which goes on by this number.
         if !fault!(LateExtensionUndone) && self.head_goes_on_by(number, token.is_some(), now + extent) {
@@ -263,7 +263,7 @@ impl Ownership {
             lease.tokens = (1, 0);
             self.last_token = token;
         }
-        self.look_behind(now, actions);
+        self.look_behind(now, effects);
         true
     }
 
@@ -273,18 +273,18 @@ impl Ownership {
         number: u64,
         sent: Moment,
         now: Moment,
-        actions: &mut Actions,
+        effects: &mut Effects,
     ) -> bool {
         match self.held_by_number(number) {
             // Leased anew by this number since, to a queue head that went on by it.
             Some((_, lease)) if lease.confirmed > sent && !fault!(OldGoneBelieved) => false,
-            _ => self.lose(number, LossReason::Gone, now, actions),
+            _ => self.lose(number, LossReason::Gone, now, effects),
         }
     }
 
     /// Something has changed that may be due earlier than the next look.
-    pub(super) fn look_behind(&mut self, now: Moment, actions: &mut Actions) {
-        self.look_by(self.next_look(now), now, actions);
+    pub(super) fn look_behind(&mut self, now: Moment, effects: &mut Effects) {
+        self.look_by(self.next_look(now), now, effects);
     }
 
     /// Whether the client knows when to look next.
@@ -296,10 +296,10 @@ impl Ownership {
 
     /// There is to be a look at `at`. What was said before holds until its time has come, and is not said
     /// again: each is an alarm to be set.
-    pub(super) fn look_by(&mut self, at: Moment, now: Moment, actions: &mut Actions) {
+    pub(super) fn look_by(&mut self, at: Moment, now: Moment, effects: &mut Effects) {
         let said = self.next_look_said;
         if at < said || said <= now && at != Moment::NEVER && !fault!(LookSaidOnce) {
-            (self.next_look_said, actions.look_at) = (at, at);
+            (self.next_look_said, effects.look_at) = (at, at);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::task::Waker;
 use crate::foreign::{self, Panics};
 use crate::moment::Moment;
 
-use super::outcome::{GiveBack, HeadTicket};
+use super::outcome::{HeadTicket, PendingRelease};
 use super::request::{LossReason, Request};
 
 /// What an event of a [`LockEntry`](super::LockEntry) leaves to be done by its client. Dropping it wakes the
@@ -15,7 +15,8 @@ use super::request::{LossReason, Request};
 #[derive(Debug)]
 #[must_use = "the store may have to be told"]
 #[non_exhaustive]
-pub struct Actions {
+#[doc(alias = "Actions")]
+pub struct Effects {
     waker: Option<Waker>,
     /// Whether that is to be called, and not only dropped.
     wakes: bool,
@@ -32,9 +33,9 @@ pub struct Actions {
 pub(super) struct More {
     /// To be called, beside the first one.
     wakers: Vec<Waker>,
-    pub(super) give_back: Option<GiveBack>,
-    pub(super) beside: Vec<GiveBack>,
-    pub(super) roll_back: Option<GiveBack>,
+    pub(super) pending_release: Option<PendingRelease>,
+    pub(super) parallel: Vec<PendingRelease>,
+    pub(super) roll_back: Option<PendingRelease>,
     pub(super) next: Option<Next>,
     pub(super) lost: Option<LossReason>,
     pub(super) call: bool,
@@ -57,25 +58,26 @@ pub struct Next {
     pub request: Request,
 }
 
-impl Actions {
-    /// The waiter that is named with the release of [`give_back`](Self::give_back).
+impl Effects {
+    /// The waiter that is named with the release of [`pending_release`](Self::pending_release).
     pub fn next(&self) -> Option<Next> {
         self.more.as_ref()?.next
     }
 
     /// A lease that is to be released in the background, until the store has answered or the lease is over.
-    pub fn give_back(&self) -> Option<GiveBack> {
-        self.more.as_ref()?.give_back
+    pub fn pending_release(&self) -> Option<PendingRelease> {
+        self.more.as_ref()?.pending_release
     }
 
     /// More such leases, of a [shared](super::Policy::Shared) lock: their owners have the lock by another
     /// one, or not at all.
-    pub fn more_give_backs(&self) -> &[GiveBack] {
-        self.more.as_ref().map_or(&[], |more| &more.beside)
+    pub fn more_pending_releases(&self) -> &[PendingRelease] {
+        self.more.as_ref().map_or(&[], |more| &more.parallel)
     }
 
-    /// The same, of what a queue head may have at the store. It always [rolls back](GiveBack::rolls_back).
-    pub fn roll_back(&self) -> Option<GiveBack> {
+    /// The same, of what a queue head may have at the store. It always [rolls
+    /// back](PendingRelease::rolls_back).
+    pub fn roll_back(&self) -> Option<PendingRelease> {
         self.more.as_ref()?.roll_back
     }
 
@@ -117,11 +119,11 @@ impl Actions {
 
     /// Whether there is anything to be done but to look.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn has_effects(&self) -> bool {
+    pub(crate) fn must_be_applied(&self) -> bool {
         self.waker.is_some() || self.handed_off > 0 || self.more.is_some()
     }
 
-    /// Calls foreign code. Its panic goes on when the actions are dropped.
+    /// Calls foreign code. Its panic goes on when the effects are dropped.
     pub(super) fn catch(&mut self, foreign: impl FnOnce()) {
         self.more().panics.catch(foreign);
     }
@@ -160,14 +162,14 @@ impl Actions {
     }
 }
 
-impl Default for Actions {
+impl Default for Effects {
     #[inline]
     fn default() -> Self {
         Self { waker: None, wakes: false, look_at: Moment::NEVER, handed_off: 0, more: None }
     }
 }
 
-impl Drop for Actions {
+impl Drop for Effects {
     #[inline]
     fn drop(&mut self) {
         if !self.is_quiet() {

@@ -17,7 +17,7 @@ impl Ownership {
         grant: &Grant,
         now: Moment,
     ) -> Result<HoldState, LossReason> {
-        let held = self.held().find_map(|(hold, lease)| Some((hold.sharers.get(grant.serial)?, lease)));
+        let held = self.held().find_map(|(hold, lease)| Some((hold.owner_holds.get(grant.serial)?, lease)));
         let Some((sharer, lease)) = held else {
             let loss = self.losses.iter().find(|loss| loss.serial == grant.serial);
             return Err(loss.map_or(LossReason::GivenBack, |loss| loss.reason));
@@ -37,7 +37,7 @@ impl Ownership {
         let of = move |(hold, lease): (&Hold, &Lease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
             let of = |(_, sharer): (u64, &Sharer)| (sharer.owner, sharer.count, lease.number);
-            hold.sharers.iter().filter(lasts).map(of).collect::<Vec<_>>()
+            hold.owner_holds.iter().filter(lasts).map(of).collect::<Vec<_>>()
         };
         self.held().flat_map(of)
     }
@@ -55,7 +55,7 @@ impl Ownership {
                 ends: sharer.due().min(lease.sure_until),
                 is_watched: sharer.watched > 0,
             };
-            hold.sharers.iter().filter(lasts).map(of).collect::<Vec<_>>()
+            hold.owner_holds.iter().filter(lasts).map(of).collect::<Vec<_>>()
         };
         self.held().flat_map(of).collect()
     }
@@ -73,7 +73,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn holds_end(&self, now: Moment) -> Option<Moment> {
         let ends = self.held().flat_map(|(hold, lease)| {
             let lasts = move |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
-            hold.sharers.iter().filter(lasts).map(|(_, sharer)| sharer.due().min(lease.sure_until))
+            hold.owner_holds.iter().filter(lasts).map(|(_, sharer)| sharer.due().min(lease.sure_until))
         });
         ends.min()
     }
@@ -99,7 +99,7 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Free) && self.beside.is_empty()
+        matches!(self.phase, Phase::Free) && self.parallel.is_empty()
     }
 
     pub(in crate::lock_entry) fn phase_name(&self) -> &'static str {
@@ -125,7 +125,7 @@ impl Ownership {
 
     /// Whether there is a hold without a guard.
     pub(in crate::lock_entry) fn is_forgotten(&self) -> bool {
-        self.held().flat_map(|(hold, _)| hold.sharers.iter()).any(|(_, sharer)| sharer.is_forgotten())
+        self.held().flat_map(|(hold, _)| hold.owner_holds.iter()).any(|(_, sharer)| sharer.is_forgotten())
     }
 
     /// Whether the lease with this number is in hand, or goes on with the queue head.

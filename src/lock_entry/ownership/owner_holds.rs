@@ -1,4 +1,4 @@
-//! [`Sharers`]: the owners that have the lock by one lease. One owner; of a shared lock, any number.
+//! [`OwnerHolds`]: the owners that have the lock by one lease. One owner; of a shared lock, any number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -178,7 +178,7 @@ impl Sharer {
 
 /// By their holds' serials. The first one is apart, so that a lock of one owner allocates nothing.
 #[derive(Debug, Default)]
-pub(super) struct Sharers {
+pub(super) struct OwnerHolds {
     first: Option<(u64, Sharer)>,
     more: Option<Box<More>>,
 }
@@ -191,7 +191,7 @@ struct More {
     by_owner: BTreeSet<(u64, u64)>,
 }
 
-impl Sharers {
+impl OwnerHolds {
     #[inline]
     pub(super) fn of_one(serial: u64, sharer: Sharer) -> Self {
         Self { first: Some((serial, sharer)), more: None }

@@ -1,4 +1,5 @@
-//! The keeper: renews, verifies and ends the leases of a client, and supersedes waiters that are not polled.
+//! The watchdog: renews, verifies and ends the leases of a client, and supersedes waiters that are not
+//! polled.
 //!
 //! One task for each client. It sleeps until the [`Alarm`](super::alarm::Alarm) says that something is due,
 //! looks at the entries that are, in the order in which they became due, and renews what is to be renewed by
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::{Panics, caught};
-use crate::lock_entry::{Actions, Moment, Renewal};
+use crate::lock_entry::{Effects, Moment, Renewal};
 use crate::unless::unless;
 
 use super::alarm::Alarm;
@@ -36,10 +37,11 @@ const LOOKS: usize = 4096;
 /// So many leases are renewed by one call: a store in memory is locked meanwhile.
 const CALL: usize = 4096;
 
-/// A keeper that panics so often in a row, by what the runtime does, ends; the next ring starts another one.
+/// A watchdog that panics so often in a row, by what the runtime does, ends; the next ring starts another
+/// one.
 const PANICS: u32 = 8;
 
-/// Makes the client's alarm start its keeper.
+/// Makes the client's alarm start its watchdog.
 pub(super) fn install(context: &Arc<Context>, tables: &Arc<Tables<Entry>>) {
     let (weak_context, weak_tables) = (Arc::downgrade(context), Arc::downgrade(tables));
     tables.alarm.starts(move || {
@@ -49,7 +51,7 @@ pub(super) fn install(context: &Arc<Context>, tables: &Arc<Tables<Entry>>) {
     });
 }
 
-/// How a turn of the keeper ends.
+/// How a turn of the watchdog ends.
 enum Turn {
     Again,
     /// Nothing is due, or the client is gone.
@@ -64,7 +66,7 @@ async fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) {
         if panics.catch(|| context.has_ended()) == Some(true) {
             close_all(&tables);
         }
-        panics.report("ending the keeper");
+        panics.report("ending the watchdog");
     }));
     let mut panics_in_a_row = 0;
     while panics_in_a_row < PANICS {
@@ -111,7 +113,7 @@ async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> Turn {
 fn close_all(tables: &Weak<Tables<Entry>>) {
     let Some(tables) = tables.upgrade() else { return };
     let mut panics = Panics::NONE;
-    tables.all().iter().for_each(|entry| _ = panics.catch(|| entry.carry_out(entry.state.close())));
+    tables.all().iter().for_each(|entry| _ = panics.catch(|| entry.apply(entry.state.close())));
     panics.report("closing locks");
 }
 
@@ -119,13 +121,13 @@ fn close_all(tables: &Weak<Tables<Entry>>) {
 type Batch = Vec<(Arc<Entry>, Renewal)>;
 
 /// What looks leave to be done, which is foreign code for the greater part.
-type Effects = Vec<(Arc<Entry>, Actions)>;
+type Deferred = Vec<(Arc<Entry>, Effects)>;
 
 /// Looks at what is due.
 fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
     // In order, so that the commands are sent in the same order each time.
     let mut batches: BTreeMap<(Mode, u64, Option<Duration>), Batch> = BTreeMap::new();
-    let (mut effects, mut panics) = (Effects::new(), Panics::NONE);
+    let (mut deferred, mut panics) = (Deferred::new(), Panics::NONE);
     let mut add = |entry: Arc<Entry>, renewal: Renewal, panics: &mut Panics| {
         // Without its group it is renewed nevertheless.
         let group = panics.catch(|| context.store.renewal_group(&entry.name)).unwrap_or_default();
@@ -134,10 +136,10 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
     let due = alarm.take_due(now, LOOKS);
     let mut renews = false;
     for entry in due {
-        let (renewal, actions) = entry.state.tick_quietly(now);
-        entry.ring(actions.look_at);
-        if actions.has_effects() {
-            effects.push((Arc::clone(&entry), actions));
+        let (renewal, effects) = entry.state.tick_quietly(now);
+        entry.ring(effects.look_at);
+        if effects.must_be_applied() {
+            deferred.push((Arc::clone(&entry), effects));
         }
         panics.catch(|| entry.repeat_releases(now));
         match renewal {
@@ -154,10 +156,10 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         // one by one.
         let soon = now + context.rules.renewed_lease / 30;
         for (at, entry) in alarm.take_early(soon, LOOKS) {
-            let (renewal, actions) = entry.state.renew_early(soon, now);
-            entry.ring(actions.look_at);
-            if actions.has_effects() {
-                effects.push((Arc::clone(&entry), actions));
+            let (renewal, effects) = entry.state.renew_early(soon, now);
+            entry.ring(effects.look_at);
+            if effects.must_be_applied() {
+                deferred.push((Arc::clone(&entry), effects));
             }
             match renewal {
                 Some(renewal) => add(entry, renewal, &mut panics),
@@ -170,33 +172,33 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         let renewing = Renewing::new(context, batch);
         panics.catch(|| context.spawn(Box::pin(renew(renewing, lease))));
     }
-    panics.catch(|| carry_out_apart(context, effects));
+    panics.catch(|| apply_apart(context, deferred));
     panics.report("keeping leases");
 }
 
 /// Carries out what events have left, in a task of its own: wakers may block, and others have their leases
 /// renewed meanwhile.
-fn carry_out_apart(context: &Context, effects: Effects) {
-    if effects.is_empty() {
+fn apply_apart(context: &Context, deferred: Deferred) {
+    if deferred.is_empty() {
         return;
     }
-    drop_apart(context, CarriedOut(effects));
+    drop_apart(context, Applied(deferred));
 }
 
-/// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot
+/// Deferred that are carried out when this is dropped: releases are among them, so by a runtime that cannot
 /// run the task as well.
-struct CarriedOut(Effects);
+struct Applied(Deferred);
 
-impl Drop for CarriedOut {
+impl Drop for Applied {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
-        for (entry, mut actions) in self.0.drain(..) {
+        for (entry, mut effects) in self.0.drain(..) {
             if fault!(PanicEndsEffects) && panics.is_some() {
                 break;
             }
             panics.catch(|| {
-                entry.state.call(&mut actions);
-                entry.carry_out(actions);
+                entry.state.call(&mut effects);
+                entry.apply(effects);
             });
         }
         panics.resume();
@@ -225,23 +227,23 @@ impl Renewing {
     /// What the store has said of each; `None` if it is not known.
     fn ended(&mut self, held: Option<Vec<bool>>, sent: Moment) {
         let (context, now) = (&self.context, self.context.now());
-        let mut effects = Effects::new();
+        let mut deferred = Deferred::new();
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
             // A store that says nothing of a lease has not confirmed it.
             let at = if fault!(FirstAnswerForAll) { 0 } else { at };
             let held = held.as_ref().and_then(|held| held.get(at).copied());
-            let (counts, actions) = entry.state.renewal_ended(renewal, held, sent, now);
+            let (counts, effects) = entry.state.renewal_ended(renewal, held, sent, now);
             if counts && held == Some(true) {
                 event!(TRACE, lock = entry.name.as_str(), "renewed");
-            } else if held == Some(true) && actions.lost().is_some() {
+            } else if held == Some(true) && effects.lost().is_some() {
                 context.recorder.renewals_late.add_one();
             }
-            entry.ring(actions.look_at);
-            if actions.has_effects() {
-                effects.push((entry, actions));
+            entry.ring(effects.look_at);
+            if effects.must_be_applied() {
+                deferred.push((entry, effects));
             }
         }
-        carry_out_apart(context, effects);
+        apply_apart(context, deferred);
     }
 
     fn failed(&mut self, sent: Moment) {
