@@ -13,3 +13,27 @@ macro_rules! event {
 macro_rules! event {
     ($level:ident, $($what:tt)+) => {};
 }
+
+/// `acquire`, inside of a span that says which lock it is about. It begins when that is polled for the first
+/// time.
+#[cfg(feature = "tracing")]
+pub(crate) async fn acquiring<F: Future>(name: &str, acquire: F) -> F::Output {
+    let span = tracing::debug_span!(target: "latchwork", "acquire", lock = name);
+    tracing::Instrument::instrument(acquire, span).await
+}
+
+/// `work`, inside of the span that it is begun in, wherever it runs.
+#[cfg(feature = "tracing")]
+pub(crate) fn here<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    tracing::Instrument::in_current_span(work)
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn here<F: Future>(work: F) -> F {
+    work
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn acquiring<F: Future>(_name: &str, acquire: F) -> F {
+    acquire
+}

@@ -1,5 +1,9 @@
 //! Acquiring: in memory if this client has the lock, as the queue head at the store otherwise.
 
+mod head;
+mod pace;
+mod waiter;
+
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,15 +16,14 @@ use crate::lock_entry::{
     Attempt, EnterOutcome, Extension, Grant, Moment, PendingRelease, Request, WaitOutcome,
 };
 
-use super::backend::{AcquireOutcome, AcquireRequest, Failure, Mode};
-use super::entry::{Entry, OnDrop};
-use super::error::LockError;
-use super::guard::Guard;
-use super::head::{Competed, Head};
-use super::lease::{Lease, LeaseError};
-use super::owner::LeaseId;
-use super::until::until;
-use super::waiter::Waiter;
+use self::head::{Competed, Head};
+use self::waiter::Waiter;
+use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failure, Mode};
+use crate::lock::entry::{Entry, OnDrop};
+use crate::lock::error::LockError;
+use crate::lock::guard::Guard;
+use crate::lock::lease::{Lease, LeaseError};
+use crate::lock::owner::LeaseId;
 
 /// A waiter with a shorter limit than that cannot wait until the watchdog verifies the lease anyway.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
@@ -357,7 +360,7 @@ impl<'a> AcquireParams<'a> {
             OnDrop((!fault!(ReadBesideLeaks)).then_some(|| entry.release_in_background(pending_release)));
         let answer = entry.acquire(&asked);
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        let Some(outcome) = until(context, give_up, answer).await else {
+        let Some(outcome) = context.until(give_up, answer).await else {
             return Ok(Step::Unanswered);
         };
         match outcome {
@@ -401,7 +404,7 @@ impl<'a> AcquireParams<'a> {
         }
         // A try is here for an answer that another caller has asked for.
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
-        match until(&entry.context, limit, waiter).await {
+        match entry.context.until(limit, waiter).await {
             Some((told, now)) => self.told(&request, told, now),
             None if entry.state.was_last_held() => Ok(Step::Held),
             None => Ok(Step::Unanswered),
@@ -449,7 +452,7 @@ impl<'a> AcquireParams<'a> {
         begun: Moment,
     ) -> Result<Step<'a>, LockError> {
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        let Some(extended) = until(&self.entry.context, give_up, guard.extended_by(extension)).await else {
+        let Some(extended) = self.entry.context.until(give_up, guard.extended_by(extension)).await else {
             return Ok(Step::Unanswered);
         };
         let guard = extended?;

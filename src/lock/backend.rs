@@ -11,14 +11,14 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::name::{LockName, NameError};
-use super::owner::LeaseId;
+use crate::lock::name::{LockName, NameError};
+use crate::lock::owner::LeaseId;
 
 pub use self::command::{
     AcquireOutcome, AcquireRequest, Channels, Failure, Holder, LeaseKey, NextWaiter, QueuePosition,
     ReleaseOutcome,
 };
-pub use self::mode::Mode;
+pub use self::mode::{LockKind, Mode};
 pub use self::store::AnyBackend;
 pub(super) use self::store::{Boxed, Command, Failed, Store};
 

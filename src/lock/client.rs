@@ -12,23 +12,22 @@ use crate::registry::Registry;
 
 use crate::transport::Transport;
 
-use super::backend::{AnyBackend, Backend, Mode};
-use super::context::Context;
-use super::entry::Entry;
-use super::error::LockError;
-use super::handle::Lock;
-use super::lease::LeaseError;
-use super::metrics::Metrics;
-use super::name::LockName;
-use super::name_mapper::NameMapper;
-use super::options::LockOptions;
-use super::owner::Owner;
-use super::present::{HeldLock, WaitingLock};
-use super::read_write_lock::ReadWriteLock;
-use super::shutdown::ShutdownError;
-use super::table::Tables;
-use super::until::until;
-use super::watchdog;
+use crate::lock::backend::{AnyBackend, Backend, Mode};
+use crate::lock::context::Context;
+use crate::lock::entry::Entry;
+use crate::lock::entry::table::Tables;
+use crate::lock::error::LockError;
+use crate::lock::handle::Lock;
+use crate::lock::lease::LeaseError;
+use crate::lock::metrics::Metrics;
+use crate::lock::name::LockName;
+use crate::lock::name::NameMapper;
+use crate::lock::options::LockOptions;
+use crate::lock::owner::Owner;
+use crate::lock::present::{HeldLock, WaitingLock};
+use crate::lock::read_write_lock::ReadWriteLock;
+use crate::lock::shutdown::ShutdownError;
+use crate::lock::watchdog;
 
 /// Makes locks by name, over one [`Backend`].
 ///
@@ -348,7 +347,7 @@ impl LockClient {
             let lease_ends =
                 self.tables.all().iter().filter_map(|entry| entry.state.holds_end(entry.now())).min();
             let wake = lease_ends.map_or(give_up, |ends| ends.min(give_up));
-            let is_told = until(&self.context, wake, done).await.is_some();
+            let is_told = self.context.until(wake, done).await.is_some();
             if self.context.has_ended() || !is_told && give_up <= self.context.now() {
                 return Err(ShutdownError { releasing, held, forked: false });
             }

@@ -1,22 +1,27 @@
 //! [`Context`]: what the entries of a client share.
 
+use std::future::poll_fn;
+use std::mem;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use uuid::{Builder, Uuid};
 
+use crate::foreign::Panics;
 use crate::lock_entry::{Moment, Request, Rules};
 use crate::registry::Registry;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::transport::Transport;
+use crate::unless::unless;
 
-use super::backend::{AnyBackend, Boxed, Failed, Failure, Store};
-use super::error::LockError;
-use super::metrics::{Metrics, Recorder};
-use super::name::LockName;
-use super::origin::Origin;
-use super::owner::{LeaseId, Owner};
-use super::releases::Releases;
+use crate::lock::backend::{AnyBackend, Boxed, Failed, Failure, Store};
+use crate::lock::error::LockError;
+use crate::lock::metrics::{Metrics, Recorder};
+use crate::lock::name::LockName;
+use crate::lock::origin::Origin;
+use crate::lock::owner::{LeaseId, Owner};
+use crate::lock::releases::Releases;
 
 pub(super) struct Context {
     pub(super) store: Box<dyn Store>,
@@ -144,6 +149,25 @@ impl Context {
         self.store.spawn(task);
     }
 
+    /// Drops what wakes others in a task of its own.
+    pub(super) fn drop_apart(&self, wakes: impl Send + 'static) {
+        let wakes = Apart(Some(wakes));
+        self.spawn(Box::pin(async move {
+            // Not in the task that spawns this one, which a runtime may poll in place.
+            yield_now().await;
+            drop(wakes);
+        }));
+    }
+
+    /// Awaits `future` until `deadline`, for ever if that is never. `None` if the time ran out first; what is
+    /// ready is taken even when it is late.
+    pub(super) async fn until<F: Future>(&self, deadline: Moment, future: F) -> Option<F::Output> {
+        match deadline.instant() {
+            Some(deadline) => unless(future, self.store.sleep_until(deadline)).await,
+            None => Some(future.await),
+        }
+    }
+
     /// What `error` of a command on `name` is to the caller.
     pub(super) fn failed(&self, name: &LockName, Failed { failure, source }: Failed) -> LockError {
         if self.has_ended() {
@@ -154,4 +178,28 @@ impl Context {
             failure => LockError::Backend { name: name.clone(), failure, source },
         }
     }
+}
+
+/// What wakes others when it is dropped, by no call that its panics could go on in.
+struct Apart<T>(Option<T>);
+
+impl<T> Drop for Apart<T> {
+    fn drop(&mut self) {
+        let mut panics = Panics::NONE;
+        panics.catch(|| drop(self.0.take()));
+        panics.report("waking waiters");
+    }
+}
+
+/// Lets other tasks of the same thread go on.
+pub(super) async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

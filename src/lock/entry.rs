@@ -1,5 +1,9 @@
 //! [`Entry`]: one name of a client; carries out what its [`LockEntry`] says.
 
+pub(in crate::lock) mod alarm;
+pub(in crate::lock) mod listening;
+pub(in crate::lock) mod table;
+
 mod extend;
 mod release;
 
@@ -16,15 +20,14 @@ use crate::lock_entry::{
 };
 use crate::sync::Mutex;
 
-use super::alarm::{Alarmed, Due};
-use super::backend::{AcquireOutcome, AcquireRequest, Channels, Command, Mode, QueuePosition};
-use super::background::drop_apart;
-use super::context::Context;
-use super::listening::Listening;
-use super::name::LockName;
-use super::owner::LeaseId;
-use super::stats::Counters;
-use super::table::{Table, Tables};
+use self::alarm::{Alarmed, Due};
+use self::listening::Listening;
+use self::table::{Table, Tables};
+use crate::lock::backend::{AcquireOutcome, AcquireRequest, Channels, Command, Mode, QueuePosition};
+use crate::lock::context::Context;
+use crate::lock::metrics::stats::Counters;
+use crate::lock::name::LockName;
+use crate::lock::owner::LeaseId;
 
 use self::release::Awaited;
 
@@ -206,7 +209,7 @@ impl Entry {
         self.context.recorder.superseded.add(effects.superseded() as usize);
         match effects.lost() {
             // By no call: a waker that panics or blocks is not to cost the one that has found it.
-            Some(reason) if reason.is_by_time() => panics.catch(|| drop_apart(&self.context, effects)),
+            Some(reason) if reason.is_by_time() => panics.catch(|| self.context.drop_apart(effects)),
             _ => panics.catch(|| drop(effects)),
         };
         panics.resume();

@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::lock_entry::LossReason;
 use crate::transport::SubscribeError;
 
-use super::backend::{Failure, Mode};
-use super::kind::LockKind;
-use super::lease::LeaseError;
-use super::name::{LockName, NameError};
-use super::owner::{LeaseIdError, Owner};
-use super::shutdown::ShutdownError;
+use crate::lock::backend::LockKind;
+use crate::lock::backend::{Failure, Mode};
+use crate::lock::lease::LeaseError;
+use crate::lock::name::{LockName, NameError};
+use crate::lock::owner::{LeaseIdError, Owner};
+use crate::lock::shutdown::ShutdownError;
 
 /// Why a lock could not be taken, given back or looked at.
 ///

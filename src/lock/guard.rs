@@ -7,13 +7,12 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::lock_entry::{Extension, Grant, LeaveOutcome, LossReason, Moment, PendingRelease};
 
-use super::backend::Boxed;
-use super::entry::Entry;
-use super::error::LockError;
-use super::lease::{Lease, LeaseError};
-use super::name::LockName;
-use super::owner::Owner;
-use super::until::until;
+use crate::lock::backend::Boxed;
+use crate::lock::entry::Entry;
+use crate::lock::error::LockError;
+use crate::lock::lease::{Lease, LeaseError};
+use crate::lock::name::LockName;
+use crate::lock::owner::Owner;
 
 /// One hold on a lock. While it lives, and its lease with it, only its owner has the lock.
 ///
@@ -146,7 +145,7 @@ impl Guard {
                 // A renewal moves the end while we sleep: then this wakes too early, and looks again.
                 Ok(hold) => {
                     let ends = if fault!(LossHasNoTimer) { Moment::NEVER } else { hold.ends };
-                    until(&self.entry.context, ends, some_loss).await;
+                    self.entry.context.until(ends, some_loss).await;
                 }
             }
         }
@@ -162,7 +161,7 @@ impl Guard {
         if !self.entry.context.is_here() {
             return Some(LossReason::Forked);
         }
-        until(&self.entry.context, self.entry.now() + timeout, self.lost()).await
+        self.entry.context.until(self.entry.now() + timeout, self.lost()).await
     }
 
     /// Asks the store whether the lock is still held: the strongest answer that there is without a

@@ -10,16 +10,16 @@ use crate::lock_entry::LeaveOutcome;
 #[cfg(doc)]
 use crate::lock_entry::LossReason;
 
-use super::acquire::{AcquireParams, Acquisition, Outcome};
-use super::backend::Holder;
-use super::entry::Entry;
-use super::error::LockError;
-use super::guard::Guard;
-use super::lease::Lease;
-use super::name::LockName;
-use super::owner::Owner;
-use super::span;
-use super::stats::LockStats;
+use crate::lock::acquire::{AcquireParams, Acquisition, Outcome};
+use crate::lock::backend::Holder;
+use crate::lock::entry::Entry;
+use crate::lock::error::LockError;
+use crate::lock::guard::Guard;
+use crate::lock::lease::Lease;
+use crate::lock::metrics::stats::LockStats;
+use crate::lock::name::LockName;
+use crate::lock::owner::Owner;
+use crate::trace;
 
 /// A named lock: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
 ///
@@ -222,7 +222,7 @@ impl Lock {
     ) -> impl Future<Output = Result<O, LockError>> {
         let owner = self.owner.map(|owner| owner.number());
         let wanted = AcquireParams { entry: &self.entry, owner, lease, fenced: self.fenced, wait };
-        span::acquiring(self.name(), Acquisition::new(wanted))
+        trace::acquiring(self.name().as_str(), Acquisition::new(wanted))
     }
 
     /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a

@@ -1,9 +1,13 @@
 //! [`Metrics`]: what goes on in a client, in numbers.
 
+pub(in crate::lock) mod histogram;
+mod prometheus;
+pub(in crate::lock) mod stats;
+
 use crate::counter::Counter;
 use crate::registry::RegistryStats;
 
-use super::histogram::{Histogram, Recording};
+use self::histogram::{Histogram, Recording};
 
 /// A snapshot of what happened through one [`LockClient`](crate::LockClient) and its clones, since it was
 /// made.

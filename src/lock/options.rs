@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::lock_entry::{Policy, Rules};
 
-use super::lease::{Lease, LeaseError};
-use super::name_mapper::NameMapper;
+use crate::lock::lease::{Lease, LeaseError};
+use crate::lock::name::NameMapper;
 
 /// How a [`LockClient`](crate::LockClient) behaves.
 ///

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::backend::Mode;
-use super::name::LockName;
-use super::owner::{LeaseId, Owner};
+use crate::lock::backend::Mode;
+use crate::lock::name::LockName;
+use crate::lock::owner::{LeaseId, Owner};
 
 /// A lock that a client holds, with one of its owners: see [`LockClient::held`](crate::LockClient::held).
 ///

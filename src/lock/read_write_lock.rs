@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::handle::Lock;
-use super::name::LockName;
+use crate::lock::handle::Lock;
+use crate::lock::name::LockName;
 
 /// A named lock that many may have to read, or one to write.
 ///

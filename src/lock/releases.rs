@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-use super::name::LockName;
+use crate::lock::name::LockName;
 
 /// The releases of a client that are under way in the background.
 pub(super) struct Releases {

@@ -4,9 +4,9 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use super::error::LockError;
-use super::guard::Guard;
-use super::handle::Lock;
+use crate::lock::error::LockError;
+use crate::lock::guard::Guard;
+use crate::lock::handle::Lock;
 
 impl Lock {
     /// Takes the lock as [`lock`](Self::lock) does, runs `work`, and gives the lock back. If the hold is lost

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use super::name::LockName;
+use crate::lock::name::LockName;
 
 /// What a [shutdown](crate::LockClient::shutdown) did not see the end of.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! The watchdog: renews, verifies and ends the leases of a client, and supersedes waiters that are not
 //! polled.
 //!
-//! One task for each client. It sleeps until the [`Alarm`](super::alarm::Alarm) says that something is due,
-//! looks at the entries that are, in the order in which they became due, and renews what is to be renewed by
-//! a call to the backend for each kind of lock, or by one for each group of names that the backend keeps
-//! apart. It ends when nothing is due, and keeps the client only weakly.
+//! One task for each client. It sleeps until the [`Alarm`](crate::lock::entry::alarm::Alarm) says that
+//! something is due, looks at the entries that are, in the order in which they became due, and renews what is
+//! to be renewed by a call to the backend for each kind of lock, or by one for each group of names that the
+//! backend keeps apart. It ends when nothing is due, and keeps the client only weakly.
 //!
 //! Other names do not depend on what one name's foreign code does. The backend's panics are caught entry by
 //! entry. Wakers are called last, in a task of their own: one that blocks holds up those behind it in its
@@ -20,13 +20,12 @@ use crate::foreign::{Panics, caught};
 use crate::lock_entry::{Effects, Moment, Renewal};
 use crate::unless::unless;
 
-use super::alarm::Alarm;
-use super::backend::{LeaseKey, Mode};
-use super::background::{drop_apart, yield_now};
-use super::context::Context;
-use super::entry::{Entry, OnDrop};
-use super::lease::Lease;
-use super::table::Tables;
+use crate::lock::backend::{LeaseKey, Mode};
+use crate::lock::context::{Context, yield_now};
+use crate::lock::entry::alarm::Alarm;
+use crate::lock::entry::table::Tables;
+use crate::lock::entry::{Entry, OnDrop};
+use crate::lock::lease::Lease;
 
 /// Looks this close together are made as one.
 const GRAIN: Duration = Duration::from_millis(1);
@@ -182,7 +181,7 @@ fn apply_apart(context: &Context, deferred: Deferred) {
     if deferred.is_empty() {
         return;
     }
-    drop_apart(context, Applied(deferred));
+    context.drop_apart(Applied(deferred));
 }
 
 /// Deferred that are carried out when this is dropped: releases are among them, so by a runtime that cannot

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::lock_entry::Moment;
 
-use super::super::kind::LockKind;
-use super::super::name::LockName;
-use super::super::owner::LeaseId;
 use super::mode::Mode;
+use crate::lock::backend::LockKind;
+use crate::lock::name::LockName;
+use crate::lock::owner::LeaseId;
 
 /// What an attempt to take a lock asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::super::lease::Lease;
+use crate::lock::lease::Lease;
 
 /// For how long a waiter that is dead or suspended may hold up the others.
 const LONGEST_POSITION: Duration = Duration::from_secs(10);
@@ -51,6 +51,32 @@ impl fmt::Display for Mode {
             Self::Fair => "fair",
             Self::Write => "write",
             Self::Read => "read",
+        })
+    }
+}
+
+/// What a lock is. A name is held as one kind at a time, and each kind has rules of its own for its owners
+/// and waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// One owner, in no particular order between processes: [`Lock`](crate::Lock).
+    Plain,
+    /// One owner, in the order of arrival.
+    Fair,
+    /// Many readers or one writer.
+    ReadWrite,
+    /// A kind that this version does not know.
+    Unknown,
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain lock",
+            Self::Fair => "fair lock",
+            Self::ReadWrite => "read-write lock",
+            Self::Unknown => "lock of an unknown kind",
         })
     }
 }

@@ -11,12 +11,12 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::super::name::{LockName, NameError};
-use super::super::owner::LeaseId;
 use super::command::{
     AcquireOutcome, AcquireRequest, Channels, Failure, Holder, LeaseKey, NextWaiter, ReleaseOutcome,
 };
 use super::{Backend, Mode};
+use crate::lock::name::{LockName, NameError};
+use crate::lock::owner::LeaseId;
 
 /// A [`Backend`] without its type: see [`Backend::erased`].
 pub struct AnyBackend(pub(in crate::lock) Box<dyn Store>);

@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::lock_entry::{Extension, Grant, LossReason, PendingRelease};
 
-use super::super::backend::{AcquireOutcome, AcquireRequest, Failure, Holder, LeaseKey, Mode};
-use super::super::error::LockError;
-use super::super::lease::Lease;
-use super::super::owner::Owner;
 use super::Entry;
+use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failure, Holder, LeaseKey, Mode};
+use crate::lock::error::LockError;
+use crate::lock::lease::Lease;
+use crate::lock::owner::Owner;
 
 impl Entry {
     /// Sees to it that the lease in hand is enough for an owner's further hold. The hold's token, if that is

@@ -21,13 +21,12 @@ use crate::fault::fault;
 use crate::foreign::{Panics, caught};
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, Next, PendingRelease};
 
-use super::super::backend::{Command, Failed, Mode, NextWaiter, ReleaseOutcome};
-use super::super::error::LockError;
-use super::super::listening::Listening;
-use super::super::owner::LeaseId;
-use super::super::span;
-use super::super::until::until;
 use super::{Entry, OnDrop, first_poll};
+use crate::lock::backend::{Command, Failed, Mode, NextWaiter, ReleaseOutcome};
+use crate::lock::entry::listening::Listening;
+use crate::lock::error::LockError;
+use crate::lock::owner::LeaseId;
+use crate::trace;
 
 /// The longest time between two releases of one lease.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
@@ -242,7 +241,7 @@ impl Entry {
             // Without its name it asks for itself.
             *named = panics.catch(|| NamedWaiter::new(self, next)).flatten();
         }
-        let mut release = Box::pin(span::here(ends.send()));
+        let mut release = Box::pin(trace::here(ends.send()));
         let begun = panics.catch(|| {
             if first_poll(release.as_mut()).is_pending() {
                 self.context.spawn(release);
@@ -341,7 +340,7 @@ impl Release {
             if self.repeated_until() <= again || context.has_ended() || fault!(ReleaseNotRepeated) {
                 return;
             }
-            until(context, again, pending::<()>()).await;
+            context.until(again, pending::<()>()).await;
             back_off = (back_off * 2).min(LONGEST_BACK_OFF);
         }
     }

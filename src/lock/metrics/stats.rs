@@ -19,14 +19,14 @@ pub struct LockStats {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) wakes_useful: Counter,
-    pub(super) wakes_spurious: Counter,
+pub(in crate::lock) struct Counters {
+    pub(in crate::lock) wakes_useful: Counter,
+    pub(in crate::lock) wakes_spurious: Counter,
 }
 
 impl Counters {
     /// What is counted here, and what the engine counts.
-    pub(super) fn snapshot(&self, state: &LockEntry) -> LockStats {
+    pub(in crate::lock) fn snapshot(&self, state: &LockEntry) -> LockStats {
         LockStats {
             acquisitions: state.acquisitions(),
             hand_offs: state.hand_offs(),

@@ -8,11 +8,10 @@ use crate::latch::Notification;
 use crate::lock_entry::BACK_OFF;
 use crate::unless::unless;
 
-use super::super::error::LockError;
-use super::super::listening::Listening;
-use super::super::pace::Pace;
-use super::super::until::until;
 use super::{Asked, Competed, Head, Moment, StoreSays, may_pass};
+use crate::lock::acquire::pace::Pace;
+use crate::lock::entry::listening::Listening;
+use crate::lock::error::LockError;
 
 /// How long to wait for a subscription before the store is asked without it.
 const UNCONFIRMED: Duration = Duration::from_secs(1);
@@ -21,7 +20,7 @@ const UNCONFIRMED: Duration = Duration::from_secs(1);
 const STORE_IS_GONE: Duration = Duration::from_millis(500);
 
 /// A queue head that waits.
-pub(super) struct Wait<'w, 'a> {
+pub(in crate::lock) struct Wait<'w, 'a> {
     head: &'w mut Head<'a>,
     listening: &'w Listening,
     says: StoreSays,
@@ -41,7 +40,7 @@ pub(super) struct Wait<'w, 'a> {
 }
 
 impl<'w, 'a> Wait<'w, 'a> {
-    pub(super) fn new(
+    pub(in crate::lock) fn new(
         head: &'w mut Head<'a>,
         listening: &'w Listening,
         says: StoreSays,
@@ -64,7 +63,7 @@ impl<'w, 'a> Wait<'w, 'a> {
     }
 
     /// `hears_all`: it is in the store's queue already, and hears of its turn.
-    pub(super) async fn run(mut self, hears_all: bool) -> Result<Competed, LockError> {
+    pub(in crate::lock) async fn run(mut self, hears_all: bool) -> Result<Competed, LockError> {
         self.subscribed().await?;
         if hears_all {
             self.says = StoreSays::Held(self.head.entry.position.unwrap_or_default());
@@ -92,7 +91,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         let left = if let StoreSays::Held(left) = self.says { left } else { UNCONFIRMED };
         event!(DEBUG, lock = entry.name.as_str(), left = ?self.says.is_held().then_some(left), "waiting");
         let limit = self.head.look_again(left.min(UNCONFIRMED), self.give_up);
-        if let Some(confirmed) = until(&entry.context, limit, self.listening.subscribed()).await {
+        if let Some(confirmed) = entry.context.until(limit, self.listening.subscribed()).await {
             confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;
         }
         // What was told to the queue head before this one is answered by our first question.
@@ -107,7 +106,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         if self.steps > 0 {
             let turn = self.give_up.min(self.head.entry.now() + BACK_OFF * self.steps);
             self.steps -= 1;
-            until(&self.head.entry.context, turn, pending::<()>()).await;
+            self.head.entry.context.until(turn, pending::<()>()).await;
         }
     }
 
@@ -173,9 +172,9 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
         // Unless the lock is granted meanwhile.
         if entry.mode.is_queued() {
-            until(&entry.context, at, self.listening.granted_next()).await;
+            entry.context.until(at, self.listening.granted_next()).await;
         } else {
-            until(&entry.context, at, pending::<()>()).await;
+            entry.context.until(at, pending::<()>()).await;
         }
         true
     }
@@ -184,7 +183,7 @@ impl<'w, 'a> Wait<'w, 'a> {
     async fn ask(&mut self) -> Result<Option<Competed>, LockError> {
         let (entry, context) = (self.head.entry, &self.head.entry.context);
         self.unconfirmed = !self.listening.is_ready();
-        let Some(asked) = until(context, self.give_up, self.head.ask(entry.now())).await else {
+        let Some(asked) = context.until(self.give_up, self.head.ask(entry.now())).await else {
             return self.at_the_end().map(Some);
         };
         match asked {
@@ -242,6 +241,6 @@ impl<'w, 'a> Wait<'w, 'a> {
         };
         let limit = self.head.look_again(left, self.give_up);
         let told = unless(listening.told(), told_here);
-        self.notified = until(&entry.context, limit, told).await.flatten();
+        self.notified = entry.context.until(limit, told).await.flatten();
     }
 }

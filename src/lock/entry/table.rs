@@ -6,18 +6,18 @@ use std::sync::{Arc, Weak};
 
 use crate::sync::Mutex;
 
-use super::alarm::Alarm;
-use super::backend::Mode;
-use super::name::{LockName, NameHasher};
+use crate::lock::backend::Mode;
+use crate::lock::entry::alarm::Alarm;
+use crate::lock::name::{LockName, NameHasher};
 
 /// A table for each kind of lock: a name is another lock as another kind.
-pub(super) struct Tables<T> {
-    pub(super) plain: Table<T>,
-    pub(super) fair: Table<T>,
-    pub(super) read: Table<T>,
-    pub(super) write: Table<T>,
+pub(in crate::lock) struct Tables<T> {
+    pub(in crate::lock) plain: Table<T>,
+    pub(in crate::lock) fair: Table<T>,
+    pub(in crate::lock) read: Table<T>,
+    pub(in crate::lock) write: Table<T>,
     /// When the watchdog looks at which of them.
-    pub(super) alarm: Alarm<T>,
+    pub(in crate::lock) alarm: Alarm<T>,
 }
 
 impl<T> Default for Tables<T> {
@@ -36,7 +36,7 @@ impl<T> Drop for Tables<T> {
 
 impl<T> Tables<T> {
     /// Where the entries of this mode are.
-    pub(super) fn of(&self, mode: Mode) -> &Table<T> {
+    pub(in crate::lock) fn of(&self, mode: Mode) -> &Table<T> {
         match mode {
             Mode::Plain => &self.plain,
             Mode::Fair => &self.fair,
@@ -45,13 +45,13 @@ impl<T> Tables<T> {
         }
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<T>> {
+    pub(in crate::lock) fn all(&self) -> Vec<Arc<T>> {
         [&self.plain, &self.fair, &self.read, &self.write].map(Table::all).concat()
     }
 }
 
 /// Keeps what is shared by all handles of a name, for as long as there are some.
-pub(super) struct Table<T>(Mutex<Entries<T>>);
+pub(in crate::lock) struct Table<T>(Mutex<Entries<T>>);
 
 struct Entries<T> {
     by_name: HashMap<LockName, Weak<T>, BuildHasherDefault<NameHasher>>,
@@ -70,12 +70,12 @@ impl<T> Default for Table<T> {
 
 impl<T> Table<T> {
     /// The entry called `name`, if there is one.
-    pub(super) fn find(&self, name: &LockName) -> Option<Arc<T>> {
+    pub(in crate::lock) fn find(&self, name: &LockName) -> Option<Arc<T>> {
         self.0.lock().by_name.get(name).and_then(Weak::upgrade)
     }
 
     /// The entry called `name`; made if there is none.
-    pub(super) fn get(&self, name: &LockName, make: impl FnOnce() -> T) -> Arc<T> {
+    pub(in crate::lock) fn get(&self, name: &LockName, make: impl FnOnce() -> T) -> Arc<T> {
         if let Some(entry) = self.find(name) {
             return entry;
         }
@@ -97,7 +97,7 @@ impl<T> Table<T> {
     }
 
     /// An entry is being dropped.
-    pub(super) fn remove(&self, name: &LockName) {
+    pub(in crate::lock) fn remove(&self, name: &LockName) {
         let mut entries = self.0.lock();
         // One that was made since then is not for us to remove.
         if entries.by_name.get(name).is_some_and(|entry| entry.strong_count() == 0) {
@@ -109,11 +109,11 @@ impl<T> Table<T> {
     }
 
     /// Keeps an entry, though there may be no handle of it, until [`let_go`](Self::let_go).
-    pub(super) fn keep(&self, name: &LockName, entry: &Arc<T>) {
+    pub(in crate::lock) fn keep(&self, name: &LockName, entry: &Arc<T>) {
         let _before = self.0.lock().kept.insert(name.clone(), Arc::clone(entry));
     }
 
-    pub(super) fn let_go(&self, name: &LockName) {
+    pub(in crate::lock) fn let_go(&self, name: &LockName) {
         // Dropped with the mutex free.
         let _kept = self.0.lock().kept.remove(name);
     }
@@ -130,7 +130,7 @@ impl<T> Table<T> {
     }
 
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::lock) fn len(&self) -> usize {
         self.0.lock().by_name.len()
     }
 }

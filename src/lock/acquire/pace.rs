@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::lock_entry::Moment;
 
-use super::backend::Mode;
+use crate::lock::backend::Mode;
 
 /// How often a waiter asks the store because of messages: some at once, and then at a steady rate. A message
 /// is a hint that costs its publisher next to nothing, and a question costs the store a script.
 ///
 /// A message that comes while the waiter may not ask is not lost: it asks as soon as it may.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(in crate::lock) struct Pace {
     burst: u32,
     every: Duration,
     /// When as many questions may be asked at once as in the beginning.
@@ -19,7 +19,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(mode: Mode, now: Moment) -> Self {
+    pub(in crate::lock) fn new(mode: Mode, now: Moment) -> Self {
         let (burst, every) = match mode {
             // Processes that have the lock for a millisecond each make it so: all are told of each release,
             // and one gets it.
@@ -31,7 +31,7 @@ impl Pace {
     }
 
     /// When the next question may be asked, which is from `now` on. It counts as asked then.
-    pub(super) fn next(&mut self, now: Moment) -> Moment {
+    pub(in crate::lock) fn next(&mut self, now: Moment) -> Moment {
         let spare = self.every * (self.burst - 1);
         let at = now.max(self.rested - spare);
         self.rested = at.max(self.rested) + self.every;

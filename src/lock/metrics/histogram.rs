@@ -19,7 +19,7 @@ pub struct Histogram {
 }
 
 /// The counts themselves.
-pub(super) struct Recording {
+pub(in crate::lock) struct Recording {
     buckets: [Counter; BUCKETS],
     micros: Counter,
 }
@@ -74,7 +74,7 @@ impl fmt::Debug for Histogram {
 
 impl Recording {
     #[inline]
-    pub(super) fn add(&self, micros: u64) {
+    pub(in crate::lock) fn add(&self, micros: u64) {
         // The number of digits that it has, in binary.
         let bucket = (u64::BITS - micros.leading_zeros()) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].add_one();
@@ -84,7 +84,7 @@ impl Recording {
         }
     }
 
-    pub(super) fn snapshot(&self) -> Histogram {
+    pub(in crate::lock) fn snapshot(&self) -> Histogram {
         let buckets = std::array::from_fn(|bucket| self.buckets[bucket].get());
         Histogram { buckets, sum: Duration::from_micros(self.micros.get()) }
     }

@@ -23,11 +23,10 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Grant, HeadTicket, Moment, Request};
 
-use super::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
-use super::entry::{Entry, first_poll};
-use super::error::LockError;
-use super::lease::LeaseError;
-use super::until::until;
+use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
+use crate::lock::entry::{Entry, first_poll};
+use crate::lock::error::LockError;
+use crate::lock::lease::LeaseError;
 
 use self::wait::Wait;
 
@@ -35,7 +34,7 @@ use self::wait::Wait;
 const ROUNDING: Duration = Duration::from_millis(1);
 
 /// What a competition came to.
-pub(super) enum Competed {
+pub(in crate::lock) enum Competed {
     /// By an answer that came at this time.
     Granted(Grant, Moment),
     /// It was not polled in time, and another waiter is the queue head.
@@ -80,7 +79,7 @@ impl StoreSays {
 
 /// A queue head. Dropped before it has the lock, gives up what it may have at the store, and lets the next
 /// waiter take its place.
-pub(super) struct Head<'a> {
+pub(in crate::lock) struct Head<'a> {
     entry: &'a Arc<Entry>,
     ticket: HeadTicket,
     request: Request,
@@ -99,18 +98,27 @@ impl Drop for Head<'_> {
 }
 
 impl<'a> Head<'a> {
-    pub(super) fn new(entry: &'a Arc<Entry>, ticket: HeadTicket, request: Request, may_wait: bool) -> Self {
+    pub(in crate::lock) fn new(
+        entry: &'a Arc<Entry>,
+        ticket: HeadTicket,
+        request: Request,
+        may_wait: bool,
+    ) -> Self {
         Self { entry, ticket, request, may_wait, done: false }
     }
 
-    pub(super) fn request(&self) -> &Request {
+    pub(in crate::lock) fn request(&self) -> &Request {
         &self.request
     }
 
     /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to
     /// [compete](Self::compete).
     #[inline]
-    pub(super) fn ask_at_once(&mut self, attempt: Attempt, now: Moment) -> Result<Option<Grant>, LockError> {
+    pub(in crate::lock) fn ask_at_once(
+        &mut self,
+        attempt: Attempt,
+        now: Moment,
+    ) -> Result<Option<Grant>, LockError> {
         let question = self.question_of(attempt, now);
         let Some(outcome) = self.entry.acquire(&question.asked).at_once() else { return Ok(None) };
         match self.answered(&question, outcome, now)? {
@@ -122,7 +130,7 @@ impl<'a> Head<'a> {
     /// Competes from `now` on until it has the lock, or until `give_up`; if it may not wait, asks once.
     /// `patient`: a store that is gone is waited for from the first question on, and not only once it has
     /// answered one.
-    pub(super) async fn compete(
+    pub(in crate::lock) async fn compete(
         mut self,
         now: Moment,
         patient: bool,
@@ -143,7 +151,7 @@ impl<'a> Head<'a> {
                 Poll::Ready(outcome) => self.answered(&question, outcome, now),
                 Poll::Pending => {
                     let answer = as_head(entry, &ticket, answer);
-                    match Box::pin(until(&entry.context, give_up, answer)).await {
+                    match Box::pin(entry.context.until(give_up, answer)).await {
                         None => return Ok(Competed::Unanswered),
                         Some(None) => return Ok(self.superseded()),
                         Some(Some(outcome)) => self.answered(&question, outcome, entry.now()),

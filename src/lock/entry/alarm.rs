@@ -10,10 +10,10 @@ use crate::lock_entry::Moment;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-use super::origin::Origin;
+use crate::lock::origin::Origin;
 
 /// The alarm of one client. The watchdog is started by the first ring, and ends when nothing is due.
-pub(super) struct Alarm<E> {
+pub(in crate::lock) struct Alarm<E> {
     set: Mutex<Set<E>>,
     rung: Event,
     start: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -23,12 +23,12 @@ pub(super) struct Alarm<E> {
 }
 
 /// What the watchdog looks at.
-pub(super) trait Alarmed {
+pub(in crate::lock) trait Alarmed {
     fn due(&self) -> &Due;
 }
 
 /// When the watchdog looks at one entry.
-pub(super) struct Due {
+pub(in crate::lock) struct Due {
     /// As a number; that of never while nothing is due. Written under the alarm's mutex only.
     at: AtomicU64,
     /// Tells entries that are due at the same time apart, and orders them.
@@ -77,19 +77,19 @@ impl Due {
 }
 
 impl<E> Alarm<E> {
-    pub(super) fn new() -> Self {
+    pub(in crate::lock) fn new() -> Self {
         let set = Set { entries: BTreeMap::new(), exact: BTreeMap::new(), running: false };
         let (rung, start, next_number) = (Event::new(), OnceLock::new(), AtomicU64::new(0));
         Self { set: Mutex::new(set), rung, start, next_number, origin: Origin::here() }
     }
 
     /// What starts the watchdog.
-    pub(super) fn starts(&self, start: impl Fn() + Send + Sync + 'static) {
+    pub(in crate::lock) fn starts(&self, start: impl Fn() + Send + Sync + 'static) {
         let _ = self.start.set(Box::new(start));
     }
 
     /// For an entry of its own.
-    pub(super) fn due(&self) -> Due {
+    pub(in crate::lock) fn due(&self) -> Due {
         // Ordering: Relaxed, only the number's being used once matters.
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         Due { at: AtomicU64::new(Moment::NEVER.number()), number }
@@ -102,7 +102,7 @@ impl<E> Alarm<E> {
     }
 
     /// The client is gone, and the watchdog is to see that.
-    pub(super) fn close(&self) {
+    pub(in crate::lock) fn close(&self) {
         if self.origin.is_here() {
             self.wake_keeper();
         }
@@ -112,7 +112,7 @@ impl<E> Alarm<E> {
 impl<E: Alarmed> Alarm<E> {
     /// The watchdog is to look at the entry at `at`, or earlier. Cheap if it does so anyway.
     #[inline]
-    pub(super) fn ring(&self, entry: &Arc<E>, at: Moment) {
+    pub(in crate::lock) fn ring(&self, entry: &Arc<E>, at: Moment) {
         // Ordering: Relaxed. The caller has changed the entry under its mutex before. A watchdog that has
         // looked at the entry before that has set this to never before it took that mutex, so it is not
         // missed here.
@@ -148,7 +148,7 @@ impl<E: Alarmed> Alarm<E> {
     }
 
     /// The entry was looked at early, when it was due at `at`, and there was nothing to be done yet.
-    pub(super) fn put_back(&self, entry: &Arc<E>, at: Moment) {
+    pub(in crate::lock) fn put_back(&self, entry: &Arc<E>, at: Moment) {
         let due = entry.due();
         let mut set = self.set.lock();
         if at < due.at() {
@@ -159,7 +159,7 @@ impl<E: Alarmed> Alarm<E> {
     }
 
     /// The entry is being dropped.
-    pub(super) fn remove(&self, due: &Due) {
+    pub(in crate::lock) fn remove(&self, due: &Due) {
         // No other task has the entry, so this does not change any more.
         if due.at() != Moment::NEVER && self.origin.is_here() {
             self.set.lock().remove(due.at(), due.number);
@@ -168,7 +168,7 @@ impl<E: Alarmed> Alarm<E> {
 
     /// What is due at `now`, in the order in which it became so; at most `most`. Whatever is due from now on
     /// rings anew.
-    pub(super) fn take_due(&self, now: Moment, most: usize) -> Vec<Arc<E>> {
+    pub(in crate::lock) fn take_due(&self, now: Moment, most: usize) -> Vec<Arc<E>> {
         let mut set = self.set.lock();
         let Set { entries, exact, .. } = &mut *set;
         let mut due = take(entries, now, most);
@@ -178,17 +178,17 @@ impl<E: Alarmed> Alarm<E> {
 
     /// What is due by `by`, and may be looked at early, with when it is due. Each is to be looked at, or [put
     /// back](Self::put_back).
-    pub(super) fn take_early(&self, by: Moment, most: usize) -> Vec<(Moment, Arc<E>)> {
+    pub(in crate::lock) fn take_early(&self, by: Moment, most: usize) -> Vec<(Moment, Arc<E>)> {
         take(&mut self.set.lock().entries, by, most)
     }
 
     /// Is ready when the alarm is set to an earlier time. Listens from the call on.
-    pub(super) fn rung(&self) -> Listener {
+    pub(in crate::lock) fn rung(&self) -> Listener {
         self.rung.listen()
     }
 
     /// When the watchdog has to look. Never ends it.
-    pub(super) fn next(&self) -> Moment {
+    pub(in crate::lock) fn next(&self) -> Moment {
         let mut set = self.set.lock();
         let at = set.first();
         set.running = at != Moment::NEVER || fault!(KeeperNotRestarted);
@@ -196,7 +196,7 @@ impl<E: Alarmed> Alarm<E> {
     }
 
     /// The watchdog has ended, in whatever way. What is due stays so; the next ring starts another one.
-    pub(super) fn ended(&self) {
+    pub(in crate::lock) fn ended(&self) {
         self.set.lock().running = false;
     }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use super::histogram::Histogram;
-use super::metrics::Metrics;
+use crate::lock::metrics::Metrics;
+use crate::lock::metrics::histogram::Histogram;
 
 /// Every second bucket of a histogram up to a bit more than a minute: 1 µs, 4 µs, 16 µs … 67 s.
 const EXPORTED: usize = 27;

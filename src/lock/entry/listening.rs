@@ -7,17 +7,20 @@ use crate::registry::{Registry, Subscription};
 use crate::transport::{SubscribeError, Transport};
 use crate::unless::unless;
 
-use super::backend::Channels;
+use crate::lock::backend::Channels;
 
 /// Subscriptions to the channels of an entry.
-pub(super) struct Listening {
+pub(in crate::lock) struct Listening {
     own: Subscription<dyn Transport>,
     /// The one that all clients listen to, if that is another one.
     common: Option<Subscription<dyn Transport>>,
 }
 
 impl Listening {
-    pub(super) fn new(registry: &Registry<dyn Transport>, Channels { own, common }: &Channels) -> Self {
+    pub(in crate::lock) fn new(
+        registry: &Registry<dyn Transport>,
+        Channels { own, common }: &Channels,
+    ) -> Self {
         let common = common.as_ref().map(|common| registry.subscribe(common));
         Self { own: registry.subscribe(own), common }
     }
@@ -27,28 +30,28 @@ impl Listening {
     }
 
     /// Waits until messages come for sure.
-    pub(super) async fn subscribed(&self) -> Result<(), SubscribeError> {
+    pub(in crate::lock) async fn subscribed(&self) -> Result<(), SubscribeError> {
         for subscription in self.all() {
             subscription.subscribed().await?;
         }
         Ok(())
     }
 
-    pub(super) fn is_ready(&self) -> bool {
+    pub(in crate::lock) fn is_ready(&self) -> bool {
         self.all().all(|subscription| subscription.is_ready())
     }
 
-    pub(super) fn failure(&self) -> Option<SubscribeError> {
+    pub(in crate::lock) fn failure(&self) -> Option<SubscribeError> {
         self.all().find_map(|subscription| subscription.failure())
     }
 
     /// The number that was granted last, as a message has said; 0 if none was.
-    pub(super) fn granted(&self) -> u64 {
+    pub(in crate::lock) fn granted(&self) -> u64 {
         self.own.granted()
     }
 
     /// Waits until another number was granted than was last.
-    pub(super) async fn granted_next(&self) {
+    pub(in crate::lock) async fn granted_next(&self) {
         let before = self.granted();
         while self.granted() == before {
             self.own.latch().wait().await.consume_spurious();
@@ -56,12 +59,12 @@ impl Listening {
     }
 
     /// What was told while it was not awaited.
-    pub(super) fn try_told(&self) -> Option<Notification<'_>> {
+    pub(in crate::lock) fn try_told(&self) -> Option<Notification<'_>> {
         self.all().find_map(|subscription| subscription.latch().try_wait())
     }
 
     /// Waits to be told something.
-    pub(super) async fn told(&self) -> Notification<'_> {
+    pub(in crate::lock) async fn told(&self) -> Notification<'_> {
         let mut on_common = None;
         let common = async {
             match &self.common {

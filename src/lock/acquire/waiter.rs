@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 
 use crate::lock_entry::{Moment, Ticket, WaitOutcome};
 
-use super::entry::Entry;
+use crate::lock::entry::Entry;
 
 /// Waits until it is told something, and says when that was. Dropped before, leaves the queue, or passes on
 /// what it was told and has not receivers.
-pub(super) struct Waiter<'a> {
+pub(in crate::lock) struct Waiter<'a> {
     entry: &'a Arc<Entry>,
     /// `None` once it was told something.
     ticket: Option<Ticket>,
@@ -19,7 +19,7 @@ pub(super) struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    pub(super) fn new(entry: &'a Arc<Entry>, ticket: Ticket, registered: bool) -> Self {
+    pub(in crate::lock) fn new(entry: &'a Arc<Entry>, ticket: Ticket, registered: bool) -> Self {
         Self { entry, ticket: Some(ticket), registered }
     }
 }
