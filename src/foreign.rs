@@ -12,7 +12,7 @@
 //!    (`redis/shield.rs`).
 //! 4. A waker that wakes others has them called by the outermost call of its thread, so that the stack does
 //!    not grow with their number.
-//! 5. What runs in the background does not depend on a waker's return: the keeper hands wakers to a task of
+//! 5. What runs in the background does not depend on a waker's return: the watchdog hands wakers to a task of
 //!    their own, and the threads of [`ThreadRuntime`](crate::local::ThreadRuntime) replace the one that is
 //!    inside of a waker.
 //!

@@ -42,13 +42,13 @@
 //!
 //! | module | is |
 //! |---|---|
-//! | `handle`, `read_write_lock`, `client`, `options`, `guard` | what users see |
-//! | `acquire` → `head`, `waiter` | one acquisition: in memory, as the queue head, in the queue |
-//! | `watchdog` | renews, verifies and ends leases |
-//! | `background` | what wakes others by no call of theirs |
-//! | `entry` → `table`, `context` | one name of a client: carries out what its state machine says |
-//! | `listening` | where a queue head hears of its turn |
-//! | `backend` | the contract of stores; a store without its type, which is what an entry asks |
+//! | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options`, `listing`, `shutdown` | what users see |
+//! | `acquire` → `waiter`, `head` → `wait` | one acquisition: in memory, in the queue, as the queue head that asks the store |
+//! | `entry` → `release`, `extend`, `table`, `listening`, `alarm` | one name of a client: carries out what its state machine says |
+//! | `watchdog` | renews, verifies and ends leases, when an entry's `alarm` says so |
+//! | `metrics` → `histogram`, `prometheus`, `stats` | what is counted |
+//! | `context`, `releases`, `origin` | what the entries of a client share |
+//! | `backend` → `command`, `mode`, `store` | the contract of stores; a store without its type, which is what an entry asks |
 //! | `error`, `lease`, `name`, `owner` | values |
 //!
 //! # What can be watched
@@ -92,12 +92,12 @@ mod error;
 mod guard;
 mod handle;
 mod lease;
+mod listing;
 mod metrics;
 pub(crate) mod name;
 mod options;
 pub(crate) mod origin;
 mod owner;
-mod present;
 mod read_write_lock;
 mod releases;
 mod run;
@@ -110,12 +110,12 @@ pub use self::error::LockError;
 pub use self::guard::Guard;
 pub use self::handle::Lock;
 pub use self::lease::{Lease, LeaseError};
+pub use self::listing::{HeldLock, WaitingLock};
 pub use self::metrics::Metrics;
 pub use self::metrics::histogram::Histogram;
 pub use self::metrics::stats::LockStats;
 pub use self::name::{LockName, NameError};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
-pub use self::present::{HeldLock, WaitingLock};
 pub use self::read_write_lock::ReadWriteLock;
 pub use self::shutdown::ShutdownError;

@@ -266,9 +266,9 @@ faults! {
         /// An entry that was looked at early, in vain, is not looked at when it is due.
         EarlyLookNotPutBack,
         /// A watchdog that sleeps is not woken for what is due earlier.
-        KeeperSleepsOn,
+        WatchdogSleepsOn,
         /// A watchdog that has ended since nothing was due is not started again.
-        KeeperNotRestarted,
+        WatchdogNotRestarted,
         /// A release in the background is sent once.
         ReleaseNotRepeated,
         /// A release that a caller has waited for is not repeated if it fails.

@@ -95,7 +95,7 @@ impl<E> Alarm<E> {
         Due { at: AtomicU64::new(Moment::NEVER.number()), number }
     }
 
-    fn wake_keeper(&self) {
+    fn wake_watchdog(&self) {
         let mut panics = Panics::NONE;
         panics.catch(|| self.rung.notify());
         panics.report("waking the watchdog");
@@ -104,7 +104,7 @@ impl<E> Alarm<E> {
     /// The client is gone, and the watchdog is to see that.
     pub(in crate::lock) fn close(&self) {
         if self.origin.is_here() {
-            self.wake_keeper();
+            self.wake_watchdog();
         }
     }
 }
@@ -141,7 +141,7 @@ impl<E: Alarmed> Alarm<E> {
             }
         };
         match was_running {
-            true if is_first && !fault!(KeeperSleepsOn) => self.wake_keeper(),
+            true if is_first && !fault!(WatchdogSleepsOn) => self.wake_watchdog(),
             true => {}
             false => self.start(),
         }
@@ -191,7 +191,7 @@ impl<E: Alarmed> Alarm<E> {
     pub(in crate::lock) fn next(&self) -> Moment {
         let mut set = self.set.lock();
         let at = set.first();
-        set.running = at != Moment::NEVER || fault!(KeeperNotRestarted);
+        set.running = at != Moment::NEVER || fault!(WatchdogNotRestarted);
         at
     }
 
