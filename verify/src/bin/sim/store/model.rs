@@ -154,7 +154,7 @@ impl Shared {
             let channel = grants(kind, name, &id.client_id());
             let subscribers = subscribers.get(&channel).into_iter().flatten();
             let mut links =
-                subscribers.filter(|it| it.stands).filter_map(|it| links.get(&it.process.index()));
+                subscribers.filter(|it| it.active).filter_map(|it| links.get(&it.process.index()));
             !self.habits.knows_listeners || links.any(|link| !link.is_known_dead(now))
         };
         let mut step_ = Step {
@@ -303,7 +303,7 @@ impl Model {
     /// How many subscriptions to `channel` the store has.
     pub(crate) fn subscribers(&self, channel: &str) -> usize {
         let data = self.0.data();
-        data.subscribers.get(channel).into_iter().flatten().filter(|it| it.stands).count()
+        data.subscribers.get(channel).into_iter().flatten().filter(|it| it.active).count()
     }
 }
 

@@ -68,7 +68,7 @@ impl Shared {
         let silent_until = data.silent_until;
         let (mut heard, mut cut) = (0, Vec::new());
         let Data { subscribers, links, .. } = data;
-        let standing = subscribers.get_mut(channel).into_iter().flatten().filter(|it| it.stands);
+        let standing = subscribers.get_mut(channel).into_iter().flatten().filter(|it| it.active);
         for subscriber in standing {
             let process = subscriber.process.index();
             let Some(link) = links.get(&process).filter(|link| !link.is_known_dead(now)) else { continue };
@@ -126,7 +126,7 @@ impl Shared {
         let generation = data.generation();
         for subscriber in data.subscribers.values_mut().flatten() {
             if subscriber.process.index() == process.index() {
-                (subscriber.stands, subscriber.generation) = (false, generation);
+                (subscriber.active, subscriber.generation) = (false, generation);
             }
         }
         let until = world.now() + down;
@@ -147,7 +147,7 @@ impl Shared {
             data.subscribers.iter_mut().flat_map(|(channel, all)| all.iter_mut().map(move |it| (channel, it)))
         {
             if subscriber.process.index() == process && subscriber.generation == generation {
-                subscriber.stands = true;
+                subscriber.active = true;
                 let ticket = Ticket { channel: channel.clone(), process, generation };
                 anew.push((subscriber.process.clone(), ticket));
             }
@@ -182,7 +182,7 @@ impl Shared {
             if fails {
                 return shared.fail(&process, ticket);
             }
-            let stands = shared.data().find_by(&ticket).map(|it| it.stands = true).is_some();
+            let stands = shared.data().find_by(&ticket).map(|it| it.active = true).is_some();
             if stands {
                 shared.confirm(&process, ticket, Inbox::ready);
             }
@@ -236,7 +236,7 @@ impl Transport for ModelTransport {
             match data.find(channel, process) {
                 Some(lingers) => {
                     let before = lingers.inbox.replace(inbox);
-                    let stands = Some(lingers.stands);
+                    let stands = Some(lingers.active);
                     let ticket = Ticket { generation: lingers.generation, ..ticket };
                     if before.is_some() {
                         data.contract
@@ -298,6 +298,6 @@ impl Transport for ModelTransport {
 
     fn is_active(&self, channel: &str) -> bool {
         let mut data = self.shared.data();
-        self.shared.habits.lingers > 0 && data.find(channel, self.process.index()).is_some_and(|it| it.stands)
+        self.shared.habits.lingers > 0 && data.find(channel, self.process.index()).is_some_and(|it| it.active)
     }
 }
