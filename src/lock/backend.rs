@@ -146,8 +146,8 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 ///   lease that it reads [under](AcquireRequest::under) writes.
 /// * When a writer leaves, the readers that wait are let in before the next writer: a
 ///   [`Message::ReadUnlock`](crate::backend::Message::ReadUnlock) is published, for a second no writer gets
-///   the lock, and those that began to wait before that may read, although writers wait. (A store may not know
-///   of a writer whose lease has ended by itself.)
+///   the lock, and those that began to wait before that may read, although writers wait. (A store may not
+///   know of a writer whose lease has ended by itself.)
 /// * When there are no readers any more, the first writer of the queue is granted the lock: as soon as all
 ///   that were let in have come or given up, or else when that second is over and a client asks.
 /// * What can be granted to no waiter is free, and a `Message::Unlock` says so, or a `ReadUnlock` if readers

@@ -4,6 +4,23 @@ use std::fmt;
 
 /// What a lock is. A name is held as one kind at a time, and each kind has rules of its own for its owners
 /// and waiters.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// use latchwork::{LockError, LockKind};
+///
+/// let guard = client.get_fair_lock("tickets")?.lock().await?;
+/// match client.get_lock("tickets")?.try_lock().await {
+///     Err(LockError::OtherKind { found, .. }) => assert_eq!(found, LockKind::Fair),
+///     other => panic!("it is held as a fair lock: {other:?}"),
+/// }
+/// # drop(guard);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockKind {

@@ -12,6 +12,33 @@ use super::request::{LossReason, Request};
 /// waiters that the event concerns, so carry out the rest before.
 ///
 /// Small, as every event returns one: what most events do not have is apart.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, Entered, Verdict};
+/// #     let (Entered::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         Verdict::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let _grant = take(&entry, now);
+/// use latchwork::LossReason;
+/// use latchwork::lock_entry::{LockEntry, Request};
+///
+/// let (_, actions) = entry.tick(now);
+/// assert!(actions.look_at <= now + Duration::from_secs(10), "the lease is to be renewed by then");
+/// // The client does not look until the lease is over.
+/// let (_, actions) = entry.tick(now + Duration::from_secs(30));
+/// assert_eq!(actions.lost(), Some(LossReason::Expired));
+/// ```
 #[derive(Debug)]
 #[must_use = "the store may have to be told"]
 #[non_exhaustive]
@@ -49,6 +76,35 @@ pub(super) struct More {
 /// The client makes its [`attempt`](super::LockEntry::attempt), names that with the release, and says what
 /// came of it by [`answered`](super::LockEntry::answered); or, if it does not, says so by
 /// [`asks_itself`](super::LockEntry::asks_itself).
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, Entered, Verdict};
+/// #     let (Entered::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         Verdict::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let policy = Policy::Queued { position: Duration::from_secs(10) };
+/// # let rules = Rules { policy, ..Rules::default() };
+/// # let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let grant = take(&entry, now);
+/// use latchwork::lock_entry::{Entered, Left, LockEntry, Policy, Request};
+///
+/// // The store has a queue: a release goes there, and names the oldest waiter of this client.
+/// let (Entered::Queued(_ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
+/// let (left, actions) = entry.leave(&grant, now);
+/// assert_eq!(left, Left::Passed);
+/// assert_eq!(actions.give_back().map(|give_back| give_back.number), Some(1));
+/// assert_eq!(actions.next().map(|next| next.request), Some(Request::new(2)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     /// The next queue head.
