@@ -11,6 +11,11 @@ use super::histogram::{Histogram, Recording};
 /// The figures are read one after the other while things go on, so they need not add up. Made for being
 /// scraped: counters only rise, until they wrap around.
 ///
+/// [Running it] says which figures to alert on; the recipe [`prometheus`] exports them.
+///
+/// [Running it]: https://github.com/latchwork/latchwork/blob/main/docs/operations.md#what-to-alert-on
+/// [`prometheus`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/prometheus.rs
+///
 /// # Examples
 ///
 /// ```
