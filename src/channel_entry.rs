@@ -46,6 +46,20 @@ pub(crate) struct Figures {
 ///
 /// An entry is reached through a [`Subscription`](crate::subscription::Subscription), which is one unit of
 /// its interest count.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::local::LocalTransport;
+/// use latchwork::subscription::{Message, Registry};
+///
+/// let registry = Registry::new(LocalTransport::default());
+/// let subscriptions = [registry.subscribe("orders"), registry.subscribe("orders")];
+/// let entry = &*subscriptions[0];
+/// assert_eq!((entry.channel(), entry.acquired(), entry.is_ready()), ("orders", 2, true));
+/// registry.transport().publish("orders", Message::Unlock);
+/// assert_eq!(subscriptions[1].latch().pending(), 1); // there is one latch for both
+/// ```
 pub struct ChannelEntry {
     channel: Arc<str>,
     /// Of the channel, by the registry's hasher: kept, so that leaving and a growing map need not hash again.

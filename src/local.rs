@@ -39,6 +39,21 @@ use crate::transport::Message;
 /// Clones share their locks; two `Local`s made separately know nothing of each other. Nothing here can fail
 /// but by a name's being held as another kind of lock, and no command is awaited: a lock that is free is
 /// taken, and a guard that is dropped has let go, without a trip to another thread.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use latchwork::{LockClient, local::Local};
+///
+/// let local = Local::new();
+/// let (one, other) = (LockClient::new(local.clone()), LockClient::new(local));
+/// let guard = one.get_lock("orders:42")?.lock().await?;
+/// assert!(other.get_lock("orders:42")?.try_lock().await?.is_none());
+/// guard.unlock().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct Local<R: Runtime + Clone = ThreadRuntime> {
     store: Arc<Mutex<Store>>,

@@ -81,7 +81,11 @@
 //! | INFO | `master found`, `master`, `server` | where the master is, that was not known or was elsewhere |
 //! | WARN | `Sentinel lost`, `sentinel`, `error` | it does not answer, or lets no client follow; another one is followed |
 //!
-//! Without a subscriber each costs a load and a branch, without the feature nothing.
+//! Without a subscriber each costs a load and a branch, without the feature nothing. The recipe
+//! [`tracing_a_wait`] shows the events of one wait.
+//!
+//! [`tracing_a_wait`]:
+//! https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tracing_a_wait.rs
 
 mod acquire;
 pub(crate) mod backend;

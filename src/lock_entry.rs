@@ -61,7 +61,9 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// * A release named by [`Effects`] or by [`LeaveOutcome::Return`] is sent until the store has answered, or
 ///   its lease is over.
 ///
-/// `examples/own_lock_client` is a lock client of a hundred lines over it; the crate's own is `src/lock`.
+/// [`examples/own_lock_client`] is a lock client of a hundred lines over it; the crate's own is `src/lock`.
+///
+/// [`examples/own_lock_client`]: https://github.com/latchwork/latchwork/tree/main/examples/own_lock_client
 ///
 /// # Fairness
 ///

@@ -5,6 +5,20 @@ use std::fmt;
 use std::sync::Arc;
 
 /// What a channel's message says. The first two are Redisson's.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::local::LocalTransport;
+/// use latchwork::subscription::{Message, Registry};
+///
+/// let registry = Registry::new(LocalTransport::default());
+/// let (one, other) = (registry.subscribe("orders"), registry.subscribe("orders"));
+/// registry.transport().publish("orders", Message::Unlock);
+/// assert_eq!(one.latch().pending(), 1); // for one of the two
+/// registry.transport().publish("orders", Message::ReadUnlock);
+/// assert_eq!(other.latch().pending(), 2); // for both
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Message {
@@ -19,6 +33,17 @@ pub enum Message {
 
 /// A channel could not be subscribed to. The reason is its [`source`](Error::source); every waiter gets the
 /// same one.
+///
+/// # Examples
+///
+/// ```
+/// use std::error::Error;
+/// use latchwork::subscription::SubscribeError;
+///
+/// let error = SubscribeError::new("the user may not subscribe");
+/// assert_eq!(error.to_string(), "cannot subscribe to the channel");
+/// assert_eq!(error.source().unwrap().to_string(), "the user may not subscribe");
+/// ```
 #[derive(Clone, Debug)]
 pub struct SubscribeError(Arc<dyn Error + Send + Sync>);
 

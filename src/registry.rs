@@ -248,6 +248,20 @@ impl Drop for FailsWhenDropped<'_> {
 
 /// One unit of interest in a channel. Dereferences to the [`ChannelEntry`] that all its subscribers share;
 /// dropping the last one unsubscribes.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::local::LocalTransport;
+/// use latchwork::subscription::Registry;
+///
+/// let registry = Registry::new(LocalTransport::default());
+/// let one = registry.subscribe("orders");
+/// let other = one.clone();
+/// assert_eq!(other.acquired(), 2);
+/// drop((one, other)); // the last one unsubscribes
+/// assert!(registry.is_empty());
+/// ```
 #[must_use = "dropping a subscription gives it up"]
 pub struct Subscription<T: Transport + ?Sized> {
     shared: Arc<Shared<T>>,
@@ -307,6 +321,20 @@ impl<T: Transport + ?Sized> fmt::Debug for Registry<T> {
 ///
 /// The figures are read one after the other while things go on, so they need not add up. Once all is quiet
 /// they do.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::local::LocalTransport;
+/// use latchwork::subscription::{Message, Registry};
+///
+/// let registry = Registry::new(LocalTransport::default());
+/// let subscription = registry.subscribe("orders");
+/// registry.transport().publish("orders", Message::Unlock);
+/// subscription.latch().try_wait().expect("a message came").consume();
+/// let stats = registry.stats();
+/// assert_eq!((stats.interest, stats.unlock_messages, stats.wakes_useful), (1, 1, 1));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegistryStats {

@@ -7,6 +7,44 @@ use std::time::Instant;
 ///
 /// The lock never names an executor: its futures run on whichever polls them, and what they need besides
 /// comes from the `Backend`, through this.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Instant;
+/// use latchwork::backend::Runtime;
+/// use latchwork::{LockClient, local::Local};
+///
+/// /// A tokio runtime that lasts for as long as the process: one that may end says so by `has_ended`.
+/// #[derive(Clone)]
+/// struct OnTokio(tokio::runtime::Handle);
+///
+/// impl Runtime for OnTokio {
+///     type Sleep = tokio::time::Sleep;
+///
+///     fn now(&self) -> Instant {
+///         Instant::now()
+///     }
+///
+///     fn sleep_until(&self, deadline: Instant) -> tokio::time::Sleep {
+///         let _inside = self.0.enter();
+///         tokio::time::sleep_until(deadline.into())
+///     }
+///
+///     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+///         self.0.spawn(task);
+///     }
+/// }
+///
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// let runtime = OnTokio(tokio::runtime::Handle::current());
+/// let client = LockClient::new(Local::with_runtime(runtime));
+/// let guard = client.get_lock("orders:42")?.lock().await?;
+/// assert!(guard.is_held());
+/// guard.unlock().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 pub trait Runtime: Send + Sync + 'static {
     /// A timer. What it wakes is foreign code, which may panic or block: neither is to keep other timers from
     /// firing, nor tasks from running.

@@ -150,6 +150,12 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// Redisson's `AsyncSemaphore` is the seed: a counter, a lock-free queue of wakers, and a loop between them.
 /// `semaphore/engine.rs` begins with the proof, and says why one counter became two.
 ///
+/// Recipes: [`tokio_drop_in`] is one program over this and tokio's, [`tower_limit`] limits a service.
+///
+/// [`tokio_drop_in`]:
+/// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tokio_drop_in.rs
+/// [`tower_limit`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tower_limit.rs
+///
 /// # Examples
 ///
 /// At most three requests at a time:

@@ -37,6 +37,45 @@ pub use crate::message::{Message, SubscribeError};
 /// | [`failed`](Inbox::failed) | no, as long as there are waiters | yes: the first one counts | it is the last word; what comes after it confirms nothing |
 ///
 /// After [`unsubscribe`](Self::unsubscribe) all of them may still come to the old inbox, and do nothing.
+///
+/// # Examples
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex};
+/// use latchwork::subscription::{Inbox, Message, Registry, Transport};
+///
+/// /// Messages come by `publish`, where a transport over a network would read them from its connection.
+/// #[derive(Default)]
+/// struct Channels(Mutex<HashMap<Arc<str>, Inbox>>);
+///
+/// impl Channels {
+///     fn publish(&self, channel: &str) {
+///         // Delivered with the mutex free, as that wakes tasks.
+///         let inbox = self.0.lock().unwrap().get(channel).cloned();
+///         if let Some(inbox) = inbox {
+///             inbox.deliver(Message::Unlock);
+///         }
+///     }
+/// }
+///
+/// impl Transport for Channels {
+///     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+///         self.0.lock().unwrap().insert(Arc::clone(channel), inbox.clone());
+///         inbox.ready();
+///     }
+///
+///     fn unsubscribe(&self, channel: &Arc<str>) {
+///         self.0.lock().unwrap().remove(channel);
+///     }
+/// }
+///
+/// let registry = Registry::new(Channels::default());
+/// let subscription = registry.subscribe("orders");
+/// assert!(subscription.is_ready());
+/// registry.transport().publish("orders");
+/// assert_eq!(subscription.latch().pending(), 1);
+/// ```
 pub trait Transport: Send + Sync + 'static {
     /// Begins to bring messages of `channel` to `inbox`, until [`unsubscribe`](Self::unsubscribe).
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox);
@@ -56,6 +95,31 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 /// The receiving end of one subscription, given to [`Transport::subscribe`].
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use latchwork::subscription::{Inbox, Registry, SubscribeError, Transport};
+///
+/// /// Serves one channel, and no other.
+/// struct OnlyNews;
+///
+/// impl Transport for OnlyNews {
+///     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+///         match &**channel {
+///             "news" => inbox.ready(),
+///             _ => inbox.failed(SubscribeError::new("there is only `news`")),
+///         }
+///     }
+///
+///     fn unsubscribe(&self, _channel: &Arc<str>) {}
+/// }
+///
+/// let registry = Registry::new(OnlyNews);
+/// assert!(registry.subscribe("news").is_ready());
+/// assert!(registry.subscribe("orders").failure().is_some());
+/// ```
 #[derive(Clone)]
 pub struct Inbox(Arc<ChannelEntry>);
 

@@ -12,6 +12,10 @@ use super::{Lock, ReadWriteLock, block_on};
 
 /// Makes locks by name, for threads. See [`LockClient`](crate::LockClient), whose twin this is.
 ///
+/// The recipe [`threads`] is a program without a runtime.
+///
+/// [`threads`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/threads.rs
+///
 /// # Examples
 ///
 /// ```

@@ -20,6 +20,20 @@ type Callback = Box<dyn FnOnce() + Send>;
 /// [`ChannelEntry::listen`](crate::subscription::ChannelEntry::listen).
 ///
 /// Dropping it takes the callback out of the line, if it has not run.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::local::LocalTransport;
+/// use latchwork::subscription::{Message, Registry};
+///
+/// let registry = Registry::new(LocalTransport::default());
+/// let subscription = registry.subscribe("orders");
+/// let listener = subscription.listen(|| println!("a message came"));
+/// assert!(!listener.has_run());
+/// registry.transport().publish("orders", Message::Unlock);
+/// assert!(listener.has_run());
+/// ```
 #[must_use = "dropping a listener takes its callback out of the line"]
 pub struct Listener(Arc<Waiting>);
 

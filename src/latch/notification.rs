@@ -11,6 +11,19 @@ use super::Latch;
 /// Dropping it passes it to the next waiter: a task that is cancelled between waking up and doing what it was
 /// woken for must not take the notification with it. [`consume`](Self::consume) and
 /// [`consume_spurious`](Self::consume_spurious) end it, so that no other waiter wakes up for it.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::latch::Latch;
+///
+/// let latch = Latch::new();
+/// latch.release(1);
+/// let notification = latch.try_wait().expect("one is pending");
+/// drop(notification); // passes to the next waiter, and stays pending until there is one
+/// latch.try_wait().expect("it was passed on").consume();
+/// assert!(latch.try_wait().is_none());
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a notification passes it to the next waiter"]
 #[doc(alias = "Call")]

@@ -151,6 +151,23 @@ impl Runtime for ThreadRuntime {
 }
 
 /// A timer of a [`ThreadRuntime`].
+///
+/// # Examples
+///
+/// ```
+/// use std::pin::Pin;
+/// use std::task::{Context, Waker};
+/// use std::time::Duration;
+/// use latchwork::backend::Runtime;
+/// use latchwork::local::ThreadRuntime;
+///
+/// let clock = ThreadRuntime::paused();
+/// let mut sleep = clock.sleep_until(clock.now() + Duration::from_secs(60));
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(Pin::new(&mut sleep).poll(&mut context).is_pending());
+/// clock.advance(Duration::from_secs(60));
+/// assert!(Pin::new(&mut sleep).poll(&mut context).is_ready());
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     runtime: ThreadRuntime,

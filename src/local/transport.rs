@@ -10,6 +10,19 @@ use crate::transport::{Inbox, Message, Transport};
 
 /// Delivers in the thread that publishes, before [`publish`](Self::publish) returns. Loses, repeats and
 /// reorders nothing.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::local::LocalTransport;
+/// use latchwork::subscription::{Message, Registry};
+///
+/// let registry = Registry::new(LocalTransport::default());
+/// assert!(!registry.transport().publish("news", Message::Unlock), "it has no subscribers");
+/// let subscription = registry.subscribe("news");
+/// assert!(registry.transport().publish("news", Message::Unlock));
+/// subscription.latch().try_wait().expect("the message is there already").consume();
+/// ```
 #[derive(Default)]
 pub struct LocalTransport {
     inboxes: Mutex<HashMap<Arc<str>, Inbox>>,

@@ -75,10 +75,13 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 /// latchwork_conformance::suite!(plain: || FileLocks::new(&directory()));
 /// ```
 ///
-/// It says which sentence of this page does not hold, and what was seen. The repository's
-/// `examples/own_backend` is a complete backend with these tests. What the suite does not show is what
-/// becomes of commands that are late, lost or doubled: where the store is behind a network, that takes tests
-/// with faults in between.
+/// It says which sentence of this page does not hold, and what was seen. [A backend of your own] goes through
+/// the steps, and [`examples/own_backend`] is a complete one with these tests. What the suite does not show
+/// is what becomes of commands that are late, lost or doubled: where the store is behind a network, that
+/// takes tests with faults in between.
+///
+/// [A backend of your own]: https://github.com/latchwork/latchwork/blob/main/docs/own-backend.md
+/// [`examples/own_backend`]: https://github.com/latchwork/latchwork/tree/main/examples/own_backend
 ///
 /// # Commands that come late
 ///
@@ -171,6 +174,39 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 ///   once what was begun is rolled back or is to be repeated in the background; there, it is reported, and
 ///   the command is repeated. It costs no other name anything.
 /// * Durations count in whole milliseconds at least; the lock refuses anything finer before it comes here.
+///
+/// # Examples
+///
+/// The commands for a plain lock, as a client gives them:
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::{Duration, Instant};
+/// use latchwork::backend::{
+///     AcquireOutcome, AcquireRequest, Backend, LeaseId, LeaseKey, LockName, Mode, ReleaseOutcome,
+/// };
+/// use latchwork::local::Local;
+///
+/// let (store, name) = (Local::new(), LockName::new("orders:42")?);
+/// let one: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
+/// let other: LeaseId = "0b1a3a5e-4bd2-4b4b-9f0e-2a8f5b0f7f11:1".parse()?;
+/// let lease = Duration::from_secs(30);
+/// let request = |id: &LeaseId| AcquireRequest::new(id.clone(), lease, Instant::now().into());
+///
+/// let outcome = store.acquire(Mode::Plain, &name, &request(&one)).await?;
+/// assert_eq!(outcome, AcquireOutcome::Acquired { last_token: 0 });
+/// let outcome = store.acquire(Mode::Plain, &name, &request(&other)).await?;
+/// assert!(matches!(outcome, AcquireOutcome::Held { left } if left <= lease));
+///
+/// let key = LeaseKey { name: name.clone(), id: one.clone() };
+/// assert_eq!(store.renew(Mode::Plain, &[key], lease).await?, [true]);
+/// let outcome = store.release(Mode::Plain, &name, &other, None).await?;
+/// assert_eq!(outcome, ReleaseOutcome::NotHeld);
+/// let outcome = store.release(Mode::Plain, &name, &one, None).await?;
+/// assert_eq!(outcome, ReleaseOutcome::Released { receivers: 0 });
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 pub trait Backend: Send + Sync + Sized + 'static {
     /// Why the store could not do what was asked.
     type Error: Error + Send + Sync + 'static;

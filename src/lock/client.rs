@@ -44,6 +44,12 @@ use crate::lock::watchdog;
 /// it is one: both have the same leases then, and believe in them until they end. Make clients after
 /// restoring, and where it must not happen, let what the lock protects check its [token](Lock::fenced).
 ///
+/// Recipes: [`memory_or_redis`] has one client over either store, and [`one_process`] ends it well.
+///
+/// [`memory_or_redis`]:
+/// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/memory_or_redis.rs
+/// [`one_process`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/one_process.rs
+///
 /// # Examples
 ///
 /// ```

@@ -22,6 +22,10 @@ use crate::lock::shutdown::ShutdownError;
 /// Every other error that this crate's locks and their options, names, clients and connections fail with
 /// turns into this one by `?`.
 ///
+/// [What happens when …] says what to do about each, and which events lead to it.
+///
+/// [What happens when …]: https://github.com/latchwork/latchwork/blob/main/docs/failures.md
+///
 /// # Examples
 ///
 /// ```

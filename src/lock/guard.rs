@@ -23,6 +23,11 @@ use crate::lock::owner::Owner;
 ///
 /// A guard never frees a lock that another owner has got meanwhile.
 ///
+/// Recipes: a job that stops when its lock is lost ([`one_process`]), the election of a leader ([`leader`]).
+///
+/// [`one_process`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/one_process.rs
+/// [`leader`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/leader.rs
+///
 /// # Examples
 ///
 /// ```

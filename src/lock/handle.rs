@@ -51,6 +51,16 @@ use crate::trace;
 /// [`try_lock_for`](Self::try_lock_for) at any point leaves nothing behind: no subscription, no place in the
 /// queue, and no lease past the one command that may be under way, which is rolled back in the background.
 ///
+/// Recipes: a lock for each user of an HTTP service ([`axum_lock_per_user`]), a cache that one process
+/// refreshes ([`cache_refresh`]), a store that refuses stale holders ([`fencing_sqlite`]).
+///
+/// [`axum_lock_per_user`]:
+/// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/axum_lock_per_user.rs
+/// [`cache_refresh`]:
+/// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/cache_refresh.rs
+/// [`fencing_sqlite`]:
+/// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/fencing_sqlite.rs
+///
 /// # Examples
 ///
 /// ```

@@ -59,6 +59,20 @@ impl From<Duration> for Lease {
 }
 
 /// Why a lease is refused.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// use std::time::Duration;
+/// use latchwork::{LeaseError, LockError};
+///
+/// let refused = client.get_lock("orders:42")?.lock_with_lease(Duration::ZERO).await;
+/// assert!(matches!(refused, Err(LockError::Lease(LeaseError::TooShort))));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseError {

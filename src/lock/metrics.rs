@@ -14,6 +14,27 @@ use self::histogram::{Histogram, Recording};
 ///
 /// The figures are read one after the other while things go on, so they need not add up. Made for being
 /// scraped: counters only rise, until they wrap around.
+///
+/// [Running it] says which figures to alert on; the recipe [`prometheus`] exports them.
+///
+/// [Running it]: https://github.com/latchwork/latchwork/blob/main/docs/operations.md#what-to-alert-on
+/// [`prometheus`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/prometheus.rs
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// let lock = client.get_lock("orders:42")?;
+/// let guard = lock.lock().await?;
+/// assert!(lock.try_lock().await?.is_none());
+/// let metrics = client.metrics();
+/// assert_eq!((metrics.waits.count(), metrics.given_up, metrics.held), (1, 1, 1));
+/// guard.unlock().await?;
+/// assert_eq!((client.metrics().holds.count(), client.metrics().held), (1, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {

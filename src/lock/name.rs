@@ -151,6 +151,19 @@ impl fmt::Debug for LockName {
 /// # Panics
 ///
 /// If anything else is hashed by it.
+///
+/// # Examples
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::hash::BuildHasherDefault;
+/// use latchwork::backend::{LockName, NameHasher};
+///
+/// let mut tokens: HashMap<LockName, u64, BuildHasherDefault<NameHasher>> = HashMap::default();
+/// tokens.insert(LockName::new("orders:42")?, 7);
+/// assert_eq!(tokens[&LockName::new("orders:42")?], 7);
+/// # Ok::<(), latchwork::NameError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NameHasher(u64);
 
@@ -169,6 +182,17 @@ impl Hasher for NameHasher {
 }
 
 /// Why a name is refused.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::NameError;
+/// use latchwork::lock::LockName;
+///
+/// assert_eq!(LockName::new(""), Err(NameError::Empty));
+/// assert_eq!(LockName::new(&"x".repeat(600)), Err(NameError::TooLong { bytes: 600 }));
+/// assert!(matches!(LockName::new("redisson_rwlock:a"), Err(NameError::Reserved { .. })));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {

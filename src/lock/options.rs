@@ -10,6 +10,10 @@ use crate::lock::name::NameMapper;
 
 /// How a [`LockClient`](crate::LockClient) behaves.
 ///
+/// [Options] lists all of them with their defaults, and when to change which.
+///
+/// [Options]: https://github.com/latchwork/latchwork/blob/main/docs/options.md
+///
 /// # Examples
 ///
 /// ```

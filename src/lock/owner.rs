@@ -136,6 +136,16 @@ impl FromStr for LeaseId {
 }
 
 /// A text is not that of a [`LeaseId`]: it was not written by a client of this crate or of Redisson.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::LeaseId;
+/// use latchwork::lock::LeaseIdError;
+///
+/// let error: LeaseIdError = "worker-3".parse::<LeaseId>().unwrap_err();
+/// assert!(error.to_string().contains("<uuid>:<number>"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseIdError(());
 

@@ -37,6 +37,10 @@ use crate::lock::name::LockName;
 /// is ended by its own, and none is made shorter by another's. Joining and leaving takes no command,
 /// except for the first and the last, and once per tenure to ask whether a writer waits.
 ///
+/// [Kinds of locks] says what it costs beside the plain and the fair lock.
+///
+/// [Kinds of locks]: https://github.com/latchwork/latchwork/blob/main/docs/kinds.md
+///
 /// # Examples
 ///
 /// ```

@@ -6,6 +6,22 @@ use std::fmt;
 use crate::lock::name::LockName;
 
 /// What a [shutdown](crate::LockClient::shutdown) did not see the end of.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// use std::time::Duration;
+///
+/// let guard = client.get_lock("orders:42")?.lock().await?;
+/// let error = client.shutdown(Duration::ZERO).await.unwrap_err();
+/// assert_eq!(error.held(), [guard.name().clone()]);
+/// guard.unlock().await?;
+/// client.shutdown(Duration::from_secs(5)).await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShutdownError {
     pub(super) releasing: Vec<LockName>,

@@ -12,10 +12,37 @@ use super::request::{LossReason, Request};
 /// waiters that the event concerns, so carry out the rest before.
 ///
 /// Small, as every event returns one: what most events do not have is apart.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let _grant = take(&entry, now);
+/// use latchwork::LossReason;
+/// use latchwork::lock_entry::{LockEntry, Request};
+///
+/// let (_, effects) = entry.tick(now);
+/// assert!(effects.look_at <= now + Duration::from_secs(10), "the lease is to be renewed by then");
+/// // The client does not look until the lease is over.
+/// let (_, effects) = entry.tick(now + Duration::from_secs(30));
+/// assert_eq!(effects.lost(), Some(LossReason::Expired));
+/// ```
 #[derive(Debug)]
 #[must_use = "the store may have to be told"]
 #[non_exhaustive]
-#[doc(alias = "Actions")]
+#[doc(alias = "Effects")]
 pub struct Effects {
     waker: Option<Waker>,
     /// Whether that is to be called, and not only dropped.
@@ -50,6 +77,35 @@ pub(super) struct More {
 /// The client makes its [`attempt`](super::LockEntry::attempt), names that with the release, and says what
 /// came of it by [`answered`](super::LockEntry::answered); or, if it does not, says so by
 /// [`asks_itself`](super::LockEntry::asks_itself).
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let policy = Policy::Queued { position: Duration::from_secs(10) };
+/// # let rules = Rules { policy, ..Rules::default() };
+/// # let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let grant = take(&entry, now);
+/// use latchwork::lock_entry::{EnterOutcome, LeaveOutcome, LockEntry, Policy, Request};
+///
+/// // The store has a queue: a release goes there, and names the oldest waiter of this client.
+/// let (EnterOutcome::Queued(_ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
+/// let (left, effects) = entry.leave(&grant, now);
+/// assert_eq!(left, LeaveOutcome::Passed);
+/// assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));
+/// assert_eq!(effects.next().map(|next| next.request), Some(Request::new(2)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     /// The next queue head.

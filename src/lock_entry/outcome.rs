@@ -12,6 +12,31 @@ pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
 /// A waiter's place in the queue. To be [polled](super::LockEntry::poll) until it is told something, or to be
 /// [cancelled](super::LockEntry::cancel).
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let _grant = take(&entry, now);
+/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
+///
+/// let (EnterOutcome::Queued(ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
+/// assert_eq!(entry.waiters(), 1);
+/// drop(entry.cancel(ticket, now));
+/// assert_eq!(entry.waiters(), 0);
+/// ```
 #[derive(Debug)]
 #[must_use = "a place that is neither polled nor cancelled keeps the lock from those behind it until it is superseded"]
 pub struct Ticket {
@@ -22,6 +47,21 @@ pub struct Ticket {
 
 /// The right to compete for the lock at the store. It ends by [`answered`](super::LockEntry::answered) or
 /// [`abandon`](super::LockEntry::abandon).
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
+///
+/// let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// assert!(entry.is_head(&head) && head.back_off().is_zero());
+/// assert_eq!(head.since(), now);
+/// drop(entry.abandon(&head, now)); // gives up
+/// assert!(!entry.is_head(&head));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the others wait until the queue head has got the lock, or has given up"]
 pub struct HeadTicket {
@@ -60,9 +100,23 @@ impl HeadTicket {
 }
 
 /// What an acquisition found.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
+///
+/// let (first, _) = entry.enter(&Request::new(1), true, now);
+/// assert!(matches!(first, EnterOutcome::Head(_)), "it is to ask the store");
+/// let (second, _) = entry.enter(&Request::new(2), false, now);
+/// assert!(matches!(second, EnterOutcome::Busy), "it may not wait");
+/// ```
 #[derive(Debug)]
 #[must_use = "a grant is to be given back, a place to be polled or cancelled"]
-#[doc(alias = "Entered")]
+#[doc(alias = "EnterOutcome")]
 pub enum EnterOutcome {
     /// Its owner has the lock already, and once more now.
     Reentered(Grant, Option<Extension>),
@@ -77,9 +131,36 @@ pub enum EnterOutcome {
 }
 
 /// What a waiter is told.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let grant = take(&entry, now);
+/// use std::task::{Context, Waker};
+/// use latchwork::lock_entry::{EnterOutcome, LeaveOutcome, LockEntry, Request, WaitOutcome};
+///
+/// let (EnterOutcome::Queued(ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
+/// let context = Context::from_waker(Waker::noop());
+/// assert!(entry.poll(&ticket, &context, now).0.is_none());
+/// assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+/// assert!(matches!(entry.poll(&ticket, &context, now).0, Some(WaitOutcome::Granted(_, None))));
+/// ```
 #[derive(Debug)]
 #[must_use = "a grant is to be given back"]
-#[doc(alias = "Told")]
+#[doc(alias = "WaitOutcome")]
 pub enum WaitOutcome {
     /// It has the lock.
     Granted(Grant, Option<Extension>),
@@ -96,6 +177,20 @@ pub enum WaitOutcome {
 }
 
 /// What the queue head may send.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
+///
+/// let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let attempt = entry.attempt(&head, 7, now, Duration::from_secs(30)).expect("it is the queue head");
+/// // What to ask the store for: lease 7, for 30 s, without a fencing token.
+/// assert_eq!((attempt.number(), attempt.lease().as_secs(), attempt.tokens()), (7, 30, 0));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     pub(super) number: u64,
@@ -147,6 +242,21 @@ impl Attempt {
 }
 
 /// What became of an [`Attempt`].
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Request, AttemptOutcome};
+///
+/// let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
+/// // The store says that another process has the lock, and keeps no queue.
+/// let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+/// assert!(matches!(verdict, AttemptOutcome::Waits) && entry.is_head(&head));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The store granted the lease that was asked for.
@@ -170,9 +280,26 @@ pub enum Answer {
 }
 
 /// What an [`Answer`] came to.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Request, AttemptOutcome};
+///
+/// let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
+/// // The answer comes when the lease that it grants is over.
+/// let (late, granted) = (now + Duration::from_secs(31), Answer::Granted { last_token: 0 });
+/// let (verdict, effects) = entry.answered(&head, attempt, granted, late);
+/// assert!(matches!(verdict, AttemptOutcome::TooLate));
+/// assert_eq!(effects.roll_back().map(|pending_release| pending_release.number), Some(1));
+/// ```
 #[derive(Debug)]
 #[must_use = "a grant is to be given back"]
-#[doc(alias = "Verdict")]
+#[doc(alias = "AttemptOutcome")]
 pub enum AttemptOutcome {
     /// The caller has the lock.
     Granted(Grant),
@@ -186,9 +313,32 @@ pub enum AttemptOutcome {
 }
 
 /// What giving a hold back came to.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let grant = take(&entry, now);
+/// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
+///
+/// let (left, _) = entry.leave(&grant, now);
+/// assert!(matches!(left, LeaveOutcome::Return(pending_release) if pending_release.number == 1), "there are no waiters");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the store may have to be told"]
-#[doc(alias = "Left")]
+#[doc(alias = "LeaveOutcome")]
 pub enum LeaveOutcome {
     /// The owner has others.
     Remains,
@@ -205,6 +355,31 @@ pub enum LeaveOutcome {
 }
 
 /// A hold at one moment.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let grant = take(&entry, now);
+/// use latchwork::LossReason;
+/// use latchwork::lock_entry::{LockEntry, Request};
+///
+/// let hold = entry.state_of(&grant, now).expect("it is held");
+/// assert_eq!((hold.number, hold.ends), (1, now + Duration::from_secs(30)));
+/// assert_eq!(entry.state_of(&grant, hold.ends), Err(LossReason::Expired));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldState {
     /// When it is over without a renewal.
@@ -214,8 +389,34 @@ pub struct HoldState {
 }
 
 /// A lease that the store is to have back.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let grant = take(&entry, now);
+/// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
+///
+/// let (LeaveOutcome::Return(pending_release), _) = entry.leave(&grant, now) else { panic!("there are no waiters") };
+/// assert_eq!((pending_release.number, pending_release.rolls_back), (1, false));
+/// // … its release is sent, again and again until the store answers or `pending_release.until` has come …
+/// drop(entry.returned(0, now));
+/// assert!(entry.is_idle());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(alias = "GiveBack")]
+#[doc(alias = "PendingRelease")]
 pub struct PendingRelease {
     /// The lease's number.
     pub number: u64,

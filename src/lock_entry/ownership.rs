@@ -94,6 +94,20 @@ const MAX_STEPS: u32 = 8;
 const MAX_GROWTH: u32 = 8;
 
 /// By what a [`LockEntry`](super::LockEntry) decides.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use latchwork::lock_entry::{LockEntry, Policy, Rules};
+///
+/// let rules = Rules {
+///     policy: Policy::Exclusive { tenure: Duration::from_millis(5) },
+///     renewed_lease: Duration::from_secs(10),
+///     ..Rules::default()
+/// };
+/// assert!(LockEntry::new(rules).is_idle());
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// How the lock passes between processes, and inside of this one.
@@ -107,6 +121,18 @@ pub struct Rules {
 }
 
 /// How a lock passes between processes, and inside of one.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use latchwork::lock_entry::Policy;
+///
+/// let tenure = Duration::from_millis(30);
+/// let (writers, readers) = (Policy::Exclusive { tenure }, Policy::Exclusive { tenure }.shared());
+/// assert_eq!(readers, Policy::Shared { tenure });
+/// assert_ne!(readers, writers);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// One owner at a time. A lease passes from waiter to waiter in memory.

@@ -71,6 +71,31 @@ impl Request {
 }
 
 /// A hold that an acquisition was granted.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let grant = take(&entry, now);
+/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
+///
+/// assert!(grant.is_watched() && grant.token().is_none() && grant.ends() == Moment::NEVER);
+/// let (entered, _) = entry.enter(&Request::new(1), true, now);
+/// let EnterOutcome::Reentered(inner, None) = entered else { panic!("owner 1 has it already") };
+/// assert_eq!(inner.serial(), grant.serial());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub(super) serial: u64,
@@ -117,6 +142,32 @@ impl Grant {
 
 /// What an acquisition by an owner that has the lock already wants of the store, since the lease in hand is
 /// not enough for it.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let _grant = take(&entry, now);
+/// use latchwork::lock_entry::{EnterOutcome, Extension, LockEntry, Request};
+///
+/// // The same owner takes it once more, for longer than the lease in hand lasts.
+/// let minute = Duration::from_secs(60);
+/// let (entered, _) = entry.enter(&Request::new(1).lease(minute), true, now);
+/// let EnterOutcome::Reentered(_, Some(extension)) = entered else { panic!("owner 1 has it already") };
+/// assert_eq!(extension, Extension::Renew { number: 1, lease: minute });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
     /// The lease is to last at least as long.
@@ -153,6 +204,21 @@ impl Extension {
 }
 
 /// Why a hold is over although it was not given back.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// use latchwork::LossReason;
+///
+/// let lock = client.get_lock("orders:42")?;
+/// let guard = lock.lock().await?;
+/// lock.force_unlock().await?;
+/// assert_eq!(guard.lost().await, LossReason::Gone);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {

@@ -78,6 +78,10 @@ impl Redis {
 
 /// How to connect, where [`Redis::connect`] does not suit; made by [`Redis::builder`].
 ///
+/// [Options] lists all of them with their defaults, and when to change which.
+///
+/// [Options]: https://github.com/latchwork/latchwork/blob/main/docs/options.md#of-the-redis-connection
+///
 /// # Examples
 ///
 /// ```no_run

@@ -119,6 +119,22 @@ impl Wait {
 }
 
 /// The future of [`AsyncSemaphore::acquire`] and its kin.
+///
+/// # Examples
+///
+/// ```
+/// use std::pin::Pin;
+/// use std::task::{Context, Waker};
+/// use latchwork::AsyncSemaphore;
+///
+/// let semaphore = AsyncSemaphore::new(0);
+/// let mut acquire = semaphore.acquire();
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(Pin::new(&mut acquire).poll(&mut context).is_pending());
+/// assert_eq!(semaphore.waiters(), 1);
+/// drop(acquire); // leaves the queue
+/// assert_eq!(semaphore.waiters(), 0);
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<'a> {
     semaphore: &'a AsyncSemaphore,
@@ -158,6 +174,27 @@ impl fmt::Debug for Acquire<'_> {
 
 /// The future of [`AsyncSemaphore::acquire_owned`] and its kin. It can be stored, without a box, and polled
 /// as `Pin::new(&mut acquire).poll(context)`.
+///
+/// # Examples
+///
+/// ```
+/// use std::pin::Pin;
+/// use std::sync::Arc;
+/// use std::task::{Context, Waker};
+/// use latchwork::AsyncSemaphore;
+/// use latchwork::semaphore::AcquireOwned;
+///
+/// struct Job {
+///     turn: AcquireOwned,
+/// }
+///
+/// let semaphore = Arc::new(AsyncSemaphore::new(0));
+/// let mut job = Job { turn: Arc::clone(&semaphore).acquire_owned() };
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(Pin::new(&mut job.turn).poll(&mut context).is_pending());
+/// semaphore.add_permits(1);
+/// assert!(Pin::new(&mut job.turn).poll(&mut context).is_ready());
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct AcquireOwned {
     semaphore: Arc<AsyncSemaphore>,

@@ -6,6 +6,20 @@ use std::fmt;
 use super::engine::Refused;
 
 /// The semaphore was closed, so no permit can be acquired any more.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use latchwork::{AcquireError, AsyncSemaphore};
+///
+/// let semaphore = AsyncSemaphore::new(1);
+/// semaphore.close();
+/// let error: AcquireError = semaphore.acquire().await.unwrap_err();
+/// assert_eq!(error.to_string(), "semaphore closed");
+/// # });
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct AcquireError(());
 
@@ -24,6 +38,17 @@ impl fmt::Display for AcquireError {
 impl Error for AcquireError {}
 
 /// Why [`AsyncSemaphore::try_acquire`](super::AsyncSemaphore::try_acquire) returned no permit.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::{AsyncSemaphore, TryAcquireError};
+///
+/// let semaphore = AsyncSemaphore::new(0);
+/// assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::NoPermits);
+/// semaphore.close();
+/// assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::Closed);
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 pub enum TryAcquireError {
     /// The semaphore was closed, so no permit can be acquired any more.

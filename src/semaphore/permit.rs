@@ -58,6 +58,19 @@ impl Held {
 }
 
 /// Permits of an [`AsyncSemaphore`], released when this is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::AsyncSemaphore;
+///
+/// let semaphore = AsyncSemaphore::new(5);
+/// let mut three = semaphore.try_acquire_many(3)?;
+/// let one = three.split(1).expect("there are three");
+/// drop(three);
+/// assert_eq!((one.num_permits(), semaphore.available_permits()), (1, 4));
+/// # Ok::<(), latchwork::TryAcquireError>(())
+/// ```
 #[must_use = "dropping a permit releases it at once"]
 pub struct SemaphorePermit<'a> {
     semaphore: &'a AsyncSemaphore,
@@ -126,6 +139,23 @@ impl fmt::Debug for SemaphorePermit<'_> {
 }
 
 /// Permits of a shared [`AsyncSemaphore`], which they keep alive; released when this is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use latchwork::AsyncSemaphore;
+///
+/// let semaphore = Arc::new(AsyncSemaphore::new(1));
+/// let permit = Arc::clone(&semaphore).try_acquire_owned()?;
+/// let thread = std::thread::spawn(move || {
+///     // … the work …
+///     drop(permit);
+/// });
+/// thread.join().unwrap();
+/// assert_eq!(semaphore.available_permits(), 1);
+/// # Ok::<(), latchwork::TryAcquireError>(())
+/// ```
 #[must_use = "dropping a permit releases it at once"]
 pub struct OwnedSemaphorePermit {
     semaphore: Arc<AsyncSemaphore>,

@@ -14,6 +14,10 @@ use super::{AsyncSemaphore, weight};
 /// The names, their meaning and their results are those of tokio-util's `PollSemaphore`. With the feature
 /// `stream` it is a `futures_core::Stream` of permits, which ends when the semaphore is closed.
 ///
+/// The recipe [`tower_limit`] is a `tower` layer over it.
+///
+/// [`tower_limit`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tower_limit.rs
+///
 /// # Examples
 ///
 /// ```

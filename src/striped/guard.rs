@@ -8,6 +8,19 @@ use crate::semaphore::SemaphorePermit;
 ///
 /// It is not a [`SemaphorePermit`], because that can be forgotten: a stripe whose permit is lost is dead, and
 /// all names that fall on it with it.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::striped::StripedSemaphores;
+///
+/// let stripes = StripedSemaphores::new();
+/// let guard = stripes.for_name("orders:42").blocking_acquire();
+/// // … no other work on this name runs here …
+/// assert!(stripes.for_name("orders:42").try_acquire().is_none());
+/// drop(guard);
+/// assert!(stripes.for_name("orders:42").try_acquire().is_some());
+/// ```
 #[must_use = "dropping the guard gives the stripe back at once"]
 pub struct StripeGuard<'a>(#[expect(dead_code, reason = "held, and dropped")] SemaphorePermit<'a>);
 
@@ -24,6 +37,18 @@ impl fmt::Debug for StripeGuard<'_> {
 }
 
 /// Several stripes, held; dropping this releases all of them.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::striped::StripedSemaphores;
+///
+/// let stripes = StripedSemaphores::with_stripes(1); // so that any two names share it
+/// let transfer = stripes.blocking_acquire_all(["alice", "bob"]);
+/// assert_eq!(transfer.len(), 1);
+/// drop(transfer);
+/// assert_eq!(stripes.for_name("alice").holders(), 0);
+/// ```
 #[must_use = "dropping the guard gives the stripes back at once"]
 pub struct StripesGuard<'a>(Vec<StripeGuard<'a>>);
 

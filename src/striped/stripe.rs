@@ -11,6 +11,19 @@ use super::guard::StripeGuard;
 ///
 /// It does not show its semaphore, whose permits could be forgotten, and which could be closed, with all
 /// names that fall on it.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::striped::StripedSemaphores;
+///
+/// let stripes = StripedSemaphores::new();
+/// let stripe = stripes.for_name("orders:42");
+/// let guard = stripe.try_acquire().expect("it is free");
+/// assert!(stripe.try_acquire().is_none());
+/// drop(guard);
+/// assert_eq!(stripe.holders(), 0);
+/// ```
 #[derive(Clone, Copy)]
 pub struct Stripe<'a>(&'a AsyncSemaphore);
 

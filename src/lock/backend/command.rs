@@ -10,6 +10,23 @@ use crate::lock::name::LockName;
 use crate::lock::owner::LeaseId;
 
 /// What an attempt to take a lock asks for.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::{Duration, Instant};
+/// use latchwork::backend::{AcquireOutcome, AcquireRequest, Backend, LeaseId, LockName, Mode};
+/// use latchwork::local::Local;
+///
+/// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
+/// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
+/// let request = AcquireRequest::new(id, lease, now).tokens(3);
+/// let outcome = Local::new().acquire(Mode::Plain, &name, &request).await?;
+/// assert_eq!(outcome, AcquireOutcome::Acquired { last_token: 3 }); // and with it 1 and 2
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AcquireRequest {
@@ -62,6 +79,29 @@ impl AcquireRequest {
 }
 
 /// A position in the store's queue of a name.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::{Duration, Instant};
+/// use latchwork::backend::{AcquireOutcome, AcquireRequest, Backend, LeaseId, LockName, Mode, QueuePosition};
+/// use latchwork::local::Local;
+///
+/// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
+/// # let other: LeaseId = "0b1a3a5e-4bd2-4b4b-9f0e-2a8f5b0f7f11:1".parse()?;
+/// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
+/// let local = Local::new();
+/// local.acquire(Mode::Fair, &name, &AcquireRequest::new(id, lease, now)).await?;
+///
+/// // The next one has waited for 2 s in its process, and goes before all that have waited for less.
+/// let position = QueuePosition { waited: Duration::from_secs(2), kept: Duration::from_secs(10) };
+/// let request = AcquireRequest::new(other, lease, now).position(position);
+/// let outcome = local.acquire(Mode::Fair, &name, &request).await?;
+/// assert!(matches!(outcome, AcquireOutcome::Held { .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePosition {
     /// For how long its waiter has waited. The queue is in the order in which the waiters began to wait.
@@ -72,6 +112,31 @@ pub struct QueuePosition {
 }
 
 /// The waiter of the releasing client that is next.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::{Duration, Instant};
+/// use latchwork::backend::{
+///     AcquireRequest, Backend, LeaseId, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+/// };
+/// use latchwork::local::Local;
+///
+/// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
+/// # let other: LeaseId = "0b1a3a5e-4bd2-4b4b-9f0e-2a8f5b0f7f11:1".parse()?;
+/// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
+/// let local = Local::new();
+/// local.acquire(Mode::Fair, &name, &AcquireRequest::new(id.clone(), lease, now)).await?;
+/// let position = QueuePosition { waited: Duration::ZERO, kept: Duration::from_secs(10) };
+/// # let own = local.channels(Mode::Fair, &name, &other.client_id()).own;
+/// # let _listens = local.registry().subscribe(&own);
+/// let next = NextWaiter { id: other, lease, tokens: 0, position };
+/// let outcome = local.release(Mode::Fair, &name, &id, Some(&next)).await?;
+/// assert_eq!(outcome, ReleaseOutcome::GrantedToNext { last_token: 0 });
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextWaiter {
     /// The lease that is asked for, new.
@@ -85,6 +150,26 @@ pub struct NextWaiter {
 }
 
 /// What an attempt to take a lock came to.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::{Duration, Instant};
+/// use latchwork::backend::{AcquireOutcome, AcquireRequest, Backend, LeaseId, LockName, Mode};
+/// use latchwork::local::Local;
+///
+/// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
+/// # let other: LeaseId = "0b1a3a5e-4bd2-4b4b-9f0e-2a8f5b0f7f11:1".parse()?;
+/// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
+/// let (local, acquire) = (Local::new(), |id| AcquireRequest::new(id, lease, now));
+/// let first = local.acquire(Mode::Plain, &name, &acquire(id)).await?;
+/// assert_eq!(first, AcquireOutcome::Acquired { last_token: 0 });
+/// let second = local.acquire(Mode::Plain, &name, &acquire(other)).await?;
+/// assert!(matches!(second, AcquireOutcome::Held { left } if left <= lease));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireOutcome {
     /// The lease is granted, or lasts longer.
@@ -101,6 +186,26 @@ pub enum AcquireOutcome {
 }
 
 /// What a release came to.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::{Duration, Instant};
+/// use latchwork::backend::{AcquireRequest, Backend, LeaseId, LockName, Mode, ReleaseOutcome};
+/// use latchwork::local::Local;
+///
+/// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
+/// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
+/// let local = Local::new();
+/// local.acquire(Mode::Plain, &name, &AcquireRequest::new(id.clone(), lease, now)).await?;
+/// let first = local.release(Mode::Plain, &name, &id, None).await?;
+/// assert_eq!(first, ReleaseOutcome::Released { receivers: 0 });
+/// let again = local.release(Mode::Plain, &name, &id, None).await?;
+/// assert_eq!(again, ReleaseOutcome::NotHeld);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
     /// The lock is free, or granted to another waiter. The next waiter of this client, if one was named, is
@@ -126,6 +231,22 @@ pub enum ReleaseOutcome {
 /// alone; that lists [its own holds](crate::LockClient::held) with both. A
 /// [label](crate::LockOptions::label) is a part of the lease's id, and so needs no field that Redisson would
 /// not expect.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// let lock = client.get_lock("orders:42")?;
+/// let guard = lock.lock().await?;
+/// let holder = lock.holder().await?.expect("it is held");
+/// let id = holder.id.expect("a client of this crate has it");
+/// assert_eq!(id.client_id(), client.id());
+/// guard.unlock().await?;
+/// assert_eq!(lock.holder().await?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -153,6 +274,25 @@ impl Holder {
 }
 
 /// One lease of one name, as [`Backend::renew`](super::Backend::renew) takes them.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::{Duration, Instant};
+/// use latchwork::backend::{AcquireRequest, Backend, LeaseId, LeaseKey, LockName, Mode};
+/// use latchwork::local::Local;
+///
+/// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
+/// # let other: LeaseId = "0b1a3a5e-4bd2-4b4b-9f0e-2a8f5b0f7f11:1".parse()?;
+/// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
+/// let local = Local::new();
+/// local.acquire(Mode::Plain, &name, &AcquireRequest::new(id.clone(), lease, now)).await?;
+/// let leases = [id, other].map(|id| LeaseKey { name: name.clone(), id });
+/// assert_eq!(local.renew(Mode::Plain, &leases, lease).await?, [true, false]);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseKey {
     /// The lock.
@@ -162,6 +302,20 @@ pub struct LeaseKey {
 }
 
 /// Where a waiter hears that it has the lock, or is to ask for it.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::backend::Channels;
+///
+/// /// One channel for each lock: all waiters of all clients listen to it.
+/// fn channels(name: &str) -> Channels {
+///     Channels::one(format!("released:{name}"))
+/// }
+///
+/// assert_eq!(channels("orders:42").own, "released:orders:42");
+/// assert_eq!(channels("orders:42").common, None);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Channels {
     /// The one that it always listens to.
@@ -183,6 +337,25 @@ impl Channels {
 }
 
 /// What an error of a backend says about the command that met it.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{Error, ErrorKind};
+/// use latchwork::backend::Failure;
+///
+/// /// For `Backend::failure` of a store behind a socket.
+/// fn failure(error: &Error) -> Failure {
+///     match error.kind() {
+///         ErrorKind::ConnectionRefused => Failure::Unreachable,
+///         ErrorKind::PermissionDenied => Failure::Refused,
+///         _ => Failure::Indeterminate, // the command may have run
+///     }
+/// }
+///
+/// assert_eq!(failure(&ErrorKind::ConnectionRefused.into()), Failure::Unreachable);
+/// assert_eq!(failure(&ErrorKind::TimedOut.into()), Failure::Indeterminate);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {

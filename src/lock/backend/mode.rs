@@ -12,6 +12,21 @@ const LONGEST_POSITION: Duration = Duration::from_secs(10);
 ///
 /// A name is held as one [kind](crate::LockKind) of lock at a time; [`Write`](Self::Write) and
 /// [`Read`](Self::Read) are the two sides of one kind.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// use latchwork::lock::Mode;
+///
+/// let prices = client.get_read_write_lock("prices")?;
+/// let writer = prices.write().lock().await?;
+/// assert_eq!(client.held()[0].mode, Mode::Write);
+/// writer.unlock().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mode {
@@ -57,6 +72,23 @@ impl fmt::Display for Mode {
 
 /// What a lock is. A name is held as one kind at a time, and each kind has rules of its own for its owners
 /// and waiters.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// use latchwork::{LockError, LockKind};
+///
+/// let guard = client.get_fair_lock("tickets")?.lock().await?;
+/// match client.get_lock("tickets")?.try_lock().await {
+///     Err(LockError::OtherKind { found, .. }) => assert_eq!(found, LockKind::Fair),
+///     other => panic!("it is held as a fair lock: {other:?}"),
+/// }
+/// # drop(guard);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockKind {

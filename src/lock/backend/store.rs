@@ -19,6 +19,16 @@ use crate::lock::name::{LockName, NameError};
 use crate::lock::owner::LeaseId;
 
 /// A [`Backend`] without its type: see [`Backend::erased`].
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::backend::{AnyBackend, Backend};
+/// use latchwork::local::Local;
+///
+/// let backends: [AnyBackend; 2] = [Local::new().erased(), AnyBackend::new(Local::new())];
+/// assert!(backends.iter().all(|backend| format!("{backend:?}").contains("Local")));
+/// ```
 pub struct AnyBackend(pub(in crate::lock) Box<dyn Store>);
 
 impl AnyBackend {

@@ -12,6 +12,21 @@ const BUCKETS: usize = 40;
 ///
 /// Bucket n has what took less than 2ⁿ µs and did not fit into the one before it, so a quantile is at most
 /// twice what it is said to be the quantile of.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// client.get_lock("orders:42")?.lock().await?.unlock().await?;
+/// let holds = client.metrics().holds;
+/// assert_eq!(holds.count(), 1);
+/// let longest = holds.quantile(1.0);
+/// assert!(holds.sum() <= longest, "there is only one, and `longest` is the end of its bucket");
+/// assert!(holds.buckets().any(|(upper, count)| upper == longest && count == 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],

@@ -5,6 +5,19 @@ use crate::lock_entry::LockEntry;
 
 /// A snapshot of what happened to one name through a client, since the first of the [`Lock`](crate::Lock)s
 /// that are alive was made.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// let lock = client.get_lock("orders:42")?;
+/// lock.lock().await?.unlock().await?;
+/// let stats = lock.stats();
+/// assert_eq!((stats.acquisitions, stats.hand_offs), (1, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStats {

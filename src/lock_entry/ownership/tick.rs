@@ -15,6 +15,34 @@ use super::{Hold, Lease, Ownership, Phase};
 const VERIFY: Duration = Duration::from_secs(1);
 
 /// A lease that is to be renewed.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use latchwork::lock_entry::{Moment, Rules};
+/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
+/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+/// #         AttemptOutcome::Granted(grant) => grant,
+/// #         other => unreachable!("{other:?}"),
+/// #     }
+/// # }
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let _grant = take(&entry, now);
+/// use latchwork::lock_entry::{LockEntry, Renewal, Request};
+///
+/// let due = now + Duration::from_secs(10); // a third of the lease is over
+/// let (renewal, _) = entry.tick(due);
+/// let renewal = renewal.expect("the lease is to be renewed");
+/// assert_eq!(renewal, Renewal { number: 1, lease: Some(Duration::from_secs(30)) });
+/// // … the store says that it is …
+/// assert!(entry.renewed(renewal, true, due, due).0);
+/// assert_eq!(entry.holds_end(due), Some(due + Duration::from_secs(30)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
     /// The lease's number.

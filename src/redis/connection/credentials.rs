@@ -10,6 +10,19 @@ use super::server::Boxed;
 
 /// A user and a password, as a [callback](super::super::RedisBuilder::credentials) gives them for each new
 /// connection.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::redis::{Credentials, Redis};
+///
+/// let credentials = Credentials::new("locks", "secret");
+/// assert!(!format!("{credentials:?}").contains("secret"));
+///
+/// // Asked for each connection: a token that expires is replaced there.
+/// let builder = Redis::builder().credentials(|| async { Ok(Credentials::new("locks", "secret")) });
+/// # drop(builder);
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     username: Option<String>,

@@ -16,6 +16,19 @@ use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_
 /// Its text says what to do about it, and never holds the URL or a password. The server's own words are the
 /// [`source`](std::error::Error::source), unless it refused to let a connection in: these may repeat the
 /// password.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use latchwork::redis::{ErrorKind, Redis};
+///
+/// let error = Redis::connect("http://localhost").await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Url);
+/// assert!(error.to_string().contains("write redis://"), "it says what to do");
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -25,6 +38,16 @@ pub struct Error {
 }
 
 /// What an [`Error`] means for the command that met it.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::redis::{ErrorKind, Redis};
+///
+/// // No server listens there.
+/// let error = Redis::builder().blocking_connect("redis://127.0.0.1:1").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Connection);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -21,6 +21,20 @@ use super::super::shield::Shield;
 use super::surroundings::Surroundings;
 
 /// A [`Runtime`] on tokio.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::mpsc;
+/// use latchwork::backend::Runtime;
+/// use latchwork::redis::TokioRuntime;
+///
+/// let runtime = TokioRuntime::background()?; // or `current()`, inside of one
+/// let (done, outcome) = mpsc::channel();
+/// runtime.spawn(async move { done.send(42).unwrap() });
+/// assert_eq!(outcome.recv()?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TokioRuntime(Place);
 
@@ -262,6 +276,22 @@ impl Ended {
 }
 
 /// A timer of a [`TokioRuntime`]. Ready as well when the runtime ends.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::Duration;
+/// use latchwork::backend::Runtime;
+/// use latchwork::redis::TokioRuntime;
+///
+/// let runtime = TokioRuntime::current();
+/// let deadline = runtime.now() + Duration::from_millis(1);
+/// runtime.sleep_until(deadline).await;
+/// assert!(runtime.now() >= deadline);
+/// # });
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct TokioSleep {
     timer: Timer,

@@ -21,6 +21,21 @@ use super::supervisor::supervise;
 ///
 /// Messages published while there is no connection are lost; every inbox is told once the subscription is
 /// back.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use latchwork::backend::Backend;
+/// use latchwork::redis::Redis;
+///
+/// let redis = Redis::connect("redis://127.0.0.1").await?;
+/// let subscription = redis.registry().subscribe("redisson_lock__channel:{orders}");
+/// subscription.subscribed().await?;
+/// subscription.latch().wait().await.consume(); // until some client has released the lock
+/// assert_eq!(redis.registry().stats().unlock_messages, 1);
+/// # Ok(()) }
+/// ```
 pub struct RedisTransport {
     desired: Arc<Desired>,
     /// Names a channel whose state may differ from what is desired. What is to be done about it is looked up

@@ -36,6 +36,17 @@ use self::slot::slot;
 ///
 /// All clients that share a lock have to agree, Redisson's included: a message of one kind is not heard by
 /// subscribers of the other, and then each waiter sleeps until the lease that it waits for has ended.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::redis::{Redis, ShardedMessages};
+///
+/// assert_eq!(ShardedMessages::default(), ShardedMessages::Auto);
+/// // Beside clients of Redisson before 3.22:
+/// let builder = Redis::builder().sharded_messages(ShardedMessages::Off);
+/// # drop(builder);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShardedMessages {

@@ -113,7 +113,8 @@ impl ModelBackend {
     ) -> Result<ReleaseOutcome, Failed> {
         let lease = id.clone();
         let step = move |step: &mut Step<'_>| step.release(&lease);
-        let (released, receivers) = self.send(LockKind::Plain, name, called(what, name, id), role, step).await?;
+        let (released, receivers) =
+            self.send(LockKind::Plain, name, called(what, name, id), role, step).await?;
         Ok(if released { ReleaseOutcome::Released { receivers } } else { ReleaseOutcome::NotHeld })
     }
 
