@@ -565,12 +565,11 @@ impl LockEntry {
         self.ownership.lock().is_known_held()
     }
 
-    /// Whether another acquisition has the lock by the last that is known:
-    /// [`is_known_held`](Self::is_known_held), or the store has said so to a queue head that has given up
-    /// since.
+    /// As [`is_known_held`](Self::is_known_held), or it was at `since` or later, by what the store had told a
+    /// queue head that has given up.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn was_last_held(&self) -> bool {
-        self.ownership.lock().was_last_held()
+    pub(crate) fn was_known_held(&self, since: Moment) -> bool {
+        self.ownership.lock().was_known_held(since)
     }
 
     /// How often the lock was taken, inner holds included.

@@ -309,6 +309,8 @@ faults! {
         UnansweredNeverRan,
         /// A caller's limit is counted from each stage of its wait.
         LimitBeginsAnew,
+        /// A queue head whose time is over goes by its own answers, and not by those to the one before it.
+        HeadForgetsTheOneBefore,
         /// A lease to read beside the owner's own writing stays at the store if its caller gives up.
         ReadBesideLeaks,
         /// A read beside the owner's own writing does not name the lease under which that writes.

@@ -106,7 +106,7 @@ enum Step<'a> {
     GrantedShort(Guard, Extension),
     /// The time to wait is over, and another acquisition has the lock.
     Held,
-    /// The time to wait is over, and it is not known whether anybody has it.
+    /// The time to wait is over, and the store has not said meanwhile whether the lock is held.
     Unanswered,
 }
 
@@ -406,8 +406,7 @@ impl<'a> AcquireParams<'a> {
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
         match entry.context.until(limit, waiter).await {
             Some((told, now)) => self.told(&request, told, now),
-            None if entry.state.was_last_held() => Ok(Step::Held),
-            None => Ok(Step::Unanswered),
+            None => Ok(self.at_the_end(begun)),
         }
     }
 
@@ -439,8 +438,14 @@ impl<'a> AcquireParams<'a> {
             Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
             Competed::Superseded => Step::Enter,
             Competed::Held => Step::Held,
-            Competed::Unanswered => Step::Unanswered,
+            Competed::Unanswered if fault!(HeadForgetsTheOneBefore) => Step::Unanswered,
+            Competed::Unanswered => self.at_the_end(begun),
         })
+    }
+
+    /// The time to wait is over without an answer to this call. A queue head before it may have had one.
+    fn at_the_end(&self, begun: Moment) -> Step<'a> {
+        if self.entry.state.was_known_held(begun) { Step::Held } else { Step::Unanswered }
     }
 
     /// Asks for what the lease in hand lacks, for as long as the caller waits. What is dropped then leaves

@@ -116,7 +116,8 @@ pub enum LockError {
         /// The owner that reads.
         owner: Owner,
     },
-    /// The time to wait was over before the store had said whether the lock is held.
+    /// The time to wait was over, and since the call began the store had told no waiter of this client that
+    /// the lock is held. Had it told one, the call would return `None`.
     NoAnswer {
         /// The lock.
         name: LockName,

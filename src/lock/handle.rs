@@ -215,8 +215,8 @@ impl Lock {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease cannot be kept, or is over before the
-    /// store's answer is there, and [`LockError::NoAnswer`] if the time is over before the store has said
-    /// whether the lock is held.
+    /// store's answer is there, and [`LockError::NoAnswer`] if the time is over before the store has said, to
+    /// this waiter or another one of this client, whether the lock is held.
     pub fn try_lock_for(
         &self,
         wait: Duration,

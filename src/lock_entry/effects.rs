@@ -42,7 +42,7 @@ use super::request::{LossReason, Request};
 #[derive(Debug)]
 #[must_use = "the store may have to be told"]
 #[non_exhaustive]
-#[doc(alias = "Effects")]
+#[doc(alias = "Actions")]
 pub struct Effects {
     waker: Option<Waker>,
     /// Whether that is to be called, and not only dropped.

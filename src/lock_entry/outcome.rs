@@ -116,7 +116,7 @@ impl HeadTicket {
 /// ```
 #[derive(Debug)]
 #[must_use = "a grant is to be given back, a place to be polled or cancelled"]
-#[doc(alias = "EnterOutcome")]
+#[doc(alias = "Entered")]
 pub enum EnterOutcome {
     /// Its owner has the lock already, and once more now.
     Reentered(Grant, Option<Extension>),
@@ -160,7 +160,7 @@ pub enum EnterOutcome {
 /// ```
 #[derive(Debug)]
 #[must_use = "a grant is to be given back"]
-#[doc(alias = "WaitOutcome")]
+#[doc(alias = "Told")]
 pub enum WaitOutcome {
     /// It has the lock.
     Granted(Grant, Option<Extension>),
@@ -299,7 +299,7 @@ pub enum Answer {
 /// ```
 #[derive(Debug)]
 #[must_use = "a grant is to be given back"]
-#[doc(alias = "AttemptOutcome")]
+#[doc(alias = "Verdict")]
 pub enum AttemptOutcome {
     /// The caller has the lock.
     Granted(Grant),
@@ -338,7 +338,7 @@ pub enum AttemptOutcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the store may have to be told"]
-#[doc(alias = "LeaveOutcome")]
+#[doc(alias = "Left")]
 pub enum LeaveOutcome {
     /// The owner has others.
     Remains,
@@ -416,7 +416,7 @@ pub struct HoldState {
 /// assert!(entry.is_idle());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(alias = "PendingRelease")]
+#[doc(alias = "GiveBack")]
 pub struct PendingRelease {
     /// The lease's number.
     pub number: u64,

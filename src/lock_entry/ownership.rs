@@ -208,6 +208,9 @@ pub(super) struct Ownership {
     last_token: u64,
     /// A competition found the lock held by another process, and none since was won at the first try.
     contended: bool,
+    /// When the last queue head gave up that the store had told that another process has the lock; `None` if
+    /// the store has leased the lock to this client since.
+    known_held: Option<Moment>,
     /// That of the next lease.
     tenure: Duration,
     /// Until then other processes go first.
@@ -439,6 +442,7 @@ impl Ownership {
             last_serial: 0,
             last_token: 0,
             contended: false,
+            known_held: None,
             others_first_until: None,
             losses: Vec::new(),
             acquisitions: 0,

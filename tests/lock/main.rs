@@ -11,6 +11,7 @@ mod hold_ends;
 mod leases;
 mod messages;
 mod metrics;
+mod no_answer;
 mod one_client;
 #[path = "../over_local/mod.rs"]
 mod over_local;

@@ -44,8 +44,6 @@ pub(super) struct Head {
     waker: Option<Waker>,
     /// The store said that another process has the lock.
     refused: bool,
-    /// The store said so to the queue head before this one, which has given up since.
-    refused_before: bool,
     /// It let others go first.
     offered: bool,
     tries: u32,
@@ -80,12 +78,6 @@ impl Head {
 
     pub(super) fn was_refused(&self) -> bool {
         self.refused
-    }
-
-    /// The last that the store said, to this queue head or to the one that gave up before it, is that another
-    /// process has the lock.
-    pub(super) fn is_known_held(&self) -> bool {
-        self.refused || self.refused_before
     }
 
     pub(super) fn inherits(&self) -> bool {
@@ -174,7 +166,6 @@ impl Ownership {
             woken: slot.map(|_| now),
             waker: None,
             refused: false,
-            refused_before: false,
             offered: steps > 0,
             tries: 0,
         }));
@@ -390,6 +381,7 @@ impl Ownership {
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
         let lease = Lease::granted(attempt, tokens, third, tenure_ends, before);
+        self.known_held = None;
         self.transition(Phase::Held(Hold::of_nobody(), lease));
     }
 
@@ -557,17 +549,18 @@ impl Ownership {
         if let Some(roll_back) = head.to_rollback() {
             effects.more().roll_back = Some(roll_back);
         }
-        let (waker, known_held) = (head.take_waker(), head.is_known_held());
+        let (waker, refused) = (head.take_waker(), head.refused);
         effects.drop_later(waker);
-        self.appoint_after(known_held, now, effects);
+        self.appoint_after(refused, now, effects);
     }
 
-    /// The oldest waiter takes the place of a queue head that knew whether the lock is held.
-    fn appoint_after(&mut self, known_held: bool, now: Moment, effects: &mut Effects) {
-        self.appoint(None, 0, now, effects);
-        if let Phase::Competing(head) = &mut self.phase {
-            head.refused_before = known_held;
+    /// The oldest waiter takes the place of a queue head, which has waited for another process if it was
+    /// `refused`.
+    fn appoint_after(&mut self, refused: bool, now: Moment, effects: &mut Effects) {
+        if refused {
+            self.known_held = Some(now);
         }
+        self.appoint(None, 0, now, effects);
     }
 
     /// An owner may get the lock in another way: its waiters here are told to enter anew.
@@ -591,12 +584,12 @@ impl Ownership {
         }
         // It may be asleep where a notification would stay with it.
         effects.more().call = !fault!(SupersededStaysInLine);
-        let (slot, waker, known_held) = (head.slot, head.take_waker(), head.is_known_held());
+        let (slot, waker, refused) = (head.slot, head.take_waker(), head.refused);
         effects.wake(waker);
         if let Some(slot) = slot {
             effects.wake(self.queue.place_at(slot, Place::Superseded));
         }
-        self.appoint_after(known_held, now, effects);
+        self.appoint_after(refused, now, effects);
     }
 }
 

@@ -5,6 +5,7 @@ mod draw;
 pub(crate) mod time;
 
 use latchwork::LockKind;
+use latchwork::backend::Mode;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::draw::draw;
@@ -97,6 +98,15 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Self::Plain => Mode::Plain,
+            Self::Fair => Mode::Fair,
+            Self::Read => Mode::Read,
+            Self::Write => Mode::Write,
+        }
+    }
+
     pub(crate) fn of_store(self) -> LockKind {
         match self {
             Self::Plain => LockKind::Plain,

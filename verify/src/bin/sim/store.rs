@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::backend::Backend;
+use latchwork::backend::{Backend, Mode};
 use latchwork::{LockClient, LockKind, LockOptions};
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +67,12 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// Whether a subscription of the process to a channel of this name may have been refused since then.
     fn may_have_refused(&self, _process: &Process, _name: &str, _since: Nanos) -> bool {
         true
+    }
+
+    /// When the process was told last that this lock, which it has not had since, is held; `None` if it was
+    /// not, or that is not known.
+    fn told_held(&self, _process: &Process, _mode: Mode, _name: &str) -> Option<Nanos> {
+        None
     }
 
     /// How many commands have run at the store.

@@ -2,7 +2,8 @@
 //! cannot be had. `LockError::OtherKind` if the name is held as another kind of lock. `LockError::ShutDown`,
 //! `RuntimeEnded` and `Forked` if the client cannot be used any more." And of `Lock::lock_with_lease`:
 //! "`LockError::Lease` if the lease cannot be kept, or is over before the store's answer is there." So there
-//! is no such error without its reason.
+//! is no such error without its reason. `LockError::NoAnswer`: "since the call began the store had told no
+//! waiter of this client that the lock is held".
 
 use latchwork::LockError;
 
@@ -54,6 +55,14 @@ fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> b
                 lasted + view.drift(call.member, lasted) + MOMENT >= *lease
             }
             _ => false,
+        },
+        // An owner of its own has no other side of the lock, and no hold that it asks to extend.
+        LockError::NoAnswer { .. } => match &call.op {
+            Op::Acquire { lock, owner: None, .. } => view
+                .store
+                .told_held(&member.process, lock.kind.mode(), view.name(*lock))
+                .is_none_or(|told| told <= call.began),
+            _ => true,
         },
         LockError::RuntimeEnded | LockError::Name(_) | LockError::Unsupported { .. } => false,
         _ => true,

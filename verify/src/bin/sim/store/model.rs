@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use latchwork::backend::Mode;
 use latchwork::subscription::Message;
 use latchwork::{LeaseId, LockKind};
 
@@ -371,6 +372,10 @@ impl Store for Model {
 
     fn may_have_refused(&self, process: &Process, name: &str, since: Nanos) -> bool {
         self.0.data().contract.may_have_refused(process.index(), name, since)
+    }
+
+    fn told_held(&self, process: &Process, mode: Mode, name: &str) -> Option<Nanos> {
+        self.0.data().contract.told_held(process.index(), mode, name)
     }
 
     fn commands(&self) -> u64 {

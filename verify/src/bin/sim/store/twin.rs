@@ -4,6 +4,7 @@
 use std::cell::Cell;
 
 use clap::ValueEnum;
+use latchwork::backend::Mode;
 use latchwork::{LockKind, LockOptions};
 use verify::twin::{Chance, Twin, Twinned};
 
@@ -135,6 +136,10 @@ impl<S: Store> Store for TwinOf<S> {
 
     fn may_have_refused(&self, process: &Process, name: &str, since: Nanos) -> bool {
         self.store.may_have_refused(process, name, since)
+    }
+
+    fn told_held(&self, process: &Process, mode: Mode, name: &str) -> Option<Nanos> {
+        self.store.told_held(process, mode, name)
     }
 
     fn commands(&self) -> u64 {

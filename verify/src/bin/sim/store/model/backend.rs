@@ -239,6 +239,9 @@ impl ModelBackend {
             let contract = &mut self.shared.data().contract;
             contract.releases((index, id.number()), role.behind.is_some());
             named.into_iter().for_each(|named| contract.attempts(named));
+            if role.behind.is_none() {
+                contract.tells(index, mode, name.as_str(), None);
+            }
         }
         let freed = match mode {
             Mode::Plain => self.free_plain(name, id, what, role).await,
@@ -320,7 +323,10 @@ impl Backend for ModelBackend {
                 }
             }
         };
-        self.attempt(kind(mode), name, &request.id, what, step).await
+        let outcome = self.attempt(kind(mode), name, &request.id, what, step).await?;
+        let held = matches!(outcome, AcquireOutcome::Held { .. }).then(|| self.shared.world.now());
+        self.shared.data().contract.tells(self.process.index(), mode, name.as_str(), held);
+        Ok(outcome)
     }
 
     async fn release(
@@ -343,6 +349,9 @@ impl Backend for ModelBackend {
             Mode::Write => |step, id, lease| step.renew_write(id, lease),
             _ => |step, id, lease| step.renew_read(id, lease),
         };
+        for lease in leases {
+            self.shared.data().contract.tells(self.process.index(), mode, lease.name.as_str(), None);
+        }
         self.renew_each(kind(mode), leases, lease, step).await
     }
 

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use latchwork::backend::Mode;
+
 use crate::world::Nanos;
 
 /// A lease of a client, by the index of its process and by its number.
@@ -16,6 +18,8 @@ pub(super) struct Contract {
     released: BTreeSet<Lease>,
     /// Subscriptions that were refused: process, channel, and when it was told so.
     refused: Vec<(usize, String, Nanos)>,
+    /// Locks that a process was told last are held, and when; not those that it has had since.
+    told_held: BTreeMap<(usize, Mode, String), Nanos>,
     breach: Option<String>,
 }
 
@@ -49,6 +53,19 @@ impl Contract {
             self.is_broken(process, || format!("releases lease {number}, an attempt by which may come late"));
         }
         self.released.insert((process, number));
+    }
+
+    /// The store has told a process when a lock is `held`; `None`: the process has, or has had, a lease.
+    pub(super) fn tells(&mut self, process: usize, mode: Mode, name: &str, held: Option<Nanos>) {
+        let lock = (process, mode, name.to_owned());
+        match held {
+            Some(now) => _ = self.told_held.insert(lock, now),
+            None => _ = self.told_held.remove(&lock),
+        }
+    }
+
+    pub(super) fn told_held(&self, process: usize, mode: Mode, name: &str) -> Option<Nanos> {
+        self.told_held.get(&(process, mode, name.to_owned())).copied()
     }
 
     pub(super) fn refuses(&mut self, process: usize, channel: &str, now: Nanos) {

@@ -1,0 +1,87 @@
+//! What a wait with a limit says when its time is over: `None` if this client has heard since the call began
+//! that the lock is held, whichever of its waiters heard it, and `NoAnswer` otherwise.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use latchwork::local::{Local, OtherKind};
+use latchwork::{Guard, Lease, Lock, LockClient, LockError};
+use tokio::task::JoinHandle;
+
+use crate::over_local::{Between, Command, OverLocal};
+use crate::waiting::waiting_for;
+
+waiting_for!(Duration::from_secs(20));
+
+const WAIT: Duration = Duration::from_millis(500);
+
+/// Answers attempts until it falls silent.
+#[derive(Clone, Default)]
+struct FallsSilent(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    is_silent: AtomicBool,
+    answered: AtomicUsize,
+    unanswered: AtomicUsize,
+}
+
+impl Between for FallsSilent {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let Command::Acquire(_) = command else { return run.await };
+        // Ordering: SeqCst here and below, as the test compares the three in the order of its own steps.
+        if self.0.is_silent.load(SeqCst) {
+            self.0.unanswered.fetch_add(1, SeqCst);
+            return pending().await;
+        }
+        let outcome = run.await;
+        self.0.answered.fetch_add(1, SeqCst);
+        outcome
+    }
+}
+
+fn tries(lock: &Lock, wait: Duration) -> JoinHandle<Result<Option<Guard>, LockError>> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.try_lock_for(wait, Lease::Watched).await })
+}
+
+/// Another client has the lock. The store answers the queue head, which sleeps by that until its limit, and
+/// no waiter after it.
+#[tokio::test]
+async fn waiter_behind_a_head_that_was_refused_is_told_that_the_lock_is_held() {
+    let local = Local::new();
+    let elsewhere = LockClient::new(local.clone());
+    let _held = elsewhere.get_lock("orders").unwrap().lock().await.unwrap();
+    let between = FallsSilent::default();
+    let client = LockClient::new(OverLocal::new(&local, between.clone()));
+    let lock = client.get_lock("orders").unwrap();
+
+    let head = tries(&lock, WAIT);
+    // It asks, subscribes, and asks again.
+    // Ordering: see `carry`.
+    eventually("both answers", async || between.0.answered.load(SeqCst) == 2).await;
+    between.0.is_silent.store(true, SeqCst);
+    let behind = tries(&lock, WAIT * 2);
+    eventually("the queue", async || lock.waiters() == 1).await;
+    let head = soon("the head's end", head).await.unwrap();
+    assert!(matches!(head, Ok(None)), "{head:?}");
+
+    // The waiter behind it is the queue head now. A call that begins now has heard nothing.
+    eventually("a question", async || between.0.unanswered.load(SeqCst) == 1).await;
+    let late = tries(&lock, WAIT / 10);
+    let late = soon("the end of the late one", late).await.unwrap();
+    assert!(matches!(late, Err(LockError::NoAnswer { .. })), "{late:?}");
+    let behind = soon("the end of the waiter", behind).await.unwrap();
+    assert!(matches!(behind, Ok(None)), "{behind:?}");
+
+    let alone = soon("the end of a call of its own", tries(&lock, WAIT / 10)).await.unwrap();
+    assert!(matches!(alone, Err(LockError::NoAnswer { .. })), "{alone:?}");
+}
