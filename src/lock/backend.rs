@@ -85,10 +85,11 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 ///
 /// # Commands that come late
 ///
-/// Commands of one id may be under way side by side, may run twice, and may run in another order than they
-/// were sent in. One that has failed as [`Failure::Indeterminate`], or whose future was dropped, may still
-/// run, after its error and after commands that were sent later. One that has failed otherwise did not run,
-/// and never will; one that was answered does not run any more, and its answer is that of its last run.
+/// Commands of a client, of one id or of several, may be under way side by side, may run twice, and may run
+/// in another order than they were sent in. One that has failed as [`Failure::Indeterminate`], or whose
+/// future was dropped, may still run, after its error and after commands that were sent later. One that has
+/// failed otherwise did not run, and never will; one that was answered does not run any more, and its answer
+/// is that of its last run.
 ///
 /// All of that is harmless by three rules, which the client and the store keep together:
 ///
@@ -152,7 +153,8 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 ///   the lock, and those that began to wait before that may read, although writers wait. (A store may not
 ///   know of a writer whose lease has ended by itself.)
 /// * When there are no readers any more, the first writer of the queue is granted the lock: as soon as all
-///   that were let in have come or given up, or else when that second is over and a client asks.
+///   that were let in have come or given up, or else when that second is over and a client asks. A reader
+///   that asks then, and began to wait before that writer, may still read before it.
 /// * What can be granted to no waiter is free, and a `Message::Unlock` says so, or a `ReadUnlock` if readers
 ///   wait, or others may of which the store does not know. A `ReadUnlock` is published as well when those are
 ///   gone for which readers had to wait: the last writer leaves the queue, or a lease that others wait for

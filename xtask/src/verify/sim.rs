@@ -20,6 +20,9 @@ const FIXED_PROGRAMS: &str = "720";
 /// Of the suite for every backend: models with habits and a network of their own.
 const SUITE_SEEDS: &str = "40";
 
+/// Of the suite once more, where of a thousand commands so many may overtake others of their client.
+const REORDERED: &str = "300";
+
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     for (name, command) in quick(workspace)? {
         steps.run(name, || Ok(command.run()?))?;
@@ -39,12 +42,13 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
 }
 
 /// What belongs to the tests: programs that have found something once, and fixed seeds.
-pub(crate) fn quick(workspace: &Workspace) -> Result<[(&'static str, Cmd<'_>); 3]> {
+pub(crate) fn quick(workspace: &Workspace) -> Result<[(&'static str, Cmd<'_>); 4]> {
     let suite = ["conformance", "--seeds", SUITE_SEEDS];
     let same = ["same", "--programs", FIXED_PROGRAMS, "--twice"];
     Ok([
         ("simulation of fixed programs", command(workspace)?.arg("fixed")),
         ("suite for every backend over the model", command(workspace)?.args(suite)),
+        ("the same, reordered", command(workspace)?.args(suite).args(["--reordered", REORDERED])),
         ("simulation of fixed seeds, twice", command(workspace)?.args(same)),
     ])
 }

@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::program::{Kind, Which};
 use crate::store::StoredLease;
-use crate::world::Nanos;
+use crate::world::{Nanos, SECOND};
+
+/// For how long a place in a queue is kept at most that came back with a store that fell back, or the lease
+/// that it was granted.
+const PLACES_LAST: Nanos = 30 * SECOND;
 
 /// Each excuse concerns single leases, and no time or name as a whole.
 #[derive(Debug, Default)]
@@ -78,6 +82,11 @@ impl Excuses {
     /// Since when the lock's tokens may have begun anew.
     pub(crate) fn tokens_lost(&self, lock: Which) -> Option<Nanos> {
         self.tokens_lost.get(&key(lock)).copied()
+    }
+
+    /// Whether the store may have places in its queues, or leases granted for them, that came back.
+    pub(crate) fn has_old_places(&self, now: Nanos) -> bool {
+        self.fell_back.is_some_and(|at| now < at + PLACES_LAST)
     }
 
     pub(crate) fn add_victim(&mut self, lease: &StoredLease, now: Nanos) {

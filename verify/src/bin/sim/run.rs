@@ -26,10 +26,6 @@ const SHUTDOWN_LIMIT: Nanos = 60 * SECOND;
 /// when its next heartbeat is due, of which the rarest are 75 s apart.
 const GONE_WITHIN: Nanos = 80 * SECOND;
 
-/// For how long a place in a queue is kept at most that came back with a store that fell back, or the lease
-/// that it was granted.
-pub(crate) const PLACES_LAST: Nanos = 30 * SECOND;
-
 /// A task that is polled so often while no time passes spins.
 const MOST_STEPS_AT_ONCE: u64 = 1_000_000;
 
@@ -426,7 +422,7 @@ impl<S: Store> Run<S> {
         });
         // A place in a queue that fell back as well is kept for less long than its client knows, and so is
         // what it becomes.
-        if excuses.fell_back.is_some_and(|at| now < at + PLACES_LAST) {
+        if excuses.has_old_places(now) {
             let queued = |lock: Which| !matches!(lock.kind, Kind::Plain);
             let granted = self.leases.all().filter(|(lock, _)| queued(*lock));
             granted.for_each(|(_, lease)| excuses.add_victim(lease, now));

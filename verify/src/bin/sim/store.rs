@@ -29,6 +29,9 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// Whether the tasks of a process are its client's alone, and none are the store's.
     const HAS_NO_TASKS: bool = true;
 
+    /// Whether the store knows of a writer whose lease has ended by itself, and lets waiting readers in.
+    const KNOWS_LAPSED_WRITERS: bool = true;
+
     /// What the clients of this store stand on.
     type Backend: Backend;
 

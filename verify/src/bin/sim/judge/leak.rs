@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Judge;
 use super::calm::{hand_off, is_calm, waited_for};
 use crate::program::{Op, Which, time};
-use crate::run::PLACES_LAST;
 use crate::stage::{Member, Phase, View};
 use crate::store::{Store, StoredLease};
 use crate::task::command_limit;
@@ -80,7 +79,7 @@ impl<S: Store> Judge<S> for Leak {
 fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> Option<usize> {
     let at = view.scene.members.iter().position(|member| member.client_id == lease.client)?;
     let member = &view.scene.members[at];
-    if view.excuses.fell_back.is_some_and(|at| view.now < at + PLACES_LAST) {
+    if view.excuses.has_old_places(view.now) {
         return None;
     }
     let same_name = |other: Which| other.name == lock.name;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use latchwork::{LockError, LossReason};
 
 use super::Judge;
-use super::calm::{hand_off, is_calm};
+use super::calm::is_calm;
 use super::words::words;
 use crate::program::{Op, Which, time};
 use crate::stage::{Answer, Call, Event, Hold, View};
@@ -157,11 +157,8 @@ impl Losses {
                 });
                 !had_it && stored.is_none() || taken(known.number)
             }
-            // One that is sent when the lease is about to end is answered later.
-            LossReason::Unreachable => {
-                let is_late = |lease| lasted + hand_off(view.program) >= lease;
-                !is_calm(view) || known.lease.is_some_and(is_late)
-            }
+            // A command that is sent when the lease is about to end is not answered before.
+            LossReason::Unreachable => !is_calm(view) || known.lease.is_some_and(|lease| lasted >= lease),
             LossReason::GivenBack => self.given_back.contains(&known.owner),
             _ => false,
         };

@@ -52,9 +52,9 @@ impl<S: Store> Judge<S> for Tokens {
         }
         seen.retain(|other| other.granted > since || since == 0);
         let is_inner =
-            seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token)
-                || is_inner_of_unclaimed(view, hold);
-        let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, token));
+            seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
+        let began = unclaimed_since(view, hold).map_or(hold.began, |outer| outer.min(hold.began));
+        let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, began, token));
         let text = wrong.map(|other| {
             format!(
                 "{} has token {token}, and {} before it has {}",
@@ -74,22 +74,23 @@ impl<S: Store> Judge<S> for Tokens {
     }
 }
 
-/// Whether its owner may have had the lock by a call that is not polled, so that no guard shows the outer
-/// hold's token: its first guard may have been given back by a waker that panics.
-fn is_inner_of_unclaimed<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
+/// Since when the hold's owner may have had the lock by a call that is not polled, so that no guard shows the
+/// outer hold's token: its first guard may have been given back by a waker that panics. Its token is greater
+/// than those before that call.
+fn unclaimed_since<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<Nanos> {
     let owners = &view.scene.members[hold.member].owners;
-    view.scene.calls.values().any(|call| {
+    let unclaimed = view.scene.calls.values().filter(|call| {
         let by = |by: &usize| owners[by % owners.len()] == hold.owner;
         matches!(&call.op, Op::Acquire { owner: Some(owner), .. } if by(owner))
             && (call.member, call.lock) == (hold.member, Some(hold.lock))
-            && call.began < hold.began
             && call.was_stalled
-    })
+    });
+    unclaimed.map(|call| call.began).min()
 }
 
-/// The hold was called for after the other had its token, and has not a greater one.
-fn has_fallen(other: &Seen, hold: &Hold, token: u64) -> bool {
-    if other.granted >= hold.began {
+/// The hold, or the outer one, was called for after the other had its token, and has not a greater one.
+fn has_fallen(other: &Seen, hold: &Hold, began: Nanos, token: u64) -> bool {
+    if other.granted >= began {
         return false;
     }
     match (other.kind, hold.lock.kind) {

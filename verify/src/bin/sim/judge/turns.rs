@@ -1,9 +1,11 @@
 //! `ReadWriteLock`: "Readers and writers take turns: a reader does not go before a writer that waits already,
 //! and when a writer leaves, the readers that wait come before the next writer. So a writer waits for the
 //! present readers and for one turn of readers, a reader for one writer." Except: "a writer whose lease ends
-//! by itself may leave the lock to the next writer".
+//! by itself may leave the lock to the next writer", at a store that forgets a lock with its last lease.
 
 use std::collections::BTreeMap;
+
+use latchwork::Owner;
 
 use super::Judge;
 use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
@@ -26,8 +28,8 @@ pub(crate) struct Turns {
     granted: BTreeMap<(usize, usize), Nanos>,
     /// By name: its last writer.
     written: BTreeMap<usize, Written>,
-    /// By name: member and number of the lease by which it was granted to write last.
-    last: BTreeMap<usize, (usize, u64)>,
+    /// By name: member and number of the lease by which it was granted to write last, and the owner.
+    last: BTreeMap<usize, (usize, u64, Owner)>,
     /// By name: whether time has ended the lease of the writer before that one.
     lapsed: BTreeMap<usize, bool>,
 }
@@ -86,7 +88,8 @@ impl<S: Store> Judge<S> for Turns {
         match (lock.kind, answer) {
             // One that was not polled may have been granted the lock before any of the present waiters came.
             (Kind::Write, Answer::Got(hold)) if !is_again(view, *hold) && !call.was_stalled => {
-                let granted = view.scene.holds.get(hold).map(|hold| (hold.member, hold.number))?;
+                let granted =
+                    view.scene.holds.get(hold).map(|hold| (hold.member, hold.number, hold.owner))?;
                 // The waiters of its owner come along with a writer, by the same lease.
                 let comes_along = self.last.insert(lock.name, granted) == Some(granted);
                 if comes_along { None } else { self.writer_comes(view, lock.name) }
@@ -111,7 +114,7 @@ impl<S: Store> Judge<S> for Turns {
 
 impl Turns {
     fn writer_comes<S: Store>(&mut self, view: &View<'_, S>, name: usize) -> Option<String> {
-        if self.lapsed.get(&name) == Some(&true) {
+        if !S::KNOWS_LAPSED_WRITERS && self.lapsed.get(&name) == Some(&true) {
             return None;
         }
         let settled = settled_from(view);

@@ -61,6 +61,7 @@ impl SimulatedRedis {
 impl Store for SimulatedRedis {
     const NOTICES_WITHIN: Nanos = faults::KEEPALIVE;
     const HAS_NO_TASKS: bool = false;
+    const KNOWS_LAPSED_WRITERS: bool = false;
 
     type Backend = Redis;
 

@@ -94,6 +94,7 @@ impl<S: Store> Store for TwinOf<S> {
     const APART: bool = S::APART;
     const NOTICES_WITHIN: Nanos = S::NOTICES_WITHIN;
     const HAS_NO_TASKS: bool = S::HAS_NO_TASKS;
+    const KNOWS_LAPSED_WRITERS: bool = S::KNOWS_LAPSED_WRITERS;
 
     type Backend = Twinned<S::Backend, World>;
 

@@ -132,7 +132,7 @@ impl Step<'_> {
             self.name.waiting_readers.remove(id);
             self.name.readers.push(Term { id: id.clone(), until: self.now + nanos(read.lease) });
         }
-        if !(read.tokens > 0) {
+        if read.tokens == 0 {
             return Ok(0);
         }
         if self.name.shared_token.is_none() {

@@ -63,7 +63,7 @@ pub(crate) fn run(command_line: &CommandLine) -> Result<(), String> {
     let mut result = Ok(());
     while result.is_ok() && Instant::now() < until {
         rounds += 1;
-        let part = if rounds % 2 == 0 { commands::round } else { scripts::round };
+        let part = if rounds.is_multiple_of(2) { commands::round } else { scripts::round };
         result = both.begin().and_then(|()| part(&mut both, &mut rng));
     }
     let Count { commands, scripts, pushes, errors, by_name } = &both.count;
@@ -221,7 +221,7 @@ impl Both {
             return Err(Difference::of_replies(&self.recent, &real, &small));
         }
         self.compare_keys()?;
-        if self.calls % CALLS_UNTIL_PUSHES == 0 {
+        if self.calls.is_multiple_of(CALLS_UNTIL_PUSHES) {
             self.compare_pushes()?;
         }
         Ok(real)

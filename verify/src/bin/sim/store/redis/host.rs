@@ -11,6 +11,7 @@ use latchwork::redis::{Bytes, Surroundings};
 use crate::world::Process;
 
 use super::link::Links;
+use super::stream::Stream;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -45,7 +46,7 @@ impl Surroundings for Host {
     }
 
     fn connect(&self, _: &str) -> Boxed<io::Result<Box<dyn Bytes>>> {
-        let connected = self.links.connect(&self.process);
+        let connected = Stream::connect(&self.links, &self.process);
         Box::pin(async move { connected.await.map(|stream| Box::new(stream) as Box<dyn Bytes>) })
     }
 }

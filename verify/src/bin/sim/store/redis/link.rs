@@ -14,7 +14,6 @@ use crate::store::Network;
 use crate::world::{Nanos, Process, Sleep, World};
 
 use super::server::{Data, Key, Server};
-use super::stream::Stream;
 use super::way::{Parcel, Way};
 
 /// All links, and the server. Clones are the same.
@@ -122,11 +121,9 @@ impl Links {
 
     // === The client's end ===
 
-    /// A new link for a process. Takes a way there and one back; ends in an error if the server refuses.
-    pub(super) fn connect(
-        &self,
-        process: &Process,
-    ) -> impl Future<Output = io::Result<Stream>> + Send + use<> {
+    /// The number of a new link for a process. Takes a way there and one back; ends in an error if the server
+    /// refuses.
+    pub(super) fn connect(&self, process: &Process) -> impl Future<Output = io::Result<u64>> + Send + use<> {
         let (links, process) = (self.clone(), process.clone());
         async move {
             let world = &links.0.world;
@@ -140,7 +137,7 @@ impl Links {
             if links.inner().happens(links.0.faults.refused) {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
-            Ok(Stream::new(&links, links.open(&process)))
+            Ok(links.open(&process))
         }
     }
 

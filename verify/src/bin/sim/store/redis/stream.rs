@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::world::Process;
+
 use super::link::Links;
 
 /// A client's end of a link. Closed when it is dropped.
@@ -16,8 +18,16 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(links: &Links, link: u64) -> Self {
-        Self { links: links.clone(), link }
+    /// A new link for a process. Fails if the server refuses it.
+    pub(super) fn connect(
+        links: &Links,
+        process: &Process,
+    ) -> impl Future<Output = io::Result<Self>> + Send + use<> {
+        let (links, link) = (links.clone(), links.connect(process));
+        async move {
+            let link = link.await?;
+            Ok(Self { links, link })
+        }
     }
 }
 

@@ -106,8 +106,7 @@ impl Hash {
 
     fn grow(&mut self) {
         if let Self::Small(fields) = self {
-            let mut table = Table::default();
-            table.len = fields.len();
+            let mut table = Table { len: fields.len(), ..Table::default() };
             for field in fields.drain(..) {
                 table.fields.entry(place(&field.0)).or_default().push(field);
             }

@@ -153,7 +153,7 @@ fn kill(call: &mut Call<'_>, filters: &[&[u8]]) -> Answer {
         end(call, &[connection]);
         return Ok(Reply::ok());
     }
-    if filters.len() % 2 != 0 {
+    if !filters.len().is_multiple_of(2) {
         return Err(syntax_error());
     }
     let (mut id, mut address) = (None, None);

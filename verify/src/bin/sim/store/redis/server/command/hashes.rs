@@ -7,7 +7,7 @@ use crate::store::redis::server::hash::Hash;
 use crate::store::redis::server::reply::Reply;
 
 pub(super) fn hset(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
-    if words.len() % 2 != 0 {
+    if !words.len().is_multiple_of(2) {
         return Err(wrong_number("hset"));
     }
     let new = call.change(words[1], |hash: &mut Hash| {

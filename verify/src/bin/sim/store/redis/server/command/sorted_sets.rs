@@ -48,14 +48,14 @@ impl Options {
         match set.score(name) {
             None => !self.only_old && set.set(name, score),
             Some(old) => {
-                let may = !self.only_new
-                    && old != score
-                    && !(self.greater && score <= old)
-                    && !(self.less && score >= old);
-                if may {
+                let stays = self.only_new
+                    || old == score
+                    || self.greater && score <= old
+                    || self.less && score >= old;
+                if !stays {
                     set.set(name, score);
                 }
-                may && self.counts_changed
+                !stays && self.counts_changed
             }
         }
     }
@@ -64,7 +64,7 @@ impl Options {
 pub(super) fn zadd(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     let (options, count) = Options::of(&words[2..]);
     let pairs = &words[2 + count..];
-    if pairs.is_empty() || pairs.len() % 2 != 0 {
+    if pairs.is_empty() || !pairs.len().is_multiple_of(2) {
         return Err(syntax_error());
     }
     options.check()?;
