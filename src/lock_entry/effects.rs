@@ -20,7 +20,7 @@ use super::request::{LossReason, Request};
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
 /// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
 /// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
 /// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
 /// #         AttemptOutcome::Granted(grant) => grant,
@@ -85,7 +85,7 @@ pub(super) struct More {
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
 /// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
 /// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
 /// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
 /// #         AttemptOutcome::Granted(grant) => grant,

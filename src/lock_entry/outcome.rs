@@ -20,7 +20,7 @@ pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
 /// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
 /// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
 /// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
 /// #         AttemptOutcome::Granted(grant) => grant,
@@ -139,7 +139,7 @@ pub enum EnterOutcome {
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
 /// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
 /// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
 /// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
 /// #         AttemptOutcome::Granted(grant) => grant,
@@ -321,7 +321,7 @@ pub enum AttemptOutcome {
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
 /// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
 /// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
 /// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
 /// #         AttemptOutcome::Granted(grant) => grant,
@@ -363,7 +363,7 @@ pub enum LeaveOutcome {
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
 /// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
 /// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
 /// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
 /// #         AttemptOutcome::Granted(grant) => grant,
@@ -397,7 +397,7 @@ pub struct HoldState {
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
 /// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { unreachable!() };
+/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
 /// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
 /// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
 /// #         AttemptOutcome::Granted(grant) => grant,
