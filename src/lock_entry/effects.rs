@@ -100,7 +100,8 @@ pub(super) struct More {
 /// use latchwork::lock_entry::{EnterOutcome, LeaveOutcome, LockEntry, Policy, Request};
 ///
 /// // The store has a queue: a release goes there, and names the oldest waiter of this client.
-/// let (EnterOutcome::Queued(_ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
+/// let (EnterOutcome::Queued(_ticket), _) =
+///     entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
 /// let (left, effects) = entry.leave(&grant, now);
 /// assert_eq!(left, LeaveOutcome::Passed);
 /// assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));

@@ -32,7 +32,8 @@ pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 /// let _grant = take(&entry, now);
 /// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
 ///
-/// let (EnterOutcome::Queued(ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
+/// let (EnterOutcome::Queued(ticket), _) =
+///     entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
 /// assert_eq!(entry.waiters(), 1);
 /// drop(entry.cancel(ticket, now));
 /// assert_eq!(entry.waiters(), 0);
@@ -56,7 +57,8 @@ pub struct Ticket {
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
 ///
-/// let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let (EnterOutcome::Head(head), _) =
+///     entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
 /// assert!(entry.is_head(&head) && head.back_off().is_zero());
 /// assert_eq!(head.since(), now);
 /// drop(entry.abandon(&head, now)); // gives up
@@ -152,7 +154,8 @@ pub enum EnterOutcome {
 /// use std::task::{Context, Waker};
 /// use latchwork::lock_entry::{EnterOutcome, LeaveOutcome, LockEntry, Request, WaitOutcome};
 ///
-/// let (EnterOutcome::Queued(ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
+/// let (EnterOutcome::Queued(ticket), _) =
+///     entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
 /// let context = Context::from_waker(Waker::noop());
 /// assert!(entry.poll(&ticket, &context, now).0.is_none());
 /// assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
@@ -186,7 +189,8 @@ pub enum WaitOutcome {
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
 ///
-/// let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let (EnterOutcome::Head(head), _) =
+///     entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 7, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // What to ask the store for: lease 7, for 30 s, without a fencing token.
 /// assert_eq!((attempt.number(), attempt.lease().as_secs(), attempt.tokens()), (7, 30, 0));
@@ -251,7 +255,8 @@ impl Attempt {
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Request, AttemptOutcome};
 ///
-/// let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let (EnterOutcome::Head(head), _) =
+///     entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // The store says that another process has the lock, and keeps no queue.
 /// let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
@@ -289,7 +294,8 @@ pub enum Answer {
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Request, AttemptOutcome};
 ///
-/// let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let (EnterOutcome::Head(head), _) =
+///     entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // The answer comes when the lease that it grants is over.
 /// let (late, granted) = (now + Duration::from_secs(31), Answer::Granted { last_token: 0 });
@@ -334,7 +340,8 @@ pub enum AttemptOutcome {
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
 ///
 /// let (left, _) = entry.leave(&grant, now);
-/// assert!(matches!(left, LeaveOutcome::Return(pending_release) if pending_release.number == 1), "there are no waiters");
+/// // There are no waiters.
+/// assert!(matches!(left, LeaveOutcome::Return(release) if release.number == 1));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the store may have to be told"]
