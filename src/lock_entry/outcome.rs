@@ -416,9 +416,9 @@ pub struct HoldState {
 /// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
 ///
-/// let (LeaveOutcome::Return(pending_release), _) = entry.leave(&grant, now) else { panic!("there are no waiters") };
-/// assert_eq!((pending_release.number, pending_release.rolls_back), (1, false));
-/// // … its release is sent, again and again until the store answers or `pending_release.until` has come …
+/// let (LeaveOutcome::Return(release), _) = entry.leave(&grant, now) else { panic!("there are no waiters") };
+/// assert_eq!((release.number, release.rolls_back), (1, false));
+/// // … it is sent, again and again until the store answers or `release.until` has come …
 /// drop(entry.returned(0, now));
 /// assert!(entry.is_idle());
 /// ```
