@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
     Answer, Attempt, AttemptOutcome, EnterOutcome, Extension, HeadTicket, LeaveOutcome, LockEntry,
-    LossReason, Moment, Request, Rules, WaitOutcome,
+    LossReason, Moment, Policy, Request, Rules, WaitOutcome,
 };
 
 /// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how
@@ -301,4 +301,27 @@ fn refused_queue_head_that_gives_up_undoes_what_the_hold_before_has_under_way() 
     let effects = entry.abandon(&head, later);
     let undone = effects.roll_back().expect("a command of its number may still run");
     assert!(undone.number == 1 && undone.until >= sent + extent);
+}
+
+/// The store has granted the lock, was made to free it, and has run an attempt of the same number after that:
+/// the position that this has would become a lease of no owner.
+#[test]
+fn hold_by_a_message_that_is_gone_takes_its_number_out_of_the_stores_queue() {
+    let kept = Duration::from_secs(10);
+    let rules = Rules { policy: Policy::Queued { position: kept }, ..Rules::default() };
+    let entry = LockEntry::new(rules);
+    let sent = Moment::from(Instant::now());
+    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, sent) else {
+        panic!("it is in use")
+    };
+    let attempt = entry.attempt(&head, 1, sent, Duration::from_secs(30)).unwrap();
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: Some(kept) }, sent);
+    assert!(matches!(verdict, AttemptOutcome::Waits), "{verdict:?}");
+    let later = sent + Duration::from_millis(2);
+    let (granted, _) = entry.granted_by_message(&head, 1, later);
+    let grant = granted.expect("a message says so");
+    let (lost, effects) = entry.gone(1, later, later);
+    assert!(lost && entry.state_of(&grant, later) == Err(LossReason::Gone));
+    let undone = effects.pending_release().expect("the store may have its number in the queue");
+    assert!(undone.number == 1 && undone.rolls_back);
 }

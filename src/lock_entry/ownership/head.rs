@@ -537,10 +537,13 @@ impl Ownership {
         head.unsettled += 1;
         head.at_store_before = head.at_store_before.max(Some(until));
         let attempt = Attempt { number, tokens: 0, sent: since, lease: kept, until };
-        match self.granted(serial, attempt, 0, now, effects) {
-            AttemptOutcome::Granted(grant) => Some(grant),
-            AttemptOutcome::Waits | AttemptOutcome::TooLate | AttemptOutcome::Superseded => None,
+        let AttemptOutcome::Granted(grant) = self.granted(serial, attempt, 0, now, effects) else {
+            return None;
+        };
+        if let Some((_, lease)) = self.held_by_number(number) {
+            lease.may_be_queued = true;
         }
+        Some(grant)
     }
 
     /// The queue head gives up, by an error, its limit, or a drop.

@@ -43,6 +43,9 @@ pub(super) struct Lease {
     /// Commands that lease the name to this number, and were not answered: each may still run, also after a
     /// release. So they are rolled back, and not only released.
     unsettled: u32,
+    /// A message granted it. An attempt that ran after it was forced free has put the number into the store's
+    /// queue once more.
+    pub(super) may_be_queued: bool,
     /// Tokens that are left, from the first to the last.
     pub(super) tokens: (u64, u64),
     /// When the command was sent by which the store confirmed it last.
@@ -86,6 +89,7 @@ impl Lease {
             sure_until,
             possible_until: before.until.max(sure_until),
             unsettled: before.unsettled,
+            may_be_queued: false,
             tokens,
             confirmed: attempt.sent,
             renew_at: sure_until - third * 2,
@@ -183,8 +187,10 @@ impl Lease {
         }
     }
 
-    /// The store does not keep it any more. What is unsettled may begin it anew.
+    /// The store does not keep it any more. What is unsettled may begin it anew, and so may a position in the
+    /// store's queue.
     pub(super) fn gone(&mut self, now: Moment) {
+        self.unsettled += u32::from(self.may_be_queued && !fault!(PositionOfLostGrantForgotten));
         (self.sure_until, self.possible_until) = (self.sure_until.min(now), self.possible_until.min(now));
     }
 }

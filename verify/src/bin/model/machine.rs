@@ -1,4 +1,4 @@
-//! The operations, one shared access a step. [`settle`](crate::settle) is the part that they share.
+//! The operations, one shared access a step. [`settle`](mod@crate::settle) is the part that they share.
 
 use crate::memory::{E, Kind, Link, Memory, Node, NodeId, State};
 use crate::mutants::{Mutant, Mutants};
