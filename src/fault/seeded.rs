@@ -233,8 +233,8 @@ faults! {
         /// A command that has found the lease gone ends the hold of a queue head that has leased the name
         /// anew by the same number since.
         OldGoneBelieved,
-        /// A hold that a message has granted is lost as gone, and its number stays in the store's queue, where
-        /// an attempt has put it once more.
+        /// A hold that a message has granted is lost as gone, and its number stays in the store's queue,
+        /// where an attempt has put it once more.
         PositionOfLostGrantForgotten,
         /// Waiters of an entry that is closed are not told.
         ClosedInSilence,
