@@ -21,6 +21,7 @@ use crate::world::Nanos;
 pub(crate) struct Kept {
     /// Until when each hold is to last, unless it is renewed.
     until: BTreeMap<u64, Nanos>,
+    granted: BTreeMap<u64, Nanos>,
     owners: BTreeMap<u64, Owner>,
     /// Owners that gave back a hold by name.
     given_back: Vec<Owner>,
@@ -62,6 +63,7 @@ impl<S: Store> Judge<S> for Kept {
         match event {
             Event::Granted(id) => {
                 let hold = view.scene.holds.get(id)?;
+                self.granted.insert(*id, hold.granted);
                 self.owners.insert(*id, hold.owner);
                 self.until.insert(*id, hold.began.saturating_add(hold.lease.unwrap_or(0)));
                 (hold.left == 0 && !view.excuses.may_be_forced(hold.lock, view.now))
@@ -103,7 +105,9 @@ impl Kept {
         let client = &view.scene.members[call.member].client_id;
         let is_there = view.leases(lock).any(|lease| lease.client == *client && lease.number == *number);
         let taken = view.excuses.taken_at(client, *number);
-        let forced = |at| at + 2 * hand_off(view.program) < call.began;
+        // What was freed before that was a grant of the same number, which the waiter has asked for anew.
+        let granted = self.granted.get(&id).copied().unwrap_or(0);
+        let forced = |at| at > granted && at + 2 * hand_off(view.program) < call.began;
         !is_there && taken.is_some_and(forced) && !view.program.network.is_faulty()
     }
 
