@@ -1,14 +1,14 @@
 //! The lock for threads: the same as [`LockClient`](crate::LockClient), [`Lock`](crate::Lock) and
 //! [`Guard`](crate::Guard), for code without an async runtime.
 //!
-//! Each call blocks its thread on the async one. So waiting threads and waiting tasks stand in the same line,
-//! owners, errors and statistics are the same, and both may be used side by side: a client of the one kind
-//! makes one of the other ([`LockClient::from_async`], [`LockClient::as_async`]).
+//! Each call blocks its thread on the async one. So threads and tasks wait in the same queue, owners,
+//! errors and statistics are the same, and both may be used side by side: a client of the one kind makes one
+//! of the other ([`LockClient::from_async`], [`LockClient::as_async`]).
 //!
 //! # Inside of async code
 //!
 //! Nothing here panics there, but it blocks: the thread runs no other task until the call returns. If the
-//! task that holds the lock is to run on that very thread, it never does, and the two wait for each other.
+//! task that holds the lock needs that very thread to run, the two deadlock.
 //! And a `redis::Redis` that was connected in a runtime by `Redis::connect` lives on that runtime's threads:
 //! block the last of them, and no reply comes, nor does a timeout. `LockClient::connect` (feature `redis`)
 //! has a thread of its own and does not mind. Where blocking cannot be avoided, do it on a thread that is

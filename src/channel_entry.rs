@@ -216,7 +216,7 @@ impl ChannelEntry {
     /// short and must not block. Dropping the [`Listener`] takes it out of the line, however long that is, in
     /// one step.
     ///
-    /// What calls everybody (messages may have been lost, or will not come any more) runs it, too.
+    /// What calls all (messages may have been lost, or will not come any more) runs it, too.
     ///
     /// A listener is not interest: when the last [`Subscription`](crate::subscription::Subscription) is
     /// dropped, no message comes any more.
@@ -297,8 +297,8 @@ impl ChannelEntry {
     }
 
     /// Calls every waiter. Of those that are interested, some may be busy trying and not asleep yet: for them
-    /// the call is kept, which is why this does not only count the sleepers. And one subscription may have
-    /// several sleepers and listeners.
+    /// the call is kept, which is why this does not only count the waiters. And one subscription may have
+    /// several waiters and listeners.
     fn wake_all(&self) {
         let all = self.acquired().max(self.latch.waiters());
         self.latch.release(if fault!(CallsOne) { 1 } else { all });

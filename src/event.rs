@@ -125,7 +125,7 @@ impl fmt::Debug for Round {
     }
 }
 
-#[cfg(all(test, not(any(latchwork_loom, latchwork_shuttle))))]
+#[cfg(all(test, not(latchwork_loom)))]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::pin::pin;

@@ -8,13 +8,10 @@
 //! use latchwork::LockClient;
 //!
 //! // The client is made once, by LockClient::local() or LockClient::new(Redis::connect("redis://…").await?).
-//! async fn ship(client: &LockClient, order: u64) -> Result<(), Box<dyn std::error::Error>> {
-//!     let guard = client.get_lock(&format!("orders:{order}"))?.lock().await?;
-//!     tokio::select! {
-//!         () = async { /* the work that one task at a time may do */ } => {}
-//!         reason = guard.lost() => return Err(format!("stopped, as the lock was lost: {reason}").into()),
-//!     }
-//!     Ok(guard.unlock().await?)
+//! async fn ship(client: &LockClient, order: u64) -> Result<(), latchwork::LockError> {
+//!     let lock = client.get_lock(&format!("orders:{order}"))?;
+//!     // Takes the lock, and gives it back. Were it lost, the work would be dropped at its next `await`.
+//!     lock.run(async { /* the work that one task at a time may do */ }).await
 //! }
 //! # }
 //! ```
@@ -94,9 +91,6 @@ pub struct Readme;
 #[cfg(all(latchwork_loom, not(feature = "loom")))]
 compile_error!("--cfg latchwork_loom needs the feature `loom`; run the models by `cargo xtask loom`");
 
-#[cfg(all(latchwork_shuttle, not(feature = "shuttle")))]
-compile_error!("--cfg latchwork_shuttle needs the feature `shuttle`; run the models by `cargo xtask verify`");
-
 // First, so that its macro is seen below.
 #[cfg(feature = "lock")]
 #[macro_use]
@@ -109,7 +103,7 @@ mod counter;
 mod event;
 // Unit tests, and the builds that checks are made of, have faults to seed.
 #[cfg_attr(
-    any(test, latchwork_loom, latchwork_shuttle, latchwork_suspend, latchwork_faults, latchwork_simulation),
+    any(test, latchwork_loom, latchwork_suspend, latchwork_faults, latchwork_simulation),
     path = "fault/seeded.rs"
 )]
 #[doc(hidden)]
@@ -159,8 +153,8 @@ pub mod backend {
     pub use crate::lock::Failure;
     #[doc(inline)]
     pub use crate::lock::backend::{
-        AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, LeaseKey, NextWaiter, QueuePosition,
-        ReleaseOutcome,
+        AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, LATEST_RUN, LeaseKey, NextWaiter,
+        QueuePosition, ReleaseOutcome,
     };
     #[doc(inline)]
     pub use crate::lock::name::NameHasher;

@@ -27,7 +27,7 @@ use crate::backend::{
     NextWaiter, ReleaseOutcome,
 };
 use crate::fault::fault;
-use crate::lock::{Holder, LeaseId};
+use crate::lock::{Holder, LeaseId, LockClient};
 use crate::lock_entry::Moment;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
@@ -65,6 +65,13 @@ impl Local {
     /// Makes a backend that holds no locks, on a [`ThreadRuntime`] of its own.
     pub fn new() -> Self {
         Self::with_runtime(ThreadRuntime::new())
+    }
+}
+
+impl LockClient {
+    /// A client over a new in-process backend.
+    pub fn local() -> Self {
+        Self::new(Local::new())
     }
 }
 

@@ -58,7 +58,7 @@
 //! | level | event | when |
 //! |---|---|---|
 //! | DEBUG | span `acquire` | around each acquisition, from its first attempt until the guard or the end of its limit |
-//! | TRACE | `held by another`, `left` | an attempt was in vain |
+//! | TRACE | `held by another`, `left` | an attempt was refused |
 //! | DEBUG | `waiting`, `left` | the queue head begins to wait |
 //! | TRACE | `woken`, `notified` | the queue head looks again: by a message, or by its timer |
 //! | DEBUG | `acquired`, `owner`, `watched` | a guard is made |

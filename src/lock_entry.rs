@@ -18,7 +18,7 @@ pub use crate::moment::Moment;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-pub use self::effects::{Effects, Next};
+pub use self::effects::{Effects, NextHead};
 pub use self::outcome::{
     Answer, Attempt, AttemptOutcome, EnterOutcome, HeadTicket, HoldState, LeaveOutcome, PendingRelease,
     Ticket, WaitOutcome,
@@ -82,12 +82,12 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///          │                  │     is to be asked for again
 ///          │                  ├─► granted_by_message: a grant
 ///          └──────────────────┘
-/// leave ─► Passed, pending_release and Next: attempt ─► release, which names it ─► answered
+/// leave ─► Passed, pending_release and NextHead: attempt ─► release, which names it ─► answered
 /// ```
 ///
 /// * Nothing is handed off in memory: each lease goes back when it is left, whatever the tenure.
-/// * The oldest waiter is the queue head as soon as the lock is left, and is [named](Next) with the release.
-///   It is not told before the answer is there.
+/// * The oldest waiter is the queue head as soon as the lock is left, and is [named](NextHead) with the
+///   release. It is not told before the answer is there.
 /// * How long a waiter has waited, which its place at the store goes by, counts from [`HeadTicket::since`].
 /// * A number that may have lost its position is rolled back, and another one is used: the store may have
 ///   granted it the lock meanwhile, and the message about that may come when it is long over.
@@ -293,7 +293,7 @@ impl LockEntry {
         self.ownership.lock().attempt(head.serial, fresh, sent, lease)
     }
 
-    /// What became of an attempt by the queue head, or of one that was [named](Next) with a release.
+    /// What became of an attempt by the queue head, or of one that was [named](NextHead) with a release.
     #[inline]
     pub fn answered(
         &self,
@@ -317,7 +317,8 @@ impl LockEntry {
         self.event(|ownership, effects| ownership.granted_by_message(head.serial, number, now, effects))
     }
 
-    /// A waiter that was to be [named](Next) with a release was not: it is the queue head, and asks itself.
+    /// A waiter that was to be [named](NextHead) with a release was not: it is the queue head, and asks
+    /// itself.
     pub fn asks_itself(&self, head: &HeadTicket, now: Moment) -> Effects {
         self.event(|ownership, effects| ownership.asks_itself(head.serial, now, effects)).1
     }
@@ -534,11 +535,18 @@ impl LockEntry {
         self.ownership.lock().holders(now).next().map(|(owner, count, _)| (owner, count))
     }
 
-    /// What each holder here has, and since when the queue head waits.
+    /// What each holder here has, and how many acquisitions wait.
     #[cfg(feature = "lock")]
-    pub(crate) fn each_hold(&self, now: Moment) -> (Vec<HeldHere>, Option<Moment>) {
+    pub(crate) fn each_hold(&self, now: Moment) -> (Vec<HeldHere>, usize) {
         let ownership = self.ownership.lock();
-        (ownership.each_hold(now), ownership.head_waits_since())
+        (ownership.each_hold(now), ownership.waiting())
+    }
+
+    /// How many acquisitions wait, the queue head included, and since when that competes at the store.
+    #[cfg(feature = "lock")]
+    pub(crate) fn waiting(&self) -> (usize, Option<Moment>) {
+        let ownership = self.ownership.lock();
+        (ownership.waiting(), ownership.head_waits_since())
     }
 
     /// When the first of the holders here has it no more, unless its lease is renewed or extended; `None` if

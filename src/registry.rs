@@ -159,10 +159,12 @@ impl<T: Transport + ?Sized> Registry<T> {
     /// What goes on, in numbers. Cheap, however many entries there are.
     pub fn stats(&self) -> RegistryStats {
         let figures = &self.shared.figures;
+        // Before those that have begun: what ends meanwhile has begun before.
+        let (ended, failed) = (figures.ended.get(), figures.failed.get());
         RegistryStats {
             subscriptions_begun: figures.begun.get(),
-            subscriptions_ended: figures.ended.get(),
-            subscriptions_failed: figures.failed.get(),
+            subscriptions_ended: ended,
+            subscriptions_failed: failed,
             resubscriptions: figures.resubscribed.get(),
             entries: self.len() as u64,
             interest: figures.interest.get(),

@@ -77,7 +77,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Whether the runtime has ended: no task is run any more, and no timer fires.
     ///
     /// From then on [`sleep_until`](Self::sleep_until) is ready at once, those sleeps included that were
-    /// pending, so that sleepers see it. False if it lasts for as long as the process.
+    /// pending, so that waiters see it. False if it lasts for as long as the process.
     fn has_ended(&self) -> bool {
         false
     }

@@ -20,7 +20,7 @@ pub use self::acquire::{Acquire, AcquireOwned};
 pub(crate) use self::blocking::{block_on, block_on_until};
 use self::engine::{Engine, Seen};
 pub use self::error::{AcquireError, TryAcquireError};
-use self::permit::Held;
+use self::permit::HeldPermits;
 pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};
 pub use self::poll::PollSemaphore;
 #[cfg(latchwork_suspend)]
@@ -57,7 +57,7 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 ///
 /// Strictly first come, first served, by the order in which the futures were first polled, and whatever they
 /// ask for: a request for many is not overtaken by those for few behind it, and all wait until it has its
-/// permits. A request for more permits than will ever exist is such a one; it is not refused, since permits
+/// permits. A request for more permits than exist waits as well, and so do those behind it, since permits
 /// can be added. Requests for none never wait.
 ///
 /// Permits are assigned by the thread that releases them. A waiter that was granted its permits and is not
@@ -99,7 +99,7 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// Inside of a waker, any of them allocates when it wakes more than there is room for beside those that wait
 /// to be woken already.
 ///
-/// "Calls wakers" is foreign code, for which nothing of this holds. A thread that is stopped for ever, at any
+/// User wakers are excluded from these guarantees. A thread that is stopped for ever, at any
 /// step, keeps no other from finishing, and none from permits that were free before its call or were released
 /// by another one. What it holds back:
 ///
@@ -414,7 +414,7 @@ impl AsyncSemaphore {
     #[inline]
     pub fn try_acquire_weight(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         let taken = self.engine.try_take(n)?;
-        Ok(SemaphorePermit::new(self, Held::new(n, taken)))
+        Ok(SemaphorePermit::new(self, HeldPermits::new(n, taken)))
     }
 
     /// As [`try_acquire`](Self::try_acquire), for a semaphore behind an [`Arc`].
@@ -448,7 +448,7 @@ impl AsyncSemaphore {
         n: usize,
     ) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         let taken = self.engine.try_take(n)?;
-        Ok(OwnedSemaphorePermit::new(self, Held::new(n, taken)))
+        Ok(OwnedSemaphorePermit::new(self, HeldPermits::new(n, taken)))
     }
 
     // === Permits in existence ===

@@ -2,10 +2,16 @@
 //! for it.
 
 /// An event. Its fields are never evaluated without the feature, so they must do nothing but show.
+///
+/// The subscriber is foreign code, and so are the errors that it shows.
 #[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $($what:tt)+) => {
-        ::tracing::event!(target: "latchwork", ::tracing::Level::$level, $($what)+)
+        if ::tracing::Level::$level <= ::tracing::level_filters::LevelFilter::current() {
+            $crate::foreign::tell(|| {
+                ::tracing::event!(target: "latchwork", ::tracing::Level::$level, $($what)+)
+            });
+        }
     };
 }
 

@@ -144,8 +144,8 @@ impl Inbox {
     ///
     /// Calls go down the queue. A waiter that joins at this very moment, and is asleep before one that was
     /// there already, takes that one's call. It has joined after messages arrived again, so a waiter that
-    /// only sleeps after a look of its own has missed nothing; but where some in line can use a message that
-    /// others cannot, each needs a timer.
+    /// only sleeps after a look of its own has missed nothing; but where some in the queue can use a
+    /// message that others cannot, each needs a timer.
     pub fn resubscribed(&self) {
         self.0.resubscribed();
     }

@@ -31,10 +31,10 @@ fn main() {
     dropped_guard_allocates_nothing();
     hand_off_allocates_nothing();
     reentry_allocates_nothing();
-    names_that_nobody_uses_keep_nothing();
+    unused_names_keep_nothing();
     names_that_were_held_at_once_keep_nothing();
     read_write_pairs_allocate_nothing();
-    read_write_names_that_nobody_uses_keep_nothing();
+    unused_read_write_names_keep_nothing();
 }
 
 fn orders(client: &LockClient) -> Lock {
@@ -90,7 +90,7 @@ fn reentry_allocates_nothing() {
     ready(outer.unlock()).unwrap();
 }
 
-fn names_that_nobody_uses_keep_nothing() {
+fn unused_names_keep_nothing() {
     const NAMES: usize = 10_000;
     let client = LockClient::local();
     let round = || {
@@ -140,7 +140,7 @@ fn read_write_pairs_allocate_nothing() {
 }
 
 /// Released, or forgotten: by its holder, and by the waiters.
-fn read_write_names_that_nobody_uses_keep_nothing() {
+fn unused_read_write_names_keep_nothing() {
     const NAMES: usize = 10_000;
     let runtime = ThreadRuntime::paused();
     let local = Local::with_runtime(runtime.clone());

@@ -32,7 +32,7 @@ impl Transport for Forgetful {
 fn main() {
     joining_and_leaving_allocates_nothing();
     an_entry_costs_less_than_256_bytes();
-    readiness_keeps_nothing_of_those_who_waited_for_it();
+    readiness_keeps_nothing_of_its_waiters();
     removed_listeners_leave_nothing();
     soak();
 }
@@ -89,7 +89,7 @@ fn an_entry_costs_less_than_256_bytes() {
     assert!(in_use() - start < 64 * 1024, "{} bytes are left", in_use() - start);
 }
 
-fn readiness_keeps_nothing_of_those_who_waited_for_it() {
+fn readiness_keeps_nothing_of_its_waiters() {
     let (script, registry) = Script::registry();
     let subscription = registry.subscribe("orders:42");
     let inbox = script.inbox();

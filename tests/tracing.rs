@@ -9,6 +9,7 @@ use latchwork::blocking::LockClient;
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockOptions, LossReason};
 use latchwork_testkit::{RedisServer, SentinelSet, is_older_than_7};
+use redis::FromRedisValue;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Subscriber};
@@ -143,7 +144,7 @@ fn life_of_a_lock_can_be_watched() {
 
     refused_courtesy_is_told_once(&record, &server);
     failing_releases_are_told_once(&record, &server);
-    sentinel_that_lets_nobody_follow_is_told(&record);
+    sentinel_that_lets_no_client_follow_is_told(&record);
 
     let all = format!("{:?}", record.0.lock().unwrap());
     assert!(!all.contains("hunter2"), "{all}");
@@ -153,10 +154,14 @@ fn url_of(user: &str, server: &RedisServer) -> String {
     server.url().replace("redis://", &format!("redis://{user}:hunter2@"))
 }
 
-fn run(server: &RedisServer, command: &str) {
+fn query<T: FromRedisValue>(server: &RedisServer, command: &str) -> T {
     let mut raw = redis::Client::open(url_of("", server)).unwrap().get_connection().unwrap();
     let mut words = command.split(' ');
-    redis::cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).exec(&mut raw).unwrap();
+    redis::cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).query(&mut raw).unwrap()
+}
+
+fn run(server: &RedisServer, command: &str) {
+    query::<()>(server, command);
 }
 
 /// A release is repeated until it succeeds, and its first error is told, the next one when one has succeeded.
@@ -203,11 +208,8 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
     let theirs = client.get_lock("left").unwrap();
     run("HSET left somebody:1 1");
     // A wait that is over before the connection for subscriptions is back has nothing to leave.
-    let subscribers = || -> (String, usize) {
-        let mut raw = redis::Client::open(url_of("", server)).unwrap().get_connection().unwrap();
-        redis::cmd("PUBSUB").arg("NUMSUB").arg("redisson_lock__channel:{left}").query(&mut raw).unwrap()
-    };
-    while subscribers().1 == 0 {
+    let subscribers = || query::<(String, usize)>(server, "PUBSUB NUMSUB redisson_lock__channel:{left}").1;
+    while subscribers() == 0 {
         assert!(theirs.try_lock_for(Duration::from_millis(50), Lease::Watched).unwrap().is_none());
     }
     let refused = record.wait_for("not unsubscribed", None);
@@ -228,7 +230,7 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
 }
 
 /// The master is found all the same; that it changed would be learnt late.
-fn sentinel_that_lets_nobody_follow_is_told(record: &Record) {
+fn sentinel_that_lets_no_client_follow_is_told(record: &Record) {
     let set = SentinelSet::start();
     for sentinel in &set.sentinels {
         let mut raw = redis::Client::open(sentinel.url()).unwrap().get_connection().unwrap();

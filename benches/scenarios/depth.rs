@@ -1,4 +1,4 @@
-//! Does it cost more to join, to be served or to give up when many stand in line already?
+//! Does it cost more to join, to be served or to give up when many are queued already?
 
 use std::time::Duration;
 

@@ -37,7 +37,7 @@ pub trait Peer: Send + Sync + Sized + 'static {
     fn permit(acquired: Self::Acquired<'_>) -> Self::Permit<'_>;
 }
 
-/// A row that waiters can stand in line at: every one but [`Raw`].
+/// A row with a queue of waiters: every one but [`Raw`].
 pub trait Queueing: Peer {
     /// Adds permits.
     fn add(&self, n: usize);
@@ -93,208 +93,120 @@ macro_rules! each_peer {
     };
 }
 
-/// `latchwork::AsyncSemaphore`.
-#[derive(Debug)]
-pub struct Latchwork(pub(crate) latchwork::AsyncSemaphore);
+/// A row that is a semaphore of some crate's, each method by what that calls it.
+macro_rules! peer {
+    (
+        $(#[$doc:meta])*
+        $row:ident($visibility:vis $semaphore:ty) $name:literal, $permit:ty, $acquired:ty;
+        new: $new:expr,
+        available: $available:ident,
+        try_acquire: |$tried:ident| $try:expr,
+        acquire: |$waited:ident| $acquire:expr,
+        permit: |$given:ident| $taken:expr,
+        add: $add:ident,
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $row($visibility $semaphore);
 
-impl Peer for Latchwork {
-    const NAME: &'static str = "latchwork";
-    type Permit<'a> = latchwork::SemaphorePermit<'a>;
-    type Acquired<'a> = Result<Self::Permit<'a>, latchwork::AcquireError>;
+        impl Peer for $row {
+            const NAME: &'static str = $name;
+            type Permit<'a> = $permit;
+            type Acquired<'a> = $acquired;
 
-    fn new(permits: usize) -> Self {
-        Self(latchwork::AsyncSemaphore::new(permits))
-    }
+            fn new(permits: usize) -> Self {
+                Self(($new)(permits))
+            }
 
-    #[inline]
-    fn available(&self) -> usize {
-        self.0.available_permits()
-    }
+            #[inline]
+            fn available(&self) -> usize {
+                self.0.$available()
+            }
 
-    #[inline]
-    fn try_acquire(&self) -> Option<Self::Permit<'_>> {
-        self.0.try_acquire().ok()
-    }
+            #[inline]
+            fn try_acquire(&self) -> Option<Self::Permit<'_>> {
+                let $tried = &self.0;
+                $try
+            }
 
-    #[inline]
-    fn acquire(&self) -> impl Future<Output = Self::Acquired<'_>> + Send {
-        self.0.acquire()
-    }
+            #[inline]
+            fn acquire(&self) -> impl Future<Output = Self::Acquired<'_>> + Send {
+                let $waited = &self.0;
+                $acquire
+            }
 
-    #[inline]
-    fn permit(acquired: Self::Acquired<'_>) -> Self::Permit<'_> {
-        acquired.expect("never closed")
-    }
+            #[inline]
+            fn permit($given: Self::Acquired<'_>) -> Self::Permit<'_> {
+                $taken
+            }
+        }
+
+        impl Queueing for $row {
+            #[inline]
+            fn add(&self, n: usize) {
+                self.0.$add(n);
+            }
+        }
+    };
 }
 
-impl Queueing for Latchwork {
-    #[inline]
-    fn add(&self, n: usize) {
-        self.0.add_permits(n);
-    }
+peer! {
+    /// `latchwork::AsyncSemaphore`.
+    Latchwork(pub(crate) latchwork::AsyncSemaphore) "latchwork",
+    latchwork::SemaphorePermit<'a>, Result<Self::Permit<'a>, latchwork::AcquireError>;
+    new: latchwork::AsyncSemaphore::new,
+    available: available_permits,
+    try_acquire: |semaphore| semaphore.try_acquire().ok(),
+    acquire: |semaphore| semaphore.acquire(),
+    permit: |acquired| acquired.expect("never closed"),
+    add: add_permits,
 }
 
-/// `tokio::sync::Semaphore`.
-#[derive(Debug)]
-pub struct Tokio(pub(crate) tokio::sync::Semaphore);
-
-impl Peer for Tokio {
-    const NAME: &'static str = "tokio";
-    type Permit<'a> = tokio::sync::SemaphorePermit<'a>;
-    type Acquired<'a> = Result<Self::Permit<'a>, tokio::sync::AcquireError>;
-
-    fn new(permits: usize) -> Self {
-        Self(tokio::sync::Semaphore::new(permits))
-    }
-
-    #[inline]
-    fn available(&self) -> usize {
-        self.0.available_permits()
-    }
-
-    #[inline]
-    fn try_acquire(&self) -> Option<Self::Permit<'_>> {
-        self.0.try_acquire().ok()
-    }
-
-    #[inline]
-    fn acquire(&self) -> impl Future<Output = Self::Acquired<'_>> + Send {
-        self.0.acquire()
-    }
-
-    #[inline]
-    fn permit(acquired: Self::Acquired<'_>) -> Self::Permit<'_> {
-        acquired.expect("never closed")
-    }
+peer! {
+    /// `tokio::sync::Semaphore`.
+    Tokio(pub(crate) tokio::sync::Semaphore) "tokio",
+    tokio::sync::SemaphorePermit<'a>, Result<Self::Permit<'a>, tokio::sync::AcquireError>;
+    new: tokio::sync::Semaphore::new,
+    available: available_permits,
+    try_acquire: |semaphore| semaphore.try_acquire().ok(),
+    acquire: |semaphore| semaphore.acquire(),
+    permit: |acquired| acquired.expect("never closed"),
+    add: add_permits,
 }
 
-impl Queueing for Tokio {
-    #[inline]
-    fn add(&self, n: usize) {
-        self.0.add_permits(n);
-    }
+peer! {
+    /// `asyncband::semaphore::Semaphore`.
+    Asyncband(pub(crate) asyncband::semaphore::Semaphore) "asyncband",
+    asyncband::semaphore::SemaphorePermit<'a>, Self::Permit<'a>;
+    new: asyncband::semaphore::Semaphore::new,
+    available: available_permits,
+    try_acquire: |semaphore| semaphore.try_acquire(1),
+    acquire: |semaphore| semaphore.acquire(1),
+    permit: |acquired| acquired,
+    add: release,
 }
 
-/// `asyncband::semaphore::Semaphore`.
-#[derive(Debug)]
-pub struct Asyncband(pub(crate) asyncband::semaphore::Semaphore);
-
-impl Peer for Asyncband {
-    const NAME: &'static str = "asyncband";
-    type Permit<'a> = asyncband::semaphore::SemaphorePermit<'a>;
-    type Acquired<'a> = Self::Permit<'a>;
-
-    fn new(permits: usize) -> Self {
-        Self(asyncband::semaphore::Semaphore::new(permits))
-    }
-
-    #[inline]
-    fn available(&self) -> usize {
-        self.0.available_permits()
-    }
-
-    #[inline]
-    fn try_acquire(&self) -> Option<Self::Permit<'_>> {
-        self.0.try_acquire(1)
-    }
-
-    #[inline]
-    fn acquire(&self) -> impl Future<Output = Self::Acquired<'_>> + Send {
-        self.0.acquire(1)
-    }
-
-    #[inline]
-    fn permit(acquired: Self::Acquired<'_>) -> Self::Permit<'_> {
-        acquired
-    }
+peer! {
+    /// `async_lock::Semaphore`. Not fair: a permit that comes back is free for all, and a waiter is told to
+    /// try for it.
+    AsyncLock(async_lock::Semaphore) "async-lock",
+    async_lock::SemaphoreGuard<'a>, Self::Permit<'a>;
+    new: async_lock::Semaphore::new,
+    available: available_permits,
+    try_acquire: |semaphore| semaphore.try_acquire(),
+    acquire: |semaphore| semaphore.acquire(),
+    permit: |acquired| acquired,
+    add: add_permits,
 }
 
-impl Queueing for Asyncband {
-    #[inline]
-    fn add(&self, n: usize) {
-        self.0.release(n);
-    }
-}
-
-/// `async_lock::Semaphore`. Not fair: a permit that comes back is anybody's, and a waiter is told to try for
-/// it.
-#[derive(Debug)]
-pub struct AsyncLock(async_lock::Semaphore);
-
-impl Peer for AsyncLock {
-    const NAME: &'static str = "async-lock";
-    type Permit<'a> = async_lock::SemaphoreGuard<'a>;
-    type Acquired<'a> = Self::Permit<'a>;
-
-    fn new(permits: usize) -> Self {
-        Self(async_lock::Semaphore::new(permits))
-    }
-
-    #[inline]
-    fn available(&self) -> usize {
-        self.0.available_permits()
-    }
-
-    #[inline]
-    fn try_acquire(&self) -> Option<Self::Permit<'_>> {
-        self.0.try_acquire()
-    }
-
-    #[inline]
-    fn acquire(&self) -> impl Future<Output = Self::Acquired<'_>> + Send {
-        self.0.acquire()
-    }
-
-    #[inline]
-    fn permit(acquired: Self::Acquired<'_>) -> Self::Permit<'_> {
-        acquired
-    }
-}
-
-impl Queueing for AsyncLock {
-    #[inline]
-    fn add(&self, n: usize) {
-        self.0.add_permits(n);
-    }
-}
-
-/// `futures_intrusive::sync::Semaphore`, told to be fair.
-#[derive(Debug)]
-pub struct Intrusive(pub(crate) futures_intrusive::sync::Semaphore);
-
-impl Peer for Intrusive {
-    const NAME: &'static str = "intrusive";
-    type Permit<'a> = futures_intrusive::sync::SemaphoreReleaser<'a>;
-    type Acquired<'a> = Self::Permit<'a>;
-
-    fn new(permits: usize) -> Self {
-        Self(futures_intrusive::sync::Semaphore::new(true, permits))
-    }
-
-    #[inline]
-    fn available(&self) -> usize {
-        self.0.permits()
-    }
-
-    #[inline]
-    fn try_acquire(&self) -> Option<Self::Permit<'_>> {
-        self.0.try_acquire(1)
-    }
-
-    #[inline]
-    fn acquire(&self) -> impl Future<Output = Self::Acquired<'_>> + Send {
-        self.0.acquire(1)
-    }
-
-    #[inline]
-    fn permit(acquired: Self::Acquired<'_>) -> Self::Permit<'_> {
-        acquired
-    }
-}
-
-impl Queueing for Intrusive {
-    #[inline]
-    fn add(&self, n: usize) {
-        self.0.release(n);
-    }
+peer! {
+    /// `futures_intrusive::sync::Semaphore`, told to be fair.
+    Intrusive(pub(crate) futures_intrusive::sync::Semaphore) "intrusive",
+    futures_intrusive::sync::SemaphoreReleaser<'a>, Self::Permit<'a>;
+    new: |permits| futures_intrusive::sync::Semaphore::new(true, permits),
+    available: permits,
+    try_acquire: |semaphore| semaphore.try_acquire(1),
+    acquire: |semaphore| semaphore.acquire(1),
+    permit: |acquired| acquired,
+    add: release,
 }

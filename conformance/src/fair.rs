@@ -201,7 +201,7 @@ pub(crate) async fn waiter_that_leaves_when_it_is_granted_the_lock_passes_it_on(
     all.assert_nothing_left().await;
 }
 
-pub(crate) async fn future_that_nobody_polls_costs_the_others_the_life_of_its_position(store: &Subject<'_>) {
+pub(crate) async fn unpolled_future_costs_the_others_the_life_of_its_position(store: &Subject<'_>) {
     let watchdog = Duration::from_secs(6);
     let position = watchdog / 3;
     let all = Clients::with(store, 3, &LockOptions::default().watchdog_timeout(watchdog)).await;
@@ -385,7 +385,7 @@ pub(crate) async fn shutdown_tells_the_waiters(store: &Subject<'_>) {
     let ends = all.clients[0].shutdown(AT_ONCE);
     let (ended, ()) = join(ends, async {
         for told in told {
-            assert!(timeout(AT_ONCE, told).await.expect("nobody tells it").unwrap().is_shut_down());
+            assert!(timeout(AT_ONCE, told).await.expect("it is not told").unwrap().is_shut_down());
         }
         held.unlock().await.unwrap();
     })

@@ -58,7 +58,7 @@ macro_rules! __lock {
             /// An acquisition with a limit asks the store, whatever the client believes of the lock.
             short_wait_asks_the_store
             /// A command whose future is not polled any more keeps no other command of the same id waiting.
-            future_that_nobody_polls_keeps_nobody_of_its_owner_waiting
+            unpolled_future_keeps_no_task_of_its_owner_waiting
             /// An id is one client's: owners of another client neither release its lock nor have it.
             owner_of_another_client_is_refused
             /// A fencing token rises from one acquisition of a name to the next, whichever client makes it,
@@ -67,7 +67,7 @@ macro_rules! __lock {
             /// A release by an owner that does not have the lock fails, and changes nothing.
             unlock_without_hold_is_an_error
             /// A release is of one id: a guard whose lease was lost frees no lease that came after it.
-            guard_of_a_lost_hold_frees_nobody_elses_lock
+            guard_of_a_lost_hold_frees_no_other_hold
             /// A lease that is not renewed is over after its time, and not before, and a waiter gets the lock
             /// then.
             lease_ends_by_itself
@@ -157,7 +157,7 @@ macro_rules! __fair {
             waiter_that_leaves_when_it_is_granted_the_lock_passes_it_on
             /// A grant lasts for what is left of the waiter's position: a client that died costs the others
             /// that time at most.
-            future_that_nobody_polls_costs_the_others_the_life_of_its_position
+            unpolled_future_costs_the_others_the_life_of_its_position
             /// A lease that was granted is renewed like one that was asked for.
             hold_that_was_granted_unasked_lasts
             /// A lease of the waiter's own begins when the lock is granted to it, and ends after its time.
@@ -223,7 +223,7 @@ macro_rules! __read_write_commands {
             /// the next writer.
             readers_that_wait_are_let_in_when_a_writer_leaves
             /// For a second no writer gets the lock, until all readers that were let in have come.
-            turn_of_readers_lasts_until_all_who_were_let_in_have_come
+            turn_of_readers_lasts_until_all_that_were_let_in_have_come
             /// When the last of the readers that were let in gives up, the first writer of the queue is
             /// granted the lock.
             turn_of_readers_ends_with_the_last_that_gives_up
@@ -240,7 +240,7 @@ macro_rules! __read_write_commands {
             writer_that_listens_no_more_is_passed_over
             /// What can be granted to no waiter is free, and a `Message::Unlock` says so, or a `ReadUnlock`
             /// if readers may wait.
-            lock_that_nobody_is_granted_is_free_and_a_message_says_so
+            lock_that_is_granted_to_no_waiter_is_free_and_a_message_says_so
             /// A `ReadUnlock` is published when the last writer that readers wait behind leaves the queue.
             writer_that_leaves_the_queue_tells_readers
             /// A name is held as one kind of lock at a time: a command for another kind fails with
@@ -248,7 +248,7 @@ macro_rules! __read_write_commands {
             kinds_are_not_mixed
             /// `force_release` frees the lock from the writer and all readers, and it goes to those that
             /// wait.
-            forced_release_is_for_those_who_wait
+            forced_release_goes_to_the_waiters
         }
     };
 }
@@ -267,9 +267,9 @@ macro_rules! __read_write {
             /// An owner that reads may not wait to write: it would wait for itself.
             owner_that_waits_to_write_is_told_that_it_reads
             /// While one owner writes, no other reads or writes.
-            writer_keeps_everybody_out
+            writer_keeps_all_others_out
             /// `holders` tells the leases of the side that is asked for.
-            each_side_says_who_has_it
+            each_side_says_its_holders
             /// One release of a writer lets all readers in that wait, of all clients, at once.
             readers_of_several_clients_are_woken_by_one_release
             /// Readers of one client share one lease, which the last of them releases.
@@ -288,7 +288,7 @@ macro_rules! __read_write {
             /// An id that reads acquires it again at once, although a writer waits.
             owner_that_reads_reads_again_though_a_writer_waits
             /// Owners that share a lease release their own holds alone.
-            owners_that_share_a_hold_end_nobody_elses
+            owners_that_share_a_hold_end_only_their_own
             /// A hold whose guard was forgotten is released by its owner.
             hold_of_an_owner_is_given_back_by_name
             /// A writer that reads lets other readers in when it is released to write, and reads on itself.
@@ -317,17 +317,17 @@ macro_rules! __read_write {
             reader_is_lost_alone_when_it_has_read_for_too_long
             /// A reader that was let in and does not come delays writers for a turn at most, and other
             /// readers not at all.
-            reader_that_nobody_polls_keeps_nobody_waiting
+            unpolled_reader_keeps_no_waiter_back
             /// An attempt to read whose future is dropped is rolled back, wherever that happens.
             readers_dropped_at_any_poll_leave_nothing
             /// The same, for those that wait behind it.
-            reader_dropped_at_any_poll_keeps_nobody_waiting
+            reader_dropped_at_any_poll_keeps_no_waiter_back
             /// Going on to read under one's own write lock, dropped wherever it may be, leaves no lease.
             downgrade_dropped_at_any_poll_leaves_nothing
             /// A client that shuts down waits for the releases of both sides.
             shutdown_waits_for_readers_and_writers
             /// A client that shuts down takes its readers and writers that wait out of the store.
-            shutdown_tells_those_who_wait
+            shutdown_tells_waiting_readers_and_writers
             /// Acquisitions of either side are counted once each.
             acquisitions_are_counted
             /// Threads read and write as tasks do: commands are begun and finished on whichever executor

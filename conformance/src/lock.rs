@@ -362,7 +362,7 @@ pub(crate) async fn short_wait_asks_the_store(store: &Subject<'_>) {
     assert!(guard.unlock().await.unwrap_err().is_not_held());
 }
 
-pub(crate) async fn future_that_nobody_polls_keeps_nobody_of_its_owner_waiting(store: &Subject<'_>) {
+pub(crate) async fn unpolled_future_keeps_no_task_of_its_owner_waiting(store: &Subject<'_>) {
     let client = store.client().await;
     let lock = store.lock(&client, &fresh_name()).owned_by(&client.owner());
     let guard = lock.lock().await.unwrap();
@@ -380,7 +380,7 @@ pub(crate) async fn owner_of_another_client_is_refused(store: &Subject<'_>) {
     let stranger = other.owner();
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.owned_by(&stranger))).is_err());
     let theirs = store.lock(&other, lock.name().as_str()).owned_by(&stranger).lock().await.unwrap();
-    // How often the stranger has it is for its own client to know.
+    // How often the other owner has it is for its own client to know.
     assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
     assert!(!lock.is_held_by(&stranger).await.unwrap());
     assert!(theirs.is_held());
@@ -404,7 +404,7 @@ pub(crate) async fn unlock_without_hold_is_an_error(store: &Subject<'_>) {
     assert!(!lock.is_locked().await.unwrap());
 }
 
-pub(crate) async fn guard_of_a_lost_hold_frees_nobody_elses_lock(store: &Subject<'_>) {
+pub(crate) async fn guard_of_a_lost_hold_frees_no_other_hold(store: &Subject<'_>) {
     let client = store.client().await;
     let lock = store.lock(&client, &fresh_name());
     let (first, second) = (lock.lock().await.unwrap(), lock.clone());
@@ -415,7 +415,7 @@ pub(crate) async fn guard_of_a_lost_hold_frees_nobody_elses_lock(store: &Subject
     assert!(lock.is_held_by(new.owner()).await.unwrap());
 
     assert!(lock.force_unlock().await.unwrap());
-    assert!(!lock.force_unlock().await.unwrap(), "nobody had it");
+    assert!(!lock.force_unlock().await.unwrap(), "it was free");
     let third = lock.try_lock().await.unwrap().unwrap();
     drop(new);
     assert!(lock.is_held_by(third.owner()).await.unwrap());
@@ -470,7 +470,7 @@ pub(crate) async fn asking_tells_the_loss(store: &Subject<'_>) {
     let guard = lock.lock().await.unwrap();
     guard.ensure_held().await.unwrap();
     assert!(store.lock(&other, lock.name().as_str()).force_unlock().await.unwrap());
-    assert!(guard.is_held(), "nobody has asked yet");
+    assert!(guard.is_held(), "the store was not asked yet");
     let lost = |error: LockError, expected| match error {
         LockError::Lost { name, reason, .. } => assert_eq!((&name, reason), (lock.name(), expected)),
         other => panic!("not a loss: {other:?}"),

@@ -29,39 +29,43 @@ impl fmt::Debug for Failed {
     }
 }
 
-/// The methods of [`Backend`], and the clock of its runtime.
-pub(crate) trait Probe {
+/// What of a [`Backend`] is no command, and the clock of its runtime.
+pub(crate) trait Probe: ProbeCommands {
     fn now(&self) -> Instant;
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>>;
     fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels;
     fn grants_suffice(&self) -> bool;
-    fn acquire<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        request: &'a AcquireRequest,
-    ) -> Answer<'a, AcquireOutcome>;
-    fn release<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        id: &'a LeaseId,
-        next: Option<&'a NextWaiter>,
-    ) -> Answer<'a, ReleaseOutcome>;
-    fn roll_back<'a>(&'a self, mode: Mode, name: &'a LockName, id: &'a LeaseId)
-    -> Answer<'a, ReleaseOutcome>;
-    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Answer<'a, Vec<bool>>;
-    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, bool>;
-    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, Vec<Holder>>;
 }
 
-/// Boxes a command's future, and tells what its error means.
-macro_rules! boxed {
-    ($backend:ident, $command:expr) => {
-        Box::pin(async move {
-            $command.await.map_err(|error| Failed { failure: $backend.failure(&error), error: error.into() })
-        })
+macro_rules! commands {
+    ($(fn $name:ident($($argument:ident: $of:ty),*) -> $output:ty;)*) => {
+        /// The commands of a [`Backend`], whose errors say what they mean.
+        pub(crate) trait ProbeCommands {
+            $(fn $name<'a>(&'a self, $($argument: $of),*) -> Answer<'a, $output>;)*
+        }
+
+        impl<B: Backend> ProbeCommands for B {
+            $(
+                fn $name<'a>(&'a self, $($argument: $of),*) -> Answer<'a, $output> {
+                    Box::pin(async move {
+                        let answer = Backend::$name(self, $($argument),*).await;
+                        answer.map_err(|error| Failed { failure: self.failure(&error), error: error.into() })
+                    })
+                }
+            )*
+        }
     };
+}
+
+commands! {
+    fn acquire(mode: Mode, name: &'a LockName, request: &'a AcquireRequest) -> AcquireOutcome;
+    fn release(
+        mode: Mode, name: &'a LockName, id: &'a LeaseId, next: Option<&'a NextWaiter>
+    ) -> ReleaseOutcome;
+    fn roll_back(mode: Mode, name: &'a LockName, id: &'a LeaseId) -> ReleaseOutcome;
+    fn renew(mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Vec<bool>;
+    fn force_release(mode: Mode, name: &'a LockName) -> bool;
+    fn holders(mode: Mode, name: &'a LockName) -> Vec<Holder>;
 }
 
 impl<B: Backend> Probe for B {
@@ -79,46 +83,6 @@ impl<B: Backend> Probe for B {
 
     fn grants_suffice(&self) -> bool {
         Backend::grants_suffice(self)
-    }
-
-    fn acquire<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        request: &'a AcquireRequest,
-    ) -> Answer<'a, AcquireOutcome> {
-        boxed!(self, Backend::acquire(self, mode, name, request))
-    }
-
-    fn release<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        id: &'a LeaseId,
-        next: Option<&'a NextWaiter>,
-    ) -> Answer<'a, ReleaseOutcome> {
-        boxed!(self, Backend::release(self, mode, name, id, next))
-    }
-
-    fn roll_back<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        id: &'a LeaseId,
-    ) -> Answer<'a, ReleaseOutcome> {
-        boxed!(self, Backend::roll_back(self, mode, name, id))
-    }
-
-    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Answer<'a, Vec<bool>> {
-        boxed!(self, Backend::renew(self, mode, leases, lease))
-    }
-
-    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, bool> {
-        boxed!(self, Backend::force_release(self, mode, name))
-    }
-
-    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Answer<'a, Vec<Holder>> {
-        boxed!(self, Backend::holders(self, mode, name))
     }
 }
 

@@ -175,7 +175,7 @@ async fn gives_back(guard: Option<Guard>) -> bool {
 
 /// Its turn comes now, and not by its own timer.
 async fn at_once<T>(waiter: JoinHandle<T>) -> T {
-    timeout(AT_ONCE, waiter).await.expect("nobody has told it").unwrap()
+    timeout(AT_ONCE, waiter).await.expect("it was not told").unwrap()
 }
 
 /// The same of several, in whatever order: by how long each has waited, as its command says it, up to the
@@ -256,7 +256,7 @@ pub(crate) async fn owner_that_waits_to_write_is_told_that_it_reads(store: &Subj
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn writer_keeps_everybody_out(store: &Subject<'_>) {
+pub(crate) async fn writer_keeps_all_others_out(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
     for [writes, others] in [[&one, &other], [&one, &one], [&other, &one]] {
         let guard = writes.writes().await;
@@ -271,7 +271,7 @@ pub(crate) async fn writer_keeps_everybody_out(store: &Subject<'_>) {
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn each_side_says_who_has_it(store: &Subject<'_>) {
+pub(crate) async fn each_side_says_its_holders(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
     for (has, has_not) in [(one.read(), one.write()), (one.write(), one.read())] {
         let theirs = other.client.get_read_write_lock(has.name().as_str()).unwrap();
@@ -485,7 +485,7 @@ pub(crate) async fn owner_that_reads_reads_again_though_a_writer_waits(store: &S
     }
 }
 
-pub(crate) async fn owners_that_share_a_hold_end_nobody_elses(store: &Subject<'_>) {
+pub(crate) async fn owners_that_share_a_hold_end_only_their_own(store: &Subject<'_>) {
     let one = One::new(store).await;
     let owners = [one.client.owner(), one.client.owner(), one.client.owner()];
     let reads = owners.each_ref().map(|owner| one.read().owned_by(owner));
@@ -545,7 +545,7 @@ pub(crate) async fn writer_that_reads_lets_others_read_when_it_writes_no_more(st
         let reads = timeout(AT_ONCE, read.lock()).await.expect("it waits for itself").unwrap();
         let again = timeout(AT_ONCE, read.lock()).await.expect("it waits for itself").unwrap();
         let same = timeout(AT_ONCE, write.lock()).await.expect("it has both").unwrap();
-        assert!(!one.may_read().await && !other.may_read().await, "nobody else reads while it writes");
+        assert!(!one.may_read().await && !other.may_read().await, "no other reads while it writes");
         let waiting =
             if waits { vec![one.waits_to_read().await, other.waits_to_read().await] } else { Vec::new() };
         let behind = if waits { Some(other.waits_to_write().await) } else { None };
@@ -840,7 +840,7 @@ pub(crate) async fn reader_is_lost_alone_when_it_has_read_for_too_long(store: &S
     other.assert_nothing_left().await;
 }
 
-pub(crate) async fn reader_that_nobody_polls_keeps_nobody_waiting(store: &Subject<'_>) {
+pub(crate) async fn unpolled_reader_keeps_no_waiter_back(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
     let held = other.writes().await;
     // Polled until it sleeps, and not again.
@@ -848,7 +848,7 @@ pub(crate) async fn reader_that_nobody_polls_keeps_nobody_waiting(store: &Subjec
     let mut rests = Box::pin(read.lock());
     eventually("its sleep", async || {
         poll_fn(|context| {
-            assert!(rests.as_mut().poll(context).is_pending(), "somebody writes");
+            assert!(rests.as_mut().poll(context).is_pending(), "another writes");
             Poll::Ready(())
         })
         .await;
@@ -905,7 +905,7 @@ pub(crate) async fn readers_dropped_at_any_poll_leave_nothing(store: &Subject<'_
     }
 }
 
-pub(crate) async fn reader_dropped_at_any_poll_keeps_nobody_waiting(store: &Subject<'_>) {
+pub(crate) async fn reader_dropped_at_any_poll_keeps_no_waiter_back(store: &Subject<'_>) {
     for polls in 0.. {
         assert!(polls < 1000, "the lock was not to be had in a thousand polls");
         let [one, other] = One::several(store).await;
@@ -987,7 +987,7 @@ pub(crate) async fn shutdown_waits_for_readers_and_writers(store: &Subject<'_>) 
     }
 }
 
-pub(crate) async fn shutdown_tells_those_who_wait(store: &Subject<'_>) {
+pub(crate) async fn shutdown_tells_waiting_readers_and_writers(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
     let held = other.writes().await;
     let mut told = Vec::new();
@@ -1070,7 +1070,7 @@ pub(crate) async fn kinds_refuse_each_other(store: &Subject<'_>) {
     other.assert_nothing_left().await;
 }
 
-/// Many tasks of two clients, and never a writer beside anybody else.
+/// Many tasks of two clients, and never a writer beside another.
 pub(crate) async fn readers_and_writers_take_turns(store: &Subject<'_>) {
     const WRITER: usize = 1000;
     let clients: [One<'_>; 2] = One::several(store).await;
@@ -1101,7 +1101,7 @@ pub(crate) async fn readers_and_writers_take_turns(store: &Subject<'_>) {
         }
     })
     .await
-    .expect("somebody waits for ever");
+    .expect("a task waits for ever");
     for client in &clients {
         client.assert_nothing_left().await;
     }

@@ -335,7 +335,7 @@ pub(crate) async fn writer_reads_beside_itself(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [writer, own, other, newcomer] = ids();
     assert!(stage.writes(&writer, NO_WAIT).await);
-    assert!(!stage.reads(&own, None).await, "nobody said that it is the writer's");
+    assert!(!stage.reads(&own, None).await, "it was not said that it is the writer's");
     assert!(!stage.reads_under(&other, &newcomer).await, "that one does not write");
     for _ in 0..2 {
         assert!(stage.reads_under(&own, &writer).await);
@@ -401,7 +401,7 @@ pub(crate) async fn token_rises_with_each_change_between_reading_and_writing(sto
     };
     let first = stage.read_fenced(&one, None).await;
     assert!(first > 0, "none means none");
-    assert_eq!(stage.read_fenced(&other, None).await, first, "those who read do not fence each other off");
+    assert_eq!(stage.read_fenced(&other, None).await, first, "readers do not fence each other off");
     assert_eq!(token(stage.try_read(&other, LEASE, None).await), 0);
     assert!(stage.release_read(&one).await && stage.release_read(&other).await);
     let mut last = first;
@@ -409,7 +409,7 @@ pub(crate) async fn token_rises_with_each_change_between_reading_and_writing(sto
         let written = write(tokens).await;
         assert!(written - (tokens - 1) > last, "{written} after {last}, of {tokens}");
         last = stage.read_fenced(&one, Some(&writer)).await;
-        assert!(last > written, "what it has written late is refused beside those who read");
+        assert!(last > written, "what it has written late is refused beside readers");
         stage.release_write(&writer).await;
         for reader in [&other, &one, &other] {
             assert_eq!(stage.read_fenced(reader, None).await, last);
@@ -437,7 +437,7 @@ pub(crate) async fn reader_waits_behind_writers_that_came_before_it(store: &Subj
     // Nor does one that comes when there are no readers any more.
     stage.says(Said::Granted, stage.release_read(&reader)).await;
     assert_eq!(stage.writer().await, Some(writer.clone()));
-    assert!(!stage.reads(&older, waited(60)).await, "somebody writes");
+    assert!(!stage.reads(&older, waited(60)).await, "another writes");
     stage.release_read(&older).await;
     stage.release_read(&newcomer).await;
     stage.release_write(&writer).await;
@@ -516,7 +516,7 @@ async fn let_in(
     told
 }
 
-pub(crate) async fn turn_of_readers_lasts_until_all_who_were_let_in_have_come(store: &Subject<'_>) {
+pub(crate) async fn turn_of_readers_lasts_until_all_that_were_let_in_have_come(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [writer, next, quick, slow] = ids();
     let begun = now();
@@ -678,7 +678,7 @@ pub(crate) async fn writer_that_listens_no_more_is_passed_over(store: &Subject<'
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn lock_that_nobody_is_granted_is_free_and_a_message_says_so(store: &Subject<'_>) {
+pub(crate) async fn lock_that_is_granted_to_no_waiter_is_free_and_a_message_says_so(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [holder, writer, reader] = ids();
     assert!(stage.writes(&holder, NO_WAIT).await);
@@ -797,7 +797,7 @@ pub(crate) async fn kinds_are_not_mixed(store: &Subject<'_>) {
             assert_eq!(held_as(answer.unwrap_err()), LockKind::ReadWrite, "{held}");
         }
         for there in there {
-            assert!(there.is_some_and(|there| there.left <= LEASE), "the name is held, whoever asks");
+            assert!(there.is_some_and(|there| there.left <= LEASE), "the name is held, whichever id asks");
         }
         match held {
             "written" => assert_eq!(stage.release_write(&holder).await, RELEASED),
@@ -815,7 +815,7 @@ pub(crate) async fn kinds_are_not_mixed(store: &Subject<'_>) {
     stage.is_free_for(&stranger).await;
 }
 
-pub(crate) async fn forced_release_is_for_those_who_wait(store: &Subject<'_>) {
+pub(crate) async fn forced_release_goes_to_the_waiters(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [holder, other, waits] = ids();
     let force = async || stage.store().force_release(Mode::Write, &stage.name).await.unwrap();

@@ -35,7 +35,7 @@ model! {
         let leaver = start(move || drop(queue));
         semaphore.add_permits(1);
         leaver.join().unwrap();
-        assert!(is_ready(&mut last), "the permit was left with those who gave up");
+        assert!(is_ready(&mut last), "the permit was left with cancelled waiters");
         drop(last);
         assert_eq!(semaphore.available_permits(), 1);
     }
@@ -44,7 +44,7 @@ model! {
 
 model! {
     /// The same with a walker that has no record, as its thread has never waited.
-    nodes_are_not_freed_under_stranger with 2 less {
+    nodes_are_not_freed_under_unregistered_walk with 2 less {
         let (semaphore, mut queue) = queue(3);
         let mut last = queue.pop().unwrap();
         let releaser = {
@@ -53,7 +53,7 @@ model! {
         };
         drop(queue);
         releaser.join().unwrap();
-        assert!(is_ready(&mut last), "the permit was left with those who gave up");
+        assert!(is_ready(&mut last), "the permit was left with cancelled waiters");
         drop(last);
         assert_eq!(semaphore.available_permits(), 1);
     }

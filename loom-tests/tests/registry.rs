@@ -123,7 +123,7 @@ model! {
     }
     fails_if_founded_without_the_stripe: FoundsWithoutStripe, "subscribed twice";
     fails_if_unsubscribed_without_the_stripe: UnsubscribesWithoutStripe, "subscribed twice";
-    fails_without_the_look_who_joined: NoLookWhoJoined, "the joiner was left without a subscription";
+    fails_without_the_look_for_another_subscriber: NoLookWhoJoined, "the joiner was left without a subscription";
 }
 
 model! {
@@ -142,7 +142,7 @@ model! {
         assert_nothing_left(&server, &registry);
     }
     fails_if_founded_without_the_stripe: FoundsWithoutStripe, "subscribed twice";
-    fails_without_the_look_who_founded: NoLookWhoFounded, "subscribed twice";
+    fails_without_the_look_for_another_founder: NoLookWhoFounded, "subscribed twice";
 }
 
 model! {
@@ -199,17 +199,17 @@ model! {
         assert_eq!(is_refused(&second), !fresh);
 
         let newcomer = registry.subscribe(CHANNEL);
-        assert!(server.is_active(), "a newcomer was put to those who were refused");
+        assert!(server.is_active(), "a newcomer was put to refused subscribers");
         drop((asleep, waits));
         drop((first, second));
-        assert_eq!(registry.len(), 1, "those who were refused took the newcomer's entry with them");
+        assert_eq!(registry.len(), 1, "refused subscribers took the newcomer's entry with them");
         server.publish();
         assert!(answers(&mut Box::pin(newcomer.latch().wait())));
         drop(newcomer);
         assert_nothing_left(&server, &registry);
     }
-    fails_if_it_joins_the_failed: JoinsTheFailed, "a newcomer was put to those who were refused";
-    fails_if_any_entry_is_ours: AnyEntryIsOurs, "those who were refused took the newcomer's entry with them";
+    fails_if_it_joins_the_failed: JoinsTheFailed, "a newcomer was put to refused subscribers";
+    fails_if_any_entry_is_ours: AnyEntryIsOurs, "refused subscribers took the newcomer's entry with them";
     fails_if_settled_silently: SettledSilently, "the second one was not told";
 }
 
@@ -251,7 +251,7 @@ model! {
         drop(newcomer);
         assert!(!server.is_active() && registry.is_empty());
     }
-    fails_without_the_look_who_joined: NoLookWhoJoined, "the newcomer was not told";
+    fails_without_the_look_for_another_subscriber: NoLookWhoJoined, "the newcomer was not told";
 }
 
 model! {
@@ -390,8 +390,8 @@ async fn lock_and_unlock(
 }
 
 model! {
-    /// A listener is dropped while its message comes: its callback has run, or the next in line is called;
-    /// not both, not neither.
+    /// A listener is dropped while its message comes: its callback has run, or the next in the queue is
+    /// called; not both, not neither.
     listener_removed_vs_message {
         let (server, registry) = registry();
         let subscription = registry.subscribe(CHANNEL);

@@ -147,7 +147,7 @@ model! {
             releaser.join().unwrap();
         }
         let both = (poll_once(&mut first), poll_once(&mut second));
-        assert!(matches!(&both, (Poll::Ready(Ok(_)), Poll::Ready(Ok(_)))), "the second release served nobody");
+        assert!(matches!(&both, (Poll::Ready(Ok(_)), Poll::Ready(Ok(_)))), "the second release served no waiter");
         drop(both);
         assert_eq!(semaphore.available_permits(), 2);
     }
@@ -272,7 +272,7 @@ model! {
 
 model! {
     /// A settler that met a waiter which was closed grants nothing to those behind it.
-    nobody_is_granted_behind_closed_waiter {
+    no_waiter_is_granted_behind_closed_waiter {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let (mut large, mut small) = (semaphore.acquire_many(2), semaphore.acquire());
         assert!(!is_ready(&mut large) && !is_ready(&mut small));

@@ -28,6 +28,7 @@ use super::{Lock, ReadWriteLock, block_on};
 /// guard.unlock()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct LockClient {
     inner: crate::LockClient,
 }
@@ -177,12 +178,6 @@ impl LockClient {
     /// [`ShutdownError`] names the locks that are held still, or whose release was not answered.
     pub fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         block_on(self.inner.shutdown(limit))
-    }
-}
-
-impl Clone for LockClient {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone() }
     }
 }
 

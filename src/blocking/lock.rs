@@ -31,6 +31,7 @@ use super::{Guard, block_on};
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct Lock {
     inner: crate::Lock,
 }
@@ -137,7 +138,7 @@ impl Lock {
         block_on(self.inner.holder())
     }
 
-    /// Whether anybody has the lock.
+    /// Whether the lock is held, by any client.
     ///
     /// # Errors
     ///
@@ -180,15 +181,16 @@ impl Lock {
         self.inner.stats()
     }
 
-    /// How many tasks and threads wait for this lock in this client's queue.
+    /// How many tasks and threads of this client wait for this lock, the one that competes at the store
+    /// included. See [`Lock::waiting`](crate::Lock::waiting).
+    pub fn waiting(&self) -> usize {
+        self.inner.waiting()
+    }
+
+    /// How many tasks and threads wait for this lock in this client's queue. The queue head, which competes
+    /// at the store, is not among them: [`waiting`](Self::waiting) counts it, too.
     pub fn waiters(&self) -> usize {
         self.inner.waiters()
-    }
-}
-
-impl Clone for Lock {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone() }
     }
 }
 

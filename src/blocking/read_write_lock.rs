@@ -20,6 +20,7 @@ use super::Lock;
 /// drop(readers);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 #[doc(alias = "RwLock")]
 pub struct ReadWriteLock {
     read: Lock,
@@ -46,12 +47,6 @@ impl ReadWriteLock {
     /// The lock's name.
     pub fn name(&self) -> &LockName {
         self.read.name()
-    }
-}
-
-impl Clone for ReadWriteLock {
-    fn clone(&self) -> Self {
-        Self { read: self.read.clone(), write: self.write.clone() }
     }
 }
 

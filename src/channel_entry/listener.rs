@@ -1,4 +1,4 @@
-//! Callbacks that stand in line with the latch's sleepers.
+//! Callbacks that queue with the latch's waiters.
 //!
 //! A listener *is* a waiter on the latch: a wait future whose waker, instead of waking a task, polls the
 //! future and runs the callback. So it has its place in the one queue, takes no other waiter's message, and
@@ -16,7 +16,7 @@ use crate::sync::Mutex;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// A callback in line for a message; made by
+/// A callback queued for a message; made by
 /// [`ChannelEntry::listen`](crate::subscription::ChannelEntry::listen).
 ///
 /// Dropping it takes the callback out of the line, if it has not run.

@@ -108,7 +108,7 @@ faults! {
     CHANNELS {
         /// A newcomer joins an entry whose subscription has failed.
         JoinsTheFailed,
-        /// The last one out of a failed entry takes the channel's entry away, whosever it is.
+        /// The last one out of a failed entry takes the channel's entry away, even a later one.
         AnyEntryIsOurs,
         /// What has failed is unsubscribed nevertheless.
         UnsubscribesTheFailed,
@@ -170,7 +170,7 @@ faults! {
         /// A waiter for one answer only is not told it.
         TriesKept,
         /// An owner that gets a lease outside of the queue leaves its waiters there.
-        NobodyRecalled,
+        NoneRecalled,
         /// Waiters that are let in together with a hold of long ago are looked after as if they had been let
         /// in as long ago.
         GrantedLongAgo,
@@ -196,7 +196,7 @@ faults! {
         UnpolledGrantKept,
         /// A lease is passed on in memory for as long as there are waiters, whatever the tenure.
         TenureNeverUsedUp,
-        /// A queue head that is superseded stays in line for the next message.
+        /// A queue head that is superseded stays queued for the next message.
         SupersededStaysInLine,
         /// A message about the grant of another lease is taken for the queue head's own.
         OtherGrantBelieved,
@@ -266,7 +266,7 @@ faults! {
         PanicEndsEffects,
         /// Of leases that are renewed together each is what the store says of the first.
         FirstAnswerForAll,
-        /// An entry that was looked at early, in vain, is not looked at when it is due.
+        /// An entry that was looked at before it was due is not looked at when it is.
         EarlyLookNotPutBack,
         /// A watchdog that sleeps is not woken for what is due earlier.
         WatchdogSleepsOn,
@@ -403,13 +403,13 @@ pub(crate) fn is_seeded(fault: Fault) -> bool {
 }
 
 /// Each execution of a model begins with this: what the last one has kept is freed.
-#[cfg(any(latchwork_loom, latchwork_shuttle))]
+#[cfg(latchwork_loom)]
 pub fn begin_execution() {
     crate::sync::begin_execution();
 }
 
 /// Does what a real thread does at its end, for a thread of a model.
-#[cfg(any(latchwork_loom, latchwork_shuttle))]
+#[cfg(latchwork_loom)]
 pub fn end_thread() {
     crate::sync::end_thread();
 }

@@ -18,7 +18,7 @@ use super::turns::{Leases, News, Turns};
 /// What is locked. A lease that is over counts as none, whether or not it is still here.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    /// A `HashTable`, as the name brings its hash along, and each step looks it up once.
+    /// A `HashTable`, as the name has its hash with it, and each step looks it up once.
     by_name: HashTable<State>,
     /// Of names that were released or whose leases are over: one that is locked again before that finds its
     /// place.
@@ -291,7 +291,9 @@ impl Store {
         let as_mode = match state.kind {
             LockKind::Plain => Some(Mode::Plain),
             LockKind::Fair => Some(Mode::Fair),
-            _ => None,
+            LockKind::ReadWrite if holders.is_empty() => Some(Mode::Read),
+            LockKind::ReadWrite => Some(Mode::Write),
+            LockKind::Unknown => None,
         };
         let held = || vec![Holder::new(state.plain.clone(), state.left(now))];
         let holders = if holders.is_empty() { held() } else { holders };

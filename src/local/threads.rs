@@ -63,7 +63,7 @@ struct Threads {
 }
 
 /// What the leader does next.
-enum Next {
+enum LeaderStep {
     /// Sleeps until there is work, or until then.
     Sleep(Option<Instant>),
     /// Works under this number.
@@ -192,57 +192,57 @@ impl Shared {
         let mut waits_since: Option<(u64, Instant)> = None;
         loop {
             match self.lead(&mut waits_since) {
-                Next::Sleep(Some(until)) => {
+                LeaderStep::Sleep(Some(until)) => {
                     thread::park_timeout(until.saturating_duration_since(Instant::now()));
                 }
-                Next::Sleep(None) => thread::park(),
-                Next::Work(number) => {
+                LeaderStep::Sleep(None) => thread::park(),
+                LeaderStep::Work(number) => {
                     self.work(number);
                     if !self.rest(number) {
                         return;
                     }
                     waits_since = None;
                 }
-                Next::End => return,
+                LeaderStep::End => return,
             }
         }
     }
 
-    fn lead(self: &Arc<Self>, waits_since: &mut Option<(u64, Instant)>) -> Next {
+    fn lead(self: &Arc<Self>, waits_since: &mut Option<(u64, Instant)>) -> LeaderStep {
         // A timer or task that comes after this look unparks the leader, so that `park` returns at once.
         let now = Instant::now();
         let (is_work, next) = self.look(now);
         let mut threads = self.threads.lock();
         if threads.ended {
             threads.running -= 1;
-            return Next::End;
+            return LeaderStep::End;
         }
         if !is_work {
             *waits_since = None;
-            return Next::Sleep(next);
+            return LeaderStep::Sleep(next);
         }
         if threads.worker.is_some() {
             let (calls, since) = *waits_since.get_or_insert((threads.calls, now));
             let patient_until = since + PATIENCE;
             if calls != threads.calls {
                 *waits_since = Some((threads.calls, now));
-                return Next::Sleep(Some(now + PATIENCE));
+                return LeaderStep::Sleep(Some(now + PATIENCE));
             }
             if now < patient_until {
-                return Next::Sleep(Some(patient_until));
+                return LeaderStep::Sleep(Some(patient_until));
             }
         }
         if threads.worker.is_some() && threads.running >= MOST && threads.spare.is_none() {
             // Otherwise no thread would see what becomes due.
             *waits_since = None;
-            return Next::Sleep(Some(now + PATIENCE));
+            return LeaderStep::Sleep(Some(now + PATIENCE));
         }
         threads.last_worker += 1;
         let number = threads.last_worker;
         threads.worker = Some(number);
         threads.leader = None;
         self.find_leader(&mut threads);
-        Next::Work(number)
+        LeaderStep::Work(number)
     }
 
     /// Works until there is nothing to do, or another thread has taken this one's place.

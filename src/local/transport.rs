@@ -46,7 +46,7 @@ impl LocalTransport {
         self.subscribed.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether anybody listens to `channel`.
+    /// Whether `channel` has a subscriber.
     pub(super) fn is_subscribed(&self, channel: &str) -> bool {
         self.inboxes.lock().contains_key(channel)
     }

@@ -208,7 +208,7 @@ impl Turns<'_> {
         did_read
     }
 
-    /// Whether anybody had the lock.
+    /// Whether the lock was held.
     pub(super) fn force_release(&mut self) -> bool {
         let did_read = !mem::take(&mut self.lock.readers).is_empty();
         let did_write = self.lock.writer.take().is_some();
@@ -248,8 +248,8 @@ impl Turns<'_> {
         Err(self.left(self.lock.until().map(|until| until.min(kept))))
     }
 
-    /// Grants the lock, which may have come free just now, to the first writer, or says that anybody can have
-    /// it.
+    /// Grants the lock, which may have come free just now, to the first writer, or says that any waiter can
+    /// have it.
     fn pass_on(&mut self, came_free: bool) {
         if !self.lock.is_free() || self.grant_first(None) || !came_free {
             return;

@@ -19,6 +19,7 @@ use crate::lock_entry::{
 use self::head::{Competed, Head};
 use self::waiter::Waiter;
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failure, Mode};
+use crate::lock::entry::attended::Attended;
 use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::error::LockError;
 use crate::lock::guard::Guard;
@@ -29,6 +30,7 @@ use crate::lock::owner::LeaseId;
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is asked for by one call.
+#[derive(Clone, Copy)]
 pub(super) struct AcquireParams<'a> {
     pub(super) entry: &'a Arc<Entry>,
     /// `None`: an owner of its own.
@@ -186,14 +188,6 @@ impl Progress<'_> {
     }
 }
 
-impl Clone for AcquireParams<'_> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl Copy for AcquireParams<'_> {}
-
 impl<'a> AcquireParams<'a> {
     fn no_answer(&self) -> LockError {
         LockError::NoAnswer { name: self.entry.name.clone(), wait: self.wait.unwrap_or_default() }
@@ -325,9 +319,10 @@ impl<'a> AcquireParams<'a> {
     /// Its owner may have got the other side since [`beside_itself`](Self::beside_itself) looked, when there
     /// was no waiter here to be told. From now on there is.
     fn recall_if_beside_itself(&self, now: Moment) {
-        let (entry, Some(owner)) = (self.entry, self.owner) else { return };
-        if entry.other_side_of(owner, now).is_some() {
-            entry.apply(entry.state.evict_owner(owner, now));
+        if let Some(owner) = self.owner
+            && self.entry.other_side_of(owner, now).is_some()
+        {
+            self.entry.apply(self.entry.state.evict_owner(owner, now));
         }
     }
 
@@ -356,13 +351,14 @@ impl<'a> AcquireParams<'a> {
             .under(under.filter(|_| !fault!(ReadsAsAStranger)));
         let pending_release =
             PendingRelease { number, until: sent + lease, appoints: false, rolls_back: true };
-        let mut unfinished =
-            OnDrop((!fault!(ReadBesideLeaks)).then_some(|| entry.release_in_background(pending_release)));
+        let asks = Arc::clone(entry);
+        let rolls_back = move || asks.release_in_background(pending_release);
+        let attended = Attended::new(entry, OnDrop((!fault!(ReadBesideLeaks)).then_some(rolls_back)));
         let answer = entry.acquire(&asked);
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        let Some(outcome) = context.until(give_up, answer).await else {
-            return Ok(Step::Unanswered);
-        };
+        let answered = attended.until_answered(context.until(give_up, answer)).await;
+        let Some((mut unfinished, answer)) = answered else { return Ok(Step::Enter) };
+        let Some(outcome) = answer else { return Ok(Step::Unanswered) };
         match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => {
                 unfinished.0 = None;
@@ -457,10 +453,13 @@ impl<'a> AcquireParams<'a> {
         begun: Moment,
     ) -> Result<Step<'a>, LockError> {
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        let Some(extended) = self.entry.context.until(give_up, guard.extended_by(extension)).await else {
-            return Ok(Step::Unanswered);
-        };
-        let guard = extended?;
+        let (owner, grant) = (*guard.owner(), *guard.grant());
+        let extended = self.entry.extend(owner, &grant, extension);
+        let attended = Attended::new(self.entry, guard);
+        let answered = attended.until_answered(self.entry.context.until(give_up, extended)).await;
+        let Some((mut guard, answer)) = answered else { return Ok(Step::Enter) };
+        let Some(extended) = answer else { return Ok(Step::Unanswered) };
+        guard.set_token(extended?);
         guard.lasts()?;
         Ok(Step::Granted(guard))
     }

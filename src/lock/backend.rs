@@ -20,7 +20,11 @@ pub use self::command::{
 };
 pub use self::mode::{LockKind, Mode};
 pub use self::store::AnyBackend;
-pub(super) use self::store::{Boxed, Command, Failed, Store};
+pub(super) use self::store::{Boxed, CommandFuture, Failed, Store};
+
+/// How late a command may run that was not answered: no system sends for longer what a closed connection has
+/// left.
+pub const LATEST_RUN: Duration = Duration::from_secs(120);
 
 /// Where the locks are kept: in this process's memory, on a server, in files.
 ///
@@ -101,8 +105,7 @@ pub(super) use self::store::{Boxed, Command, Failed, Store};
 ///   before it does.
 ///
 /// The client releases a lease until its latest possible end by all commands that it sent, answered or not;
-/// it rolls back for two minutes longer, by which an attempt may come late. Tokens that are reserved twice
-/// leave a gap.
+/// it rolls back for [`LATEST_RUN`] longer. Tokens that are reserved twice leave a gap.
 ///
 /// # Fencing tokens
 ///

@@ -40,9 +40,9 @@ use crate::lock::watchdog;
 /// the child, do not poll futures that were begun before, nor ask for [`metrics`](Self::metrics) and
 /// [`stats`](Lock::stats): they may wait for a thread that is not there.
 ///
-/// A snapshot, of the process or of its machine, that is restored while the original goes on cannot tell that
-/// it is one: both have the same leases then, and believe in them until they end. Make clients after
-/// restoring, and where it must not happen, let what the lock protects check its [token](Lock::fenced).
+/// A snapshot of the process or of its machine that is restored while the original goes on cannot detect
+/// that: both use the same leases until these end. Make clients after restoring, and where it must not
+/// happen, let what the lock protects check its [token](Lock::fenced).
 ///
 /// Recipes: [`memory_or_redis`] has one client over either store, and [`one_process`] ends it well.
 ///
@@ -64,18 +64,11 @@ use crate::lock::watchdog;
 /// guard.unlock().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
+#[derive(Clone)]
 pub struct LockClient {
     context: Arc<Context>,
     tables: Arc<Tables<Entry>>,
     name_mapper: NameMapper,
-}
-
-#[cfg(feature = "local")]
-impl LockClient {
-    /// A client over a new in-process backend.
-    pub fn local() -> Self {
-        Self::new(crate::local::Local::new())
-    }
 }
 
 impl LockClient {
@@ -113,7 +106,7 @@ impl LockClient {
     /// The fair lock called `name`: its waiters, in whatever process, get it in the order in which
     /// they began to wait. Nothing is sent.
     ///
-    /// It costs what fairness costs. Every release goes to the store, and what the plain lock passes on in
+    /// Fairness costs commands: every release goes to the store, and what the plain lock passes on in
     /// memory takes a command. The release itself grants the lock to the next waiter, so that a hand-off
     /// between processes is one hop.
     ///
@@ -126,7 +119,7 @@ impl LockClient {
     ///
     /// * an owner that has the lock already takes it once more without waiting;
     /// * a waiter that cannot be told when its turn has come, because its process is cut off from the store's
-    ///   messages, is passed over, and is the first again when it is back;
+    ///   messages, is passed over, and keeps its position for when it is back;
     /// * a waiter whose future is kept and not polled, or whose process stands still, holds up the others for
     ///   a third of the [watchdog's timeout](crate::LockOptions::watchdog_timeout) at most, and for 10 s at
     ///   most. It waits anew then;
@@ -134,7 +127,7 @@ impl LockClient {
     ///   store's queue within a second after that, by when they began to wait;
     /// * after a failover or flush of the store the waiters queue anew, by when they began to wait.
     ///
-    /// [`Lock::try_lock`] does not overtake anybody.
+    /// [`Lock::try_lock`] overtakes no waiter.
     ///
     /// # Errors
     ///
@@ -246,8 +239,7 @@ impl LockClient {
     pub fn held(&self) -> Vec<HeldLock> {
         let each = |entry: Arc<Entry>| {
             let now = entry.now();
-            let (holds, head) = entry.state.each_hold(now);
-            let waiters = entry.state.waiters() + usize::from(head.is_some());
+            let (holds, waiters) = entry.state.each_hold(now);
             let held = move |hold: HeldHere| HeldLock {
                 name: entry.name.clone(),
                 mode: entry.mode,
@@ -271,8 +263,7 @@ impl LockClient {
     pub fn waiting(&self) -> Vec<WaitingLock> {
         let each = |entry: Arc<Entry>| {
             let now = entry.now();
-            let (_, head) = entry.state.each_hold(now);
-            let waiters = entry.state.waiters() + usize::from(head.is_some());
+            let (waiters, head) = entry.state.waiting();
             (waiters > 0).then(|| WaitingLock {
                 name: entry.name.clone(),
                 mode: entry.mode,
@@ -360,22 +351,17 @@ impl LockClient {
         }
     }
 
-    /// What is released in the background, or by a caller that waits for it.
+    /// What is released in the background, or by a caller that waits for it; and what a caller has asked the
+    /// store for beside the queue: were it granted, it would be released.
     fn releasing(&self) -> Vec<LockName> {
-        let awaited = self.tables.all().into_iter().filter(|entry| entry.awaits_release());
+        let is_awaited = |entry: &Arc<Entry>| entry.awaits_release() || entry.is_attended();
+        let awaited = self.tables.all().into_iter().filter(is_awaited);
         self.context.releases.names().into_iter().chain(awaited.map(|entry| entry.name.clone())).collect()
     }
 
     fn held_names(&self) -> Vec<LockName> {
         let held = |entry: &Arc<Entry>| entry.state.holder(entry.now()).is_some();
         self.tables.all().iter().filter(|entry| held(entry)).map(|entry| entry.name.clone()).collect()
-    }
-}
-
-impl Clone for LockClient {
-    fn clone(&self) -> Self {
-        let (context, tables) = (Arc::clone(&self.context), Arc::clone(&self.tables));
-        Self { context, tables, name_mapper: self.name_mapper.clone() }
     }
 }
 

@@ -161,11 +161,16 @@ impl Context {
 
     /// Awaits `future` until `deadline`, for ever if that is never. `None` if the time ran out first; what is
     /// ready is taken even when it is late.
+    ///
+    /// It ran out when the clock says so: a runtime that is busy fires its timers late.
     pub(super) async fn until<F: Future>(&self, deadline: Moment, future: F) -> Option<F::Output> {
-        match deadline.instant() {
-            Some(deadline) => unless(future, self.store.sleep_until(deadline)).await,
-            None => Some(future.await),
-        }
+        let Some(instant) = deadline.instant() else { return Some(future.await) };
+        let mut sleep = self.store.sleep_until(instant);
+        let timer = poll_fn(|task| match self.now() < deadline {
+            true => sleep.as_mut().poll(task),
+            false => Poll::Ready(()),
+        });
+        unless(future, timer).await
     }
 
     /// What `error` of a command on `name` is to the caller.

@@ -1,6 +1,7 @@
 //! [`Entry`]: one name of a client; carries out what its [`LockEntry`] says.
 
 pub(in crate::lock) mod alarm;
+pub(in crate::lock) mod attended;
 pub(in crate::lock) mod listening;
 pub(in crate::lock) mod table;
 
@@ -9,7 +10,7 @@ mod release;
 
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -19,11 +20,13 @@ use crate::lock_entry::{
     Attempt, Effects, Grant, HeadTicket, LeaveOutcome, LockEntry, LossReason, Moment, Policy, Request, Rules,
 };
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 use self::alarm::{Alarmed, Due};
+use self::attended::Attends;
 use self::listening::Listening;
 use self::table::{Table, Tables};
-use crate::lock::backend::{AcquireOutcome, AcquireRequest, Channels, Command, Mode, QueuePosition};
+use crate::lock::backend::{AcquireOutcome, AcquireRequest, Channels, CommandFuture, Mode, QueuePosition};
 use crate::lock::context::Context;
 use crate::lock::metrics::stats::Counters;
 use crate::lock::name::LockName;
@@ -48,6 +51,10 @@ pub(super) struct Entry {
     /// Releases that callers wait for: a caller may stop polling, and may not. And those for which the
     /// runtime has not run a task.
     awaited: Mutex<Vec<Awaited>>,
+    /// What futures have that wait for the store, and may not be polled any more.
+    attended: Mutex<Vec<Weak<dyn Attends>>>,
+    /// The table keeps it, or is just about to, or to let it go.
+    is_kept: AtomicBool,
     /// The subscription under which a waiter that was named with a release waits for its turn, until that
     /// waiter takes it over.
     kept: Mutex<Option<Listening>>,
@@ -78,6 +85,8 @@ impl Entry {
             counters: Counters::default(),
             due: tables.alarm.due(),
             awaited: Mutex::default(),
+            attended: Mutex::default(),
+            is_kept: AtomicBool::new(false),
             kept: Mutex::default(),
         }
     }
@@ -85,6 +94,33 @@ impl Entry {
     /// The table that it is in.
     pub(super) fn table(&self) -> &Table<Self> {
         self.tables.of(self.mode)
+    }
+
+    /// Has the table keep it, though there may be no handle of it, for a forgotten hold or a release that is
+    /// to be repeated. The caller has seen to that before.
+    pub(super) fn keep(self: &Arc<Self>) {
+        // Ordering: Relaxed, here and below: what is kept is decided under the table's mutex.
+        self.is_kept.store(true, Ordering::Relaxed);
+        self.table().keep(&self.name, self);
+    }
+
+    /// Has the table keep it no longer, if there is no reason any more.
+    #[inline]
+    pub(super) fn let_go(&self) {
+        // Ordering: Relaxed, as above.
+        if self.is_kept.load(Ordering::Relaxed) {
+            self.let_go_unless_needed();
+        }
+    }
+
+    #[cold]
+    fn let_go_unless_needed(&self) {
+        // Ordering: Relaxed, as above, twice.
+        self.is_kept.store(false, Ordering::Relaxed);
+        let is_needed = || self.state.is_forgotten() || self.awaits_release();
+        if self.table().let_go_unless(&self.name, is_needed) {
+            self.is_kept.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -179,7 +215,7 @@ impl Entry {
         }
     }
 
-    /// Apart, so that it costs the others nothing. Each part is done, whatever the foreign code in another
+    /// Cold: out of line. Each part is done, whatever the foreign code in another
     /// one does.
     #[cold]
     fn apply_more(self: &Arc<Self>, effects: Effects) {
@@ -217,7 +253,7 @@ impl Entry {
 
     // === Asking ===
 
-    pub(super) fn acquire<'a>(&'a self, request: &'a AcquireRequest) -> Command<'a, AcquireOutcome> {
+    pub(super) fn acquire<'a>(&'a self, request: &'a AcquireRequest) -> CommandFuture<'a, AcquireOutcome> {
         self.context.store.acquire(self.mode, &self.name, request)
     }
 
@@ -281,10 +317,17 @@ impl Entry {
         self.apply(effects);
     }
 
-    /// The store has said in answer to a command of `sent` that it does not have a lease.
-    pub(super) fn gone(self: &Arc<Self>, number: u64, sent: Moment) {
-        let (_, effects) = self.state.gone(number, sent, self.now());
+    /// The store has said in answer to a command of `sent` that it does not have a lease. False if that is
+    /// not in hand, or was confirmed by a command that was sent later.
+    pub(super) fn gone(self: &Arc<Self>, number: u64, sent: Moment) -> bool {
+        let (is_lost, effects) = self.state.gone(number, sent, self.now());
         self.apply(effects);
+        is_lost
+    }
+
+    /// Whether a lease is in hand.
+    pub(super) fn has_lease(&self, number: u64) -> bool {
+        self.state.lease_numbers().contains(&number)
     }
 
     /// An attempt by the queue head, or for it. `None` if it is the queue head no more.

@@ -108,7 +108,7 @@ pub enum LockError {
         /// The backend's own error; if that does not name the lock, one with the same text and the name.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// An owner that reads wants to write: it would wait for itself to let go. Nothing was sent. Let it take
+    /// An owner that reads wants to write: it would deadlock with itself. Nothing was sent. Let it take
     /// the write lock first, and read under that; or give its read holds back before.
     Upgrade {
         /// The lock.
@@ -215,7 +215,32 @@ impl LockError {
     }
 
     /// Whether the same call may succeed later, with nothing changed. Not of a [release that is
-    /// pending](Self::is_release_pending): the work under the lock is done, and is not to be repeated.
+    /// pending](Self::is_release_pending): the work under the lock is done, and is not to be repeated. Nor of
+    /// a hold that was [lost](Self::is_lost): the call may succeed, but the work may have been done in part.
+    ///
+    /// # Examples
+    ///
+    /// Work that waits for the store to come back, as long as it takes:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use latchwork::{Lock, LockError};
+    ///
+    /// async fn settle(invoices: &Lock) -> Result<usize, LockError> {
+    ///     loop {
+    ///         match invoices.run(async { /* … the work … */ 7 }).await {
+    ///             Err(error) if error.is_retryable() => {
+    ///                 eprintln!("{error}");
+    ///                 tokio::time::sleep(Duration::from_secs(1)).await;
+    ///             }
+    ///             outcome => return outcome,
+    ///         }
+    ///     }
+    /// }
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # let lock = latchwork::LockClient::local().get_lock("invoices").unwrap();
+    /// # assert_eq!(block_on(settle(&lock)).unwrap(), 7);
+    /// ```
     pub fn is_retryable(&self) -> bool {
         self.is_unreachable()
             || self.is_indeterminate()

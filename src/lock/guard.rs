@@ -61,12 +61,16 @@ impl Guard {
         self.since
     }
 
-    /// This guard, once the lease in hand is enough for it.
-    pub(super) async fn extended_by(mut self, extension: Extension) -> Result<Self, LockError> {
-        if let Some(token) = self.entry.extend(self.owner, &self.grant, extension).await? {
+    /// By what it has the lock.
+    pub(super) fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// An extension has brought a token, or none.
+    pub(super) fn set_token(&mut self, token: Option<u64>) {
+        if let Some(token) = token {
             self.grant = self.grant.with_token(token);
         }
-        Ok(self)
     }
 
     /// Fails if the hold is over: its command may have been answered late, or it may not have been polled
@@ -99,7 +103,7 @@ impl Guard {
     /// Whether the lock is still held, as far as this process knows; asks no server.
     ///
     /// The lease is counted from before the command was sent that began it, so this turns false before the
-    /// store gives the lock to anybody else, as long as clocks run at the same speed. Between this answer and
+    /// store gives the lock to others, as long as clocks run at the same speed. Between this answer and
     /// what is done on the strength of it, time passes. That another process has
     /// [forced](crate::Lock::force_unlock) the lock free is known within a second if others of this client
     /// wait for it, otherwise when the lease is renewed; [`ensure_held`](Self::ensure_held) asks.
@@ -208,7 +212,8 @@ impl Guard {
     /// shortened.
     ///
     /// For work that takes longer than the [lease of its own](crate::Lock::lock_with_lease) that it was
-    /// given. A watched lease is renewed anyway; to extend it makes it last, should this process stand still.
+    /// given. A watched lease is renewed anyway; extending it keeps it for that long even if this process
+    /// stalls.
     ///
     /// # Cancel safety
     ///
@@ -257,7 +262,7 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping the future does not keep the lock: the command is finished in the background, and repeated if
-    /// need be. So is one that is kept and not polled, once it was polled for the first time.
+    /// need be. A future that is kept and not polled any more is finished in the same way.
     ///
     /// # Errors
     ///
@@ -326,14 +331,14 @@ impl Guard {
         }
         // A look in between must find what is kept forgotten.
         let effects = self.entry.state.forget(&self.grant, self.entry.now());
-        self.entry.table().keep(&self.entry.name, &self.entry);
+        self.entry.keep();
         // So that it is let go of when its lease is over.
         if let Ok(hold) = self.entry.state.state_of(&self.grant, self.entry.now())
             && hold.ends != Moment::NEVER
         {
             self.entry.ring(hold.ends);
-        } else if !self.entry.state.is_forgotten() {
-            self.entry.table().let_go(&self.entry.name);
+        } else {
+            self.entry.let_go();
         }
         self.entry.apply(effects);
     }
@@ -344,6 +349,8 @@ impl Guard {
         entry.context.recorder.holds.add(now.micros_since(self.since));
         let (left, effects) = entry.state.leave(&self.grant, now);
         let panics = entry.apply_caught(effects);
+        // With it a forgotten hold may have ended.
+        entry.let_go();
         entry.left_after(left, panics, now)
     }
 

@@ -24,8 +24,8 @@ use crate::trace;
 /// A named lock: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
 ///
 /// Each acquisition is by an owner of its own, so taking the lock twice without letting go waits for itself,
-/// as with a mutex; [`owned_by`](Self::owned_by) makes it re-entrant. All handles of one name of a client are
-/// the same lock.
+/// as with a mutex; [`owned_by`](Self::owned_by) makes it re-entrant. All handles of a client that
+/// have the same name are handles of the same lock.
 ///
 /// The store leases the lock to the client; inside of it, the lock passes from waiter to waiter, and from an
 /// owner's outer hold to its inner ones, in memory.
@@ -73,6 +73,7 @@ use crate::trace;
 /// guard.unlock().await?;
 /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
 /// ```
+#[derive(Clone)]
 #[doc(alias = "Mutex")]
 pub struct Lock {
     entry: Arc<Entry>,
@@ -174,6 +175,8 @@ impl Lock {
 
     /// As [`lock`](Self::lock), with a lease of the caller's own, which is not renewed.
     ///
+    /// So no renewal tells its holder that the store has it no more: [`Guard::ensure_held`] asks.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing behind: see [`Lock`].
@@ -257,9 +260,7 @@ impl Lock {
         let now = self.entry.now();
         let (left, effects) = self.entry.state.leave_by_name(owner.number(), now);
         let panics = self.entry.apply_caught(effects);
-        if !self.entry.state.is_forgotten() {
-            self.entry.table().let_go(self.name());
-        }
+        self.entry.let_go();
         match self.entry.left_after(left, panics, now) {
             LeaveOutcome::Remains | LeaveOutcome::Passed => Ok(()),
             LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => Err(not_held()),
@@ -287,22 +288,33 @@ impl Lock {
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;
-        let in_hand = self.entry.leases_in_hand();
+        let (sent, in_hand) = (self.entry.now(), self.entry.leases_in_hand());
         let freed = context.store.force_release(self.entry.mode, self.name()).await;
         let freed = freed.map_err(|error| context.failed(self.name(), error))?;
         let mut panics = Panics::NONE;
+        let mut leased_since = Vec::new();
         if !fault!(ForcedHolderNotTold) {
-            in_hand.iter().for_each(|(entry, number)| _ = panics.catch(|| entry.lose(*number)));
+            for (entry, number) in in_hand {
+                if panics.catch(|| entry.gone(number, sent)) == Some(false) && entry.has_lease(number) {
+                    leased_since.push((entry, number));
+                }
+            }
         }
         // Should the message be lost.
         let latch = self.entry.state.latch();
         panics.catch(|| latch.release(latch.waiters()));
         panics.resume();
+        for (entry, number) in leased_since {
+            entry.verify_lease(number).await;
+        }
         Ok(freed)
     }
 
     /// The holder of the lock, among all clients: `None` if it is free. Of several readers the one whose
     /// lease lasts longest.
+    ///
+    /// What another program has written under the name counts as held, since no lease is granted there: then
+    /// neither the id nor the mode is known. [`Holder`] has a table of what there may be.
     ///
     /// # Cancel safety
     ///
@@ -334,7 +346,7 @@ impl Lock {
         Ok(self.entry.holders().await?.into_iter().max_by_key(|holder| holder.left))
     }
 
-    /// Whether the lock is held.
+    /// Whether the lock is held, by any client.
     ///
     /// # Cancel safety
     ///
@@ -412,16 +424,29 @@ impl Lock {
         self.entry.counters.snapshot(&self.entry.state)
     }
 
-    /// How many wait for this lock in this client's queue. The one that competes at the store is not among
-    /// them.
+    /// How many acquisitions of this client wait for this lock, the one that competes at the store included:
+    /// as [`LockClient::waiting`](crate::LockClient::waiting) says of all locks. Asks no server; says nothing
+    /// of waiters in other processes. 0 in a child that was forked off.
+    ///
+    /// # Examples
+    ///
+    /// A limit for the waiters of one name, without a command:
+    ///
+    /// ```
+    /// use latchwork::{Guard, Lock, LockError};
+    ///
+    /// async fn lock_unless_crowded(lock: &Lock) -> Result<Option<Guard>, LockError> {
+    ///     if lock.waiting() >= 5 { Ok(None) } else { Ok(Some(lock.lock().await?)) }
+    /// }
+    /// ```
+    pub fn waiting(&self) -> usize {
+        if self.entry.context.is_here() { self.entry.state.waiting().0 } else { 0 }
+    }
+
+    /// How many wait for this lock in this client's queue. The queue head, which competes at the store, is
+    /// not among them: [`waiting`](Self::waiting) counts it, too.
     pub fn waiters(&self) -> usize {
         if self.entry.context.is_here() { self.entry.state.waiters() } else { 0 }
-    }
-}
-
-impl Clone for Lock {
-    fn clone(&self) -> Self {
-        Self { entry: Arc::clone(&self.entry), owner: self.owner, fenced: self.fenced }
     }
 }
 

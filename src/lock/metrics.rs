@@ -68,8 +68,8 @@ pub struct Metrics {
     /// looks. An inner hold whose own lease ends while its owner has the lock on is not counted: only its
     /// guard says so.
     pub leases_lost: u64,
-    /// Wake-ups after which the lock was had. Of all clients of the backend, as they share their messages; so
-    /// are the next ones.
+    /// Wake-ups after which the lock was acquired. This counter and the next one count for all clients of the
+    /// backend together, as these share their messages.
     pub wakes_useful: u64,
     /// Wake-ups after which the lock was found held.
     pub wakes_spurious: u64,
@@ -122,13 +122,37 @@ impl Recorder {
             leases_lost: self.leases_lost.get(),
             wakes_useful: registry.wakes_useful,
             wakes_spurious: registry.wakes_spurious,
+            // Any number may have begun and ended while the figures were read.
             subscriptions: registry
                 .subscriptions_begun
-                .wrapping_sub(registry.subscriptions_ended)
-                .wrapping_sub(registry.subscriptions_failed),
+                .saturating_sub(registry.subscriptions_ended)
+                .saturating_sub(registry.subscriptions_failed)
+                .min(registry.entries),
             reconnects,
             held: 0,
             waiting: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures are read one after the other while channels come and go. A gauge that is below zero for a
+    /// moment is one of 18 trillions.
+    #[test]
+    fn channels_are_never_fewer_than_none_nor_more_than_there_are() {
+        let of = |subscriptions_begun, subscriptions_ended, subscriptions_failed| {
+            let registry = RegistryStats {
+                subscriptions_begun,
+                subscriptions_ended,
+                subscriptions_failed,
+                entries: 2,
+                ..RegistryStats::default()
+            };
+            Recorder::default().snapshot(&registry, 0, 0).subscriptions
+        };
+        assert_eq!([of(7, 5, 1), of(7, 5, 0), of(7, 6, 2), of(7, 8, 0), of(70, 5, 0)], [1, 2, 0, 0, 2]);
     }
 }

@@ -145,7 +145,7 @@ impl fmt::Debug for LockName {
     }
 }
 
-/// A hasher for maps by [`LockName`], which brings its hash along:
+/// A hasher for maps by [`LockName`], which has its hash with it:
 /// `HashMap<LockName, T, BuildHasherDefault<NameHasher>>`.
 ///
 /// # Panics

@@ -45,8 +45,8 @@ impl LockOptions {
     /// The lease of a lock that is taken without one: it is renewed each time a third of it is over, and runs
     /// out this long after the process died.
     ///
-    /// 30 s by default, as in Redisson. Shorter frees the locks of a dead process sooner, and loses those of
-    /// one that is paused, or cut off, for that long.
+    /// 30 s by default, as in Redisson. A shorter one frees the locks of a dead process sooner; a process
+    /// that is paused or cut off for longer than it loses its locks.
     #[must_use]
     pub fn watchdog_timeout(mut self, timeout: Duration) -> Self {
         self.watchdog_timeout = timeout;
@@ -56,7 +56,7 @@ impl LockOptions {
     /// For how long an owner may have a lock by a watched lease: then the hold is
     /// [lost](crate::LossReason::HeldTooLong), and the next waiter has the lock. Without a limit by default.
     ///
-    /// Against holders that hang and do not die: without it their locks are renewed for as long as their
+    /// For holders that hang without ending: without it their locks are renewed for as long as their
     /// process lives. It is counted in this process and costs the store nothing; if the whole process hangs,
     /// its leases end by themselves. Leases of the caller's own have their end anyway, and are not touched.
     #[must_use]
@@ -86,7 +86,7 @@ impl LockOptions {
     /// The watchdog notices it within twice this time.
     ///
     /// For futures that are kept and not polled, as by `select!` over `&mut future`: without a limit they
-    /// would keep the lock from everybody.
+    /// would keep the lock from all others.
     #[must_use]
     pub fn unpolled_limit(mut self, limit: Duration) -> Self {
         self.unpolled_limit = limit;
@@ -111,8 +111,8 @@ impl LockOptions {
     /// under just that by default.
     ///
     /// For a prefix to all names, and for the name mapper that Redisson's clients of the same locks are
-    /// configured with. It must come to the same each time. Everything is by what it comes to: keys,
-    /// channels, and [`Lock::name`](crate::Lock::name).
+    /// configured with. It must map a name to the same result each time. Keys and channels are named by the
+    /// result, as is [`Lock::name`](crate::Lock::name).
     ///
     /// # Examples
     ///

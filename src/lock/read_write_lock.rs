@@ -65,6 +65,7 @@ use crate::lock::name::LockName;
 /// reads.unlock().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
+#[derive(Clone)]
 #[doc(alias = "RwLock")]
 pub struct ReadWriteLock {
     read: Lock,
@@ -89,12 +90,6 @@ impl ReadWriteLock {
     /// The lock's name.
     pub fn name(&self) -> &LockName {
         self.read.name()
-    }
-}
-
-impl Clone for ReadWriteLock {
-    fn clone(&self) -> Self {
-        Self { read: self.read.clone(), write: self.write.clone() }
     }
 }
 

@@ -1,7 +1,7 @@
-//! Work that ends with the lock: [`Lock::run`] and [`Guard::run`].
+//! Work that ends with the lock: [`Lock::run`] and [`Guard::run`], and the same with the guard for the work.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use crate::lock::error::LockError;
@@ -35,6 +35,32 @@ impl Lock {
     /// ```
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LockError> {
         self.lock().await?.run(work).await
+    }
+
+    /// As [`run`](Self::run), for work that looks at its guard: for the [token](Guard::fencing_token) that it
+    /// sends along, or [asks](Guard::ensure_held) before a step that cannot be undone.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # async fn write(_: u64) {}
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let account = client.get_lock("account:7")?.fenced();
+    /// account.run_with(async |guard| write(guard.fencing_token().expect("it is fenced")).await).await?;
+    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+    /// ```
+    pub async fn run_with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, LockError> {
+        self.lock().await?.run_with(work).await
     }
 }
 
@@ -74,22 +100,58 @@ impl Guard {
     /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
     /// ```
     pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T, LockError> {
-        let outcome = {
-            let (mut lost, mut work) = (pin!(self.lost()), pin!(work));
-            poll_fn(|context| {
-                // First: work whose lock is known to be lost is not to take another step.
-                if let Poll::Ready(reason) = lost.as_mut().poll(context) {
-                    return Poll::Ready(Err(reason));
-                }
-                work.as_mut().poll(context).map(Ok)
-            })
-            .await
-        };
-        let output = match outcome {
-            Ok(output) => output,
-            // Dropped, the guard gives back what is left of the hold, if anything is.
-            Err(reason) => return Err(LockError::lost(self.name(), *self.owner(), reason)),
-        };
+        let output = self.unless_lost(pin!(work)).await?;
+        self.unlock_after(output).await
+    }
+
+    /// As [`run`](Self::run), for work that looks at this guard: for the [token](Self::fencing_token) that it
+    /// sends along, or [asks](Self::ensure_held) before a step that cannot be undone.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # async fn pay() {}
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// if let Some(guard) = client.get_lock("invoices")?.try_lock().await? {
+    ///     let paid = guard.run_with(async |guard| {
+    ///         // … what takes its time …
+    ///         guard.ensure_held().await?;
+    ///         Ok::<_, latchwork::LockError>(pay().await)
+    ///     });
+    ///     paid.await??;
+    /// }
+    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+    /// ```
+    pub async fn run_with<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, LockError> {
+        let output = self.unless_lost(pin!(async { work(&self).await })).await?;
+        self.unlock_after(output).await
+    }
+
+    /// The output of `work`, unless the hold is lost before it is ready. Dropped then, the guard gives back
+    /// what is left of the hold, if anything is.
+    async fn unless_lost<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> Result<T, LockError> {
+        let mut lost = pin!(self.lost());
+        poll_fn(|context| {
+            // First: work whose lock is known to be lost is not to take another step.
+            if let Poll::Ready(reason) = lost.as_mut().poll(context) {
+                return Poll::Ready(Err(LockError::lost(self.name(), *self.owner(), reason)));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    async fn unlock_after<T>(self, output: T) -> Result<T, LockError> {
         match self.unlock().await {
             // The work is done, and its lease ends by itself at the latest.
             Ok(()) | Err(LockError::ReleasePending { .. } | LockError::RuntimeEnded) => Ok(output),

@@ -141,13 +141,13 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
             deferred.push((Arc::clone(&entry), effects));
         }
         panics.catch(|| entry.repeat_releases(now));
+        panics.catch(|| entry.give_back_unattended(now));
         match renewal {
             Some(renewal) => {
                 renews |= renewal.lease.is_some();
                 add(entry, renewal, &mut panics);
             }
-            None if !entry.state.is_forgotten() => entry.table().let_go(&entry.name),
-            None => {}
+            None => entry.let_go(),
         }
     }
     if renews {

@@ -16,17 +16,7 @@ use super::request::{LossReason, Request};
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("example.md")]
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let _grant = take(&entry, now);
@@ -63,7 +53,7 @@ pub(super) struct More {
     pub(super) pending_release: Option<PendingRelease>,
     pub(super) parallel: Vec<PendingRelease>,
     pub(super) roll_back: Option<PendingRelease>,
-    pub(super) next: Option<Next>,
+    pub(super) next: Option<NextHead>,
     pub(super) lost: Option<LossReason>,
     pub(super) call: bool,
     pub(super) superseded: u32,
@@ -81,17 +71,7 @@ pub(super) struct More {
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("example.md")]
 /// # let policy = Policy::Queued { position: Duration::from_secs(10) };
 /// # let rules = Rules { policy, ..Rules::default() };
 /// # let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
@@ -108,7 +88,8 @@ pub(super) struct More {
 /// assert_eq!(effects.next().map(|next| next.request), Some(Request::new(2)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Next {
+#[doc(alias = "Next")]
+pub struct NextHead {
     /// The next queue head.
     pub head: HeadTicket,
     /// What it asks for.
@@ -117,7 +98,7 @@ pub struct Next {
 
 impl Effects {
     /// The waiter that is named with the release of [`pending_release`](Self::pending_release).
-    pub fn next(&self) -> Option<Next> {
+    pub fn next(&self) -> Option<NextHead> {
         self.more.as_ref()?.next
     }
 
@@ -143,7 +124,7 @@ impl Effects {
         self.more.as_ref()?.lost
     }
 
-    /// Call all sleepers of this name, wherever else than on the entry's latch they sleep. A queue head was
+    /// Call all waiters of this name, wherever else than on the entry's latch they sleep. A queue head was
     /// superseded, and a notification that came to it would stay with it; or a lease has ended by itself, of
     /// which no release tells the waiters that share this process' messages.
     pub fn calls(&self) -> bool {
@@ -192,10 +173,17 @@ impl Effects {
 
     /// The last of what is to be done.
     fn finish(&mut self) {
-        match (self.waker.take().filter(|_| self.wakes), self.more.take()) {
+        match (self.waker.take(), self.more.take()) {
             (None, None) => {}
-            (Some(waker), None) => foreign::wake([waker]),
-            (waker, Some(more)) => foreign::wake_after(more.panics, waker.into_iter().chain(more.wakers)),
+            (Some(waker), None) if self.wakes => foreign::wake([waker]),
+            (Some(unused), None) => drop(unused),
+            (waker, Some(more)) => {
+                let More { wakers, mut panics, .. } = *more;
+                let (called, unused) = if self.wakes { (waker, None) } else { (None, waker) };
+                // Foreign code, which is not to cost the others their call.
+                panics.catch(|| drop(unused));
+                foreign::wake_after(panics, called.into_iter().chain(wakers));
+            }
         }
     }
 
@@ -213,7 +201,7 @@ impl Effects {
         match (waker, &self.waker) {
             (None, _) => {}
             (waker, None) => self.waker = waker,
-            // One that is called in vain costs a poll.
+            // One that is called without need costs a poll.
             (Some(waker), Some(_)) => self.more().wakers.push(waker),
         }
     }

@@ -16,17 +16,7 @@ pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("example.md")]
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let _grant = take(&entry, now);
@@ -137,17 +127,7 @@ pub enum EnterOutcome {
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("example.md")]
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let grant = take(&entry, now);
@@ -277,8 +257,8 @@ pub enum Answer {
     },
     /// The command did not run, and never will: nothing of it is at the store.
     DidNotRun,
-    /// The store answered the release that [named](super::Next) the attempt, and did not say what became of
-    /// that.
+    /// The store answered the release that [named](super::NextHead) the attempt, and did not say what became
+    /// of that.
     Unsaid,
     /// There was no answer. The command may run still.
     Unanswered,
@@ -309,7 +289,7 @@ pub enum Answer {
 pub enum AttemptOutcome {
     /// The caller has the lock.
     Granted(Grant),
-    /// The caller is the queue head still. A waiter that was [named](super::Next) with a release is told
+    /// The caller is the queue head still. A waiter that was [named](super::NextHead) with a release is told
     /// itself.
     Waits,
     /// The lease was over by then. It is rolled back, and the caller is the queue head still.
@@ -323,17 +303,7 @@ pub enum AttemptOutcome {
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("example.md")]
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let grant = take(&entry, now);
@@ -366,17 +336,7 @@ pub enum LeaveOutcome {
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("example.md")]
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let grant = take(&entry, now);
@@ -400,17 +360,7 @@ pub struct HoldState {
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("example.md")]
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let grant = take(&entry, now);

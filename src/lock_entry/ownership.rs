@@ -82,8 +82,8 @@ use super::outcome::{Attempt, BACK_OFF, EnterOutcome, HeadTicket, Ticket, WaitOu
 use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
-use self::head::Head;
-use self::lease::{Lease, Unconfirmed};
+use self::head::HeadState;
+use self::lease::{StoreLease, Unconfirmed};
 use self::owner_holds::{OwnerHolds, Sharer};
 pub use self::tick::Renewal;
 
@@ -143,7 +143,7 @@ pub enum Policy {
     },
     /// One owner at a time, by a queue that the store has over all processes. Every lease goes back to the
     /// store when it is left, and the oldest waiter here is named with the release: see
-    /// [`Next`](super::Next).
+    /// [`NextHead`](super::NextHead).
     Queued {
         /// For how long the store keeps a waiter's position.
         position: Duration,
@@ -201,7 +201,7 @@ pub(super) struct Ownership {
     third: Duration,
     phase: Phase,
     /// Holds of a shared lock that newcomers may not join.
-    parallel: Vec<(Hold, Lease)>,
+    parallel: Vec<(Hold, StoreLease)>,
     queue: Queue,
     last_serial: u64,
     /// The last fencing token that was granted.
@@ -227,8 +227,8 @@ pub(super) struct Ownership {
 #[derive(Debug)]
 enum Phase {
     Free,
-    Competing(Head),
-    Held(Hold, Lease),
+    Competing(HeadState),
+    Held(Hold, StoreLease),
     /// With whether the tenure was used up.
     Returning(bool),
 }
@@ -237,7 +237,7 @@ enum Phase {
 struct Hold {
     owner_holds: OwnerHolds,
     /// Of all owner_holds. Each event asks whether there are some, and to see that there are none would take
-    /// a look at everybody.
+    /// a visit to each of them.
     unclaimed: u32,
     watched: u32,
     guards: u32,
@@ -277,7 +277,7 @@ struct Loss {
 impl Hold {
     /// Not begun, or over.
     #[inline]
-    fn of_nobody() -> Self {
+    fn without_owners() -> Self {
         Self {
             owner_holds: OwnerHolds::default(),
             unclaimed: 0,
@@ -425,7 +425,7 @@ impl Hold {
     }
 
     /// Whether it has had no grant for too long, and its lease lasts.
-    fn lasts(&self, lease: &Lease, now: Moment) -> bool {
+    fn lasts(&self, lease: &StoreLease, now: Moment) -> bool {
         now < self.limit && !lease.is_over(now)
     }
 }
@@ -463,7 +463,7 @@ impl Ownership {
         std::mem::replace(&mut self.phase, Phase::Free)
     }
 
-    // === Coming ===
+    // === Entering ===
 
     /// An owner wants the lock.
     pub(super) fn enter(
@@ -522,7 +522,7 @@ impl Ownership {
     // === Having it already, or together with others ===
 
     /// Holds with their leases: the one in hand first.
-    fn held(&self) -> impl Iterator<Item = (&Hold, &Lease)> {
+    fn held(&self) -> impl Iterator<Item = (&Hold, &StoreLease)> {
         let in_hand = match &self.phase {
             Phase::Held(hold, lease) => Some((hold, lease)),
             _ => None,
@@ -530,7 +530,7 @@ impl Ownership {
         in_hand.into_iter().chain(self.parallel.iter().map(|(hold, lease)| (hold, lease)))
     }
 
-    fn held_mut(&mut self) -> impl Iterator<Item = (&mut Hold, &mut Lease)> {
+    fn held_mut(&mut self) -> impl Iterator<Item = (&mut Hold, &mut StoreLease)> {
         let in_hand = match &mut self.phase {
             Phase::Held(hold, lease) => Some((hold, lease)),
             _ => None,
@@ -539,7 +539,7 @@ impl Ownership {
     }
 
     #[inline]
-    fn held_by_serial(&mut self, serial: u64) -> Option<(&mut Hold, &mut Lease)> {
+    fn held_by_serial(&mut self, serial: u64) -> Option<(&mut Hold, &mut StoreLease)> {
         // Nearly always it is the one in hand.
         if let Phase::Held(hold, lease) = &mut self.phase
             && hold.owner_holds.has(serial)
@@ -552,7 +552,7 @@ impl Ownership {
             .map(|(hold, lease)| (hold, lease))
     }
 
-    fn held_by_number(&mut self, number: u64) -> Option<(&mut Hold, &mut Lease)> {
+    fn held_by_number(&mut self, number: u64) -> Option<(&mut Hold, &mut StoreLease)> {
         self.held_mut().find(|(_, lease)| lease.number == number)
     }
 
@@ -646,7 +646,7 @@ impl Ownership {
     /// Those beside go on by the lease in hand, unless that would end earlier than theirs.
     fn merge_parallel(&mut self, effects: &mut Effects) {
         let Phase::Held(hold, lease) = &mut self.phase else { return };
-        let earlier = |(_, theirs): &mut (Hold, Lease)| {
+        let earlier = |(_, theirs): &mut (Hold, StoreLease)| {
             theirs.sure_until <= lease.sure_until || fault!(GatheredUnderShorterLease)
         };
         for (theirs, their_lease) in self.parallel.extract_if(.., earlier) {

@@ -75,17 +75,7 @@ impl Request {
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("example.md")]
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let grant = take(&entry, now);
@@ -146,17 +136,7 @@ impl Grant {
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("example.md")]
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let _grant = take(&entry, now);

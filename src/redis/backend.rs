@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::connection::{Boxed, Common, Error, Request, TokioRuntime};
+use super::connection::{Boxed, Common, Error, TokioRuntime, WireRequest};
 use super::keys;
 use super::late::LateAttempts;
 use super::nonces::Nonces;
@@ -69,7 +70,7 @@ impl Replicas {
 ///
 /// Clones share their connections. These live on the tokio runtime in which [`connect`](Self::connect) was
 /// called, and end when it does; what waits for them can be polled anywhere.
-/// [`RedisBuilder::blocking_connect`](super::RedisBuilder::blocking_connect) brings a runtime.
+/// [`RedisBuilder::blocking_connect`](super::RedisBuilder::blocking_connect) has a runtime of its own.
 ///
 /// # Examples
 ///
@@ -156,13 +157,13 @@ impl Backend for Redis {
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        shielded(async {
+        shielded(pin!(async {
             match mode {
                 Mode::Plain => self.acquire_plain(name, request).await,
                 Mode::Fair | Mode::Write => self.take(mode, name, request).await,
                 Mode::Read => self.read(name, request).await,
             }
-        })
+        }))
         .await
     }
 
@@ -173,35 +174,35 @@ impl Backend for Redis {
         id: &LeaseId,
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
-        shielded(self.release_over(&self.router, mode, name, id, next)).await
+        shielded(pin!(self.release_over(&self.router, mode, name, id, next))).await
     }
 
     async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        shielded(self.release_over(self.attempts(), mode, name, id, None)).await
+        shielded(pin!(self.release_over(self.attempts(), mode, name, id, None))).await
     }
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        shielded(self.renew_all(Renewal::of(mode), leases, lease)).await
+        shielded(pin!(self.renew_all(Renewal::of(mode), leases, lease))).await
     }
 
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
-        shielded(async {
+        shielded(pin!(async {
             match mode {
                 Mode::Plain => self.force_plain(name).await,
                 Mode::Fair | Mode::Write | Mode::Read => self.force(mode, name).await,
             }
-        })
+        }))
         .await
     }
 
     async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Error> {
-        shielded(async {
+        shielded(pin!(async {
             match mode {
                 Mode::Plain | Mode::Fair => self.holder(name).await.map(Vec::from_iter),
                 Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name).await?.writer)),
                 Mode::Read => Ok(self.read_write_holders(name).await?.readers),
             }
-        })
+        }))
         .await
     }
 
@@ -233,8 +234,8 @@ impl Redis {
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
         let AcquireRequest { id, lease, tokens, .. } = request;
-        let (text, count, channel) = (id.to_string(), tokens.to_string(), keys::channel(name.as_str()));
-        let args = [&*millis(*lease), &*text, &*count, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
+        let (text, count) = (keys::id(id), tokens.to_string());
+        let args = [&*millis(*lease), &*text, &*count];
         let token = (*tokens > 0).then(|| keys::token(name.as_str()));
         let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
         let keys = &keys[..1 + usize::from(*tokens > 0)];
@@ -249,7 +250,10 @@ impl Redis {
         let in_full = || self.scripts.force_release.eval(&keys, &args);
         let request = self.request(&self.scripts.force_release, &keys, &args, &in_full);
         // Not again: another owner may have it by then.
-        freed(name, self.send_and_tell(&self.router, Request { again: false, ..request }, &channel).await?.0)
+        freed(
+            name,
+            self.send_and_tell(&self.router, WireRequest { again: false, ..request }, &channel).await?.0,
+        )
     }
 
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
@@ -287,7 +291,7 @@ impl Renewal {
 
     /// The field of the lock that its holder has.
     fn field(self, id: &LeaseId) -> String {
-        if self == Self::Writes { keys::writer(id) } else { id.to_string() }
+        if self == Self::Writes { keys::writer(id) } else { keys::id(id) }
     }
 
     /// The key of the holder's own lease.
@@ -303,9 +307,9 @@ impl Redis {
         keys: &[&'a str],
         args: &[&str],
         in_full: &'a (dyn Fn() -> Cmd + Sync),
-    ) -> Request<'a> {
-        let request = Request::plain(script.evalsha(keys, args), self.common.timing.response);
-        Request { key: keys[0], in_full: Some(in_full), ..request }
+    ) -> WireRequest<'a> {
+        let request = WireRequest::plain(script.evalsha(keys, args), self.common.timing.response);
+        WireRequest { key: keys[0], in_full: Some(in_full), ..request }
     }
 
     /// The command by which scripts publish to waiters.
@@ -324,7 +328,7 @@ impl Redis {
         &self,
         name: &LockName,
         id: &LeaseId,
-        request: Request<'_>,
+        request: WireRequest<'_>,
     ) -> Result<AcquireOutcome, Error> {
         attempted(name, self.attempt_once(id, request).await?)
     }
@@ -332,7 +336,7 @@ impl Redis {
     pub(super) async fn attempt_once(
         &self,
         id: &LeaseId,
-        request: Request<'_>,
+        request: WireRequest<'_>,
     ) -> Result<Option<Reply>, Error> {
         let attempt = self.late.attempt(id);
         let reply = match &self.acquisitions {
@@ -341,10 +345,10 @@ impl Redis {
                 attempt.answered(sent);
                 reply
             }
-            // Seldom wanted, and so it takes no room in the futures of the others.
+            // Cold: boxed, to keep the hot future small.
             Some((router, replicas)) => {
                 Box::pin(async {
-                    let request = Request {
+                    let request = WireRequest {
                         followed_by: Some(replicas.wait()),
                         takes: replicas.timeout,
                         limit: request.limit + replicas.timeout,
@@ -403,7 +407,7 @@ impl Redis {
         name: &LockName,
         id: &LeaseId,
     ) -> Result<ReleaseOutcome, Error> {
-        let (id, channel) = (id.to_string(), keys::channel(name.as_str()));
+        let (id, channel) = (keys::id(id), keys::channel(name.as_str()));
         let keys = [name.as_str()];
         let args = [&*id, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
         let in_full = || self.scripts.release.eval(&keys, &args);
@@ -411,8 +415,9 @@ impl Redis {
         let (heard, sent): (i64, Sent) = self.send_and_tell(router, request, &channel).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
-                let ours = usize::from(self.registry.transport().is_active(&channel));
-                ReleaseOutcome::Released { receivers: heard.saturating_sub(ours) }
+                // Most often there was no receiver, and then none was this process.
+                let ours = heard > 0 && self.registry.transport().is_active(&channel);
+                ReleaseOutcome::Released { receivers: heard.saturating_sub(usize::from(ours)) }
             }
             // The first sending has freed it. (That it was lost before then cannot be told from that, and
             // comes to the same.)
@@ -427,7 +432,7 @@ impl Redis {
     async fn send_and_tell<T: FromRedisValue + Send>(
         &self,
         router: &Router,
-        request: Request<'_>,
+        request: WireRequest<'_>,
         channel: &str,
     ) -> Result<(T, Sent), Error> {
         if !self.publishes_both {
@@ -435,7 +440,7 @@ impl Redis {
         }
         let mut publish = cmd(router.topology().messages().other().publish());
         publish.arg(channel).arg(keys::UNLOCK_MESSAGE);
-        let request = Request { followed_by: Some(publish), ..request };
+        let request = WireRequest { followed_by: Some(publish), ..request };
         let ((reply, told), sent): ((T, Result<Value, RedisError>), Sent) = router.send(request).await?;
         if let Err(_refusal) = told {
             event!(
@@ -449,7 +454,7 @@ impl Redis {
     }
 
     /// Renews leases, by slot and in batches.
-    pub(super) async fn renew_all(
+    async fn renew_all(
         &self,
         renewal: Renewal,
         leases: &[LeaseKey],
@@ -529,7 +534,7 @@ impl Redis {
         // A reply that is lost leaves time to ask once more, over another connection. However long the lease,
         // a command takes no longer than any other.
         let limit = (lease / 3).max(SHORTEST_RENEWAL).min(self.common.timing.response);
-        Ok(self.router.send_together(Request { limit, patient, ..request }).await?.0)
+        Ok(self.router.send_together(WireRequest { limit, patient, ..request }).await?.0)
     }
 }
 
@@ -555,7 +560,9 @@ pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
 /// A lease as Redis takes it: rounded up, as it must not end there before it does here. `Lease::check` has
 /// seen to it that it is at least 1 and fits.
 pub(super) fn millis(lease: Duration) -> String {
-    lease.as_nanos().div_ceil(1_000_000).to_string()
+    let begun = u64::from(!lease.subsec_nanos().is_multiple_of(1_000_000));
+    // In 64 bits, as 128 are divided slowly, and this is done for each attempt.
+    u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).saturating_add(begun).to_string()
 }
 
 /// A PTTL reply: milliseconds, or −1 for a key without an end.

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -139,7 +140,7 @@ impl RedisBuilder {
         self
     }
 
-    /// The user, in place of the URL's.
+    /// The user name; replaces the one in the URL.
     pub fn username(mut self, username: impl Into<String>) -> Self {
         self.credentials.0 = Some(username.into());
         self
@@ -151,8 +152,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Asked for user and password each time that a server (not a Sentinel) is connected to, in place of the
-    /// URL's: for tokens that expire. If it fails, or takes too long, so does connecting, which is tried
+    /// Called for user and password before each connection to a server (not to a Sentinel); replaces those in
+    /// the URL. For tokens that expire. If it fails, or takes too long, so does connecting, which is tried
     /// again.
     ///
     /// # Examples
@@ -287,7 +288,7 @@ impl RedisBuilder {
     /// not once more in the crate that awaits it.
     #[inline(never)]
     fn begin_connect(self, runtime: TokioRuntime, url: &str) -> Boxed<'_, Result<Redis, Error>> {
-        Box::pin(shielded(self.connect_on(runtime, url)))
+        Box::pin(async move { shielded(pin!(self.connect_on(runtime, url))).await })
     }
 
     /// Connects to the server at `url` and blocks this thread until that is done. For code without a runtime:

@@ -33,6 +33,7 @@ mod tls;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -51,7 +52,7 @@ pub(crate) use self::dialer::{ConnectOptions, Dialer};
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
 pub(crate) use self::multiplexed::MultiplexedConnection;
-pub(crate) use self::request::Request;
+pub(crate) use self::request::WireRequest;
 pub use self::runtime::{TokioRuntime, TokioSleep};
 pub(crate) use self::server::{Boxed, Known, Push, Server, ServerEpoch};
 use self::session::Session;
@@ -79,7 +80,7 @@ struct Shared {
 
 /// Why a command has no reply.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum SendError {
     /// There was no connection to send it on.
     NotSent(Error),
     /// It was sent.
@@ -104,15 +105,19 @@ impl Connection {
     /// reply until `give_up`, or for as long as one sending may take.
     pub(crate) async fn send(
         &self,
-        request: &Request<'_>,
+        request: &WireRequest<'_>,
         asking: bool,
         give_up: Instant,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, SendError> {
+        if !self.0.common.runtime.is_at_hand() {
+            let ends = RedisError::from((Kind::Io, "this thread is ending, and cannot use the runtime"));
+            return Err(SendError::NotSent(Error::connection(&self.0.server.address(), ends)));
+        }
         let (live, as_of_now) = match self.0.usable() {
             Some(live) => (live, None),
-            // Seldom, and so it takes no room in the futures of the others.
+            // Cold: boxed, to keep the hot future small.
             None => {
-                let live = Box::pin(self.live_until(give_up)).await.map_err(Failure::NotSent)?;
+                let live = Box::pin(self.live_until(give_up)).await.map_err(SendError::NotSent)?;
                 (live, request.as_of_now.map(|command| Box::new(command())))
             }
         };
@@ -135,13 +140,13 @@ impl Connection {
             reply => reply,
         }
         .inspect_err(|error| self.0.judge(live.number, &live.standing, error))
-        .map_err(Failure::Met)
+        .map_err(SendError::Met)
     }
 
     async fn send_on(
         &self,
         live: &Live,
-        request: &Request<'_>,
+        request: &WireRequest<'_>,
         command: &Cmd,
         asking: bool,
         give_up: Instant,
@@ -151,7 +156,7 @@ impl Connection {
         let patience = if request.again { left.min(request.patience()) } else { left };
         let mut connection = live.inner.clone();
         connection.set_response_timeout(patience);
-        let reply = runtime.inside(request.query(command, asking, &mut connection)).await;
+        let reply = runtime.inside(pin!(request.query(command, asking, &mut connection))).await;
         live.answered(&reply);
         reply
     }
@@ -206,7 +211,7 @@ impl Shared {
     /// What an error says about the connection on which it was met.
     fn judge(&self, number: u64, standing: &ServerEpoch, error: &RedisError) {
         match Meaning::of(error) {
-            // A reply that did not come in time as well: the link may be cut without anyone having told us,
+            // A reply that did not come in time as well: the link may be cut without a word from the system,
             // and a connection that is kept would let every later command wait as long.
             Meaning::Lost => self.drop_live(number, error.is_timeout()),
             // Its name, or a virtual address, may lead elsewhere by now. One that is busy, or whose Cluster
@@ -359,7 +364,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
             return;
         }
         if !live.was_used() {
-            // Nothing of ours is kept alive by what waits for a reply.
+            // Dropped before the reply is awaited, which would keep the connection alive.
             let mut connection = live.inner.clone();
             drop(live);
             let beat =

@@ -6,6 +6,8 @@
 //! counter of `x` and of `{x}` the same. Of these two names the process that waits for both keeps its waiters
 //! apart (see [`listened`]); a counter that rises for both rises for each.
 
+use std::fmt::Write as _;
+
 use crate::backend::Mode;
 use crate::fault::fault;
 use crate::lock::LeaseId;
@@ -69,6 +71,14 @@ pub(super) fn read_leases(name: &str) -> String {
 /// The lease of a reader of ours: one for all that it holds.
 pub(super) fn read_lease(name: &str, id: &LeaseId) -> String {
     format!("{}{id}:rwlock_timeout:1", read_leases(name))
+}
+
+/// The text of an id: what `to_string` says, in one allocation.
+pub(super) fn id(id: &LeaseId) -> String {
+    // Of a uuid, and a number of 20 digits at most.
+    let mut text = String::with_capacity(36 + 21 + id.label().map_or(0, |label| 1 + label.len()));
+    let _ = write!(text, "{id}");
+    text
 }
 
 /// The field of the writer.

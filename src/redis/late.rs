@@ -23,30 +23,35 @@ const MOST: usize = 10_000;
 pub(super) struct LateAttempts(Mutex<HashSet<LeaseId>>);
 
 /// An attempt under way. One that is dropped unanswered may come late.
-pub(super) struct Attempt<'a> {
+pub(super) struct UnansweredAttempt<'a> {
     all: &'a LateAttempts,
     id: &'a LeaseId,
     unanswered: bool,
 }
 
 impl LateAttempts {
-    pub(super) fn attempt<'a>(&'a self, id: &'a LeaseId) -> Attempt<'a> {
-        Attempt { all: self, id, unanswered: true }
+    pub(super) fn attempt<'a>(&'a self, id: &'a LeaseId) -> UnansweredAttempt<'a> {
+        UnansweredAttempt { all: self, id, unanswered: true }
     }
 
     /// Until when an attempt by this id may come, now that its lease is given back.
     pub(super) fn may_come(&self, id: &LeaseId, common: &Common) -> Option<Instant> {
-        if self.0.lock().remove(id) && !fault!(LateAttemptsForgotten) { common.late_until() } else { None }
+        let was_one = {
+            let mut ids = self.0.lock();
+            // Nearly always there are none, and nothing is hashed.
+            !ids.is_empty() && ids.remove(id)
+        };
+        if was_one && !fault!(LateAttemptsForgotten) { common.late_until() } else { None }
     }
 }
 
-impl Attempt<'_> {
+impl UnansweredAttempt<'_> {
     pub(super) fn answered(mut self, sent: Sent) {
         self.unanswered = sent == Sent::Again;
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for UnansweredAttempt<'_> {
     fn drop(&mut self) {
         if self.unanswered {
             let mut ids = self.all.0.lock();

@@ -1,4 +1,4 @@
-//! [`Nonces`]: what tells a grant that the store has made from a message that anybody may publish.
+//! [`Nonces`]: what tells a grant that the store has made from a message that any client may publish.
 //!
 //! A waiter sends a nonce when it is enqueued. The store keeps it in the queue, where only clients with
 //! rights to the lock's own keys can read it, and puts it into the message of the grant. A message with

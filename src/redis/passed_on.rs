@@ -1,4 +1,4 @@
-//! [`PassedOn`]: when a release of a read-write lock leaves it to strangers.
+//! [`PassedOn`]: when a release of a read-write lock leaves it to other clients.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -19,7 +19,7 @@ const MOST: usize = 4096;
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How many releases of each read-write lock by this process passed it on, since one has left it to
-/// strangers.
+/// other clients.
 #[derive(Debug, Default)]
 pub(super) struct PassedOn(Mutex<Counts>);
 
@@ -31,8 +31,8 @@ struct Counts {
 }
 
 impl PassedOn {
-    /// Whether this release is to leave the lock to strangers. One that there is no room to count is: that
-    /// costs the waiters a command each, while never to leave it would keep strangers out for ever.
+    /// Whether this release is to leave the lock to other clients. One that there is no room to count is:
+    /// that costs the waiters a command each, while never to leave it would keep other clients out for ever.
     pub(super) fn is_enough(&self, name: &LockName) -> bool {
         let counts = self.0.lock();
         match counts.by_name.get(name) {
@@ -41,7 +41,7 @@ impl PassedOn {
         }
     }
 
-    /// What a release has come to. `freed`: the lock is free now, so strangers have their chance.
+    /// What a release has come to. `freed`: the lock is free now, so other clients have their chance.
     pub(super) fn count(&self, name: &LockName, freed: bool, now: Instant) {
         let mut counts = self.0.lock();
         if freed {

@@ -11,19 +11,19 @@ use crate::lock::LeaseId;
 use crate::runtime::Runtime;
 
 use super::backend::{Redis, attempted, freed, millis};
-use super::connection::{Error, Request};
+use super::connection::{Error, WireRequest};
 use super::keys;
 use super::scripts::{AGAIN, QueueScripts, Reply, Script};
 use super::topology::{Messages, Router, Sent};
 
 /// What they wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum QueueKind {
     Fair,
     ReadWrite,
 }
 
-impl Kind {
+impl QueueKind {
     /// What the waiters of this mode wait for.
     pub(super) fn of(mode: Mode) -> Self {
         if mode == Mode::Fair { Self::Fair } else { Self::ReadWrite }
@@ -61,7 +61,7 @@ impl ScriptCall {
 
 /// A call of a script of a lock that has a queue.
 pub(super) struct Call<'a, const N: usize> {
-    pub(super) kind: Kind,
+    pub(super) kind: QueueKind,
     pub(super) name: &'a LockName,
     /// Whether it may free the lock.
     pub(super) releases: bool,
@@ -74,10 +74,10 @@ pub(super) struct Call<'a, const N: usize> {
 }
 
 impl Redis {
-    fn queue_scripts(&self, kind: Kind) -> &QueueScripts {
+    fn queue_scripts(&self, kind: QueueKind) -> &QueueScripts {
         match kind {
-            Kind::Fair => &self.scripts.fair,
-            Kind::ReadWrite => &self.scripts.write,
+            QueueKind::Fair => &self.scripts.fair,
+            QueueKind::ReadWrite => &self.scripts.write,
         }
     }
 
@@ -91,8 +91,10 @@ impl Redis {
             && !(self.publishes_both && topology.messages() == Messages::Sharded);
         let grants = call.kind.grants(name);
         let ([queue, kept, nonces], beside, channel) = match call.kind {
-            Kind::Fair => (keys::fair_queue(name), vec![keys::redisson_queue(name)], keys::channel(name)),
-            Kind::ReadWrite => {
+            QueueKind::Fair => {
+                (keys::fair_queue(name), vec![keys::redisson_queue(name)], keys::channel(name))
+            }
+            QueueKind::ReadWrite => {
                 let channel = keys::read_write_channel(name);
                 (keys::write_queue(name), keys::waiting_readers(name).into(), channel)
             }
@@ -100,7 +102,7 @@ impl Redis {
         let common = [self.publish(), other, if knows_all { "1" } else { "0" }];
         let mut args: Vec<String> = common.map(str::to_owned).into();
         args.extend([channel, keys::UNLOCK_MESSAGE.to_owned(), grants, keys::GRANTED.to_owned()]);
-        if call.kind == Kind::ReadWrite {
+        if call.kind == QueueKind::ReadWrite {
             let spare = if call.releases && self.passed_on.is_enough(call.name) { "1" } else { "" };
             args.extend([keys::READ_UNLOCK_MESSAGE.to_owned(), keys::read_leases(name), spare.to_owned()]);
         }
@@ -112,14 +114,14 @@ impl Redis {
     }
 
     /// The nonce of a waiter that is to be enqueued; nothing if it is not.
-    fn nonce(&self, kind: Kind, name: &LockName, waiter: Option<&LeaseId>) -> String {
+    fn nonce(&self, kind: QueueKind, name: &LockName, waiter: Option<&LeaseId>) -> String {
         let grants = kind.grants(name.as_str());
         waiter.map(|id| self.nonces.text(&(grants + &id.client_id()), id.number())).unwrap_or_default()
     }
 
-    /// Whether a release of a lock of this kind has found what it was to release.
-    pub(super) fn released(&self, kind: Kind, name: &LockName, reply: i64) -> bool {
-        if kind == Kind::ReadWrite && reply > 0 {
+    /// Whether the lease was held by the id that was released, by the reply.
+    pub(super) fn released(&self, kind: QueueKind, name: &LockName, reply: i64) -> bool {
+        if kind == QueueKind::ReadWrite && reply > 0 {
             self.passed_on.count(name, reply == 2, self.common.runtime.now());
         }
         reply > 0
@@ -130,9 +132,9 @@ impl Redis {
         words: &'a ScriptCall,
         by_hash: &'a (dyn Fn() -> Cmd + Sync),
         in_full: &'a (dyn Fn() -> Cmd + Sync),
-    ) -> Request<'a> {
-        let request = Request::plain(by_hash(), self.common.timing.response);
-        Request { key: &words.keys[0], as_of_now: Some(by_hash), in_full: Some(in_full), ..request }
+    ) -> WireRequest<'a> {
+        let request = WireRequest::plain(by_hash(), self.common.timing.response);
+        WireRequest { key: &words.keys[0], as_of_now: Some(by_hash), in_full: Some(in_full), ..request }
     }
 
     /// Sends it until it has an answer: see [`AGAIN`]. Each that is sent leaves less to look at.
@@ -147,7 +149,7 @@ impl Redis {
         let in_full = || words.call(&self.common.runtime, |keys, args| script.eval(keys, args));
         let mut any = Sent::Once;
         loop {
-            let request = Request { again, ..self.queue_request(words, &by_hash, &in_full) };
+            let request = WireRequest { again, ..self.queue_request(words, &by_hash, &in_full) };
             let (reply, sent) = router.send(request).await?;
             if sent == Sent::Again {
                 any = Sent::Again;
@@ -184,11 +186,11 @@ impl Redis {
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        let kind = Kind::of(mode);
+        let kind = QueueKind::of(mode);
         let AcquireRequest { id, lease, tokens, position, .. } = request;
         let (lease, tokens, position) = (*lease, *tokens, *position);
         let nonce = self.nonce(kind, name, position.map(|_| id));
-        let own = [millis(lease), id.to_string(), tokens.to_string(), kept(position), nonce];
+        let own = [millis(lease), keys::id(id), tokens.to_string(), kept(position), nonce];
         let keys = counter(name, tokens);
         let words = self.words(Call { kind, name, releases: false, keys, own, position });
         self.attempt_words(&self.queue_scripts(kind).acquire, &words, name, id).await
@@ -203,7 +205,7 @@ impl Redis {
         id: &LeaseId,
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
-        let kind = Kind::of(mode);
+        let kind = QueueKind::of(mode);
         let outcome = self.pass_on_once(kind, router, name, id, next).await?;
         self.undo_late(router, name, id, move |redis, router, name, id| {
             Box::pin(async move {
@@ -216,17 +218,17 @@ impl Redis {
 
     async fn pass_on_once(
         &self,
-        kind: Kind,
+        kind: QueueKind,
         router: &Router,
         name: &LockName,
         id: &LeaseId,
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
         let tokens = next.map_or(0, |next| next.tokens);
-        let [next_id, lease] = next.map(|next| [next.id.to_string(), millis(next.lease)]).unwrap_or_default();
+        let [next_id, lease] = next.map(|next| [keys::id(&next.id), millis(next.lease)]).unwrap_or_default();
         let position = next.map(|next| next.position);
         let nonce = self.nonce(kind, name, next.map(|next| &next.id));
-        let own = [id.to_string(), next_id, lease, tokens.to_string(), kept(position), nonce];
+        let own = [keys::id(id), next_id, lease, tokens.to_string(), kept(position), nonce];
         let keys = counter(name, tokens);
         let words = self.words(Call { kind, name, releases: true, keys, own, position });
         // It is an attempt by the next one, too, and one that comes late may lease the lock to it.
@@ -253,7 +255,7 @@ impl Redis {
 
     /// Frees the lock, whichever owner has it. True if it was held.
     pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
-        let kind = Kind::of(mode);
+        let kind = QueueKind::of(mode);
         let words =
             self.words(Call { kind, name, releases: false, keys: Vec::new(), own: [], position: None });
         let script = &self.queue_scripts(kind).force_release;

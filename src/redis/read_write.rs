@@ -10,7 +10,7 @@ use crate::lock::{Holder, LeaseId};
 use super::backend::{Redis, duration, millis};
 use super::connection::Error;
 use super::keys;
-use super::queue::{Call, Kind, counter, kept};
+use super::queue::{Call, QueueKind, counter, kept};
 use super::scripts::Reply;
 use super::topology::{Router, Sent};
 
@@ -31,10 +31,10 @@ impl Redis {
         let AcquireRequest { id, lease, tokens, position, under, .. } = request;
         let under = under.as_ref().map(LeaseId::to_string).unwrap_or_default();
         let fenced = if *tokens > 0 { "1" } else { "" };
-        let own = [millis(*lease), id.to_string(), under, fenced.to_owned(), kept(*position)];
+        let own = [millis(*lease), keys::id(id), under, fenced.to_owned(), kept(*position)];
         let mut keys = vec![keys::read_lease(name.as_str(), id)];
         keys.extend(counter(name, *tokens));
-        let (kind, position) = (Kind::ReadWrite, *position);
+        let (kind, position) = (QueueKind::ReadWrite, *position);
         let words = self.words(Call { kind, name, releases: false, keys, own, position });
         self.attempt_words(&self.scripts.read_acquire, &words, name, id).await
     }
@@ -81,13 +81,22 @@ impl Redis {
 
     async fn end_read_once(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<bool, Error> {
         let keys = vec![keys::read_lease(name.as_str(), id)];
-        let (kind, own) = (Kind::ReadWrite, [id.to_string()]);
+        let (kind, own) = (QueueKind::ReadWrite, [keys::id(id)]);
         let words = self.words(Call { kind, name, releases: true, keys, own, position: None });
         let (reply, sent) = self.send_words(router, &self.scripts.read_release, &words, true).await?;
-        let Reply::Number(reply) = reply else { unreachable!("it answers by numbers") };
+        let reply = ended(name, reply)?;
         // Or the first sending has ended it. (That it was lost before then cannot be told from that, and
         // comes to the same.)
         Ok(self.released(kind, name, reply) || sent == Sent::Again)
+    }
+}
+
+/// What the end of a hold to read has answered. The script answers by numbers; what else comes is none of it.
+fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
+    match reply {
+        Reply::Number(reply) => Ok(reply),
+        Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
+        Reply::Token(_) => Ok(1),
     }
 }
 
@@ -108,12 +117,51 @@ struct Page {
 
 impl FromRedisValue for Found {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let Value::Array(all) = value else { return Ok(Self::Mode(String::from_redis_value(value)?)) };
+        let all = match value {
+            Value::Array(all) => all,
+            // A server or a proxy may say something beside any reply.
+            Value::Attribute { data, .. } => return Self::from_redis_value(*data),
+            mode => return Ok(Self::Mode(String::from_redis_value(mode)?)),
+        };
         let mut all = all.into_iter();
         Ok(Self::Page(Page {
             writer: FromRedisValue::from_redis_value(all.next().unwrap_or(Value::Nil))?,
             next: FromRedisValue::from_redis_value(all.next().unwrap_or(Value::Nil))?,
             readers: all.map(FromRedisValue::from_redis_value).collect::<Result<_, _>>()?,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hostile::{WORDS, attack, reply, without_attributes};
+    use super::*;
+
+    #[test]
+    fn end_of_a_read_is_read_of_any_reply() {
+        let name = LockName::new("orders").unwrap();
+        assert!(matches!(ended(&name, Reply::Number(0)), Ok(0)));
+        assert!(matches!(ended(&name, Reply::Token(7)), Ok(1)));
+        assert!(ended(&name, Reply::Mode("lock".to_owned())).is_err());
+    }
+
+    #[test]
+    fn hostile_pages_of_holders_are_read_or_refused() {
+        attack("holders", &WORDS, |input| {
+            let value = reply(input);
+            let said = without_attributes(value.clone());
+            match Found::from_redis_value(value) {
+                Ok(Found::Page(page)) => {
+                    let Value::Array(all) = said else { panic!("a page of {said:?}") };
+                    assert_eq!(page.readers.len(), all.len().saturating_sub(2));
+                    for (id, left) in page.writer.into_iter().chain(page.readers) {
+                        let (id, left) = (id.parse::<LeaseId>().ok(), duration(left));
+                        let _ = Holder::new(id, left);
+                    }
+                }
+                Ok(Found::Mode(_)) => assert!(!matches!(said, Value::Array(_)), "{said:?}"),
+                Err(_) => {}
+            }
+        });
     }
 }

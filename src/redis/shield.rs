@@ -3,15 +3,16 @@
 //! reports the panic and returns.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
 use crate::foreign::Panics;
 
-/// Awaits what hands the caller's waker to tasks and timers of other crates.
-pub(super) async fn shielded<F: Future>(future: F) -> F::Output {
-    let (mut future, mut shield) = (pin!(future), Shield::default());
+/// Awaits what hands the caller's waker to tasks and timers of other crates. Pinned by the caller: moved into
+/// this one, it would have room in its box twice.
+pub(super) async fn shielded<F: Future>(mut future: Pin<&mut F>) -> F::Output {
+    let mut shield = Shield::default();
     poll_fn(|context| future.as_mut().poll(&mut Context::from_waker(shield.over(context.waker())))).await
 }
 

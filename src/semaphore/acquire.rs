@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use super::AsyncSemaphore;
 use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, Position, Refused, Taken};
 use super::error::AcquireError;
-use super::permit::{Held, OwnedSemaphorePermit, SemaphorePermit};
+use super::permit::{HeldPermits, OwnedSemaphorePermit, SemaphorePermit};
 
 /// A wait, shared by the borrowed and the owned future. It does not have the semaphore, which is passed to
 /// each call.
@@ -38,27 +38,35 @@ impl Wait {
     /// `engine` is the same in every call.
     // Only what needs no waiting is inlined into the caller, or the caller would not be inlined into its own.
     #[inline]
-    fn poll(&mut self, engine: &Engine, context: &mut Context<'_>) -> Poll<Result<Held, AcquireError>> {
+    fn poll(
+        &mut self,
+        engine: &Engine,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<HeldPermits, AcquireError>> {
         if !matches!(self.stage, Stage::New) {
             return self.poll_queued(engine, context);
         }
         if self.extra == 0 && engine.try_take_free(self.min) == Some(true) {
-            return self.done(Ok(Held::new(self.min, Taken::Free)));
+            return self.done(Ok(HeldPermits::new(self.min, Taken::Free)));
         }
         self.enqueue(engine, context)
     }
 
     #[inline(never)]
-    fn enqueue(&mut self, engine: &Engine, context: &mut Context<'_>) -> Poll<Result<Held, AcquireError>> {
+    fn enqueue(
+        &mut self,
+        engine: &Engine,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<HeldPermits, AcquireError>> {
         if self.extra > 0 || self.min == 0 {
             match engine.try_take_up_to(self.min, self.min + self.extra) {
-                Ok(taken) => return self.done(Ok(Held::new(taken, Taken::Queued))),
+                Ok(taken) => return self.done(Ok(HeldPermits::new(taken, Taken::Queued))),
                 Err(Refused::Closed) => return self.done(Err(AcquireError::closed())),
                 Err(Refused::NoPermits) => {}
             }
         }
         match engine.enqueue(self.min, context.waker()) {
-            Enqueued::Taken(taken) => self.done(Ok(Held::new(self.min, taken))),
+            Enqueued::Taken(taken) => self.done(Ok(HeldPermits::new(self.min, taken))),
             Enqueued::Closed => self.done(Err(AcquireError::closed())),
             Enqueued::Waits(position) => {
                 // From here on the position is given up by dropping this, whatever panics.
@@ -73,7 +81,7 @@ impl Wait {
         &mut self,
         engine: &Engine,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Held, AcquireError>> {
+    ) -> Poll<Result<HeldPermits, AcquireError>> {
         let Stage::Queued(position) = self.stage else {
             panic!("an acquire future was polled after it had returned ready");
         };
@@ -81,14 +89,14 @@ impl Wait {
         let Some(ended) = (unsafe { engine.poll(position, context.waker()) }) else { return Poll::Pending };
         self.stage = Stage::Done;
         Poll::Ready(match ended {
-            Ended::Granted if self.extra == 0 => Ok(Held::new(self.min, Taken::Queued)),
-            Ended::Granted => Ok(Held::new(engine.drain(self.extra, self.min, false), Taken::Queued)),
+            Ended::Granted if self.extra == 0 => Ok(HeldPermits::new(self.min, Taken::Queued)),
+            Ended::Granted => Ok(HeldPermits::new(engine.drain(self.extra, self.min, false), Taken::Queued)),
             Ended::Closed => Err(AcquireError::closed()),
         })
     }
 
     #[inline]
-    fn done(&mut self, result: Result<Held, AcquireError>) -> Poll<Result<Held, AcquireError>> {
+    fn done(&mut self, result: Result<HeldPermits, AcquireError>) -> Poll<Result<HeldPermits, AcquireError>> {
         self.stage = Stage::Done;
         Poll::Ready(result)
     }

@@ -111,7 +111,7 @@ use crate::fault::fault;
 use crate::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 
 use self::settle::Settled;
-use super::node::{Kind, Link, Node, UNIT};
+use super::node::{Link, Node, NodeState, UNIT};
 use super::reclaim::{self, Memory, Sweeper};
 use super::wakes::WakeBatch;
 
@@ -122,8 +122,8 @@ use super::wakes::WakeBatch;
 pub(super) const MAX_PERMITS: usize =
     if usize::BITS > 40 { (1_u64 << 40) as usize - 1 } else { usize::MAX >> 3 };
 
-// What is free, what is owed and what is wanted are three numbers of that size at most, and what a thread
-// knows of the past a million more.
+// What is free, what is in deficit and what is wanted are three numbers of that size at most, and what a
+// thread knows of the past a million more.
 const _: () = assert!((MAX_PERMITS as u64) < (1 << 61) >> 20);
 
 /// Why no permit was taken.
@@ -254,7 +254,7 @@ pub(super) enum Seen {
 
 /// How far an attempt to take permits from a queue that may be settled has come.
 #[derive(Clone, Copy)]
-enum Attempt {
+enum TakeOutcome {
     Decided(Result<(), Refused>),
     /// Another thread has changed the queue meanwhile.
     Changed,
@@ -360,7 +360,7 @@ impl Engine {
     }
 
     #[inline(never)]
-    pub(super) fn try_take_queued(&self, permits: usize) -> Result<(), Refused> {
+    fn try_take_queued(&self, permits: usize) -> Result<(), Refused> {
         loop {
             // Before `end`: at least so much had been consumed when that was read.
             let front = self.front();
@@ -383,10 +383,10 @@ impl Engine {
                 return Err(Refused::NoPermits);
             }
             let attempt = match self.try_take_settled(permits) {
-                Attempt::Unsettled => self.settle_and_try_take(permits),
+                TakeOutcome::Unsettled => self.settle_and_try_take(permits),
                 attempt => attempt,
             };
-            if let Attempt::Decided(taken) = attempt {
+            if let TakeOutcome::Decided(taken) = attempt {
                 return taken;
             }
         }
@@ -394,7 +394,7 @@ impl Engine {
 
     /// Takes them from a queue that is known to be settled.
     #[inline]
-    fn try_take_settled(&self, permits: usize) -> Attempt {
+    fn try_take_settled(&self, permits: usize) -> TakeOutcome {
         // As the sweeper this thread needs no walk: no other thread frees nodes. But when there is something
         // to sweep it has to be on one, for the node that it may leave calls a sweeper.
         if !self.memory.is_sweep_due()
@@ -411,21 +411,21 @@ impl Engine {
 
     /// As the sweeper, or on a walk.
     #[inline]
-    fn take_settled(&self, permits: usize, sweeper: Option<&Sweeper<'_>>) -> Attempt {
+    fn take_settled(&self, permits: usize, sweeper: Option<&Sweeper<'_>>) -> TakeOutcome {
         let credited_before = fault!(CreditReadBeforeEnd).then(|| self.credited());
         let end = self.end();
         let Some(tail) = end.tail().filter(|_| self.is_done(end) && !end.is_closed()) else {
-            return Attempt::Unsettled;
+            return TakeOutcome::Unsettled;
         };
         // SAFETY: the tail, and it is not freed before this returns.
         let node = unsafe { tail.as_ref() };
-        let Some(offset) = node.link().as_offset() else { return Attempt::Unsettled };
+        let Some(offset) = node.link().as_offset() else { return TakeOutcome::Unsettled };
         let consumed = offset.wrapping_add(node.has_consumed(node.load()));
         // After `end`, as in `try_take_free`: a permit may have been released before that was read, and
         // another one taken.
         let credited = credited_before.unwrap_or_else(|| self.credited());
         if !covers(credited, consumed, permits) {
-            return Attempt::Decided(Err(Refused::NoPermits));
+            return TakeOutcome::Decided(Err(Refused::NoPermits));
         }
         let after = consumed.wrapping_add(permits as u64 * UNIT);
         // Ordering: AcqRel, as in `try_take_free`.
@@ -440,30 +440,30 @@ impl Engine {
             }
             None => self.consume(end, node, consumed, permits as u64),
         };
-        if taken { Attempt::Decided(Ok(())) } else { Attempt::Changed }
+        if taken { TakeOutcome::Decided(Ok(())) } else { TakeOutcome::Changed }
     }
 
     /// The same, from one that has to be settled first.
-    fn settle_and_try_take(&self, permits: usize) -> Attempt {
+    fn settle_and_try_take(&self, permits: usize) -> TakeOutcome {
         let wakes = WakeBatch::new();
         let attempt = self.settled(&wakes, |settled| {
             Some(match settled {
-                Settled::Blocked { .. } => Attempt::Decided(Err(Refused::NoPermits)),
+                Settled::Blocked { .. } => TakeOutcome::Decided(Err(Refused::NoPermits)),
                 Settled::All { end, tail, consumed } if !end.is_closed() => {
                     if !covers(self.credited(), consumed, permits) {
-                        Attempt::Decided(Err(Refused::NoPermits))
+                        TakeOutcome::Decided(Err(Refused::NoPermits))
                     } else if self.consume(end, tail, consumed, permits as u64) {
-                        Attempt::Decided(Ok(()))
+                        TakeOutcome::Decided(Ok(()))
                     } else {
-                        Attempt::Changed
+                        TakeOutcome::Changed
                     }
                 }
-                _ => Attempt::Changed,
+                _ => TakeOutcome::Changed,
             })
         });
-        let attempt = attempt.unwrap_or(Attempt::Changed);
+        let attempt = attempt.unwrap_or(TakeOutcome::Changed);
         wakes.resume_panic(|| {
-            if let Attempt::Decided(Ok(())) = attempt {
+            if let TakeOutcome::Decided(Ok(())) = attempt {
                 self.pending_release(permits, Taken::Queued);
             }
         });
@@ -618,14 +618,14 @@ impl Engine {
     pub(super) unsafe fn poll(&self, position: Position, waker: &Waker) -> Option<Ended> {
         // SAFETY: the caller's promise.
         let node = unsafe { position.node() };
-        let kind = node.poll(waker)?;
+        let state = node.poll(waker)?;
         // The thread that ended this wait may have been stopped before it came to those behind; not if there
         // was nothing for them.
-        if kind != Kind::Granted {
+        if state != NodeState::Granted {
             self.settle_the_rest();
         }
         self.leave(node);
-        Some(if kind == Kind::Cancelled { Ended::Closed } else { Ended::Granted })
+        Some(if state == NodeState::Cancelled { Ended::Closed } else { Ended::Granted })
     }
 
     #[inline]
@@ -657,9 +657,9 @@ impl Engine {
             }
             // If the cancellation comes first, a settler goes on to the next; otherwise what it granted is
             // ours to give back.
-            Err(kind) => {
+            Err(state) => {
                 self.leave(node);
-                if kind == Kind::Cancelled {
+                if state == NodeState::Cancelled {
                     self.settle_what_is_closed(self.end());
                 } else if !fault!(GrantDiesWithWaiter) {
                     self.pending_release(need, Taken::Queued);
@@ -729,11 +729,13 @@ impl Engine {
             // SAFETY: reached on the walk.
             let seen: &Node = unsafe { node.as_ref() };
             let word = seen.load();
-            match word.kind() {
-                Kind::Waiting | Kind::Updating => show(Seen::Waiting { need: seen.wants(word).0 / UNIT }),
-                Kind::Granted | Kind::GrantedOfMore => show(Seen::Granted),
-                Kind::Cancelled => show(Seen::Closed),
-                Kind::Left | Kind::Unlinked => {}
+            match word.state() {
+                NodeState::Waiting | NodeState::Updating => {
+                    show(Seen::Waiting { need: seen.wants(word).0 / UNIT })
+                }
+                NodeState::Granted | NodeState::GrantedOfMore => show(Seen::Granted),
+                NodeState::Cancelled => show(Seen::Closed),
+                NodeState::Left | NodeState::Unlinked => {}
             }
             here = seen.next();
         }

@@ -84,7 +84,7 @@ pub(super) fn is_registered() -> bool {
 
 impl Block {
     /// 4 KiB. Few for the model checkers, so that they see more than one block.
-    const LEN: usize = if cfg!(any(latchwork_loom, latchwork_shuttle)) { 2 } else { 32 };
+    const LEN: usize = if cfg!(latchwork_loom) { 2 } else { 32 };
 
     /// The first record of a new block. `None` if another thread has added a block meanwhile, which has free
     /// ones.

@@ -103,8 +103,8 @@ impl Link {
     }
 }
 
-/// A node's state: its kind in three bits, and what it consumes above them. A node that a deficit was added
-/// to keeps both in a [`Deficit`] instead; the word is that one's address then, and beside it the kind in
+/// A node's word: its state in three bits, and what it consumes above them. A node that a deficit was added
+/// to keeps both in a [`Deficit`] instead; the word is that one's address then, and beside it the state in
 /// three bits of [`Beside`], above three bits that are [`Word::DEFICIT`].
 ///
 /// That is rare, and its code is kept out of the others' way.
@@ -113,7 +113,7 @@ pub(super) struct Word(u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(super) enum Kind {
+pub(super) enum NodeState {
     Waiting = 1,
     /// The owner is at the waker's slot.
     Updating = 2,
@@ -131,7 +131,7 @@ pub(super) enum Kind {
     Unlinked = 7,
 }
 
-impl Kind {
+impl NodeState {
     const BITS: u32 = 3;
     const MASK: u64 = (1 << Self::BITS) - 1;
     const fn of(bits: u64) -> Self {
@@ -147,29 +147,29 @@ impl Kind {
     }
 }
 
-/// A kind beside a deficit's address, where a node that has gone still has to say whether it was granted:
+/// A state beside a deficit's address, where a node that has gone still has to say whether it was granted:
 /// what it has consumed is not in its word.
 struct Beside;
 
 impl Beside {
-    const GRANTED: u64 = Kind::Granted as u64;
-    const CANCELLED: u64 = Kind::Cancelled as u64;
-    const LEFT: u64 = Kind::Left as u64;
-    const LEFT_VOID: u64 = 7;
+    const GRANTED: u64 = NodeState::Granted as u64;
+    const CANCELLED: u64 = NodeState::Cancelled as u64;
+    const LEFT: u64 = NodeState::Left as u64;
+    const LEFT_CANCELLED: u64 = 7;
     const UNLINKED: u64 = 5;
-    const UNLINKED_VOID: u64 = 0;
+    const UNLINKED_CANCELLED: u64 = 0;
 }
 
 impl Word {
     const DEFICIT: u64 = 0;
 
-    const fn new(kind: Kind, permits: u64) -> Self {
-        Self(permits << Kind::BITS | kind as u64)
+    const fn new(state: NodeState, permits: u64) -> Self {
+        Self(permits << NodeState::BITS | state as u64)
     }
 
     #[inline]
     const fn bits(self) -> u64 {
-        self.0 & Kind::MASK
+        self.0 & NodeState::MASK
     }
 
     #[inline]
@@ -178,92 +178,95 @@ impl Word {
     }
 
     #[inline]
-    pub(super) const fn kind(self) -> Kind {
-        if self.has_deficit() { self.kind_beside_deficit() } else { Kind::of(self.0) }
+    pub(super) const fn state(self) -> NodeState {
+        if self.has_deficit() { self.state_beside_deficit() } else { NodeState::of(self.0) }
     }
 
-    /// Of a word with a deficit: one of [`Beside`], or the kind of a wait that goes on.
+    /// Of a word with a deficit: one of [`Beside`], or the state of a wait that goes on.
     const fn beside_deficit(self) -> u64 {
-        self.0 >> Kind::BITS & Kind::MASK
+        self.0 >> NodeState::BITS & NodeState::MASK
     }
 
     #[cold]
-    const fn kind_beside_deficit(self) -> Kind {
+    const fn state_beside_deficit(self) -> NodeState {
         match self.beside_deficit() {
             // Which of the two is not told apart here.
-            Beside::GRANTED => Kind::GrantedOfMore,
-            Beside::LEFT | Beside::LEFT_VOID => Kind::Left,
-            Beside::UNLINKED | Beside::UNLINKED_VOID => Kind::Unlinked,
-            kind => Kind::of(kind),
+            Beside::GRANTED => NodeState::GrantedOfMore,
+            Beside::LEFT | Beside::LEFT_CANCELLED => NodeState::Left,
+            Beside::UNLINKED | Beside::UNLINKED_CANCELLED => NodeState::Unlinked,
+            state => NodeState::of(state),
         }
     }
 
     /// Of a word with a deficit, whether or not the node was left or taken out.
     #[cold]
-    const fn is_void_beside_deficit(self) -> bool {
-        matches!(self.beside_deficit(), Beside::CANCELLED | Beside::LEFT_VOID | Beside::UNLINKED_VOID)
+    const fn is_cancelled_beside_deficit(self) -> bool {
+        matches!(
+            self.beside_deficit(),
+            Beside::CANCELLED | Beside::LEFT_CANCELLED | Beside::UNLINKED_CANCELLED
+        )
     }
 
-    /// The same need and deficit in another kind. A waiter's need is no consumption once it is void, and
-    /// stays with it only where a deficit keeps the word.
+    /// The same need and deficit in another state. A waiter's need is no consumption once it is cancelled,
+    /// and stays with it only where a deficit keeps the word.
     #[inline]
-    const fn with_kind(self, kind: Kind) -> Self {
+    const fn with_state(self, state: NodeState) -> Self {
         if self.has_deficit() {
-            self.with_kind_beside_deficit(kind)
-        } else if matches!(kind, Kind::Cancelled) {
-            Self::new(kind, 0)
+            self.with_state_beside_deficit(state)
+        } else if matches!(state, NodeState::Cancelled) {
+            Self::new(state, 0)
         } else {
-            Self(self.0 & !Kind::MASK | kind as u64)
+            Self(self.0 & !NodeState::MASK | state as u64)
         }
     }
 
     #[cold]
-    const fn with_kind_beside_deficit(self, kind: Kind) -> Self {
-        let beside = match (kind, self.is_void_beside_deficit()) {
-            (Kind::Granted | Kind::GrantedOfMore, _) => Beside::GRANTED,
-            (Kind::Left, false) => Beside::LEFT,
-            (Kind::Left, true) => Beside::LEFT_VOID,
-            (Kind::Unlinked, false) => Beside::UNLINKED,
-            (Kind::Unlinked, true) => Beside::UNLINKED_VOID,
-            (Kind::Waiting | Kind::Updating | Kind::Cancelled, _) => kind as u64,
+    const fn with_state_beside_deficit(self, state: NodeState) -> Self {
+        let beside = match (state, self.is_cancelled_beside_deficit()) {
+            (NodeState::Granted | NodeState::GrantedOfMore, _) => Beside::GRANTED,
+            (NodeState::Left, false) => Beside::LEFT,
+            (NodeState::Left, true) => Beside::LEFT_CANCELLED,
+            (NodeState::Unlinked, false) => Beside::UNLINKED,
+            (NodeState::Unlinked, true) => Beside::UNLINKED_CANCELLED,
+            (NodeState::Waiting | NodeState::Updating | NodeState::Cancelled, _) => state as u64,
         };
-        Self(self.0 & !(Kind::MASK << Kind::BITS) | beside << Kind::BITS)
+        Self(self.0 & !(NodeState::MASK << NodeState::BITS) | beside << NodeState::BITS)
     }
 
     #[inline]
     pub(super) const fn is_final(self) -> bool {
-        self.bits() >= Kind::Granted as u64
-            || self.has_deficit() && self.kind_beside_deficit() as u64 >= Kind::Granted as u64
+        self.bits() >= NodeState::Granted as u64
+            || self.has_deficit() && self.state_beside_deficit() as u64 >= NodeState::Granted as u64
     }
 
     #[inline]
     const fn is_waiting(self) -> bool {
-        self.bits() == Kind::Waiting as u64
-            || self.has_deficit() && matches!(self.kind_beside_deficit(), Kind::Waiting)
+        self.bits() == NodeState::Waiting as u64
+            || self.has_deficit() && matches!(self.state_beside_deficit(), NodeState::Waiting)
     }
 
     #[inline]
     const fn is_left(self) -> bool {
-        self.bits() >= Kind::Left as u64
-            || self.has_deficit() && self.kind_beside_deficit() as u64 >= Kind::Left as u64
+        self.bits() >= NodeState::Left as u64
+            || self.has_deficit() && self.state_beside_deficit() as u64 >= NodeState::Left as u64
     }
 
     #[inline]
     const fn is_unlinked(self) -> bool {
-        self.bits() == Kind::Unlinked as u64
-            || self.has_deficit() && matches!(self.kind_beside_deficit(), Kind::Unlinked)
+        self.bits() == NodeState::Unlinked as u64
+            || self.has_deficit() && matches!(self.state_beside_deficit(), NodeState::Unlinked)
     }
 
     /// A final word whose owner has left.
     #[inline]
     const fn left(self) -> Self {
-        self.with_kind(Kind::Left)
+        self.with_state(NodeState::Left)
     }
 
     /// Of a word without a deficit: what it needs or has consumed, in units.
     #[inline]
     const fn units(self) -> u64 {
-        (self.0 >> Kind::BITS) * UNIT
+        (self.0 >> NodeState::BITS) * UNIT
     }
 }
 
@@ -285,13 +288,13 @@ pub(super) struct Deficit {
 impl Node {
     /// What a waiter for `need` permits publishes.
     pub(super) fn waiting(need: u64, waker: Waker, link: Link) -> Self {
-        Self::new(Word::new(Kind::Waiting, need), Some(waker), link)
+        Self::new(Word::new(NodeState::Waiting, need), Some(waker), link)
     }
 
     /// A node without a waiter, final from the start: it consumes `permits`. Its publisher owns it until it
     /// has done the second step.
     pub(super) fn consumed(permits: u64, link: Link) -> Self {
-        Self::new(Word::new(Kind::Granted, permits), None, link)
+        Self::new(Word::new(NodeState::Granted, permits), None, link)
     }
 
     fn new(word: Word, waker: Option<Waker>, link: Link) -> Self {
@@ -309,7 +312,7 @@ impl Node {
         self.link = AtomicU64::new(link.0);
     }
 
-    #[cfg(any(latchwork_loom, latchwork_shuttle))]
+    #[cfg(latchwork_loom)]
     pub(super) fn canary(&self) -> &Canary {
         &self.canary
     }
@@ -411,7 +414,7 @@ impl Node {
         // to the deficit, whose content it has seen by no other way. It does not keep a thread from reading
         // the old word: one that must see the mark sees it by the read-modify-writes that divide the epochs
         // [R].
-        self.state.store(word.with_kind(Kind::Unlinked).0, Ordering::Release);
+        self.state.store(word.with_state(NodeState::Unlinked).0, Ordering::Release);
         word.has_deficit()
     }
 
@@ -425,12 +428,12 @@ impl Node {
 
     /// How the wait ended; `None` while it lasts, in which case `waker` will be woken.
     #[inline]
-    pub(super) fn poll(&self, waker: &Waker) -> Option<Kind> {
+    pub(super) fn poll(&self, waker: &Waker) -> Option<NodeState> {
         self.canary.assert_alive();
         // Ordering: Acquire receives what the releasers did [G].
         let mut word = Word(self.state.load(Ordering::Acquire));
         while word.is_waiting() {
-            let updating = word.with_kind(Kind::Updating);
+            let updating = word.with_state(NodeState::Updating);
             // Ordering: Acquire on failure, for the end of the wait that it may have met [G]. On success
             // nothing is read: the slot is as the owner left it.
             match self.state.compare_exchange(word.0, updating.0, Ordering::Relaxed, Ordering::Acquire) {
@@ -438,13 +441,13 @@ impl Node {
                 Err(now) => word = Word(now),
             }
         }
-        Some(word.kind())
+        Some(word.state())
     }
 
     /// Puts `waker` into the slot and goes back to `Waiting`, unless the wait has ended meanwhile. The node
     /// is `Updating`.
     #[cold]
-    fn update(&self, waker: &Waker) -> Option<Kind> {
+    fn update(&self, waker: &Waker) -> Option<NodeState> {
         /// Cloning a waker is foreign code. If it panics, the old one stays, and is as good as it was.
         struct BackToWaiting<'a>(&'a Node);
 
@@ -471,11 +474,11 @@ impl Node {
     }
 
     /// From `Updating` back to `Waiting`, unless the wait has ended meanwhile.
-    fn publish_waker(&self) -> Option<Kind> {
+    fn publish_waker(&self) -> Option<NodeState> {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut word = Word(self.state.load(Ordering::Relaxed));
-        while word.kind() == Kind::Updating {
-            let waiting = word.with_kind(Kind::Waiting);
+        while word.state() == NodeState::Updating {
+            let waiting = word.with_state(NodeState::Waiting);
             if fault!(PublishWithoutLook) {
                 // Ordering: as below; the fault is that this is not a CAS.
                 self.state.store(waiting.0, Ordering::Release);
@@ -494,30 +497,30 @@ impl Node {
         if !fault!(WakerOutlivesWait) {
             drop(self.take_waker());
         }
-        Some(word.kind())
+        Some(word.state())
     }
 
     /// Gives up the wait. `Ok` has the waker, which must not live as long as the node (behind it is a whole
     /// task), to be dropped when all else is done. `Err` says that the wait had ended.
     #[inline]
-    pub(super) fn cancel(&self) -> Result<Option<Waker>, Kind> {
+    pub(super) fn cancel(&self) -> Result<Option<Waker>, NodeState> {
         self.canary.assert_alive();
         // Ordering: Acquire receives what the releasers did before they ended the wait, for it is passed on
         // [G].
         let mut word = Word(self.state.load(Ordering::Acquire));
         while word.is_waiting() {
-            let void = if fault!(DeficitDiesWithWaiter) {
-                Word::new(Kind::Cancelled, 0)
+            let cancelled = if fault!(DeficitDiesWithWaiter) {
+                Word::new(NodeState::Cancelled, 0)
             } else {
-                word.with_kind(Kind::Cancelled)
+                word.with_state(NodeState::Cancelled)
             };
             // Ordering: SeqCst, before the look at the credit that follows [S]. Acquire on failure as above.
-            match self.state.compare_exchange(word.0, void.0, Ordering::SeqCst, Ordering::Acquire) {
+            match self.state.compare_exchange(word.0, cancelled.0, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => return Ok(self.take_waker()),
                 Err(now) => word = Word(now),
             }
         }
-        Err(word.kind())
+        Err(word.state())
     }
 
     /// The owner's last step here, when the wait has ended.
@@ -587,15 +590,15 @@ impl Node {
     #[cold]
     fn has_consumed_with_deficit(&self, word: Word) -> u64 {
         let deficit = self.deficit(word);
-        let need = if word.is_void_beside_deficit() { 0 } else { deficit.need };
+        let need = if word.is_cancelled_beside_deficit() { 0 } else { deficit.need };
         deficit.permits.wrapping_add(need).wrapping_mul(UNIT)
     }
 
-    /// Ends the wait from `word`, which is not final, as `kind`. The new word, and the waker if the waiter
+    /// Ends the wait from `word`, which is not final, as `state`. The new word, and the waker if the waiter
     /// sleeps.
     #[inline]
-    pub(super) fn end(&self, word: Word, kind: Kind) -> Result<(Word, Option<Waker>), Word> {
-        let ended = word.with_kind(kind);
+    pub(super) fn end(&self, word: Word, state: NodeState) -> Result<(Word, Option<Waker>), Word> {
+        let ended = word.with_state(state);
         // Ordering: Release hands on what was done before the release [G], and Acquire receives the waker
         // [W]; on failure, too, since what it met may be final, and is walked over then.
         match self.state.compare_exchange(word.0, ended.0, Ordering::AcqRel, Ordering::Acquire) {
@@ -626,8 +629,8 @@ impl Node {
         let replaced = AtomicPtr::new(before);
         let deficit = Box::new(Deficit { need, permits, replaced, canary: Canary::new() });
         let deficit = Box::into_raw(deficit);
-        let kind = (word.kind() as u64) << Kind::BITS;
-        let with_deficit = Word(deficit.expose_provenance() as u64 | kind | Word::DEFICIT);
+        let state = (word.state() as u64) << NodeState::BITS;
+        let with_deficit = Word(deficit.expose_provenance() as u64 | state | Word::DEFICIT);
         // Ordering: Release publishes the deficit. Relaxed on failure: nothing is read. A grant that was
         // decided before this fails, and is decided anew.
         match self.state.compare_exchange(word.0, with_deficit.0, Ordering::Release, Ordering::Relaxed) {

@@ -8,9 +8,9 @@ use super::engine::{Engine, Taken};
 
 /// How many permits are held, and how they were taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held(usize);
+pub(super) struct HeldPermits(usize);
 
-impl Held {
+impl HeldPermits {
     pub(super) const NONE: Self = Self(0);
 
     /// [`MAX_PERMITS`](AsyncSemaphore::MAX_PERMITS) leaves room for it.
@@ -74,12 +74,12 @@ impl Held {
 #[must_use = "dropping a permit releases it at once"]
 pub struct SemaphorePermit<'a> {
     semaphore: &'a AsyncSemaphore,
-    held: Held,
+    held: HeldPermits,
 }
 
 impl<'a> SemaphorePermit<'a> {
     #[inline]
-    pub(super) fn new(semaphore: &'a AsyncSemaphore, held: Held) -> Self {
+    pub(super) fn new(semaphore: &'a AsyncSemaphore, held: HeldPermits) -> Self {
         Self { semaphore, held }
     }
 
@@ -159,12 +159,12 @@ impl fmt::Debug for SemaphorePermit<'_> {
 #[must_use = "dropping a permit releases it at once"]
 pub struct OwnedSemaphorePermit {
     semaphore: Arc<AsyncSemaphore>,
-    held: Held,
+    held: HeldPermits,
 }
 
 impl OwnedSemaphorePermit {
     #[inline]
-    pub(super) fn new(semaphore: Arc<AsyncSemaphore>, held: Held) -> Self {
+    pub(super) fn new(semaphore: Arc<AsyncSemaphore>, held: HeldPermits) -> Self {
         Self { semaphore, held }
     }
 

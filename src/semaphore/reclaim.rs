@@ -43,11 +43,10 @@ use super::node::{Deficit, Hint, Node};
 const ROUNDS: u32 = 4;
 
 /// So many nodes that were left are worth a sweep.
-const FEW: u32 = if cfg!(any(latchwork_loom, latchwork_shuttle, latchwork_suspend)) { 2 } else { 32 };
+const FEW: u32 = if cfg!(any(latchwork_loom, latchwork_suspend)) { 2 } else { 32 };
 
 /// So many nodes in limbo are worth more than one epoch at a time.
-const MUCH: usize =
-    if cfg!(any(latchwork_loom, latchwork_shuttle, latchwork_suspend)) { 0 } else { 6 * FEW as usize };
+const MUCH: usize = if cfg!(any(latchwork_loom, latchwork_suspend)) { 0 } else { 6 * FEW as usize };
 
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -187,7 +186,7 @@ impl Memory {
 
     #[inline]
     pub(super) fn sweeper(&self) -> Option<Sweeper<'_>> {
-        // Ordering: Acquire, after the sweeper before. Relaxed first, so that those in vain do not disturb
+        // Ordering: Acquire, after the sweeper before. Relaxed first, so that those that fail do not disturb
         // it.
         let free = !self.sweeping.load(Ordering::Relaxed) && !self.sweeping.swap(true, Ordering::Acquire);
         free.then(|| Sweeper(self))
@@ -223,7 +222,7 @@ impl Memory {
                 break;
             }
         }
-        // The next sweep is to find half as many as this one went over in vain, and as it looks at threads.
+        // The next sweep is to find half as many as this one visited in vain, and as it looks at threads.
         // Ordering: Relaxed, a hint.
         self.sweep_at.store(FEW.max(in_vain / 2).max(looked / 2), Ordering::Relaxed);
     }
@@ -321,7 +320,7 @@ impl Sweeper<'_> {
     }
 
     /// Takes nodes out of the chain that were left: at least so many, if there are, and those next to them.
-    /// How many it went over in vain.
+    /// How many it visited and did not free.
     fn sweep(&self, left: u32, hint: Option<NonNull<Node>>) -> u32 {
         let epoch = self.0.epoch.number();
         self.limbo(|limbo| self.sweep_into(of_epoch(limbo, epoch), left as usize, hint))
@@ -440,7 +439,7 @@ pub(super) use self::spare::{discard, take as place_for};
 
 /// Nodes' memory that this thread keeps for its next waiters, as each would cost a call of the allocator
 /// otherwise.
-#[cfg(not(any(latchwork_loom, latchwork_shuttle)))]
+#[cfg(not(latchwork_loom))]
 mod spare {
     use std::cell::UnsafeCell;
     use std::mem::{ManuallyDrop, MaybeUninit};
@@ -449,8 +448,9 @@ mod spare {
     use super::{Node, epoch};
     use crate::sync::thread_cell;
 
-    /// 40 KiB, and 8 KiB for where they are.
-    const KEPT: usize = 1024;
+    /// 40 KiB, and 8 KiB for where they are. None where threads are stopped, so that AddressSanitizer sees a
+    /// late access.
+    const KEPT: usize = if cfg!(latchwork_suspend) { 0 } else { 1024 };
 
     // Never dropped as such: freed when the thread's record is given back.
     type Spare = UnsafeCell<ManuallyDrop<Vec<NonNull<Node>>>>;
@@ -526,7 +526,7 @@ mod spare {
 
 /// In a model, freed nodes are buried and not used again, so that a thread that still reaches one meets a
 /// dead canary.
-#[cfg(any(latchwork_loom, latchwork_shuttle))]
+#[cfg(latchwork_loom)]
 mod spare {
     use std::ptr::NonNull;
 

@@ -19,7 +19,7 @@ use crate::sync::thread_cell;
 
 /// Wakers that an operation collects before it calls some. Few for the model checkers, so that they see the
 /// border.
-pub(crate) const BATCH: usize = match cfg!(any(latchwork_loom, latchwork_shuttle)) {
+pub(crate) const BATCH: usize = match cfg!(latchwork_loom) {
     true => 2,
     false if cfg!(latchwork_suspend) => 4,
     false => 32,

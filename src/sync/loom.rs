@@ -1,16 +1,19 @@
 //! Under loom: every interleaving, with the memory model's freedoms.
 
-pub(crate) mod atomic;
 mod sites;
 
-use std::cell::RefCell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::sync::PoisonError;
 
 use loom::alloc::Track;
+use loom::sync::MutexGuard;
 
 pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::future::block_on;
-pub(super) use loom::sync::Mutex as PoisoningMutex;
-pub(super) use loom::sync::MutexGuard;
+pub(super) use loom::sync::atomic as checked;
+
+pub(super) use self::sites::site;
 
 macro_rules! thread_cell {
     ($name:ident: $type:ty = $init:expr) => {
@@ -81,5 +84,67 @@ pub(crate) fn bury<T: 'static>(dead: Box<T>, canary: impl FnOnce(&T) -> &Canary)
     let dead = Box::into_raw(dead).cast::<std::mem::ManuallyDrop<T>>();
     // Not dropped, as that would be in another execution.
     // SAFETY: the same layout, and it was a box's.
-    super::kept::keep(unsafe { Box::from_raw(dead) });
+    keep(unsafe { Box::from_raw(dead) });
+}
+
+// A model's threads all run on one real thread, so this is shared by them. It is std's, which the model
+// checker does not see, so it adds no order between them.
+std::thread_local! {
+    static KEPT: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Not freed as long as this execution of the model lasts.
+fn keep<T: 'static>(value: Box<T>) {
+    KEPT.with_borrow_mut(|kept| kept.push(value));
+}
+
+/// Every execution of a model begins with this.
+pub(crate) fn begin_execution() {
+    drop(KEPT.take());
+}
+
+/// Models have no clock.
+pub(crate) fn block_on_until<F: Future>(future: F, _deadline: std::time::Instant) -> Option<F::Output> {
+    Some(block_on(future))
+}
+
+/// parking_lot's face (no poisoning) over the model checker's mutex.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a box, but only until the next execution of the model.
+///
+/// # Safety
+/// `boxed` is from `Box::into_raw`, and nothing else frees it.
+pub(crate) unsafe fn leak<T: 'static>(boxed: *mut T) -> &'static T {
+    // SAFETY: it was a box. It is not touched as long as the reference below is in use.
+    keep(unsafe { Box::from_raw(boxed) });
+    // SAFETY: kept, and only shared references to it are made.
+    unsafe { &*boxed }
+}
+
+thread_cell!(AT_THREAD_EXIT: Cell<Option<fn()>> = Cell::new(None));
+
+/// Models have no destructors of thread-locals that could use others: a thread of a model that ends calls
+/// [`end_thread`], if that matters.
+pub(crate) fn at_thread_exit(f: fn()) -> bool {
+    AT_THREAD_EXIT.with(|exit| exit.set(Some(f)));
+    true
+}
+
+/// Does what a real thread does at its end.
+pub(crate) fn end_thread() {
+    if let Some(f) = AT_THREAD_EXIT.with(Cell::take) {
+        f();
+    }
 }

@@ -183,7 +183,7 @@ impl RedisCluster {
 
     /// Makes the replica the master, without waiting for the others' votes; they have all heard of it when
     /// this returns.
-    pub fn promote_replica(&self) {
+    fn promote_replica(&self) {
         let replica = MASTERS;
         let () = self.ask(replica, &["CLUSTER", "FAILOVER", "TAKEOVER"]);
         eventually("the new master is known", || {
@@ -192,7 +192,7 @@ impl RedisCluster {
     }
 
     /// Waits until every node that answers says that all is well.
-    pub fn wait_until_ok(&self) {
+    fn wait_until_ok(&self) {
         eventually("cluster_state:ok", || {
             (0..self.nodes.len()).all(|node| self.info(node, "cluster_state") == "ok")
         });

@@ -5,9 +5,9 @@
 //! However the owner ends, the kernel closes that end, and the guardian wakes, kills the server and removes
 //! its directory.
 //!
-//! The guardian kills by process id, so that id must not pass to a stranger while the guardian lives. An id
-//! is free for reuse only once its process is reaped: hence nothing here reaps the server before the guardian
-//! has ended.
+//! The guardian kills by process id, so that id must not pass to another process while the guardian lives. An
+//! id is free for reuse only once its process is reaped: hence nothing here reaps the server before the
+//! guardian has ended.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_who_took_the_port_is_not_mistaken_for_our_server() {
+    fn foreign_process_on_the_port_is_not_mistaken_for_our_server() {
         let port = crate::port::free_port().unwrap();
         let stranger = start(port, &[]).unwrap();
         let error = start(port, &[]).unwrap_err();

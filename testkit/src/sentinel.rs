@@ -24,6 +24,9 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// A Sentinel's own pace is for machines that are far apart: it would take ten seconds to know its fellows
 /// and the replica.
 const HASTE: [&str; 3] = ["info-period 100", "publish-period 100", "ask-period 100"];
+/// After its clock has jumped, as it does to a Sentinel that a busy machine has not let run for two seconds,
+/// it does nothing for half a minute by itself.
+const COMPOSURE: &str = "tilt-period 1000";
 /// Their own pace again. What a Sentinel knows of a replica is too old to promote it after three of the first
 /// period; and how long a former master that came back may call itself one is four of the second, which a
 /// test may want to look at.
@@ -157,7 +160,7 @@ impl SentinelSet {
             let ready = |it| knows_all(it).unwrap_or(false);
             self.sentinels.iter().all(ready).then_some(())
         });
-        for pace in UNHURRIED {
+        for pace in UNHURRIED.iter().chain([&COMPOSURE]) {
             self.tell_all(&format!("SENTINEL DEBUG {pace}"));
         }
         self.set_down_after(DOWN_AFTER);

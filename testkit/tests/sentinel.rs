@@ -3,6 +3,7 @@
 mod client;
 
 use std::net::TcpStream;
+use std::time::Duration;
 
 use latchwork_testkit::SentinelSet;
 
@@ -24,6 +25,23 @@ fn a_master_that_is_killed_is_replaced() {
     set.servers[0].kill_9();
     set.wait_for_master(1);
     assert_eq!(role(set.servers[1].port()), "master");
+}
+
+/// A Sentinel whose own clock jumps, as it does to one that did not run for two seconds, trusts nothing that
+/// it measures for half a minute, and replaces no master meanwhile.
+#[test]
+fn sentinels_that_did_not_run_for_a_while_replace_a_master_all_the_same() {
+    let mut set = SentinelSet::start();
+    for sentinel in &set.sentinels {
+        sentinel.pause();
+    }
+    // The fault itself: more than the jump by which a Sentinel distrusts its clock.
+    std::thread::sleep(Duration::from_millis(2500));
+    for sentinel in &set.sentinels {
+        sentinel.resume();
+    }
+    set.servers[0].kill_9();
+    set.wait_for_master(1);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::nodes::{client, eventually, name_at, soon, subscribers};
 
 /// A client that publishes both wakes listeners of either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_publishes_both_kinds_wakes_listeners_of_either() {
+async fn publisher_of_both_kinds_wakes_listeners_of_either() {
     let cluster = RedisCluster::start_with(&[]);
     for own in [ShardedMessages::Off, ShardedMessages::On] {
         let builder = Redis::builder().sharded_messages(own).publish_both_kinds(true);

@@ -33,7 +33,7 @@ async fn holder(redis: &Redis, name: &LockName) -> Option<LeaseId> {
 }
 
 /// `passed_by`: whether a node knows that there are no listeners.
-async fn grant_is_told_to_whom_it_goes_to(sharded: ShardedMessages, passed_by: bool) {
+async fn grant_is_told_to_its_waiter(sharded: ShardedMessages, passed_by: bool) {
     let cluster = RedisCluster::start_with(&[]);
     let (releases, waits) = (redis(&cluster, sharded).await, redis(&cluster, sharded).await);
     for node in 0..3 {
@@ -58,18 +58,18 @@ async fn grant_is_told_to_whom_it_goes_to(sharded: ShardedMessages, passed_by: b
 }
 
 #[tokio::test]
-async fn grant_is_a_sharded_message_and_who_does_not_listen_is_passed_over() {
-    grant_is_told_to_whom_it_goes_to(ShardedMessages::Auto, true).await;
+async fn grant_is_a_sharded_message_and_clients_that_do_not_listen_are_passed_over() {
+    grant_is_told_to_its_waiter(ShardedMessages::Auto, true).await;
 }
 
 #[tokio::test]
-async fn grant_is_a_plain_message_and_nobody_is_passed_over() {
-    grant_is_told_to_whom_it_goes_to(ShardedMessages::Off, false).await;
+async fn grant_is_a_plain_message_and_no_waiter_is_passed_over() {
+    grant_is_told_to_its_waiter(ShardedMessages::Off, false).await;
 }
 
 /// Of a fleet that is moved from one kind of messages to the other.
 #[tokio::test]
-async fn who_publishes_both_kinds_grants_to_listeners_of_either() {
+async fn publisher_of_both_kinds_grants_to_listeners_of_either() {
     let cluster = RedisCluster::start_with(&[]);
     for own in [ShardedMessages::Off, ShardedMessages::On] {
         let builder = Redis::builder().sharded_messages(own).publish_both_kinds(true);

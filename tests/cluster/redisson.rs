@@ -112,7 +112,7 @@ async fn both_take_turns() {
         }));
     }
     for task in tasks {
-        soon("everybody's turn", task).await.unwrap();
+        soon("each waiter's turn", task).await.unwrap();
     }
     assert_eq!(cluster.ask::<u64>(2, &["GET", &number]), 4 * ROUNDS);
     assert_eq!(keys(&cluster), [number]);

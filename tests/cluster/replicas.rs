@@ -196,7 +196,7 @@ async fn reentry_and_hand_off_need_no_replica() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_replica_keeps_nobody_else_waiting() {
+async fn wait_for_a_replica_keeps_no_other_command_waiting() {
     let (master, replica) = pair().await;
     // Longer than a release takes on the busiest machine.
     let client = client_that_waits(&master, 1, Duration::from_secs(4)).await;
@@ -232,7 +232,7 @@ async fn lock_of_another_is_waited_for_all_the_same() {
 }
 
 #[tokio::test]
-async fn user_who_may_not_wait_is_told_and_keeps_nothing() {
+async fn user_without_wait_is_told_and_keeps_nothing() {
     let (master, _replica) = pair().await;
     let () = run(&master, "ACL SETUSER user on >hunter2 ~* &* +@all -wait").await;
     let url = master.url().replace("://", "://user:hunter2@");

@@ -198,15 +198,15 @@ async fn what_cannot_be_found_is_said_at_once() {
     // A Sentinel that is not asked, as another one answers.
     let first = format!("127.0.0.1:1,{}", url.split_once('@').unwrap().1);
     Redis::connect(&format!("redis+sentinel://{first}")).await.unwrap();
-    for (nobody, says) in [
+    for (absent, says) in [
         // Reserved, so there is no listener.
         ("127.0.0.1:1".to_owned(), "check the addresses"),
         (format!("127.0.0.1:{}", set.servers[0].port()), "is no Sentinel"),
     ] {
-        let url = format!("redis+sentinel://:{PASSWORD}@{nobody}/mymaster?sentinel_password=");
+        let url = format!("redis+sentinel://:{PASSWORD}@{absent}/mymaster?sentinel_password=");
         let error = Redis::connect(url.trim_end_matches("?sentinel_password=")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSentinel, "{error:?}");
-        assert!(text(&error).contains(says) && text(&error).contains(&nobody), "{}", text(&error));
+        assert!(text(&error).contains(says) && text(&error).contains(&absent), "{}", text(&error));
     }
 
     tell_sentinels(&set, &set.servers[1]).await;
@@ -383,7 +383,7 @@ async fn message_is_enough() {
     assert_clean(&[&client], &set.servers[1]).await;
 }
 
-/// Behind everybody's back the servers change places. The Sentinels are told later, and say nothing of it.
+/// Unseen by all clients the servers change places. The Sentinels are told later, and say nothing of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_that_was_made_a_replica_is_left() {
     let set = SentinelSet::start();
@@ -437,7 +437,7 @@ async fn message_that_is_lost_is_made_up_for_by_asking() {
 
 /// The task that follows the Sentinels ends with the last clone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_followed_for_nobody() {
+async fn nothing_is_followed_without_a_waiter() {
     let set = SentinelSet::start();
     let redis = Redis::connect(&set.url()).await.unwrap();
     let clone = redis.clone();

@@ -163,7 +163,7 @@ async fn run(seed: u64, forces: bool) {
         })
         .collect();
     for task in tasks {
-        timeout(LIMIT * 3, task).await.expect("somebody waits for ever").unwrap();
+        timeout(LIMIT * 3, task).await.expect("a task waits for ever").unwrap();
     }
     // What went on in the background has come to its end.
     let lock = LockClient::new(backend.clone()).get_fair_lock("tickets").unwrap();
@@ -187,7 +187,7 @@ fn seeds() -> impl Iterator<Item = u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn waiters_that_leave_and_rest_cost_nobody_its_turn() {
+async fn waiters_that_leave_and_rest_cost_no_other_its_turn() {
     for seed in seeds() {
         eprintln!("seed {seed}");
         run(seed, false).await;
@@ -195,7 +195,7 @@ async fn waiters_that_leave_and_rest_cost_nobody_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn forced_unlocks_leave_nobody_waiting_for_ever() {
+async fn forced_unlocks_leave_no_task_waiting_for_ever() {
     for seed in seeds() {
         eprintln!("seed {seed}");
         run(seed, true).await;

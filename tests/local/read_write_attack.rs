@@ -210,7 +210,7 @@ async fn under_attack(seed: u64, forces: bool, options: LockOptions) {
     }
     let (written, read) = judge.inside.lock().unwrap().times;
     assert!(written > TASKS / 2 && read > TASKS, "{written} writes, {read} reads");
-    // All of it is free, at once, for anybody.
+    // All of it is free, at once, for any waiter.
     let name = clients[0].get_read_write_lock("prices").unwrap().name().clone();
     timeout(LIMIT, async {
         for side in [Mode::Write, Mode::Read] {

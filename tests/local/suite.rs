@@ -58,7 +58,7 @@ async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
 
 /// Of another client, which a release wakes in place.
 #[test]
-fn waker_that_panics_at_a_release_keeps_nobody_out() {
+fn waker_that_panics_at_a_release_keeps_no_task_out() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {

@@ -1,5 +1,6 @@
 //! The lock for threads, on each backend, and beside tasks.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, mpsc};
@@ -53,6 +54,29 @@ on_each_backend! {
     threads_take_turns
     threads_and_tasks_stand_in_one_line
     shutdown_waits_for_guards_and_says_what_is_left
+    guard_in_a_thread_local_is_released_when_its_thread_ends
+}
+
+/// By then other thread-locals are gone, those of a runtime among them.
+fn guard_in_a_thread_local_is_released_when_its_thread_ends(client: LockClient) {
+    thread_local! {
+        static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) };
+    }
+    let name = "kept in a thread-local";
+    let prices = client.get_read_write_lock("kept and read in a thread-local").unwrap();
+    let (plain, fair) = (client.get_lock(name).unwrap(), client.get_fair_lock("kept in order").unwrap());
+    for lock in [&plain, &fair, prices.read(), prices.write()] {
+        let theirs = lock.clone();
+        let holds = thread::spawn(move || {
+            // Before the runtime's own are made, and so it goes after them.
+            KEPT.with_borrow(|kept| assert!(kept.is_none()));
+            KEPT.set(Some(theirs.lock().unwrap()));
+        });
+        holds.join().unwrap();
+        let free = lock.try_lock_for(SOON, Lease::Watched).unwrap();
+        assert!(free.is_some(), "the thread has left it locked");
+    }
+    client.shutdown(SOON).unwrap();
 }
 
 /// Of two clients, by turns, and each one's thread comes when those before it wait.
@@ -180,7 +204,7 @@ fn lease_of_its_own_ends(client: LockClient) {
     assert_eq!(guard.remaining(), Duration::ZERO);
     let error = guard.unlock().unwrap_err();
     assert!(error.is_not_held(), "{error:?}");
-    assert!(lock.is_held_by(next.owner()).unwrap(), "freed by somebody else's guard");
+    assert!(lock.is_held_by(next.owner()).unwrap(), "freed by another's guard");
     assert!(next.remaining() > lease && lock.remaining().unwrap().unwrap() > lease);
 }
 
@@ -300,7 +324,7 @@ fn threads_and_tasks_stand_in_one_line(client: LockClient) {
         // Asleep, and not only on the way: a later one is behind.
         eventually("the next place", || waiting.waiters() == place + 1);
     }
-    assert!(client.registry().is_empty(), "nobody of this client needs a message");
+    assert!(client.registry().is_empty(), "no task of this client needs a message");
     // A guard may change sides.
     drop(Guard::from_async(holder.into_async()));
     for thread in threads {
@@ -364,7 +388,7 @@ fn server_that_is_not_there_is_an_error() {
 /// A waiter that a waker frees while it runs is woken when it returns; but if it goes to sleep, then before
 /// that.
 #[test]
-fn waker_that_blocks_waits_for_one_whom_it_has_freed() {
+fn waker_that_blocks_waits_for_a_task_that_it_has_freed() {
     struct FreesAndBlocks(Mutex<Option<Guard>>, Lock);
 
     impl Wake for FreesAndBlocks {
@@ -399,7 +423,7 @@ fn waker_that_blocks_waits_for_one_whom_it_has_freed() {
     assert!(asleep(&outer));
     let begin = Instant::now();
     outer_guard.unlock().unwrap();
-    assert!(begin.elapsed() < SOON, "slept beside one whom it should have woken");
+    assert!(begin.elapsed() < SOON, "slept beside a task that it should have woken");
     other.join().unwrap();
 }
 
@@ -426,7 +450,7 @@ mod needs_a_server {
         let guard = lock.lock().unwrap();
         drop((client, lock));
         assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the guard does not keep the thread");
-        // It is stopped, so the release cannot be done when everybody has left.
+        // It is stopped, so the release cannot be done when all have left.
         server.pause();
         drop(guard);
         assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the release does not keep the thread");
@@ -434,7 +458,7 @@ mod needs_a_server {
         assert_eq!(
             ended.recv_timeout(SOON),
             Err(mpsc::RecvTimeoutError::Disconnected),
-            "it outlives everybody"
+            "it outlives all of them"
         );
         let held: bool = ::redis::cmd("EXISTS").arg("orders").query(&mut raw).unwrap();
         assert!(!held, "the release was lost with the thread");
@@ -452,7 +476,7 @@ mod needs_a_server {
         let lock = client.get_lock("orders").unwrap();
         server.pause();
         let begin = Instant::now();
-        // It is not known whether anybody has it.
+        // It is not known whether it is held.
         let error = lock.try_lock_for(Duration::from_millis(100), Lease::Watched).unwrap_err();
         assert!(matches!(error, LockError::NoAnswer { .. }) && error.is_unreachable(), "{error:?}");
         let error = lock.is_locked().unwrap_err();

@@ -33,7 +33,7 @@ async fn guard_is_told_at_once_that_its_hold_was_given_back_by_name_and_by_anoth
         drop(one);
     };
     let told = timeout(Duration::from_secs(1), async { tokio::join!(other.lost(), leaves).0 });
-    assert_eq!(told.await.expect("nobody tells it"), LossReason::GivenBack);
+    assert_eq!(told.await.expect("it is not told"), LossReason::GivenBack);
 }
 
 #[tokio::test]

@@ -231,7 +231,7 @@ async fn panicking_waker_of_a_loss_leaves_the_name_alive([client, other]: [LockC
     }
 }
 
-/// A newcomer finds that a stranger's hold is over: it is the queue head by then, and has no part in that.
+/// A newcomer finds that another owner's hold is over: it is the queue head by then, and has no part in that.
 #[tokio::test]
 async fn panicking_waker_of_a_loss_costs_no_newcomer_its_call() {
     let client = LockClient::new(Local::new());

@@ -3,6 +3,7 @@
 //! `needs_a_server`.
 
 mod blocking;
+mod composed;
 mod debug;
 mod errors;
 mod fair_lock;

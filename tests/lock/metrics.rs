@@ -42,7 +42,7 @@ async fn everything_is_counted_once(clients: [LockClient; 2]) {
     while lock.waiters() == 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(here.metrics().subscriptions, 0, "nobody here needs a message");
+    assert_eq!(here.metrics().subscriptions, 0, "no task here needs a message");
     guard.unlock().await.unwrap();
     let guard = next.await.unwrap();
     eventually(here, "the end of waiting", is_quiet).await;

@@ -78,11 +78,11 @@ of_both! {
     shutdown_names_what_is_held_still
     shutdown_ends_waits
     head_polled_once_is_superseded
-    granted_waiter_that_nobody_polls_is_superseded
-    head_that_nobody_polls_keeps_no_other_process_out
+    granted_unpolled_waiter_is_superseded
+    unpolled_head_keeps_no_other_process_out
     superseded_waiter_queues_anew_when_it_is_polled
     unlock_by_name_tells_a_guard_of_the_last_hold
-    forced_unlock_by_another_client_is_noticed_within_seconds_if_somebody_waits
+    forced_unlock_by_another_client_is_noticed_within_seconds_if_a_task_waits
     holder_by_hand_off_is_told_the_loss
     extended_lease_lasts
     lost_lease_is_not_extended
@@ -180,7 +180,7 @@ async fn head_polled_once_is_superseded<S: Store>(store: &S) {
     eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
 }
 
-async fn granted_waiter_that_nobody_polls_is_superseded<S: Store>(store: &S) {
+async fn granted_unpolled_waiter_is_superseded<S: Store>(store: &S) {
     let client = store.client_with(&LockOptions::default().tenure(Duration::from_secs(3600))).await;
     let lock = client.get_lock("a").unwrap();
     let held = lock.lock().await.unwrap();
@@ -203,7 +203,7 @@ async fn granted_waiter_that_nobody_polls_is_superseded<S: Store>(store: &S) {
 }
 
 /// The reply to its attempt has come, and it has the lock at the store; no task here knows.
-async fn head_that_nobody_polls_keeps_no_other_process_out<S: Store>(store: &S) {
+async fn unpolled_head_keeps_no_other_process_out<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
     let lock = client.get_lock("a").unwrap();
     let mut kept = Box::pin(lock.lock());
@@ -259,7 +259,7 @@ async fn unlock_by_name_tells_a_guard_of_the_last_hold<S: Store>(store: &S) {
     next.unlock().await.unwrap();
 }
 
-async fn forced_unlock_by_another_client_is_noticed_within_seconds_if_somebody_waits<S: Store>(store: &S) {
+async fn forced_unlock_by_another_client_is_noticed_within_seconds_if_a_task_waits<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
     let lock = client.get_lock("a").unwrap();
     let guard = lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap();
@@ -270,7 +270,7 @@ async fn forced_unlock_by_another_client_is_noticed_within_seconds_if_somebody_w
     eventually("the next one's place", async || lock.waiters() == 1).await;
     assert!(other.get_lock("a").unwrap().force_unlock().await.unwrap());
     // Leases with waiters are verified once a second.
-    let next = timeout(Duration::from_secs(3), waits).await.expect("nobody asked").unwrap();
+    let next = timeout(Duration::from_secs(3), waits).await.expect("it was not asked for").unwrap();
     assert_eq!(soon("the notice", guard.lost()).await, LossReason::Gone);
     next.unlock().await.unwrap();
 }
@@ -400,7 +400,7 @@ async fn waiter_does_not_overtake_by_trying<S: Store>(store: &S) {
     assert!(lock.try_lock().await.unwrap().is_none(), "it went before the one that waits");
     soon("its turn", waits).await.unwrap().unlock().await.unwrap();
     let late = lock.try_lock_for(Duration::from_millis(20), Lease::Watched).await.unwrap();
-    late.expect("nobody has it").unlock().await.unwrap();
+    late.expect("it is free").unlock().await.unwrap();
 }
 
 async fn errors_say_what_can_be_done<S: Store>(store: &S) {

@@ -48,6 +48,7 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
     assert_eq!((waiting.len(), waiting[0].waiters, waiting[0].competes_for), (1, 1, None), "{waiting:?}");
     let metrics = client.metrics();
     assert_eq!((metrics.held, metrics.waiting), (2, 1));
+    assert_eq!((orders.waiting(), orders.waiters()), (1, 1), "it waits behind a holder of its own client");
 
     // Of another client it is the queue head that waits, and nothing is held.
     let theirs = other.get_lock("orders").unwrap();
@@ -58,6 +59,7 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
         () = eventually("it competes", || other.waiting().iter().any(|it| it.competes_for.is_some())) => {}
     }
     assert!(other.held().is_empty());
+    assert_eq!((theirs.waiting(), theirs.waiters()), (1, 0), "the queue head waits as well");
 
     // The lock is another kind's, and the store says which.
     let as_fair = client.get_fair_lock("orders").unwrap().holder().await.unwrap().unwrap();
@@ -67,6 +69,7 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
     drop((outer, inner, tickets));
     let guard = competes.await.unwrap().expect("it was given back");
     assert!(client.held().is_empty() && client.waiting().is_empty());
+    assert_eq!((orders.waiting(), theirs.waiting()), (0, 0));
     drop(guard);
 }
 
@@ -76,10 +79,13 @@ async fn sides_of_a_read_write_lock_say_which_they_are(client: LockClient) {
     let reads = prices.read().lock().await.unwrap();
     assert_eq!(modes(prices.read()).await, Some(Some(Mode::Read)));
     assert_eq!(client.held()[0].mode, Mode::Read);
+    let plain = client.get_lock("prices").unwrap();
+    assert_eq!(modes(&plain).await, Some(Some(Mode::Read)), "also if another kind is asked for");
     reads.unlock().await.unwrap();
     let writes = prices.write().lock().await.unwrap();
     assert_eq!(modes(prices.write()).await, Some(Some(Mode::Write)));
     assert_eq!(client.held()[0].mode, Mode::Write);
+    assert_eq!(modes(&plain).await, Some(Some(Mode::Write)));
     writes.unlock().await.unwrap();
 }
 
@@ -100,5 +106,28 @@ mod on_a_server {
         let client = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
         list_has_what_is_held_and_what_is_waited_for(client().await, client().await).await;
         sides_of_a_read_write_lock_say_which_they_are(client().await).await;
+    }
+
+    /// What another program keeps under the name is held by no lease, and nothing is leased there.
+    #[tokio::test]
+    async fn what_is_no_lock_has_a_holder_without_id_and_mode() {
+        let server = RedisServer::start();
+        let client = LockClient::new(Redis::connect(&server.url()).await.unwrap());
+        let lock = client.get_lock("theirs").unwrap();
+        let mut raw =
+            redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+        redis::cmd("SET").arg("theirs").arg("text").exec_async(&mut raw).await.unwrap();
+        let holder = lock.holder().await.unwrap().expect("no lease is granted there");
+        assert_eq!((holder.id, holder.mode, holder.left), (None, None, Duration::MAX));
+        assert!(lock.is_locked().await.unwrap());
+        let refused = lock.try_lock().await.unwrap_err();
+        assert!(refused.is_refused(), "{refused}");
+
+        // Redisson's have no mode.
+        redis::cmd("DEL").arg("theirs").exec_async(&mut raw).await.unwrap();
+        let field = "8743c9c0-0795-4907-87fd-6c719a6b4586:42";
+        redis::cmd("HSET").arg("theirs").arg(field).arg(1).exec_async(&mut raw).await.unwrap();
+        let holder = lock.holder().await.unwrap().expect("it is held");
+        assert_eq!((holder.id, holder.mode), (Some(field.parse().unwrap()), None));
     }
 }

@@ -108,7 +108,7 @@ fn owner_that_gets_the_write_lock_while_it_begins_to_wait_for_the_read_lock_read
 }
 
 #[test]
-fn waker_that_panics_costs_no_lock_of_who_wakes_it() {
+fn waker_that_panics_costs_no_lock_of_its_caller() {
     for by_recall in [true, false] {
         let stage = Stage::new();
         let held = stage.they_write();
@@ -130,7 +130,7 @@ fn waker_that_panics_costs_no_lock_of_who_wakes_it() {
             true => poll(writes.as_mut(), Waker::noop()).is_ready(),
             false => poll(reads.as_mut(), Waker::noop()).is_ready(),
         }));
-        assert!(got.is_err(), "nobody panics, by recall: {by_recall}");
+        assert!(got.is_err(), "no panic, by recall: {by_recall}");
         drop((writes, reads, behind));
         assert!(ready(stage.theirs.write().try_lock()).unwrap().is_some(), "by recall: {by_recall}");
     }

@@ -1,4 +1,4 @@
-//! Work that ends with the lock: `Lock::run` and `Guard::run`.
+//! Work that ends with the lock: `run` and `run_with`, of `Lock` and `Guard`.
 
 use std::future::{pending, ready};
 use std::pin::pin;
@@ -118,4 +118,57 @@ async fn work_ends_with_the_longest_hold() {
     let client = LockClient::with_options(Local::new(), &options).unwrap();
     let error = client.get_lock("name").unwrap().run(pending::<()>()).await.unwrap_err();
     assert!(error.is_lost(), "{error}");
+}
+
+#[tokio::test]
+async fn work_has_its_guard_while_it_runs() {
+    let lock = LockClient::local().get_lock("name").unwrap().fenced();
+    let before = lock.lock().await.unwrap();
+    let last = before.fencing_token();
+    before.unlock().await.unwrap();
+    let work = {
+        let lock = lock.clone();
+        // In a task: what comes of it may cross threads.
+        tokio::spawn(async move {
+            lock.run_with(async |guard| {
+                guard.ensure_held().await.unwrap();
+                tokio::task::yield_now().await;
+                (guard.fencing_token(), guard.is_held())
+            })
+            .await
+        })
+    };
+    let (token, held) = work.await.unwrap().unwrap();
+    assert!(held && token > last, "{token:?} after {last:?}");
+    assert!(lock.try_lock().await.unwrap().is_some(), "it is given back");
+}
+
+/// Both are known before the first poll: the lock is lost, and the work could begin.
+#[tokio::test]
+async fn work_with_its_guard_is_not_begun_once_the_loss_is_known() {
+    let client = LockClient::local();
+    let lock = client.get_lock("name").unwrap();
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+    let outcome: Result<(), _> = guard.run_with(async |_| panic!("the lock is lost")).await;
+    assert!(outcome.unwrap_err().is_lost());
+    assert!(lock.try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn work_with_its_guard_is_dropped_when_the_lock_is_lost() {
+    let client = LockClient::local();
+    let lock = client.get_lock("name").unwrap();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let guard = lock.lock_with_lease(Duration::from_millis(20)).await.unwrap();
+    let guarded = Dropped(Arc::clone(&dropped));
+    let run = guard.run_with(async move |guard| {
+        let _guarded = guarded;
+        assert!(guard.remaining() > Duration::ZERO);
+        pending::<()>().await
+    });
+    assert!(run.await.unwrap_err().is_lost());
+    // Ordering: SeqCst, a test's count.
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    assert!(lock.try_lock().await.unwrap().is_some(), "free for the next one");
 }

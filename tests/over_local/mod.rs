@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use latchwork::backend::{
     AcquireOutcome, AcquireRequest, Backend, Channels, Failure, LeaseKey, LockName, Mode, NextWaiter,
-    Registry, ReleaseOutcome, Transport,
+    Registry, ReleaseOutcome, Runtime, Transport,
 };
 use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
 use latchwork::{Holder, LeaseId, NameError};
@@ -64,15 +64,15 @@ impl Between for Nothing {
 }
 
 /// The store in memory behind `between`. Its messages come over `T`.
-pub(crate) struct OverLocal<B, T: Transport = LocalTransport> {
+pub(crate) struct OverLocal<B, T: Transport = LocalTransport, R: Runtime + Clone = ThreadRuntime> {
     pub(crate) between: B,
-    local: Local,
+    local: Local<R>,
     registry: Registry<T>,
 }
 
-impl<B: Between> OverLocal<B> {
+impl<B: Between, R: Runtime + Clone> OverLocal<B, LocalTransport, R> {
     /// With the store's own messages.
-    pub(crate) fn new(local: &Local, between: B) -> Self {
+    pub(crate) fn new(local: &Local<R>, between: B) -> Self {
         Self { between, local: local.clone(), registry: local.registry().clone() }
     }
 }
@@ -83,24 +83,24 @@ impl<B: Between, T: Transport> OverLocal<B, T> {
     }
 }
 
-impl<B: Clone, T: Transport> Clone for OverLocal<B, T> {
+impl<B: Clone, T: Transport, R: Runtime + Clone> Clone for OverLocal<B, T, R> {
     fn clone(&self) -> Self {
         let (between, local) = (self.between.clone(), self.local.clone());
         Self { between, local, registry: self.registry.clone() }
     }
 }
 
-impl<B: Between, T: Transport> Backend for OverLocal<B, T> {
+impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R> {
     type Error = B::Error;
     type Transport = T;
-    type Runtime = ThreadRuntime;
+    type Runtime = R;
 
     fn registry(&self) -> &Registry<T> {
         self.between.asked();
         &self.registry
     }
 
-    fn runtime(&self) -> &ThreadRuntime {
+    fn runtime(&self) -> &R {
         self.between.asked();
         self.local.runtime()
     }

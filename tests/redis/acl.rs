@@ -342,7 +342,7 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
     }
     let reads = holder.get_read_write_lock("payments:read").unwrap().read().lock().await.unwrap();
     // Waiters of plain and read locks listen to one channel, of fair and write locks to two.
-    eventually("everyone listens", async || {
+    eventually("all of them listen", async || {
         run::<Vec<String>>(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await.len() == 10
     })
     .await;

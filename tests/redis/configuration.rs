@@ -300,7 +300,7 @@ async fn server_that_asks_for_a_certificate_gets_one() {
     #[cfg(target_os = "linux")]
     assert_probed_after(&server, Duration::from_secs(100)).await;
 
-    // Without one, with a stranger's, and with what is none.
+    // Without one, with a foreign one, and with what is none.
     assert_eq!(trusting().connect(&url).await.unwrap_err().kind(), ErrorKind::Connection);
     let (strangers, its_key) = Authority::new().certify("locker");
     let error = trusting().client_certificate(strangers, its_key).connect(&url).await.unwrap_err();

@@ -36,7 +36,7 @@ async fn next(guard: Guard, to: &LockClient) -> Guard {
 }
 
 #[tokio::test]
-async fn who_comes_back_soon_costs_three_commands_a_hand_off() {
+async fn client_that_comes_back_soon_costs_three_commands_a_hand_off() {
     const ROUNDS: usize = 20;
     let server = RedisServer::start();
     // By default options: each comes back sooner than within the second that a channel lingers.
@@ -63,7 +63,7 @@ async fn who_comes_back_soon_costs_three_commands_a_hand_off() {
 }
 
 #[tokio::test]
-async fn channel_is_given_up_when_nobody_comes_back() {
+async fn channel_is_given_up_when_no_subscriber_comes_back() {
     let server = RedisServer::start();
     let (holder, waiter) = (
         client(&server.url(), Duration::ZERO).await,
@@ -72,7 +72,7 @@ async fn channel_is_given_up_when_nobody_comes_back() {
     let mut raw = connection(&server).await;
     let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
     let guard = next(guard, &waiter).await;
-    assert!(waiter.registry().is_empty(), "nobody is interested, and the subscription lingers");
+    assert!(waiter.registry().is_empty(), "no task is interested, and the subscription lingers");
     assert_eq!(subscribers(&mut raw).await, 1);
     assert!(waiter.registry().transport().is_active(CHANNEL));
     eventually("its end", async || subscribers(&mut raw).await == 0).await;

@@ -85,7 +85,7 @@ async fn waiter_is_told_that_the_lock_became_another_kind() {
 
 /// Redisson's fair and spin locks have no mode and publish nothing that we hear.
 #[tokio::test]
-async fn waiter_finds_a_strangers_lock_free_without_being_told() {
+async fn waiter_finds_a_foreign_lock_free_without_a_message() {
     let name = "kinds:stranger";
     let () = run(&format!("HSET {name} {THEM} 1")).await;
     let () = run(&format!("PEXPIRE {name} 600000")).await;

@@ -144,7 +144,7 @@ async fn subscribers(channel: &str) -> usize {
 }
 
 async fn until_subscribed(channel: &str) {
-    timeout(SOON, async { while subscribers(channel).await == 0 {} }).await.expect("nobody subscribed");
+    timeout(SOON, async { while subscribers(channel).await == 0 {} }).await.expect("no subscription came");
 }
 
 #[tokio::test]
@@ -302,7 +302,7 @@ async fn both_take_turns() {
         }));
     }
     for task in tasks {
-        timeout(SOON * 3, task).await.expect("somebody was not woken").unwrap();
+        timeout(SOON * 3, task).await.expect("a waiter was not woken").unwrap();
     }
     let counted: u64 = redis::cmd("GET").arg(number).query_async(&mut connection().await).await.unwrap();
     assert_eq!(counted, 6 * ROUNDS);

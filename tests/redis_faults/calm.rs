@@ -41,7 +41,7 @@ async fn until_subscribed(server: &RedisServer) {
     eventually("the subscription", async || run::<(String, usize)>(server, &channel).await.1 == 1).await;
 }
 
-async fn somebody_holds_it(server: &RedisServer) {
+async fn another_holds_it(server: &RedisServer) {
     let () = run(server, &format!("HSET {NAME} somebody:1 1")).await;
     let () = run(server, &format!("PEXPIRE {NAME} 600000")).await;
 }
@@ -66,8 +66,8 @@ async fn address_that_leads_to_the_new_master_is_followed() {
     let proxy = ChaosProxy::start(former.port());
     let (ours, waits) = (client(&proxy.url()).await, client(&proxy.url()).await);
     ours.get_lock("before").unwrap().lock().await.unwrap().unlock().await.unwrap();
-    somebody_holds_it(&former).await;
-    somebody_holds_it(&new).await;
+    another_holds_it(&former).await;
+    another_holds_it(&new).await;
     let waiter = waiter(&waits, &former).await;
 
     let () = run(&former, &format!("REPLICAOF 127.0.0.1 {}", new.port())).await;
@@ -122,7 +122,7 @@ async fn replica_is_dialled_calmly_and_told_after_the_limit() {
 async fn master_without_replicas_for_a_moment_costs_no_error() {
     let server = RedisServer::start();
     let client = client(&server.url()).await;
-    somebody_holds_it(&server).await;
+    another_holds_it(&server).await;
     let waiter = waiter(&client, &server).await;
     let guard = client.get_lock("held").unwrap().lock().await.unwrap();
     let () = run(&server, "CONFIG SET min-replicas-to-write 1").await;
@@ -268,7 +268,7 @@ async fn connections_made(server: &RedisServer) -> usize {
 }
 
 #[tokio::test]
-async fn user_who_may_not_ping_is_told_so() {
+async fn user_without_ping_is_told_so() {
     let server = RedisServer::start();
     let () = run(&server, "ACL SETUSER mute on >secret ~* &* +@all -ping").await;
     let before = connections_made(&server).await;
@@ -280,7 +280,7 @@ async fn user_who_may_not_ping_is_told_so() {
 }
 
 #[tokio::test]
-async fn user_who_may_not_ping_any_more_keeps_the_connections() {
+async fn user_that_loses_ping_keeps_the_connections() {
     let server = RedisServer::start();
     let client = client(&server.url()).await;
     let lock = client.get_lock(NAME).unwrap();
@@ -293,7 +293,7 @@ async fn user_who_may_not_ping_any_more_keeps_the_connections() {
     lock.lock().await.unwrap().unlock().await.unwrap();
 }
 
-/// It lets everybody in, and cuts every connection before that has proved itself.
+/// It lets all in, and cuts every connection before that has proved itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_cuts_each_connection_is_dialled_calmly() {
     let server = RedisServer::start();
@@ -379,7 +379,7 @@ async fn stall_of_the_server_does_not_bring_all_clients_back_at_once() {
 async fn lock_that_waits_outlasts_an_outage() {
     let mut server = RedisServer::start();
     let client = client(&server.url()).await;
-    somebody_holds_it(&server).await;
+    another_holds_it(&server).await;
     let waiter = waiter(&client, &server).await;
     // It waits behind the first one, in this process.
     let behind = tokio::spawn({
@@ -423,7 +423,7 @@ async fn lock_that_waits_for_its_own_client_outlasts_an_outage() {
 async fn lock_that_waits_outlasts_a_silence() {
     let server = RedisServer::start();
     let client = client(&server.url()).await;
-    somebody_holds_it(&server).await;
+    another_holds_it(&server).await;
     let waiter = waiter(&client, &server).await;
     server.pause();
     sleep(LIMIT * 2).await;
@@ -480,7 +480,7 @@ async fn try_lock_for_uses_its_whole_wait() {
 async fn waiting_lock_outlasts_a_failover() {
     let mut set = SentinelSet::start();
     let client = client(&set.url()).await;
-    somebody_holds_it(&set.servers[0]).await;
+    another_holds_it(&set.servers[0]).await;
     let waiter = waiter(&client, &set.servers[0]).await;
     eventually("replication", async || run::<usize>(&set.servers[1], &format!("EXISTS {NAME}")).await == 1)
         .await;
@@ -542,7 +542,7 @@ async fn holder_learns_with_the_next_renewal_that_its_lock_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holder_learns_before_its_lease_ends_that_nobody_can_renew_it() {
+async fn holder_learns_before_its_lease_ends_that_it_cannot_be_renewed() {
     let mut server = RedisServer::start();
     let client = client(&server.url()).await;
     let begun = Instant::now();

@@ -68,7 +68,7 @@ impl Day {
     }
 
     /// Another client takes the lock, for ten minutes.
-    pub(crate) async fn somebody_holds_it(&self) {
+    pub(crate) async fn another_holds_it(&self) {
         let () = self.run(&format!("HSET {NAME} somebody:1 1")).await;
         let () = self.run(&format!("PEXPIRE {NAME} 600000")).await;
     }

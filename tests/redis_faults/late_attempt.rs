@@ -38,7 +38,7 @@ async fn calls(server: &RedisServer, command: &str) -> usize {
     calls.split(',').next().unwrap().parse().unwrap()
 }
 
-async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str, lock: impl Fn(&LockClient) -> Lock) {
+async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: impl Fn(&LockClient) -> Lock) {
     let (server, proxy, client) = start(rules).await;
     let lock = lock(&client);
     let taken = calls(&server, "hset").await;
@@ -60,31 +60,31 @@ async fn attempt_that_comes_late_takes_the_lock_for_nobody(rules: &str, lock: im
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
     let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
-    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", plain).await;
+    attempt_that_comes_late_leaves_the_lock_free("-client +client|info", plain).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_comes_late_is_undone_without_dangerous_commands() {
     let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
-    attempt_that_comes_late_takes_the_lock_for_nobody("-@dangerous", plain).await;
+    attempt_that_comes_late_leaves_the_lock_free("-@dangerous", plain).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair_attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
     let fair = |client: &LockClient| client.get_fair_lock(NAME).unwrap();
-    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", fair).await;
+    attempt_that_comes_late_leaves_the_lock_free("-client +client|info", fair).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_read_that_comes_late_is_undone_where_no_connection_can_be_ended() {
     let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
-    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", read).await;
+    attempt_that_comes_late_leaves_the_lock_free("-client +client|info", read).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_write_that_comes_late_is_undone_where_no_connection_can_be_ended() {
     let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
-    attempt_that_comes_late_takes_the_lock_for_nobody("-client +client|info", write).await;
+    attempt_that_comes_late_leaves_the_lock_free("-client +client|info", write).await;
 }
 
 /// The network is silent for longer than the lease that was asked for, and only then the store can be told
@@ -110,13 +110,13 @@ async fn attempt_that_comes_when_its_lease_would_be_over_is_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn release_that_comes_late_grants_the_lock_to_nobody_where_no_connection_can_be_ended() {
-    release_that_comes_late_grants_the_lock_to_nobody(Mode::Fair).await;
-    release_that_comes_late_grants_the_lock_to_nobody(Mode::Write).await;
+async fn release_that_comes_late_grants_the_lock_to_no_waiter_where_no_connection_can_be_ended() {
+    release_that_comes_late_grants_the_lock_to_no_waiter(Mode::Fair).await;
+    release_that_comes_late_grants_the_lock_to_no_waiter(Mode::Write).await;
 }
 
 /// A release is an attempt by the next waiter, too, which has given up by then.
-async fn release_that_comes_late_grants_the_lock_to_nobody(mode: Mode) {
+async fn release_that_comes_late_grants_the_lock_to_no_waiter(mode: Mode) {
     let (server, proxy, client) = start("-client +client|info").await;
     let (redis, name) = (client.backend::<Redis>().unwrap(), LockName::new(NAME).unwrap());
     let id = |number: u64| -> LeaseId {

@@ -151,7 +151,7 @@ async fn lost_reply_of_release_costs_a_retry() {
 
     // And the waiters were told once.
     let mut messages = messages.into_on_message();
-    assert!(timeout(SOON, messages.next()).await.expect("nobody was told").is_some());
+    assert!(timeout(SOON, messages.next()).await.expect("no message came").is_some());
     let mut end = redis::cmd("PUBLISH");
     end.arg("redisson_lock__channel:{orders}").arg("the end");
     end.exec_async(&mut faulty.raw().await).await.unwrap();
@@ -234,7 +234,7 @@ async fn indeterminate_acquire_is_rolled_back() {
 }
 
 #[tokio::test]
-async fn outcome_is_unknown_if_the_retry_finds_nobody() {
+async fn outcome_is_unknown_if_the_retry_finds_no_server() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
     let lock = client.get_lock("orders").unwrap();

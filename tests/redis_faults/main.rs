@@ -1,5 +1,5 @@
-//! The Redis backend on bad days: servers that end, stand still, forget or refuse, links between that are cut
-//! or fall silent, processes that are killed, and futures that are not polled.
+//! The Redis backend under fault injection: servers that end, stand still, forget or refuse, links between
+//! that are cut or fall silent, processes that are killed, and futures that are not polled.
 //!
 //! Most of the time these tests wait, for times that are the default ones. `cargo xtask test` runs more of
 //! them at a time than there are cores.

@@ -1,4 +1,4 @@
-//! The Redis backend on bad days. Each test has a server of its own to be cruel to.
+//! The Redis backend under fault injection. Each test has a server of its own to be cruel to.
 
 use std::error::Error as _;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn cause(error: &LockError) -> &Error {
 }
 
 #[tokio::test]
-async fn server_that_restarts_wakes_who_waits() {
+async fn server_that_restarts_wakes_the_waiters() {
     let mut server = RedisServer::start();
     let (client, _, waiter) = waiter(&server).await;
     // The server comes back empty: the lock is free, and no process is left to publish it.
@@ -153,7 +153,7 @@ async fn wait_ends_in_time_though_the_server_does_not_answer() {
     server.pause();
     let wait = Duration::from_millis(300);
     let before = Instant::now();
-    // It is not known whether anybody has it.
+    // It is not known whether it is held.
     let error = lock.try_lock_for(wait, Lease::Watched).await.unwrap_err();
     assert!(matches!(error, LockError::NoAnswer { .. }), "{error:?}");
     assert!((wait..wait * 5).contains(&before.elapsed()), "{:?}", before.elapsed());
@@ -226,7 +226,7 @@ async fn scripts_that_were_flushed_are_sent_again() {
 }
 
 #[tokio::test]
-async fn user_who_may_not_subscribe_is_told() {
+async fn user_without_subscribe_is_told() {
     let server = RedisServer::start();
     run(&server, &["ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "resetchannels"]).await;
     run(&server, &["HSET", "faults", "somebody:1", "1"]).await;

@@ -30,7 +30,7 @@ async fn until_free(lock: &Lock) {
 }
 
 #[tokio::test]
-async fn many_attempts_that_nobody_polls_let_others_through() {
+async fn many_unpolled_attempts_let_others_through() {
     let server = RedisServer::start();
     let client = client(&server.url()).await;
     let locks: Vec<_> = (0..200).map(|n| client.get_lock(&format!("kept:{n}")).unwrap()).collect();
@@ -39,15 +39,15 @@ async fn many_attempts_that_nobody_polls_let_others_through() {
         assert!(poll(attempt.as_mut()).is_pending());
     }
     let other = client.get_lock("other").unwrap();
-    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("nobody has it");
+    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("it is free");
     soon("its release", guard.unlock()).await.unwrap();
     for attempt in kept {
-        attempt.await.unwrap().expect("nobody else wants it").unlock().await.unwrap();
+        attempt.await.unwrap().expect("no other wants it").unlock().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn connection_is_made_for_all_though_nobody_polls_who_wanted_it_first() {
+async fn connection_is_made_for_all_though_the_first_caller_is_not_polled() {
     let mut server = RedisServer::start();
     let client = client(&server.url()).await;
     let [first, other] = ["first", "other"].map(|name| client.get_lock(name).unwrap());
@@ -57,13 +57,13 @@ async fn connection_is_made_for_all_though_nobody_polls_who_wanted_it_first() {
     server.restart();
     let mut kept = pin!(first.try_lock());
     assert!(poll(kept.as_mut()).is_pending());
-    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("nobody has it");
+    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("it is free");
     guard.unlock().await.unwrap();
-    kept.await.unwrap().expect("nobody has it").unlock().await.unwrap();
+    kept.await.unwrap().expect("it is free").unlock().await.unwrap();
 }
 
 #[tokio::test]
-async fn release_that_nobody_polls_lets_its_owner_go_on() {
+async fn unpolled_release_lets_its_owner_go_on() {
     let server = RedisServer::start();
     let lock = client(&server.url()).await.get_lock("owned").unwrap();
     let guard = lock.lock().await.unwrap();
@@ -72,14 +72,13 @@ async fn release_that_nobody_polls_lets_its_owner_go_on() {
     assert!(poll(kept.as_mut()).is_pending());
     // The server did not know the script, and so the release was not even sent in full. It is repeated for
     // the caller.
-    let again =
-        timeout(2 * SOON, lock.owned_by(&owner).lock()).await.expect("kept by a release that nobody polls");
+    let again = timeout(2 * SOON, lock.owned_by(&owner).lock()).await.expect("kept by an unpolled release");
     again.unwrap().unlock().await.unwrap();
     kept.await.unwrap();
 }
 
 #[tokio::test]
-async fn release_that_nobody_polls_reaches_who_waits() {
+async fn unpolled_release_reaches_the_waiters() {
     let server = RedisServer::start();
     let client = client(&server.url()).await;
     let lock = client.get_lock("wanted").unwrap();

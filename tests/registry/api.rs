@@ -71,7 +71,7 @@ fn failed_subscription_is_told_to_all_and_leaves_nothing() {
     let newcomer = registry.subscribe("a");
     assert_eq!(script.steps().0, ["+a"], "a newcomer tries afresh");
     drop((first, second));
-    assert_eq!(script.steps().0, [""; 0], "those who failed unsubscribed the newcomer");
+    assert_eq!(script.steps().0, [""; 0], "failed subscribers unsubscribed the newcomer");
     assert_eq!(registry.len(), 1);
     drop(newcomer);
     assert_eq!(script.steps().0, ["-a"]);
@@ -79,7 +79,7 @@ fn failed_subscription_is_told_to_all_and_leaves_nothing() {
 }
 
 #[test]
-fn failure_after_ready_wakes_those_who_sleep() {
+fn failure_after_ready_wakes_sleeping_waiters() {
     let (script, registry) = registry();
     let subscription = registry.subscribe("a");
     let inbox = script.inbox();
@@ -117,7 +117,7 @@ fn unlock_calls_one_and_read_unlock_calls_all() {
 }
 
 #[test]
-fn resubscribed_reaches_those_who_are_not_asleep_yet() {
+fn resubscribed_reaches_waiters_that_are_not_asleep_yet() {
     let (script, registry) = registry();
     let (one, other) = (registry.subscribe("a"), registry.subscribe("a"));
     let inbox = script.inbox();

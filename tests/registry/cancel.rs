@@ -23,7 +23,7 @@ enum Event {
 const EVENTS: [Event; 6] =
     [Event::Nothing, Event::Ready, Event::Failed, Event::Resubscribed, Event::Unlock, Event::ReadUnlock];
 
-/// Events to a story. The way takes four polls when all goes well.
+/// Events to a sequence. The way takes four polls when all goes well.
 const LENGTH: u32 = 4;
 
 impl Event {
@@ -83,8 +83,8 @@ impl Wake for Woken {
     }
 }
 
-/// Goes the way for `polls` polls, an event after each, and is dropped after the last of the story. True if
-/// it arrived. What gets it any further must have woken it.
+/// Goes the way for `polls` polls, an event after each, and is dropped after the last of the sequence. True
+/// if it arrived. What gets it any further must have woken it.
 fn go(
     registry: &Registry<Script>,
     inbox: &mut Option<Inbox>,
@@ -132,7 +132,7 @@ fn nothing_is_left_wherever_it_is_dropped() {
 }
 
 #[test]
-fn who_stays_misses_nothing_wherever_another_is_dropped() {
+fn remaining_waiter_misses_nothing_wherever_another_is_dropped() {
     for story in stories() {
         for polls in 0..=story.len() {
             let (script, registry) = Script::registry();

@@ -40,7 +40,7 @@ fn removed_listener_is_kept() {
     let (_script, registry) = Script::registry();
     let subscription = registry.subscribe("a");
     let kept = Arc::new(());
-    let first = subscription.listen(|| panic!("nobody was called"));
+    let first = subscription.listen(|| panic!("it was not notified"));
     for _ in 0..1000 {
         let kept = Arc::clone(&kept);
         drop(subscription.listen(move || drop(kept)));
@@ -84,7 +84,7 @@ fn message_for_all_wakes_one() {
 
 /// #4215: the message went to a waiter that had given up.
 #[test]
-fn message_goes_to_one_who_gave_up() {
+fn message_goes_to_a_cancelled_waiter() {
     let (script, registry) = Script::registry();
     let (gives_up, patient) = (registry.subscribe("a"), registry.subscribe("a"));
     let inbox = script.inbox();
@@ -113,7 +113,7 @@ fn message_before_the_confirmation_is_lost() {
 
 /// #3891: of two writers that were both about to sleep, one missed the message for all.
 #[test]
-fn message_for_all_misses_those_who_are_about_to_sleep() {
+fn message_for_all_misses_waiters_that_are_about_to_sleep() {
     let (script, registry) = Script::registry();
     let (asleep, busy) = (registry.subscribe("a"), registry.subscribe("a"));
     let inbox = script.inbox();
@@ -292,7 +292,7 @@ fn panicking_transport_keeps_the_stripe() {
     // Ordering: as above.
     panics.0.store(true, Ordering::Relaxed);
     assert!(catch_unwind(AssertUnwindSafe(|| registry.subscribe("b"))).is_err());
-    assert_eq!(registry.len(), 1, "the entry that nobody will confirm is left");
+    assert_eq!(registry.len(), 1, "the entry that will not be confirmed is left");
     assert!(catch_unwind(AssertUnwindSafe(|| drop(subscription))).is_err());
     // Ordering: as above.
     panics.0.store(false, Ordering::Relaxed);

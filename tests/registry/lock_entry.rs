@@ -19,7 +19,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
     let mut now = Moment::from(Instant::now());
     let mut request = Request::new(0);
     let (EnterOutcome::Head(mut head), _) = entry.enter(&request, true, now) else {
-        panic!("somebody is here")
+        panic!("the entry is in use")
     };
     let mut number = 1;
     if refused {
@@ -56,7 +56,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
 }
 
 #[test]
-fn lease_stays_longer_as_long_as_nobody_elsewhere_hears_of_its_return() {
+fn lease_stays_longer_as_long_as_no_other_process_hears_of_its_return() {
     assert_eq!(tenures(false, [0, 0, 0, 0, 1, 0, 1, 1]), [30, 60, 120, 240, 240, 30, 60, 30]);
 }
 
@@ -78,7 +78,9 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     }
     let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
     let (lease, request) = (Duration::from_secs(30), Request::new(1));
-    let (EnterOutcome::Head(head), _) = entry.enter(&request, true, now) else { panic!("somebody is here") };
+    let (EnterOutcome::Head(head), _) = entry.enter(&request, true, now) else {
+        panic!("the entry is in use")
+    };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
     let (AttemptOutcome::Granted(grant), _) =
         entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now)
@@ -130,7 +132,7 @@ fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) ->
 
 /// As they are looked for, and as all go on by the lease of the one that came last.
 #[test]
-fn who_comes_to_share_a_lock_does_not_look_at_all_who_are_there() {
+fn joining_a_shared_lock_does_not_visit_all_sharers() {
     let (at_once, by_and_by) = (Duration::ZERO, Duration::from_micros(1));
     let own = |owner| Request::new(owner).lease(Duration::from_secs(20));
     for times in [thousands(40, Request::new, at_once), thousands(40, own, by_and_by)] {
@@ -159,7 +161,7 @@ fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
     let _ = entry.cancel(waiter, now + lease);
 }
 
-/// Its guard may have been told by then: the loss has its time, and is there before anybody has looked.
+/// Its guard may have been told by then: the loss has its time, and is there before any task has looked.
 #[test]
 fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let limit = Duration::from_secs(5);

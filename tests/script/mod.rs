@@ -63,7 +63,7 @@ impl Script {
     }
 
     pub(crate) fn inbox(&self) -> Inbox {
-        self.steps().1.expect("somebody subscribed")
+        self.steps().1.expect("a subscription was made")
     }
 }
 

@@ -213,7 +213,7 @@ fn permits_too_few_for_the_first_waiter_are_removed_when_the_capacity_falls() {
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (2, 0, 2));
 }
 
-/// The sum of what is wanted and what is owed is more than a number holds.
+/// The sum of what is wanted and what is in deficit is more than a number holds.
 #[test]
 fn deficit_of_all_permits_before_a_large_request_does_not_overflow() {
     const MAX: usize = AsyncSemaphore::MAX_PERMITS;

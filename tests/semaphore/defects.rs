@@ -174,7 +174,7 @@ fn closing_refuses_all_past_wakers_that_panic() {
 /// tokio: 200 000 waiters whose wakers release overflowed the stack.
 #[test]
 fn wakers_that_release_do_not_overflow_the_stack() {
-    // One release each, and two: the second kind fills the batch of wakers that are put aside.
+    // One release each, and two: the second kind fills the batch of wakers that are collected.
     for releases in [1, 2] {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let rung = Arc::new(AtomicUsize::new(0));
@@ -521,11 +521,11 @@ fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
     let waiters = queue(&semaphore, 5000, Waker::noop());
     let mut writer = Writer { semaphore: &semaphore, waiters, shown: 0 };
     write!(writer, "{semaphore:?}").unwrap();
-    assert_eq!(writer.shown, 5000, "all who waited when it was asked");
+    assert_eq!(writer.shown, 5000, "all that waited when it was asked");
     assert_eq!(semaphore.waiters(), 1);
 }
 
-/// Ours: the permits were taken, and the waker that was not needed was dropped before anyone had them.
+/// Ours: the permits were taken, and the waker that was not needed was dropped before any waiter had them.
 #[test]
 fn waker_that_panics_when_dropped_unused_costs_no_permit() {
     static SEMAPHORE: AsyncSemaphore = AsyncSemaphore::new(0);

@@ -61,7 +61,7 @@ fn a_call_dropped_unanswered_goes_to_the_next() {
 }
 
 #[test]
-fn a_call_nobody_looked_at_goes_to_the_next() {
+fn unread_notification_goes_to_the_next() {
     let latch = Latch::new();
     let mut second = pin!(latch.wait());
     {
@@ -89,7 +89,7 @@ fn many_are_called_at_once() {
 }
 
 #[test]
-fn all_who_wait_now_are_called() {
+fn all_present_waiters_are_notified() {
     let latch = Latch::new();
     let mut waits: Vec<_> = (0..100).map(|_| Box::pin(latch.wait())).collect();
     for wait in &mut waits {
@@ -106,7 +106,7 @@ fn all_who_wait_now_are_called() {
 }
 
 #[test]
-fn a_call_of_nobody_is_kept_once() {
+fn notification_without_a_waiter_is_kept_once() {
     let latch = Latch::new();
     for _ in 0..1000 {
         latch.release_all();
@@ -132,7 +132,7 @@ fn a_cancelled_waiter_does_not_multiply_its_call() {
 }
 
 #[test]
-fn calls_of_those_who_gave_up_are_not_hoarded() {
+fn notifications_of_cancelled_waiters_coalesce() {
     let latch = Latch::new();
     let mut waits: Vec<_> = (0..1000).map(|_| Box::pin(latch.wait())).collect();
     for wait in &mut waits {
@@ -154,7 +154,9 @@ fn cancelled_waiters_are_stepped_over() {
     let mut last = waits.pop().unwrap();
     drop(waits);
     latch.release(1);
-    let Poll::Ready(call) = poll(last.as_mut()) else { panic!("the call went to one who had given up") };
+    let Poll::Ready(call) = poll(last.as_mut()) else {
+        panic!("the notification went to a cancelled waiter")
+    };
     call.consume();
     assert_eq!(latch.pending(), 0);
 }
@@ -216,7 +218,7 @@ fn a_call_that_comes_with_the_timer_is_heard() {
 }
 
 /// The wake-ups of a thread that has stopped are another's to finish; a waker among them may panic, and then
-/// it had not notified anyone itself.
+/// it had notified no waiter itself.
 #[test]
 fn a_notification_is_sent_although_a_waker_panics() {
     struct Run<F: Fn() + Send + Sync>(F);

@@ -126,7 +126,7 @@ fn all_or_nothing_when_trying() {
 
 /// What `acquire_all` is there for: by hand, these two would wait for each other for ever.
 #[test]
-fn two_who_name_two_stripes_in_clashing_orders_wait_for_each_other() {
+fn two_stripes_in_clashing_orders_deadlock() {
     let stripes = StripedSemaphores::new();
     let [one, other] = two_names(&stripes);
 

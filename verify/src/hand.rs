@@ -61,7 +61,7 @@ impl Request {
         let (Stage::New(mut future) | Stage::Waits(mut future)) =
             std::mem::replace(&mut self.stage, Stage::Over)
         else {
-            unreachable!("this is called for who waits")
+            unreachable!("this is called for a waiter")
         };
         let answer;
         (self.stage, answer) = match self.bell.poll(&mut future) {

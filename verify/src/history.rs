@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_overtakes_a_waiter() {
+    fn waiter_is_not_overtaken_in_a_history() {
         let waits = event(0, POLL, Answer::Pending, 0, 1);
         let add = event(1, Call::Add(1), Answer::Done, 2, 3);
         let taken = event(1, TRY, Answer::Holds(1), 4, 5);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sleeps_beside_permits() {
+    fn no_waiter_sleeps_beside_permits() {
         let waits = event(0, POLL, Answer::Pending, 0, 1);
         let add = event(1, Call::Add(1), Answer::Done, 2, 3);
         assert!(!history(0, &[waits, add]).is_explained(1));

@@ -1,7 +1,7 @@
 //! What loom cannot reach: more threads, more steps, the compiled code, real time. See the README beside this
 //! package for the table of parts and how to run them.
 //!
-//! One kind of round serves shuttle, real threads and both sanitizers: a random [`Script`] of steps for each
+//! One kind of round serves real threads and both sanitizers: a random [`Script`] of steps for each
 //! thread, and a count of everything when all is quiet.
 
 mod bell;
@@ -22,7 +22,7 @@ pub use crate::bell::Bell;
 pub use crate::call::{Answer, Call};
 pub use crate::hand::Hand;
 pub use crate::history::{Event, History};
-pub use crate::mix::{Kind, MIXES, Mix};
+pub use crate::mix::{MIXES, Mix, StepKind};
 pub use crate::patience::spin_until;
 pub use crate::round::Round;
 pub use crate::script::{Script, Step};

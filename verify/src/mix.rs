@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use Kind::{
+use StepKind::{
     Acquire, AcquireOne, Add, AddOne, Cancel, ChangeWaker, Close, Look, PassBy, Release, SetCapacity,
     TryAcquire,
 };
@@ -10,7 +10,7 @@ use Kind::{
 /// A kind of [`Step`](crate::Step). Its numbers are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "as the steps")]
-pub enum Kind {
+pub enum StepKind {
     Acquire,
     AcquireOne,
     PassBy,
@@ -45,11 +45,11 @@ pub struct Mix {
     pub gave_up: u32,
     /// What the threads do, the first thread by the first list, and so on, and then by the first one again;
     /// with weights.
-    pub kinds: &'static [&'static [(Kind, u32)]],
+    pub kinds: &'static [&'static [(StepKind, u32)]],
 }
 
-/// So many that leave are worth a sweep of the queue, or many.
-const MANY: usize = if cfg!(latchwork_shuttle) { 2 } else { 32 };
+/// So many that leave are worth a sweep of the queue.
+const MANY: usize = 32;
 
 /// Each asks the questions of several loom models at once, with more threads and more steps.
 pub const MIXES: &[Mix] = &[
@@ -64,8 +64,8 @@ pub const MIXES: &[Mix] = &[
         kinds: &[&[(AddOne, 1)], &[(AcquireOne, 1)]],
     },
     Mix {
-        // A waiter that comes after a sleeper, and meets the permit that is being put down.
-        name: "nobody_is_overtaken",
+        // A waiter that comes after a sleeper, and meets the permit that is being released.
+        name: "no_waiter_is_overtaken",
         threads: 2,
         steps: 2,
         permits: 0..=0,

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use latchwork::AsyncSemaphore;
 
 use crate::hand::{Hand, Request, Stage};
-use crate::mix::{Kind, Mix};
+use crate::mix::{Mix, StepKind};
 use crate::script::{PICKS, Script, Step};
 
 /// What stays with the counting thread, while the others play their hands.
@@ -28,7 +28,7 @@ impl Round {
         let semaphore = Arc::new(AsyncSemaphore::new(permits));
         let mut script = Script::new();
         for _ in 0..rng.usize(mix.early.clone()) {
-            script.push(Step::random(&[(Kind::Acquire, 1)], rng));
+            script.push(Step::random(&[(StepKind::Acquire, 1)], rng));
             if rng.u32(..mix.gave_up) == 0 {
                 script.push(Step::Cancel(rng.usize(..PICKS)));
             }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_nobody_counts_on() {
+    fn waiter_that_is_not_counted() {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut stranger = semaphore.acquire();
         assert!(crate::Bell::new().poll(&mut stranger).is_pending());

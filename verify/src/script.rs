@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use crate::mix::Kind;
+use crate::mix::StepKind;
 
 /// One step. Where it picks one of several, it counts round them; with nothing to pick from, the step is left
 /// out.
@@ -44,7 +44,7 @@ pub type Script = Vec<Step>;
 
 impl Step {
     /// A random step out of `kinds`, each as likely as its weight says.
-    pub(crate) fn random(kinds: &[(Kind, u32)], rng: &mut Rng) -> Self {
+    pub(crate) fn random(kinds: &[(StepKind, u32)], rng: &mut Rng) -> Self {
         let all: u32 = kinds.iter().map(|(_, weight)| weight).sum();
         let mut number = rng.u32(..all);
         let kind = kinds.iter().find(|(_, weight)| {
@@ -53,22 +53,22 @@ impl Step {
             found
         });
         match kind.expect("the number is less than the sum of the weights").0 {
-            // Mostly one: large requests are few, or everybody stands behind one of them.
-            Kind::Acquire => Self::Acquire([1, 1, 1, 2, 3][rng.usize(..5)]),
-            Kind::AcquireOne => Self::Acquire(1),
-            Kind::PassBy => Self::PassBy(rng.usize(1..=3)),
-            Kind::TryAcquire => Self::TryAcquire(rng.usize(1..=2)),
-            Kind::TryOne => Self::TryAcquire(1),
-            Kind::ChangeWaker => Self::ChangeWaker(rng.usize(..PICKS)),
-            Kind::Cancel => Self::Cancel(rng.usize(..PICKS)),
-            Kind::Release => Self::Release(rng.usize(..PICKS)),
-            Kind::Add => Self::Add(rng.usize(1..=2)),
-            Kind::AddOne => Self::Add(1),
-            Kind::SetCapacity => Self::SetCapacity(rng.usize(0..=4)),
-            Kind::ForgetPermits => Self::ForgetPermits(rng.usize(1..=2)),
-            Kind::Free => Self::Free,
-            Kind::Look => Self::Look,
-            Kind::Close => Self::Close,
+            // Mostly one: large requests are few, or all queue behind one of them.
+            StepKind::Acquire => Self::Acquire([1, 1, 1, 2, 3][rng.usize(..5)]),
+            StepKind::AcquireOne => Self::Acquire(1),
+            StepKind::PassBy => Self::PassBy(rng.usize(1..=3)),
+            StepKind::TryAcquire => Self::TryAcquire(rng.usize(1..=2)),
+            StepKind::TryOne => Self::TryAcquire(1),
+            StepKind::ChangeWaker => Self::ChangeWaker(rng.usize(..PICKS)),
+            StepKind::Cancel => Self::Cancel(rng.usize(..PICKS)),
+            StepKind::Release => Self::Release(rng.usize(..PICKS)),
+            StepKind::Add => Self::Add(rng.usize(1..=2)),
+            StepKind::AddOne => Self::Add(1),
+            StepKind::SetCapacity => Self::SetCapacity(rng.usize(0..=4)),
+            StepKind::ForgetPermits => Self::ForgetPermits(rng.usize(1..=2)),
+            StepKind::Free => Self::Free,
+            StepKind::Look => Self::Look,
+            StepKind::Close => Self::Close,
         }
     }
 }

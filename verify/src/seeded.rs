@@ -13,14 +13,14 @@ pub fn from_environment() {
     seed(&name);
 }
 
-#[cfg(any(latchwork_shuttle, latchwork_suspend, latchwork_faults, latchwork_simulation))]
+#[cfg(any(latchwork_suspend, latchwork_faults, latchwork_simulation))]
 fn seed(name: &str) {
     use latchwork::fault::{self, Fault};
     let fault = Fault::ALL.iter().find(|fault| format!("{fault:?}") == name);
     fault::seed(*fault.unwrap_or_else(|| panic!("{VARIABLE}: there is no fault {name}")));
 }
 
-#[cfg(not(any(latchwork_shuttle, latchwork_suspend, latchwork_faults, latchwork_simulation)))]
+#[cfg(not(any(latchwork_suspend, latchwork_faults, latchwork_simulation)))]
 fn seed(name: &str) {
     panic!("{VARIABLE}={name}: this build has no faults; `cargo xtask verify` makes one that has");
 }

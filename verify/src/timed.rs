@@ -14,7 +14,7 @@ use latchwork::AsyncSemaphore;
 use crate::call::Answer;
 use crate::hand::Hand;
 use crate::history::{Event, History};
-use crate::mix::Kind::{
+use crate::mix::StepKind::{
     self, Acquire, AcquireOne, Add, AddOne, Cancel, ChangeWaker, Close, ForgetPermits, Free, Release,
     SetCapacity, TryAcquire, TryOne,
 };
@@ -26,9 +26,9 @@ pub const THREADS: usize = 3;
 const STEPS: usize = 3;
 
 /// Steps with their weights, of the first thread and of the others.
-type Kinds = [&'static [(Kind, u32)]; 2];
+type StepKinds = [&'static [(StepKind, u32)]; 2];
 
-const KINDS: [Kinds; 3] = [
+const KINDS: [StepKinds; 3] = [
     {
         let all: &[_] = &[
             (Acquire, 4),

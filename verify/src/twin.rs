@@ -41,7 +41,7 @@ pub enum Twin {
     /// Not the store's, but the client's: its tenure does not end.
     KeepsTheLease,
     /// Nor this one: a waiter that is not polled keeps its turn.
-    WaitsForWhoIsNotPolled,
+    WaitsForUnpolled,
 }
 
 /// Where it is drawn which calls go wrong.
@@ -72,7 +72,7 @@ impl Twin {
         let hour = Duration::from_secs(3600);
         match twin {
             Some(Self::KeepsTheLease) => options.tenure(hour),
-            Some(Self::WaitsForWhoIsNotPolled) => options.unpolled_limit(hour),
+            Some(Self::WaitsForUnpolled) => options.unpolled_limit(hour),
             _ => options,
         }
     }

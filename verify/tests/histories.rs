@@ -1,7 +1,7 @@
 //! What real threads ask a semaphore, and are answered, is explained by a sequential one. A small part of
 //! what `cargo xtask verify stress` does.
 
-#![cfg(not(any(latchwork_loom, latchwork_shuttle)))]
+#![cfg(not(latchwork_loom))]
 
 #[test]
 fn answers_of_three_threads_are_those_of_a_sequential_semaphore() {

@@ -2,16 +2,57 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail, ensure};
 use xshell::Cmd;
 
-/// Runs `command` with a fault seeded into the library. It must fail, and say `expected`.
-pub(crate) fn must_find(command: Cmd<'_>, fault: &str, expected: &str) -> Result<()> {
-    must_fail(command.env("LATCHWORK_FAULT", fault), fault, expected)
+/// How many faults were seeded, and how many of them were found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) seeded: usize,
+    pub(crate) killed: usize,
 }
 
-/// Runs `command`, in which `fault` is. It must fail, and say `expected`.
-pub(crate) fn must_fail(command: Cmd<'_>, fault: &str, expected: &str) -> Result<()> {
+/// Runs that must fail, counted. One that does not is kept for the end: it says nothing about the others.
+#[derive(Debug, Default)]
+pub(crate) struct Canaries {
+    tally: Tally,
+    survived: Vec<Error>,
+}
+
+impl Canaries {
+    /// Runs `command` with a fault seeded into the library. It must fail, and say `expected`.
+    pub(crate) fn must_find(&mut self, command: Cmd<'_>, fault: &str, expected: &str) {
+        self.must_fail(command.env("LATCHWORK_FAULT", fault), fault, expected);
+    }
+
+    /// Runs `command`, in which `fault` is. It must fail, and say `expected`.
+    pub(crate) fn must_fail(&mut self, command: Cmd<'_>, fault: &str, expected: &str) {
+        self.tally.seeded += 1;
+        match fails(command, fault, expected) {
+            Ok(()) => self.tally.killed += 1,
+            Err(survived) => {
+                eprintln!("{survived:#}");
+                self.survived.push(survived);
+            }
+        }
+    }
+
+    /// What was counted.
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// # Errors
+    ///
+    /// Those that were not found.
+    pub(crate) fn result(&self) -> Result<()> {
+        let survived: Vec<String> = self.survived.iter().map(|error| format!("{error:#}")).collect();
+        ensure!(survived.is_empty(), "{}", survived.join("\n"));
+        Ok(())
+    }
+}
+
+fn fails(command: Cmd<'_>, fault: &str, expected: &str) -> Result<()> {
     let start = Instant::now();
     let output = command.quiet().ignore_status().output()?;
     if output.status.success() {

@@ -5,7 +5,7 @@ use xshell::cmd;
 
 use crate::steps::Steps;
 use crate::workspace::{Workspace, library, public_features};
-use crate::{features, msrv, quickstart, recipes, test};
+use crate::{badges, features, msrv, quickstart, recipes, test};
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let result = run_all(workspace, steps);
@@ -23,6 +23,7 @@ fn run_all(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         Ok(cmd!(shell, "{cargo} clippy {what...} -- -D warnings").run()?)
     })?;
     steps.run("rustdoc", || rustdoc(workspace))?;
+    badges::check(workspace, steps)?;
     features::check(workspace, steps)?;
     msrv::check(workspace, steps)?;
     test::run_all(workspace, steps, &test::Options::all())?;

@@ -1,12 +1,11 @@
 //! `cargo xtask interop`: this crate's lock beside the real Redisson, of each generation, over one server.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use xshell::{Cmd, Shell, cmd};
 
-use crate::canary::must_fail;
+use crate::missing::Missing;
 use crate::redis_server;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
@@ -41,18 +40,6 @@ impl Default for Options {
         Self { only: String::new(), seconds: SECONDS, seed: None }
     }
 }
-
-/// What this task needs and does not install.
-#[derive(Debug)]
-pub(crate) struct Missing(&'static str);
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redisson cannot be run: {}", self.0)
-    }
-}
-
-impl std::error::Error for Missing {}
 
 /// # Errors
 ///
@@ -100,12 +87,13 @@ fn build(workspace: &Workspace, steps: &mut Steps, profile: &str) -> Result<Path
 
 /// Runs that must fail, with what [`run`] has built.
 pub(crate) fn canaries(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
-    steps.run("interop canaries", || {
-        TWINS.iter().try_for_each(|(twin, only, expected)| {
+    steps.canaries("interop canaries", |canaries| {
+        for (twin, only, expected) in TWINS {
             let target = target(workspace, PROFILES[0]);
             let args = ["--twin", twin, "--only", only, "--seconds", "5", "--redisson"];
-            must_fail(command(workspace).args(args).arg(target), twin, expected)
-        })
+            canaries.must_fail(command(workspace).args(args).arg(target), twin, expected);
+        }
+        Ok(())
     })
 }
 
@@ -126,10 +114,10 @@ fn look_for_tools(shell: &Shell) -> Result<()> {
     let javac = version("javac").unwrap_or_default();
     let major = javac.split([' ', '.']).nth(1).and_then(|major| major.parse().ok()).unwrap_or(0);
     if major < OLDEST_JDK || version("java").is_none() {
-        return Err(Missing("install a JDK, 17 or newer").into());
+        return Err(Missing("Redisson cannot be run: install a JDK, 17 or newer").into());
     }
     if version("mvn").is_none() {
-        return Err(Missing("install Maven (`mvn`)").into());
+        return Err(Missing("Redisson cannot be run: install Maven (`mvn`)").into());
     }
     Ok(())
 }

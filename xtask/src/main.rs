@@ -1,12 +1,14 @@
 //! `cargo xtask`: the one entry to everything that is done with this repository. CI runs `cargo xtask ci`, so
 //! what is green here is green there.
 
+mod badges;
 mod bench;
 mod canary;
 mod ci;
 mod features;
 mod interop;
 mod loom;
+mod missing;
 mod msrv;
 mod quickstart;
 mod recipes;
@@ -45,10 +47,11 @@ enum Task {
     ///
     /// LOOM_MAX_PREEMPTIONS bounds the search; unset, it is 3.
     Loom(HarnessArgs),
-    /// Check what loom cannot reach: larger models, sanitizers, real threads, instruction counts
+    /// Check what loom cannot reach: larger models, sanitizers, real threads, hostile input, instruction
+    /// counts
     ///
-    /// Each part also seeds faults that it must find. Installs valgrind and gungraun-runner if they are
-    /// missed.
+    /// Each part also seeds faults that it must find; a table at the end says how many it has found, and what
+    /// was left out and why. Installs valgrind and gungraun-runner if they are missed.
     Verify(verify::Options),
     /// Run our lock beside the real Redisson, newest 3.x and 4.x, over one server; then a fleet of both, and
     /// the pace of both
@@ -63,6 +66,8 @@ enum Task {
     Msrv,
     /// Lint and document the library with each of its features alone, with none and with the default ones
     Features,
+    /// Document the library as docs.rs does, and check that each item says which feature it needs
+    Badges,
     /// Run the quickstart, in one process and then in three over a Redis server
     Quickstart,
     /// Run the recipes, all that wait for leases to end included, and the examples that are packages
@@ -87,7 +92,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            if error.is::<interop::Missing>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<missing::Missing>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -115,6 +120,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Bench(options) => bench::run(&workspace, &mut steps, options),
         Task::Msrv => msrv::check(&workspace, &mut steps),
         Task::Features => features::check(&workspace, &mut steps),
+        Task::Badges => badges::check(&workspace, &mut steps),
         Task::Quickstart => quickstart::run(&workspace, &mut steps),
         Task::Recipes => recipes::run(&workspace, &mut steps),
         Task::Ci => ci::run(&workspace, &mut steps),

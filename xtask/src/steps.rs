@@ -5,10 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::canary::{Canaries, Tally};
+
 #[derive(Debug)]
 pub(crate) struct Steps {
     began: Instant,
     done: Vec<Step>,
+    tally: Tally,
+    left_out: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -21,7 +25,7 @@ pub(crate) struct Step {
 
 impl Default for Steps {
     fn default() -> Self {
-        Self { began: Instant::now(), done: Vec::new() }
+        Self { began: Instant::now(), done: Vec::new(), tally: Tally::default(), left_out: Vec::new() }
     }
 }
 
@@ -33,6 +37,38 @@ impl Steps {
         let result = step().with_context(|| format!("the step `{name}` failed"));
         self.add(Step { name: name.to_owned(), time: start.elapsed(), note: String::new() });
         result
+    }
+
+    /// A step of runs that must fail. All are run, and counted, whichever of them do not.
+    pub(crate) fn canaries(
+        &mut self,
+        name: &str,
+        step: impl FnOnce(&mut Canaries) -> Result<()>,
+    ) -> Result<()> {
+        let mut canaries = Canaries::default();
+        let result = self.run(name, || {
+            step(&mut canaries)?;
+            canaries.result()
+        });
+        self.count(canaries.tally());
+        result
+    }
+
+    /// Counts seeded faults of which a step has said itself how many it found.
+    pub(crate) fn count(&mut self, tally: Tally) {
+        self.tally.seeded += tally.seeded;
+        self.tally.killed += tally.killed;
+    }
+
+    /// Something that belongs to the task and cannot be done here, with the reason.
+    pub(crate) fn leave_out(&mut self, what_and_why: String) {
+        eprintln!("\nleft out: {what_and_why}");
+        self.left_out.push(what_and_why);
+    }
+
+    /// What was counted and left out since the last call.
+    pub(crate) fn take_report(&mut self) -> (Tally, Vec<String>) {
+        (std::mem::take(&mut self.tally), std::mem::take(&mut self.left_out))
     }
 
     /// A step that ran beside others.

@@ -58,9 +58,13 @@ const QUICK: [&str; 9] = [
     "tidy",
 ];
 
-/// What it leaves out: tests that need a server, and the model of the ownership, which takes all its time to
-/// its states.
-const SLOW: [&str; 3] = ["needs_a_server", "on_a_server", "ownership::model"];
+/// The model of the ownership takes all its time to its states: built with optimizations it has them in a
+/// tenth of the time, which is worth a build of the library.
+const MODEL: &str = "ownership::model";
+const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
+
+/// What `--quick` leaves out: tests that need a server, and that model.
+const SLOW: [&str; 3] = ["needs_a_server", "on_a_server", MODEL];
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let result = run_all(workspace, steps, options);
@@ -87,6 +91,10 @@ pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Option
     let binaries = steps.run("build of the tests", || binaries::build(build.into(), workspace.root()))?;
     let Plan { waiting, mut computing, alone } = Plan::of(&binaries, &args);
     if !quick {
+        if args.is_empty() {
+            let model = cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {MODEL}");
+            computing.push(job("model of the ownership", model));
+        }
         computing.push(job("doc tests", cmd!(shell, "{cargo} test --doc --").args(&args)));
         computing.push(job("loom models", loom::bounded(workspace)?.arg("--").args(&args)));
         // Not tests with a name: a filter does not mean them.
@@ -140,6 +148,9 @@ impl Plan {
                     own.extend(["--skip".to_owned(), (*tests).to_owned()]);
                 }
                 _ => {}
+            }
+            if args.is_empty() && binary.name == "unit tests of latchwork" {
+                own.extend(["--skip".to_owned(), MODEL.to_owned()]);
             }
             let Some(at) = place(&binary) else {
                 plan.computing.push(binary.job(&own));

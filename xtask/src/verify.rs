@@ -1,22 +1,33 @@
 //! `cargo xtask verify`: what loom cannot reach. Each part ends with canaries: faults seeded into the real
 //! code, which this very tool must find, or else its silence means nothing.
+//!
+//! A part that fails does not keep the others from running. At the end one table says of each what it covers,
+//! how many of the seeded faults it has found, how long it took, and what was left out and why.
 
 mod build;
+mod deny;
+mod fuzz;
 mod instructions;
 mod long_run;
 mod model;
 mod mutants;
 mod sanitizers;
-mod shuttle;
 mod sim;
 mod stress;
+mod survivors;
 mod suspension;
+mod table;
+mod tee;
 
-use anyhow::Result;
+use std::time::Instant;
+
+use anyhow::{Error, Result, bail};
 use clap::ValueEnum;
 use xshell::Cmd;
 
+use self::table::{Outcome, Row, Table};
 use crate::interop;
+use crate::missing::Missing;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
@@ -24,11 +35,8 @@ use crate::workspace::Workspace;
 pub(crate) struct Options {
     /// Which parts; all if none is named
     parts: Vec<Part>,
-    /// Schedules of each model under shuttle, by either scheduler; a tenth of them under AddressSanitizer
-    #[arg(long, default_value_t = 20_000)]
-    iterations: u32,
-    /// Seconds of each run with real threads, by default 10; of the long run and of each sample of the model,
-    /// 30; of the simulation, 600
+    /// Seconds of each run with real threads, by default 10; of the long run, of each sample of the model and
+    /// of each target of hostile input, 30; of the simulation, 600
     #[arg(long)]
     seconds: Option<u32>,
     /// The long run's faults and tasks
@@ -37,6 +45,9 @@ pub(crate) struct Options {
     /// Of the first program that is simulated; drawn by default
     #[arg(long)]
     sim_seed: Option<u64>,
+    /// Of the hostile input; drawn by default
+    #[arg(long)]
+    fuzz_seed: Option<u64>,
 }
 
 impl Options {
@@ -54,15 +65,14 @@ enum Part {
     Stress,
     /// Any thread stopped for ever before any access to what threads share
     Suspension,
-    /// Random schedules of larger models
-    Shuttle,
     /// Both of these under AddressSanitizer
     Asan,
     /// Real threads under ThreadSanitizer
     Tsan,
     /// The whole lock in virtual time: programs that are drawn, over stores that do what a store may do
     Sim,
-    /// Processes that compete for locks over a Redis server, on bad days, with a judgement of their history
+    /// Processes that compete for locks over a Redis server, under fault injection, with a judgement of their
+    /// history
     LongRun,
     /// This crate's lock beside the real Redisson; left out where there is no JDK or no Maven, unless it is
     /// named
@@ -71,6 +81,47 @@ enum Part {
     Mutants,
     /// Instructions of the hot paths against limits, by valgrind
     Instructions,
+    /// Names, ids, URLs, replies and messages that no client of ours writes; scripts for the semaphore
+    Fuzz,
+    /// Licenses, duplicates, sources and advisories of dependencies; left out where there is no cargo-deny,
+    /// unless it is named
+    Deny,
+}
+
+impl Part {
+    fn covers(self) -> &'static str {
+        match self {
+            Self::Model => "the semaphore's algorithm, through all states of small programs",
+            Self::Stress => "the semaphore by real threads: wake-ups, order, counts",
+            Self::Suspension => "the semaphore with any thread stopped for ever",
+            Self::Asan => "the semaphore's memory: used after it was freed, or never freed",
+            Self::Tsan => "the semaphore's data races",
+            Self::Sim => "the whole lock in virtual time: belief, exclusion, leaks, order, …",
+            Self::LongRun => "the lock over Redis, by processes, on bad days",
+            Self::Interop => "the lock beside the real Redisson",
+            Self::Mutants => "the semaphore's orderings: what each is needed for",
+            Self::Instructions => "hot paths: no more than 3 % above what was measured",
+            Self::Fuzz => "what is read from outside: names, ids, URLs, replies, messages",
+            Self::Deny => "dependencies: licenses, duplicates, sources, advisories",
+        }
+    }
+
+    fn run(self, workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+        match self {
+            Self::Model => model::run(workspace, steps, options),
+            Self::Stress => stress::run(workspace, steps, options),
+            Self::Suspension => suspension::run(workspace, steps),
+            Self::Asan => sanitizers::address(workspace, steps, options),
+            Self::Tsan => sanitizers::thread(workspace, steps, options),
+            Self::Sim => sim::run(workspace, steps, options),
+            Self::LongRun => long_run::run(workspace, steps, options),
+            Self::Interop => beside_redisson(workspace, steps),
+            Self::Mutants => mutants::run(workspace, steps),
+            Self::Instructions => instructions::run(workspace, steps),
+            Self::Fuzz => fuzz::run(workspace, steps, options),
+            Self::Deny => deny::run(workspace, steps),
+        }
+    }
 }
 
 /// What belongs to the tests, with names.
@@ -80,30 +131,42 @@ pub(crate) fn quick_parts(workspace: &Workspace) -> Result<impl Iterator<Item = 
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let parts = if options.parts.is_empty() { Part::value_variants() } else { &options.parts };
-    let result = parts.iter().try_for_each(|part| match part {
-        Part::Model => model::run(workspace, steps, options),
-        Part::Stress => stress::run(workspace, steps, options),
-        Part::Suspension => suspension::run(workspace, steps),
-        Part::Shuttle => shuttle::run(workspace, steps, options),
-        Part::Asan => sanitizers::address(workspace, steps, options),
-        Part::Tsan => sanitizers::thread(workspace, steps, options),
-        Part::Sim => sim::run(workspace, steps, options),
-        Part::LongRun => long_run::run(workspace, steps, options),
-        Part::Interop => beside_redisson(workspace, steps, options),
-        Part::Mutants => mutants::run(workspace, steps),
-        Part::Instructions => instructions::run(workspace, steps),
-    });
-    eprintln!("\n{steps}");
-    result
+    let (mut table, mut errors) = (Table::default(), Vec::new());
+    for part in parts {
+        let check = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let start = Instant::now();
+        let result = part.run(workspace, steps, options);
+        let (tally, left_out) = steps.take_report();
+        let is_named = options.parts.contains(part);
+        let (covers, time, result) =
+            (part.covers(), start.elapsed(), judged(result, is_named, &check, &mut errors));
+        table.0.push(Row { check, covers, tally, time, result, left_out });
+    }
+    eprintln!("\n{steps}\n\n{table}");
+    table.summarise()?;
+    match errors.len() {
+        0 => Ok(()),
+        // As it is: it may be one that the process ends with 2 for.
+        1 => Err(errors.remove(0)),
+        _ => bail!("{}", errors.iter().map(|error| format!("{error:#}")).collect::<Vec<_>>().join("\n")),
+    }
 }
 
-fn beside_redisson(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
-    let checked = interop::run(workspace, steps, &interop::Options::default());
-    match checked.and_then(|()| interop::canaries(workspace, steps)) {
-        Err(error) if options.parts.is_empty() && error.is::<interop::Missing>() => {
-            eprintln!("\ninterop is left out: {error}");
-            Ok(())
-        }
-        result => result,
+/// How a part has ended. What could not be done is an error only if it was asked for by name.
+fn judged(result: Result<()>, is_named: bool, check: &str, errors: &mut Vec<Error>) -> Outcome {
+    let Err(error) = result else { return Outcome::Held };
+    let is_missing = error.is::<Missing>();
+    let outcome = if is_missing { Outcome::Skipped(format!("{error:#}")) } else { Outcome::Failed };
+    if is_missing && !is_named {
+        eprintln!("\n{check} is left out: {error:#}");
+    } else {
+        eprintln!("\n{check}: {error:#}");
+        errors.push(error.context(format!("`verify {check}`")));
     }
+    outcome
+}
+
+fn beside_redisson(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    interop::run(workspace, steps, &interop::Options::default())?;
+    interop::canaries(workspace, steps)
 }

@@ -10,7 +10,7 @@ use xshell::Shell;
 
 /// Features that are not for users of the library: `default` only names others, the rest is for our model
 /// checks.
-const NOT_PUBLIC: [&str; 3] = ["default", "loom", "shuttle"];
+const NOT_PUBLIC: [&str; 2] = ["default", "loom"];
 
 pub(crate) struct Workspace {
     /// Runs commands in the workspace's root, wherever we were called.

@@ -148,7 +148,7 @@ fn main() {
     let one = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let two = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let scenarios = [
-        ("nobody else", &one, 1),
+        ("no other task", &one, 1),
         ("2 tasks, 1 thread", &one, 2),
         ("64 tasks, 1 thread", &one, 64),
         ("2 tasks, 2 threads", &two, 2),

@@ -75,7 +75,7 @@ impl Measurement {
             record::Value { row: (*peer).to_owned(), low: *low, mid: *median, high: *high }
         });
         record::Figure {
-            name: self.event.to_owned(),
+            name: words(self.event).to_owned(),
             unit: "ns".to_owned(),
             digits: 1,
             more_is_better: false,
@@ -93,6 +93,27 @@ impl Measurement {
             .filter(|(name, _)| ![Latchwork::NAME, Raw::NAME].contains(name))
             .map(|(name, spread)| (*name, spread.median))
             .min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+/// What a picture says above an event's bars.
+fn words(event: &'static str) -> &'static str {
+    match event {
+        "burst_1000/at_once" => "1000 wait, 1000 are served at once",
+        "burst_1000/one_by_one" => "1000 wait, 1000 are served one by one",
+        "cancel_waiting" => "wait, cancel behind a patient waiter",
+        "first_wait/cancel" => "take, wait, cancel, free",
+        "first_wait/cancel_held" => "wait, cancel behind a holder",
+        "first_wait/hand_over" => "take, wait, hand over, free",
+        "hand_over" => "hand-over: wait, release, wake, poll, drop",
+        "tasks/1000_on_10" => "1000 tasks take turns on 10 permits, two threads",
+        "tasks/64_on_1" => "64 tasks take turns on 1 permit, two threads",
+        "tasks/64_on_8" => "64 tasks take turns on 8 permits, two threads",
+        "threads_2/try_acquire" => "try_acquire and drop, two threads, permits to spare",
+        "uncontended/acquire" => "acquire and drop, a permit is free",
+        "uncontended/acquire_many_8" => "acquire 8 and drop, permits are free",
+        "uncontended/try_acquire" => "try_acquire and drop, a permit is free",
+        other => other,
     }
 }
 

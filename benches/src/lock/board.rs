@@ -59,7 +59,7 @@ pub struct Entry {
 }
 
 impl Board {
-    /// Gives everybody so much time from now.
+    /// Gives all tasks so much time from now.
     pub fn begin(&self, time: Duration) {
         self.end.store(clock::now() + time.as_nanos() as u64, SeqCst);
     }
@@ -89,7 +89,7 @@ impl Board {
     pub fn enter(&self, process: u64) -> Entry {
         let now = clock::now();
         assert_eq!(self.inside.swap(1, SeqCst), 0, "two are inside at once");
-        assert_eq!(self.reading.load(SeqCst), 0, "somebody reads");
+        assert_eq!(self.reading.load(SeqCst), 0, "readers are inside");
         self.waiting.fetch_sub(1, SeqCst);
         self.entered.fetch_add(1, SeqCst);
         self.counted.store(self.counted.load(SeqCst) + 1, SeqCst);
@@ -108,7 +108,7 @@ impl Board {
 
     /// The holder is about to let go.
     pub fn leave(&self) {
-        assert_eq!(self.inside.swap(0, SeqCst), 1, "somebody else has left meanwhile");
+        assert_eq!(self.inside.swap(0, SeqCst), 1, "another has left meanwhile");
     }
 
     /// The holder is about to let go, to a waiter.
@@ -126,7 +126,7 @@ impl Board {
     pub fn begin_reading(&self) -> u64 {
         let now = clock::now();
         self.reading.fetch_add(1, SeqCst);
-        assert_eq!(self.inside.load(SeqCst), 0, "somebody is inside alone");
+        assert_eq!(self.inside.load(SeqCst), 0, "a writer is inside");
         self.waiting.fetch_sub(1, SeqCst);
         self.entered.fetch_add(1, SeqCst);
         self.reads.fetch_add(1, SeqCst);
@@ -210,10 +210,10 @@ impl Board {
     /// If not.
     pub fn assert_right(&self, entered: u64) {
         let left = (self.inside.load(SeqCst), self.reading.load(SeqCst), self.waiting());
-        assert_eq!(left, (0, 0, 0), "somebody is left");
+        assert_eq!(left, (0, 0, 0), "not all have left");
         assert_eq!(self.entered(), entered, "not all acquisitions were told");
         let counted = self.counted.load(SeqCst) + self.reads();
-        assert_eq!(counted, entered, "somebody wrote over somebody else's number");
+        assert_eq!(counted, entered, "a number was overwritten");
     }
 }
 

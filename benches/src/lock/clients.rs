@@ -1,5 +1,6 @@
 //! The locks under comparison, behind one trait.
 
+mod bare;
 mod blpop;
 mod latchwork;
 mod raw;
@@ -8,6 +9,7 @@ mod rslock;
 
 use std::time::Duration;
 
+pub use self::bare::Bare;
 pub use self::blpop::Blpop;
 pub use self::latchwork::{Latchwork, LatchworkFair, LatchworkRead, LatchworkWrite};
 pub use self::raw::Raw;
@@ -39,6 +41,12 @@ pub trait Client: Send + Sync + Sized + 'static {
 
     /// Gives it back.
     fn unlock(&self, guard: Self::Guard) -> impl Future<Output = ()> + Send;
+}
+
+/// A client of which one process has many locks over the same connection.
+pub trait Many: Client {
+    /// A client of the server at `url` for each of the locks called `names`, over one connection.
+    fn connect_all(url: &str, names: &[String]) -> impl Future<Output = Vec<Self>> + Send;
 }
 
 /// As [`each_client!`](crate::each_client), for one more of ours and those that it is held against.

@@ -64,9 +64,9 @@ impl Sent {
     /// Counts a line such as `1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`; a script's own say
     /// `[0 lua]`.
     fn count(&mut self, line: &str) {
-        let Some((who, what)) = line.split_once("] \"") else { return };
+        let Some((client, what)) = line.split_once("] \"") else { return };
         let name = what.split('"').next().unwrap_or_default().to_uppercase();
-        if !who.ends_with(" lua") && !NOT_COUNTED.contains(&&*name) {
+        if !client.ends_with(" lua") && !NOT_COUNTED.contains(&&*name) {
             *self.0.entry(name).or_default() += 1;
         }
     }

@@ -9,6 +9,7 @@ mod inside;
 pub mod others;
 mod read_write;
 mod reentry;
+mod throughput;
 mod uncontended;
 mod watched;
 
@@ -25,9 +26,10 @@ pub struct Scenario {
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 10] = [
+pub const SCENARIOS: [Scenario; 11] = [
     Scenario { name: commands::NAME, measure: commands::measure },
     Scenario { name: uncontended::NAME, measure: uncontended::measure },
+    Scenario { name: throughput::NAME, measure: throughput::measure },
     Scenario { name: hand_off::NAME, measure: hand_off::measure },
     Scenario { name: convoy::NAME, measure: convoy::measure },
     Scenario { name: inside::NAME, measure: inside::measure },

@@ -1,6 +1,7 @@
 //! [`Server`]: the Redis server that all locks meet on, and a connection that only looks.
 
 use std::collections::BTreeMap;
+use std::ops::{AddAssign, Sub};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,37 @@ use redis::{Client, Connection, FromRedisValue, InfoDict, cmd};
 pub struct Server {
     redis: RedisServer,
     control: Connection,
+}
+
+/// What a server has spent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// CPU time, of whatever it does.
+    pub cpu: Duration,
+    /// How often a script was called by its hash.
+    pub calls: u64,
+    /// The time that these calls took, by the server's own clock.
+    pub evalsha: Duration,
+}
+
+impl Sub for Spent {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            cpu: self.cpu - before.cpu,
+            calls: self.calls - before.calls,
+            evalsha: self.evalsha - before.evalsha,
+        }
+    }
+}
+
+impl AddAssign for Spent {
+    fn add_assign(&mut self, more: Self) {
+        self.cpu += more.cpu;
+        self.calls += more.calls;
+        self.evalsha += more.evalsha;
+    }
 }
 
 /// How long the last commands of ended clients may take to arrive, and a key to go that was given a second.
@@ -45,6 +77,24 @@ impl Server {
         info.lines().filter_map(count).collect()
     }
 
+    /// What it has spent so far.
+    pub fn spent(&mut self) -> Spent {
+        let (cpu, stats): (String, String) =
+            (self.control(&["INFO", "cpu"]), self.control(&["INFO", "commandstats"]));
+        let after = |text: &str, name: &str| {
+            let rest = text.split_once(name)?.1;
+            rest.split([',', '\r']).next()?.parse::<f64>().ok()
+        };
+        let seconds = ["used_cpu_user:", "used_cpu_sys:"].map(|name| after(&cpu, name).unwrap_or_default());
+        let evalsha = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap_or_default();
+        let [calls, usec] = ["calls=", "usec="].map(|name| after(evalsha, name).unwrap_or_default() as u64);
+        Spent {
+            cpu: Duration::from_secs_f64(seconds.iter().sum()),
+            calls,
+            evalsha: Duration::from_micros(usec),
+        }
+    }
+
     /// Runs a command over the connection that only looks.
     pub fn control<T: FromRedisValue>(&mut self, words: &[&str]) -> T {
         let (name, args) = words.split_first().expect("a command");
@@ -56,7 +106,7 @@ impl Server {
     /// # Panics
     ///
     /// If there is.
-    pub fn assert_empty(&mut self, whom: &str) {
+    pub fn assert_empty(&mut self, client: &str) {
         let start = Instant::now();
         loop {
             let keys: Vec<String> = self.control(&["KEYS", "*"]);
@@ -64,7 +114,7 @@ impl Server {
             if keys.is_empty() && channels.is_empty() {
                 return;
             }
-            assert!(start.elapsed() < SOON, "{whom} has left keys {keys:?} and channels {channels:?}");
+            assert!(start.elapsed() < SOON, "{client} has left keys {keys:?} and channels {channels:?}");
             thread::sleep(Duration::from_millis(5));
         }
     }

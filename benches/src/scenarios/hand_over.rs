@@ -15,7 +15,7 @@ pub fn hand_over() -> Vec<Event> {
     vec![Event { name: "hand_over", per_round: 1, rows: each_peer!(row()).into() }]
 }
 
-/// The waiter that has the permit is the next round's holder, so that a round is one hand-over and nothing
+/// The waiter that has the permit is the next round's holder, so that a round is one hand-off and nothing
 /// else.
 fn row<P: Queueing>() -> Row {
     let semaphore = P::new(1);

@@ -31,7 +31,7 @@ fn row<P: Peer>() -> Row {
     let semaphore = P::new(PERMITS);
     Row::new_if_undisturbed::<P>(move |rounds| {
         let meeting = Meeting::new();
-        let next = Mutex::new(Next::Work);
+        let next = Mutex::new(RoundStep::Work);
         let others = Mutex::new(None);
         let time = thread::scope(|scope| {
             scope.spawn(|| {
@@ -63,7 +63,7 @@ fn row<P: Peer>() -> Row {
 
 /// What the threads do after they have met.
 #[derive(Clone, Copy)]
-enum Next {
+enum RoundStep {
     Work,
     /// Sleep until then, each until its own time, and work. On a swamped machine the threads may have fallen
     /// into a beat in which each has its core while the other has not; this breaks it.
@@ -78,14 +78,16 @@ fn round<P: Peer>(
     semaphore: &P,
     meeting: &Meeting,
     meetings: &mut usize,
-    next: &Mutex<Next>,
+    next: &Mutex<RoundStep>,
 ) -> Option<Span> {
     meeting.attend(meetings);
     let next = *lock(next);
     match next {
-        Next::Work => {}
-        Next::RestAndWork(until) => thread::sleep(until[thread].saturating_duration_since(Instant::now())),
-        Next::GoHome => return None,
+        RoundStep::Work => {}
+        RoundStep::RestAndWork(until) => {
+            thread::sleep(until[thread].saturating_duration_since(Instant::now()))
+        }
+        RoundStep::GoHome => return None,
     }
     meeting.attend(meetings);
     let start = Instant::now();
@@ -148,7 +150,7 @@ impl Together {
     ///
     /// A round is good if the threads ran at once for two thirds of the time from the first start to the last
     /// end.
-    fn count(&mut self, a: Span, b: Span, rounds: u64) -> Next {
+    fn count(&mut self, a: Span, b: Span, rounds: u64) -> RoundStep {
         let all = a.1.max(b.1) - a.0.min(b.0);
         let both = a.1.min(b.1).saturating_duration_since(a.0.max(b.0));
         self.tried += 1;
@@ -160,14 +162,14 @@ impl Together {
         let spent = self.begun.elapsed();
         let enough = self.good > 0 && (self.tried >= rounds || spent > Duration::from_millis(50));
         if enough || spent > Duration::from_millis(500) {
-            Next::GoHome
+            RoundStep::GoHome
         } else if good {
-            Next::Work
+            RoundStep::Work
         } else {
             // By 0 to 6 milliseconds apart: a beat's parts last for some of the system's ticks, and those are
             // 1 to 4.
             let until = Instant::now() + Duration::from_millis(8);
-            Next::RestAndWork([until, until + Duration::from_millis(self.tried % 4 * 2)])
+            RoundStep::RestAndWork([until, until + Duration::from_millis(self.tried % 4 * 2)])
         }
     }
 

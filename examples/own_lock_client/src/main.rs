@@ -94,7 +94,7 @@ impl Client {
                     }
                 }
                 EnterOutcome::Busy | EnterOutcome::Closed => {
-                    unreachable!("it may wait, and nobody closes the entry")
+                    unreachable!("it may wait, and the entry is not closed")
                 }
             };
             if let Some(grant) = self.compete(&head).await {
@@ -137,7 +137,7 @@ impl Client {
         match left {
             LeaveOutcome::Remains | LeaveOutcome::Passed => {}
             LeaveOutcome::Return(pending_release) => self.pending_release(pending_release),
-            LeaveOutcome::Lost(reason) => panic!("nobody takes it away: {reason}"),
+            LeaveOutcome::Lost(reason) => panic!("it is not taken away: {reason}"),
             LeaveOutcome::NotHeld => unreachable!("only said of an owner's name"),
         }
     }

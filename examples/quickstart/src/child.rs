@@ -17,7 +17,7 @@ use crate::plan::Plan;
 use crate::redis_numbers::{RedisNumbers, Run};
 use crate::{Error, WRONG_COUNT_OR_FAILURE, job, progress, with_causes};
 
-/// What a child has to do. Not on its command line: everybody can see that, and the URL may hold a password.
+/// What a child has to do. Not on its command line: all users can see that, and the URL may hold a password.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) url: String,

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use latchwork::LockClient;
 
-use crate::job::{self, EnterOutcome, Number};
-use crate::outcome::Outcome;
+use crate::job::{self, Number};
+use crate::outcome::{EnterOutcome, Outcome};
 use crate::plan::Plan;
 use crate::{Error, clock, progress};
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use latchwork::Lock;
 use tokio::task::{JoinSet, yield_now};
 
-use crate::outcome::{LockOutcome, Tally};
+use crate::outcome::{EnterOutcome, LockOutcome, Tally};
 use crate::plan::Plan;
 use crate::{Error, clock};
 
@@ -19,13 +19,6 @@ pub(crate) trait Number: Send + Sync + 'static {
     fn write(&self, number: u64) -> impl Future<Output = Result<(), Error>> + Send;
     /// Takes the trace back, and notes the time: the lock is given back right after.
     fn leave(&self) -> impl Future<Output = Result<(), Error>> + Send;
-}
-
-/// What a task found when it came in.
-pub(crate) struct EnterOutcome {
-    pub(crate) alone: bool,
-    /// When the last one left, by [`clock::now`]; 0 before the first.
-    pub(crate) last_left: u64,
 }
 
 /// A lock, the number that it protects, and what the tasks that came by have seen.

@@ -10,7 +10,12 @@ use latchwork::lock::LockStats;
 #[cfg(feature = "redis")]
 use serde::{Deserialize, Serialize};
 
-use crate::job::EnterOutcome;
+/// What a task found when it came in.
+pub(crate) struct EnterOutcome {
+    pub(crate) alone: bool,
+    /// When the last one left, by [`clock::now`](crate::clock::now); 0 before the first.
+    pub(crate) last_left: u64,
+}
 
 /// What the tasks saw at one lock.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,8 @@ use redis::{AsyncConnectionConfig, AsyncTypedCommands, Client, IntoConnectionInf
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::job::{EnterOutcome, Number};
+use crate::job::Number;
+use crate::outcome::EnterOutcome;
 use crate::{Error, clock};
 
 /// What all keys of one run of the example begin with.

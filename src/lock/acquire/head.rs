@@ -15,7 +15,7 @@
 mod wait;
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::fault::fault;
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Grant, HeadTicket, Moment, Request};
 
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
-use crate::lock::entry::{Entry, first_poll};
+use crate::lock::entry::Entry;
 use crate::lock::error::LockError;
 use crate::lock::lease::LeaseError;
 
@@ -34,7 +34,7 @@ use self::wait::Wait;
 const ROUNDING: Duration = Duration::from_millis(1);
 
 /// What a competition came to.
-pub(in crate::lock) enum Competed {
+pub(super) enum Competed {
     /// By an answer that came at this time.
     Granted(Grant, Moment),
     /// It was not polled in time, and another waiter is the queue head.
@@ -79,7 +79,7 @@ impl StoreSays {
 
 /// A queue head. Dropped before it has the lock, gives up what it may have at the store, and lets the next
 /// waiter take its place.
-pub(in crate::lock) struct Head<'a> {
+pub(super) struct Head<'a> {
     entry: &'a Arc<Entry>,
     ticket: HeadTicket,
     request: Request,
@@ -98,27 +98,18 @@ impl Drop for Head<'_> {
 }
 
 impl<'a> Head<'a> {
-    pub(in crate::lock) fn new(
-        entry: &'a Arc<Entry>,
-        ticket: HeadTicket,
-        request: Request,
-        may_wait: bool,
-    ) -> Self {
+    pub(super) fn new(entry: &'a Arc<Entry>, ticket: HeadTicket, request: Request, may_wait: bool) -> Self {
         Self { entry, ticket, request, may_wait, done: false }
     }
 
-    pub(in crate::lock) fn request(&self) -> &Request {
+    pub(super) fn request(&self) -> &Request {
         &self.request
     }
 
     /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to
     /// [compete](Self::compete).
     #[inline]
-    pub(in crate::lock) fn ask_at_once(
-        &mut self,
-        attempt: Attempt,
-        now: Moment,
-    ) -> Result<Option<Grant>, LockError> {
+    pub(super) fn ask_at_once(&mut self, attempt: Attempt, now: Moment) -> Result<Option<Grant>, LockError> {
         let question = self.question_of(attempt, now);
         let Some(outcome) = self.entry.acquire(&question.asked).at_once() else { return Ok(None) };
         match self.answered(&question, outcome, now)? {
@@ -130,7 +121,7 @@ impl<'a> Head<'a> {
     /// Competes from `now` on until it has the lock, or until `give_up`; if it may not wait, asks once.
     /// `patient`: a store that is gone is waited for from the first question on, and not only once it has
     /// answered one.
-    pub(in crate::lock) async fn compete(
+    pub(super) async fn compete(
         mut self,
         now: Moment,
         patient: bool,
@@ -144,12 +135,11 @@ impl<'a> Head<'a> {
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(self.superseded()) };
             let mut answer = entry.acquire(&question.asked);
-            // Most are answered at once, or without others about. What waits for the others takes no room
-            // here.
-            let asked = match first_poll(Pin::new(&mut answer)) {
+            // What is answered by the call takes no room for a wait here.
+            let asked = match answer.take_done() {
                 // An answer that took no waiting took no time.
-                Poll::Ready(outcome) => self.answered(&question, outcome, now),
-                Poll::Pending => {
+                Some(outcome) => self.answered(&question, outcome, now),
+                None => {
                     let answer = as_head(entry, &ticket, answer);
                     match Box::pin(entry.context.until(give_up, answer)).await {
                         None => return Ok(Competed::Unanswered),

@@ -11,7 +11,7 @@ use crate::lock::backend::Mode;
 ///
 /// A message that comes while the waiter may not ask is not lost: it asks as soon as it may.
 #[derive(Debug)]
-pub(in crate::lock) struct Pace {
+pub(super) struct Pace {
     burst: u32,
     every: Duration,
     /// When as many questions may be asked at once as in the beginning.
@@ -19,7 +19,7 @@ pub(in crate::lock) struct Pace {
 }
 
 impl Pace {
-    pub(in crate::lock) fn new(mode: Mode, now: Moment) -> Self {
+    pub(super) fn new(mode: Mode, now: Moment) -> Self {
         let (burst, every) = match mode {
             // Processes that have the lock for a millisecond each make it so: all are told of each release,
             // and one gets it.
@@ -31,7 +31,7 @@ impl Pace {
     }
 
     /// When the next question may be asked, which is from `now` on. It counts as asked then.
-    pub(in crate::lock) fn next(&mut self, now: Moment) -> Moment {
+    pub(super) fn next(&mut self, now: Moment) -> Moment {
         let spare = self.every * (self.burst - 1);
         let at = now.max(self.rested - spare);
         self.rested = at.max(self.rested) + self.every;

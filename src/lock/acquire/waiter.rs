@@ -10,7 +10,7 @@ use crate::lock::entry::Entry;
 
 /// Waits until it is told something, and says when that was. Dropped before, leaves the queue, or passes on
 /// what it was told and has not receivers.
-pub(in crate::lock) struct Waiter<'a> {
+pub(super) struct Waiter<'a> {
     entry: &'a Arc<Entry>,
     /// `None` once it was told something.
     ticket: Option<Ticket>,
@@ -19,7 +19,7 @@ pub(in crate::lock) struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    pub(in crate::lock) fn new(entry: &'a Arc<Entry>, ticket: Ticket, registered: bool) -> Self {
+    pub(super) fn new(entry: &'a Arc<Entry>, ticket: Ticket, registered: bool) -> Self {
         Self { entry, ticket: Some(ticket), registered }
     }
 }

@@ -232,6 +232,15 @@ pub enum ReleaseOutcome {
 /// [label](crate::LockOptions::label) is a part of the lease's id, and so needs no field that Redisson would
 /// not expect.
 ///
+/// # What there is
+///
+/// | `id` | `mode` | under the name is |
+/// |---|---|---|
+/// | its lease and label | as what it is held | a lock of this crate, or a read-write lock of Redisson's |
+/// | its lease | `None` | another lock of Redisson's |
+/// | a writer's lease in memory, otherwise `None` | `Read`, `Write` | a read-write lock, and a plain or fair one was asked for |
+/// | `None` | `None` | no lock: what another program keeps there. A value of another type is refused by all that takes the lock, with what to do about it |
+///
 /// # Examples
 ///
 /// ```

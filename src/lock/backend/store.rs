@@ -54,13 +54,22 @@ pub(in crate::lock) struct Failed {
 pub(in crate::lock) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A command, as a future of its answer.
-pub(in crate::lock) enum Command<'a, T> {
+pub(in crate::lock) enum CommandFuture<'a, T> {
     /// It was answered by the call; `None` once that was taken.
     Done(Option<Result<T, Failed>>),
     UnderWay(Boxed<'a, Result<T, Failed>>),
 }
 
-impl<T> Command<'_, T> {
+impl<T> CommandFuture<'_, T> {
+    /// Takes the answer, if it was given by the call.
+    #[inline]
+    pub(in crate::lock) fn take_done(&mut self) -> Option<Result<T, Failed>> {
+        match self {
+            Self::Done(answer) => answer.take(),
+            Self::UnderWay(_) => None,
+        }
+    }
+
     /// The answer, if it was given by the call. A command that is under way otherwise is dropped.
     #[inline]
     pub(in crate::lock) fn at_once(self) -> Option<Result<T, Failed>> {
@@ -71,7 +80,7 @@ impl<T> Command<'_, T> {
     }
 }
 
-impl<T: Unpin> Future for Command<'_, T> {
+impl<T: Unpin> Future for CommandFuture<'_, T> {
     type Output = Result<T, Failed>;
 
     #[inline]
@@ -85,7 +94,7 @@ impl<T: Unpin> Future for Command<'_, T> {
 
 /// A [`Backend`] of whatever type. If it [answers at once](Self::answers_at_once), its commands take effect
 /// by the call, and not by the first poll.
-pub(in crate::lock) trait Store: Any + Send + Sync {
+pub(in crate::lock) trait Store: Commands + Any + Send + Sync {
     fn type_name(&self) -> &'static str;
     fn answers_at_once(&self) -> bool;
     fn registry(&self) -> Registry<dyn Transport>;
@@ -100,43 +109,43 @@ pub(in crate::lock) trait Store: Any + Send + Sync {
     fn reconnects(&self) -> u64;
     fn check_name(&self, name: &LockName) -> Result<(), NameError>;
     fn renewal_group(&self, name: &LockName) -> u64;
-    fn acquire<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        request: &'a AcquireRequest,
-    ) -> Command<'a, AcquireOutcome>;
-    fn release<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        id: &'a LeaseId,
-        next: Option<&'a NextWaiter>,
-    ) -> Command<'a, ReleaseOutcome>;
-    fn roll_back<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        id: &'a LeaseId,
-    ) -> Command<'a, ReleaseOutcome>;
-    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Command<'a, Vec<bool>>;
-    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Command<'a, bool>;
-    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Command<'a, Vec<Holder>>;
 }
 
-/// `$command` by this very call if the store does so, and in a box otherwise.
-macro_rules! command {
-    ($backend:ident, $command:expr) => {
-        if B::ANSWERS_AT_ONCE
-            && let Poll::Ready(answer) = pin!($command).poll(&mut Context::from_waker(Waker::noop()))
-        {
-            Command::Done(Some(answer.map_err(|error| failed($backend, error))))
-        } else {
-            Command::UnderWay(Box::pin(
-                async move { $command.await.map_err(|error| failed($backend, error)) },
-            ))
+macro_rules! commands {
+    ($(fn $name:ident($($argument:ident: $of:ty),*) -> $output:ty;)*) => {
+        /// The commands of a [`Backend`] of whatever type: by the very call if the store does so, and in a
+        /// box otherwise.
+        pub(in crate::lock) trait Commands {
+            $(fn $name<'a>(&'a self, $($argument: $of),*) -> CommandFuture<'a, $output>;)*
+        }
+
+        impl<B: Backend> Commands for B {
+            $(
+                fn $name<'a>(&'a self, $($argument: $of),*) -> CommandFuture<'a, $output> {
+                    if B::ANSWERS_AT_ONCE
+                        && let Poll::Ready(answer) = pin!(Backend::$name(self, $($argument),*))
+                            .poll(&mut Context::from_waker(Waker::noop()))
+                    {
+                        return CommandFuture::Done(Some(answer.map_err(|error| failed(self, error))));
+                    }
+                    CommandFuture::UnderWay(Box::pin(async move {
+                        Backend::$name(self, $($argument),*).await.map_err(|error| failed(self, error))
+                    }))
+                }
+            )*
         }
     };
+}
+
+commands! {
+    fn acquire(mode: Mode, name: &'a LockName, request: &'a AcquireRequest) -> AcquireOutcome;
+    fn release(
+        mode: Mode, name: &'a LockName, id: &'a LeaseId, next: Option<&'a NextWaiter>
+    ) -> ReleaseOutcome;
+    fn roll_back(mode: Mode, name: &'a LockName, id: &'a LeaseId) -> ReleaseOutcome;
+    fn renew(mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Vec<bool>;
+    fn force_release(mode: Mode, name: &'a LockName) -> bool;
+    fn holders(mode: Mode, name: &'a LockName) -> Vec<Holder>;
 }
 
 #[cold]
@@ -199,45 +208,5 @@ impl<B: Backend> Store for B {
 
     fn renewal_group(&self, name: &LockName) -> u64 {
         Backend::renewal_group(self, name)
-    }
-
-    fn acquire<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        request: &'a AcquireRequest,
-    ) -> Command<'a, AcquireOutcome> {
-        command!(self, Backend::acquire(self, mode, name, request))
-    }
-
-    fn release<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        id: &'a LeaseId,
-        next: Option<&'a NextWaiter>,
-    ) -> Command<'a, ReleaseOutcome> {
-        command!(self, Backend::release(self, mode, name, id, next))
-    }
-
-    fn roll_back<'a>(
-        &'a self,
-        mode: Mode,
-        name: &'a LockName,
-        id: &'a LeaseId,
-    ) -> Command<'a, ReleaseOutcome> {
-        command!(self, Backend::roll_back(self, mode, name, id))
-    }
-
-    fn renew<'a>(&'a self, mode: Mode, leases: &'a [LeaseKey], lease: Duration) -> Command<'a, Vec<bool>> {
-        command!(self, Backend::renew(self, mode, leases, lease))
-    }
-
-    fn force_release<'a>(&'a self, mode: Mode, name: &'a LockName) -> Command<'a, bool> {
-        command!(self, Backend::force_release(self, mode, name))
-    }
-
-    fn holders<'a>(&'a self, mode: Mode, name: &'a LockName) -> Command<'a, Vec<Holder>> {
-        command!(self, Backend::holders(self, mode, name))
     }
 }

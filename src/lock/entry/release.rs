@@ -7,11 +7,11 @@
 //! | [`release_by_the_call`](Entry::release_by_the_call) | the call, by a store that answers at once | the same | as `release` |
 //! | [`release_unawaited`](Entry::release_unawaited) | the call, by a store that answers at once; else the background | the same | it is repeated |
 //! | [`release_in_background`](Entry::release_in_background) | the background, from its first poll on in the call | the same | it is repeated |
-//! | an event that [names](Next) the next waiter | the same | the same | it is repeated without the name, and the waiter asks itself |
+//! | an event that [names](NextHead) the next waiter | the same | the same | it is repeated without the name, and the waiter asks itself |
 //!
 //! Each may be a rollback: it does not take effect before what is under way by the same id.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::{Panics, caught};
-use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, Next, PendingRelease};
+use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, NextHead, PendingRelease};
 
 use super::{Entry, OnDrop, first_poll};
-use crate::lock::backend::{Command, Failed, Mode, NextWaiter, ReleaseOutcome};
+use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, Mode, NextWaiter, ReleaseOutcome};
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 use crate::lock::owner::LeaseId;
@@ -30,9 +30,6 @@ use crate::trace;
 
 /// The longest time between two releases of one lease.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
-/// How late an attempt may run that was not answered: no longer does a system go on to send what a closed
-/// connection has left.
-const LATEST_ATTEMPT: Duration = Duration::from_secs(120);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
 
 /// A release that the watchdog repeats unless it is answered before.
@@ -52,21 +49,26 @@ impl Entry {
     ) -> Result<bool, LockError> {
         let id = self.context.lease_id(pending_release.number);
         let mut repeat = OnDrop(Some(|| self.release_in_background(pending_release)));
-        let mut release;
-        let polled = {
-            // It is on its way then. The next waiter is not to depend on the caller's polling, nor on a
-            // waker that does not panic.
-            let _appoints = OnDrop(Some(|| self.apply(self.state.returned(0, now))));
-            release = self.send_once(&id, pending_release.rolls_back);
-            first_poll(Pin::new(&mut release))
-        };
-        let (outcome, repeated) = match polled {
-            Poll::Ready(outcome) => (outcome, false),
-            Poll::Pending => {
+        let mut appoints = OnDrop(Some(|| self.apply(self.state.returned(0, now))));
+        let mut release = self.send_once(&id, pending_release.rolls_back);
+        let mut awaited = false;
+        let outcome = poll_fn(|task| {
+            let Some(appoint) = appoints.0.take() else { return Pin::new(&mut release).poll(task) };
+            let mut panics = Panics::NONE;
+            let polled = panics.catch(|| Pin::new(&mut release).poll(task));
+            // It is on its way then. The next waiter is not to depend on the caller's polling, nor on a waker
+            // that does not panic.
+            panics.catch(appoint);
+            panics.resume();
+            let polled = polled.unwrap_or(Poll::Pending);
+            awaited = polled.is_pending();
+            if awaited {
                 self.await_release(Awaited { pending_release, since: now });
-                (release.await, !self.release_answered(pending_release))
             }
-        };
+            polled
+        })
+        .await;
+        let repeated = awaited && !self.release_answered(pending_release);
         if outcome.is_ok() || fault!(AwaitedReleaseNotRepeated) {
             repeat.0 = None;
         }
@@ -96,7 +98,7 @@ impl Entry {
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
-    fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> Command<'a, ReleaseOutcome> {
+    fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> CommandFuture<'a, ReleaseOutcome> {
         let store = &self.context.store;
         match rolls_back && !fault!(RollsBackByRelease) {
             true => {
@@ -224,7 +226,7 @@ impl Entry {
         self.send_release(pending_release, None);
     }
 
-    pub(super) fn send_release(self: &Arc<Self>, pending_release: PendingRelease, next: Option<Next>) {
+    pub(super) fn send_release(self: &Arc<Self>, pending_release: PendingRelease, next: Option<NextHead>) {
         if self.context.check_origin().is_err() {
             return;
         }
@@ -249,8 +251,8 @@ impl Entry {
         });
         if begun.is_none() {
             // It may not have been sent. The entry stays until the watchdog has repeated it.
-            self.table().keep(&self.name, self);
             panics.catch(|| self.await_release(Awaited { pending_release, since: self.now() }));
+            self.keep();
         }
         panics.resume();
     }
@@ -266,7 +268,7 @@ struct NamedWaiter {
 
 impl NamedWaiter {
     /// `None` if it is not to be named: it has left, or the store cannot say so with the release.
-    fn new(entry: &Entry, next: Next) -> Option<Self> {
+    fn new(entry: &Entry, next: NextHead) -> Option<Self> {
         if !entry.believes_grants() {
             return None;
         }
@@ -349,7 +351,7 @@ impl Release {
     /// store is not there before to be told otherwise.
     fn repeated_until(&self) -> Moment {
         match self.pending_release.rolls_back {
-            true => self.pending_release.until + LATEST_ATTEMPT,
+            true => self.pending_release.until + LATEST_RUN,
             false => self.pending_release.until,
         }
     }

@@ -108,14 +108,23 @@ impl<T> Table<T> {
         }
     }
 
-    /// Keeps an entry, though there may be no handle of it, until [`let_go`](Self::let_go).
+    /// Keeps an entry, though there may be no handle of it, until it is [let go](Self::let_go_unless).
     pub(in crate::lock) fn keep(&self, name: &LockName, entry: &Arc<T>) {
         let _before = self.0.lock().kept.insert(name.clone(), Arc::clone(entry));
     }
 
-    pub(in crate::lock) fn let_go(&self, name: &LockName) {
+    /// Keeps an entry no longer, unless it `is_needed` to. Asked under the mutex, so that a reason that comes
+    /// meanwhile keeps it. True if it stays.
+    pub(in crate::lock) fn let_go_unless(&self, name: &LockName, is_needed: impl FnOnce() -> bool) -> bool {
         // Dropped with the mutex free.
-        let _kept = self.0.lock().kept.remove(name);
+        let _kept = {
+            let mut entries = self.0.lock();
+            if is_needed() {
+                return true;
+            }
+            entries.kept.remove(name)
+        };
+        false
     }
 
     /// By name, so that a shutdown takes them in the same order each time.
@@ -158,7 +167,9 @@ mod tests {
         assert_eq!(table.len(), 0);
         table.keep(&name, &get());
         assert_eq!(table.len(), 1);
-        table.let_go(&name);
+        assert!(table.let_go_unless(&name, || true));
+        assert_eq!(table.len(), 1);
+        assert!(!table.let_go_unless(&name, || false));
         assert_eq!(table.len(), 0);
     }
 }

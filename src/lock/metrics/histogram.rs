@@ -10,7 +10,7 @@ const BUCKETS: usize = 40;
 
 /// How long something took, each time that it happened: a snapshot.
 ///
-/// Bucket n has what took less than 2ⁿ µs and did not fit into the one before it, so a quantile is at most
+/// Bucket n counts what took [2ⁿ⁻¹, 2ⁿ) µs, bucket 0 what took less than 1 µs; so a quantile is at most
 /// twice what it is said to be the quantile of.
 ///
 /// # Examples

@@ -6,22 +6,22 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::moment::Moment;
 
-use super::super::effects::{Effects, Next};
+use super::super::effects::{Effects, NextHead};
 use super::super::outcome::{Answer, Attempt, AttemptOutcome, HeadTicket, PendingRelease};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
-use super::{Hold, Lease, Ownership, Phase, Unconfirmed};
+use super::{Hold, Ownership, Phase, StoreLease, Unconfirmed};
 
 /// Tokens that are reserved at once if others wait: they are granted without a command.
 const TOKENS: u64 = 256;
 
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct HeadState {
     pub(super) serial: u64,
     request: Request,
     /// When it began to wait.
     since: Moment,
-    /// Where it stands, as long as it does not know.
+    /// Its slot in the queue, until it is told that it is the head.
     slot: Option<Slot>,
     /// It was named with a release, which has put it into the store's queue.
     has_position: bool,
@@ -37,7 +37,7 @@ pub(super) struct Head {
     /// have kept it there. The first one for this number, if none is known to.
     queued_at: Option<Moment>,
     /// The lease of the hold before, which goes on under the same number.
-    inherited: Option<Lease>,
+    inherited: Option<StoreLease>,
     steps: u32,
     /// Since when it could go on and was not polled.
     woken: Option<Moment>,
@@ -49,14 +49,14 @@ pub(super) struct Head {
     tries: u32,
 }
 
-impl Head {
+impl HeadState {
     /// When it began to wait.
     #[cfg(feature = "lock")]
     pub(super) fn since(&self) -> Moment {
         self.since
     }
 
-    /// It knows now.
+    /// Its appointment was delivered.
     pub(super) fn claimed(&mut self) -> HeadTicket {
         (self.slot, self.woken) = (None, None);
         self.ticket()
@@ -71,7 +71,7 @@ impl Head {
         self.waker.take()
     }
 
-    /// Where it stands, as long as it does not know.
+    /// Its slot in the queue, until it is told that it is the head.
     pub(super) fn slot(&self) -> Option<Slot> {
         self.slot
     }
@@ -116,8 +116,8 @@ impl Head {
 
     /// What the store may have of the number, of which it has granted a lease that ends at `until` at the
     /// latest.
-    fn unconfirmed(&self, inherited: Option<&Lease>, until: Moment) -> Unconfirmed {
-        let mut before = inherited.map_or(Unconfirmed { until, unsettled: 0 }, Lease::unconfirmed);
+    fn unconfirmed(&self, inherited: Option<&StoreLease>, until: Moment) -> Unconfirmed {
+        let mut before = inherited.map_or(Unconfirmed { until, unsettled: 0 }, StoreLease::unconfirmed);
         before.until = before.until.max(until);
         let until = self.at_store_before.map_or(before.until, |until| until.max(before.until));
         let unsettled = if fault!(UnansweredAttemptsForgotten) { 0 } else { self.unsettled };
@@ -143,14 +143,14 @@ impl Ownership {
     pub(super) fn compete(
         &mut self,
         request: Request,
-        inherited: Option<Lease>,
+        inherited: Option<StoreLease>,
         slot: Option<Slot>,
         steps: u32,
         now: Moment,
     ) -> u64 {
         self.last_serial += 1;
         let since = slot.map_or(now, |slot| self.queue.since(slot));
-        self.transition(Phase::Competing(Head {
+        self.transition(Phase::Competing(HeadState {
             serial: self.last_serial,
             request,
             since,
@@ -172,7 +172,7 @@ impl Ownership {
         self.last_serial
     }
 
-    fn head(&mut self, serial: u64) -> Option<&mut Head> {
+    fn head(&mut self, serial: u64) -> Option<&mut HeadState> {
         match &mut self.phase {
             Phase::Competing(head) if head.serial == serial || fault!(NoSerialCheck) => Some(head),
             _ => None,
@@ -380,9 +380,9 @@ impl Ownership {
     ) {
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
-        let lease = Lease::granted(attempt, tokens, third, tenure_ends, before);
+        let lease = StoreLease::granted(attempt, tokens, third, tenure_ends, before);
         self.known_held = None;
-        self.transition(Phase::Held(Hold::of_nobody(), lease));
+        self.transition(Phase::Held(Hold::without_owners(), lease));
     }
 
     // === Named with a release ===
@@ -394,9 +394,9 @@ impl Ownership {
         let serial = self.compete(request, None, Some(slot), 0, now);
         self.queue.place_silently_at(slot, Place::Named);
         let Some(head) = self.head(serial) else { return };
-        // It has nothing to be polled for, and until the release is answered the lock counts as held.
+        // It is not runnable until the release is answered: the lock counts as held until then.
         (head.woken, head.refused) = (None, true);
-        effects.more().next = Some(Next { head: head.ticket(), request });
+        effects.more().next = Some(NextHead { head: head.ticket(), request });
     }
 
     /// The waiter that was named with a release, if it is that, asks the store itself: the release has
@@ -415,7 +415,7 @@ impl Ownership {
     /// A waiter that is named learns that it is the queue head.
     fn appoint_named(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
         let limit = self.rules.unpolled_limit;
-        let Phase::Competing(head) = &mut self.phase else { unreachable!("who is named competes") };
+        let Phase::Competing(head) = &mut self.phase else { unreachable!("a named waiter competes") };
         head.woken = Some(now);
         let place = Place::Appointed(head.serial);
         effects.wake(self.queue.place_at(slot, place));
@@ -568,7 +568,7 @@ impl Ownership {
 
     /// An owner may get the lock in another way: its waiters here are told to enter anew.
     pub(in crate::lock_entry) fn evict_owner(&mut self, owner: u64, now: Moment, effects: &mut Effects) {
-        if fault!(NobodyRecalled) {
+        if fault!(NoneRecalled) {
             return;
         }
         while let Some(slot) = self.queue.pop_of(owner) {

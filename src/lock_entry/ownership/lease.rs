@@ -1,4 +1,5 @@
-//! [`Lease`]: what the store granted to this process under one number, and what the store may believe of it.
+//! [`StoreLease`]: what the store granted to this process under one number, and what the store may believe of
+//! it.
 //!
 //! # The moments of a lease
 //!
@@ -31,7 +32,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(50);
 
 /// What the store granted.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct StoreLease {
     pub(super) number: u64,
     /// From then on it goes back to the store when it is left. Counted from when it was asked for.
     pub(super) tenure_ends: Moment,
@@ -71,7 +72,7 @@ pub(super) struct Unconfirmed {
     pub(super) unsettled: u32,
 }
 
-impl Lease {
+impl StoreLease {
     /// The store has granted what `attempt` asked for: `lease` from `sent` on at least. `third`: of the
     /// lease, by which it is renewed.
     #[inline]

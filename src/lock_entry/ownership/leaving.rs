@@ -9,7 +9,7 @@ use super::super::effects::Effects;
 use super::super::outcome::{BACK_OFF, LeaveOutcome};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, LossReason, Request};
-use super::{Hold, Lease, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer};
+use super::{Hold, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer, StoreLease};
 
 impl Ownership {
     // === Leaving ===
@@ -152,7 +152,7 @@ impl Ownership {
     }
 
     /// As [`pass_on`](Self::pass_on), without a caller to send a release.
-    pub(super) fn pass_on_in_background(&mut self, now: Moment, effects: &mut Effects) {
+    fn pass_on_in_background(&mut self, now: Moment, effects: &mut Effects) {
         if let LeaveOutcome::Return(pending_release) = self.pass_on(now, effects) {
             effects.more().pending_release = Some(pending_release);
             self.transition(Phase::Free);
@@ -237,7 +237,7 @@ impl Ownership {
     /// free.
     pub(super) fn appoint(
         &mut self,
-        inherited: Option<Lease>,
+        inherited: Option<StoreLease>,
         steps: u32,
         now: Moment,
         effects: &mut Effects,
@@ -279,8 +279,8 @@ impl Ownership {
         }
     }
 
-    /// Longer than the tenure is not worth waiting, so that a short one does not cost the rate.
-    pub(super) fn steps_for(&self, receivers: usize) -> u32 {
+    /// The back-off is capped at a quarter of the tenure, so that a short one does not lower the rate.
+    fn steps_for(&self, receivers: usize) -> u32 {
         if receivers == 0 {
             return 0;
         }
@@ -359,7 +359,7 @@ impl Ownership {
         if !fault!(GoneLeasePassedOn) {
             lease.gone(now);
         }
-        let owner_holds = std::mem::replace(hold, Hold::of_nobody()).owner_holds;
+        let owner_holds = std::mem::replace(hold, Hold::without_owners()).owner_holds;
         owner_holds.into_each(|serial, sharer| self.record_loss(serial, sharer.guards, reason, effects));
         self.end_in_background_if_empty(now, effects);
         true
@@ -377,13 +377,7 @@ impl Ownership {
         }
     }
 
-    pub(super) fn record_loss(
-        &mut self,
-        serial: u64,
-        guards: u32,
-        reason: LossReason,
-        effects: &mut Effects,
-    ) {
+    fn record_loss(&mut self, serial: u64, guards: u32, reason: LossReason, effects: &mut Effects) {
         if guards > 0 {
             self.losses.push(Loss { serial, reason, guards });
             effects.more().lost = Some(reason);
@@ -391,7 +385,7 @@ impl Ownership {
     }
 
     /// A guard of a hold that is over goes.
-    pub(super) fn hear_of_loss(&mut self, serial: u64) -> LossReason {
+    fn hear_of_loss(&mut self, serial: u64) -> LossReason {
         let Some(at) = self.losses.iter().position(|loss| loss.serial == serial) else {
             return LossReason::GivenBack;
         };

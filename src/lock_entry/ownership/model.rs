@@ -11,10 +11,10 @@ use std::env;
 use std::process;
 use std::time::{Duration, Instant};
 
-use self::store::{KEPT, Kind, Reply, Store, THEIRS};
+use self::store::{KEPT, Reply, Store, StoreKind, THEIRS};
 use super::super::{
     Answer, Attempt, AttemptOutcome, Effects, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome,
-    LossReason, Next, PendingRelease, Request, Ticket, WaitOutcome,
+    LossReason, NextHead, PendingRelease, Request, Ticket, WaitOutcome,
 };
 use super::{Ownership, Policy, Rules};
 use crate::fault::{Fault, seed};
@@ -51,7 +51,7 @@ struct Release {
     /// It does not take effect before the commands of its number that are under way.
     rolls_back: bool,
     /// The waiter that is named with it, and what it asks for.
-    named: Option<(Next, Attempt)>,
+    named: Option<(NextHead, Attempt)>,
 }
 
 impl From<PendingRelease> for Release {
@@ -63,7 +63,7 @@ impl From<PendingRelease> for Release {
 
 /// A command on its way to the store, beside attempts that are answered.
 #[derive(Clone, Copy, Debug)]
-struct Command {
+struct SentCommand {
     number: u64,
     sent: Moment,
     lease: Duration,
@@ -126,7 +126,7 @@ struct World {
     /// Releases on their way to the store.
     releases: Vec<Release>,
     /// Commands on their way to the store, in any order.
-    commands: Vec<Command>,
+    commands: Vec<SentCommand>,
     /// Whether such commands are sent and may be late.
     is_late: bool,
     /// A release that names a waiter, and is not on its way yet: meanwhile the waiter may leave.
@@ -158,10 +158,10 @@ impl Drop for World {
 }
 
 impl World {
-    fn new(cast: &[Request], kind: Kind) -> Self {
+    fn new(cast: &[Request], kind: StoreKind) -> Self {
         let policy = match kind {
-            Kind::Queue => Policy::Queued { position: KEPT },
-            Kind::Shared => Policy::Shared { tenure: TENURE },
+            StoreKind::Queue => Policy::Queued { position: KEPT },
+            StoreKind::Shared => Policy::Shared { tenure: TENURE },
             _ => Policy::Exclusive { tenure: TENURE },
         };
         let rules = Rules { policy, renewed_lease: LEASE, max_hold: None, unpolled_limit: UNPOLLED };
@@ -187,7 +187,7 @@ impl World {
     }
 
     /// As `new`, and this has happened before.
-    fn after(cast: &[Request], kind: Kind, prelude: &[Event]) -> Self {
+    fn after(cast: &[Request], kind: StoreKind, prelude: &[Event]) -> Self {
         let mut world = Self::new(cast, kind);
         prelude.iter().for_each(|event| world.step(*event));
         world
@@ -195,32 +195,32 @@ impl World {
 
     fn enabled(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        for (who, stage) in self.stages.iter().enumerate() {
+        for (actor, stage) in self.stages.iter().enumerate() {
             match stage {
-                Stage::Outside => events.push(Event::Enter(who)),
+                Stage::Outside => events.push(Event::Enter(actor)),
                 Stage::Queued(ticket) => {
                     if !self.engine.is_queued(ticket) {
-                        events.push(Event::Poll(who));
+                        events.push(Event::Poll(actor));
                     }
-                    events.push(Event::Drop(who));
+                    events.push(Event::Drop(actor));
                 }
                 Stage::Head(_, None) => {
-                    events.extend([Event::Ask(who), Event::Drop(who)]);
+                    events.extend([Event::Ask(actor), Event::Drop(actor)]);
                     if self.store.queues() {
-                        events.push(Event::AskInVain(who));
+                        events.push(Event::AskInVain(actor));
                     }
                     if self.is_late && self.commands.len() < 2 {
-                        events.push(Event::AskUnanswered(who));
+                        events.push(Event::AskUnanswered(actor));
                     }
                 }
-                Stage::Head(_, Some(_)) => events.extend([Event::Answer(who), Event::Drop(who)]),
+                Stage::Head(_, Some(_)) => events.extend([Event::Answer(actor), Event::Drop(actor)]),
                 Stage::Holding(_) => {
-                    events.push(Event::Drop(who));
+                    events.push(Event::Drop(actor));
                     if self.is_late && self.commands.len() < 2 {
-                        events.push(Event::Extend(who));
+                        events.push(Event::Extend(actor));
                     }
                     if self.store.is_shared() {
-                        events.push(Event::LeaveByName(who));
+                        events.push(Event::LeaveByName(actor));
                     }
                 }
                 Stage::Done => {}
@@ -278,7 +278,7 @@ impl World {
                 Some(next) => {
                     let (fresh, lease) = (self.store.fresh(), next.request.own_lease().unwrap_or(LEASE));
                     let attempt = self.engine.attempt(next.head.serial, fresh, self.now, lease);
-                    let attempt = attempt.expect("nobody has left meanwhile");
+                    let attempt = attempt.expect("it has not left meanwhile");
                     let named = Some((next, attempt));
                     self.unsent.push(Release { named, ..pending_release.into() });
                 }
@@ -302,57 +302,57 @@ impl World {
     fn step(&mut self, event: Event) {
         self.history.push(event);
         match event {
-            Event::Enter(who) | Event::Try(who) => {
-                let (request, may_wait) = (self.cast[who], matches!(event, Event::Enter(_)));
-                self.tries[who] = !may_wait;
+            Event::Enter(actor) | Event::Try(actor) => {
+                let (request, may_wait) = (self.cast[actor], matches!(event, Event::Enter(_)));
+                self.tries[actor] = !may_wait;
                 let had_it = self.engine.holders(self.now).any(|(owner, ..)| owner == request.owner());
-                self.stages[who] =
+                self.stages[actor] =
                     match self.event(|engine, now, effects| engine.enter(&request, may_wait, now, effects)) {
                         EnterOutcome::Reentered(grant, extension) => {
                             assert!(had_it || self.is_within_tenure(&grant), "joined after the tenure");
-                            self.granted(who, grant, extension)
+                            self.granted(actor, grant, extension)
                         }
                         EnterOutcome::Head(head) => Stage::Head(head, None),
                         EnterOutcome::Queued(ticket) => Stage::Queued(ticket),
                         EnterOutcome::Busy if !may_wait => Stage::Done,
                         other => panic!("{other:?}"),
                     };
-                if !matches!(self.stages[who], Stage::Holding(_) | Stage::Done) {
-                    self.waiting.push(who);
+                if !matches!(self.stages[actor], Stage::Holding(_) | Stage::Done) {
+                    self.waiting.push(actor);
                 }
             }
-            Event::Poll(who) => {
-                let Stage::Queued(ticket) = std::mem::replace(&mut self.stages[who], Stage::Done) else {
+            Event::Poll(actor) => {
+                let Stage::Queued(ticket) = std::mem::replace(&mut self.stages[actor], Stage::Done) else {
                     unreachable!()
                 };
-                self.stages[who] =
+                self.stages[actor] =
                     match self.event(|engine, now, effects| engine.claim(&ticket, now, effects)) {
-                        WaitOutcome::Granted(grant, extension) => self.granted(who, grant, extension),
+                        WaitOutcome::Granted(grant, extension) => self.granted(actor, grant, extension),
                         WaitOutcome::Head(head) => Stage::Head(head, None),
                         WaitOutcome::Superseded => self.superseded(),
                         WaitOutcome::Busy => {
-                            assert!(self.tries[who], "who waits is told that it may not");
-                            self.waiting.retain(|waits| *waits != who);
+                            assert!(self.tries[actor], "a waiter is told that it may not wait");
+                            self.waiting.retain(|waits| *waits != actor);
                             Stage::Done
                         }
-                        WaitOutcome::Closed => panic!("nobody closes it"),
+                        WaitOutcome::Closed => panic!("it is not closed"),
                     };
             }
-            Event::Ask(who) => self.ask(who),
-            Event::Answer(who) => self.answer(who),
-            Event::Drop(who) => self.drop_one(who),
-            Event::AskUnanswered(who) => {
-                if let Some((head, attempt)) = self.attempt(who) {
+            Event::Ask(actor) => self.ask(actor),
+            Event::Answer(actor) => self.answer(actor),
+            Event::Drop(actor) => self.drop_one(actor),
+            Event::AskUnanswered(actor) => {
+                if let Some((head, attempt)) = self.attempt(actor) {
                     let asks = Asks::Lock(head.since(), attempt.tokens());
-                    let (number, sent, lease) = (attempt.number(), self.now, self.lease_of(who));
+                    let (number, sent, lease) = (attempt.number(), self.now, self.lease_of(actor));
                     self.asked.entry(number).or_insert(sent);
-                    self.commands.push(Command { number, sent, lease, asks, caller: None });
+                    self.commands.push(SentCommand { number, sent, lease, asks, caller: None });
                 }
             }
-            Event::Extend(who) => {
-                let Stage::Holding(grant) = self.stages[who] else { unreachable!() };
+            Event::Extend(actor) => {
+                let Stage::Holding(grant) = self.stages[actor] else { unreachable!() };
                 if let Ok(hold) = self.engine.state_of(&grant, self.now) {
-                    self.extend(who, Extension::Renew { number: hold.number, lease: LEASE * 2 });
+                    self.extend(actor, Extension::Renew { number: hold.number, lease: LEASE * 2 });
                 }
             }
             Event::GiveUp(at) => self.commands[at].caller = None,
@@ -360,10 +360,10 @@ impl World {
                 let command = self.commands.remove(at);
                 self.run(command);
             }
-            Event::LeaveByName(who) => self.leave_by_name(who),
-            Event::Adopt(who) => self.adopt(who),
-            Event::AskInVain(who) => {
-                if let Some((head, attempt)) = self.attempt(who) {
+            Event::LeaveByName(actor) => self.leave_by_name(actor),
+            Event::Adopt(actor) => self.adopt(actor),
+            Event::AskInVain(actor) => {
+                if let Some((head, attempt)) = self.attempt(actor) {
                     let _ = self.answered(head.serial, attempt, Answer::DidNotRun);
                 }
             }
@@ -371,8 +371,8 @@ impl World {
             Event::Release | Event::ReleaseUnanswered | Event::ReleaseLost => self.release(event),
             Event::Hear => {
                 self.store.tell();
-                for who in 0..self.stages.len() {
-                    self.hear(who);
+                for actor in 0..self.stages.len() {
+                    self.hear(actor);
                 }
             }
             Event::Step => self.pass_time(STEP),
@@ -442,17 +442,17 @@ impl World {
         }
     }
 
-    fn extend(&mut self, who: usize, extension: Extension) {
+    fn extend(&mut self, actor: usize, extension: Extension) {
         let sent = self.now;
         let lease = self.event(|engine, now, effects| engine.extending(extension, now, effects));
         let Some(lease) = lease else { return };
         let (number, asks) = (extension.number(), Asks::Extends(extension));
-        self.commands.push(Command { number, sent, lease, asks, caller: Some(who) });
+        self.commands.push(SentCommand { number, sent, lease, asks, caller: Some(actor) });
     }
 
     /// A command takes effect, be it late.
-    fn run(&mut self, command: Command) {
-        let Command { number, sent, lease, asks, caller } = command;
+    fn run(&mut self, command: SentCommand) {
+        let SentCommand { number, sent, lease, asks, caller } = command;
         let extension = match asks {
             Asks::Lock(since, tokens) => {
                 self.store.acquire(number, lease, tokens, since, self.now);
@@ -467,7 +467,7 @@ impl World {
                 (token.is_some(), token)
             }
         };
-        let Some(who) = caller else { return };
+        let Some(actor) = caller else { return };
         if !held {
             self.engine.not_extended(extension);
             self.event(|engine, now, effects| engine.lose(number, LossReason::Gone, now, effects));
@@ -478,43 +478,43 @@ impl World {
             self.event(|engine, now, effects| engine.extended(number, sent, lease, token, now, effects));
         if !in_hand {
             self.releases.push(Release { number, appoints: false, rolls_back: true, named: None });
-        } else if let Stage::Holding(grant) = self.stages[who] {
+        } else if let Stage::Holding(grant) = self.stages[actor] {
             let grant = match token {
                 Some(token) => grant.with_token(token),
                 None => self.event(|engine, now, effects| engine.prolong(&grant, sent + lease, now, effects)),
             };
-            self.stages[who] = Stage::Holding(grant);
+            self.stages[actor] = Stage::Holding(grant);
         }
     }
 
     /// Looks at what messages have said. True if they have granted it the lock.
-    fn hear(&mut self, who: usize) -> bool {
-        let Stage::Head(head, None) = &self.stages[who] else { return false };
+    fn hear(&mut self, actor: usize) -> bool {
+        let Stage::Head(head, None) = &self.stages[actor] else { return false };
         let (serial, number) = (head.serial, self.store.receivers());
         let granted =
             self.event(|engine, now, effects| engine.granted_by_message(serial, number, now, effects));
         if let Some(grant) = granted {
-            self.stages[who] = self.granted(who, grant, None);
+            self.stages[actor] = self.granted(actor, grant, None);
         }
         granted.is_some()
     }
 
-    fn granted(&mut self, who: usize, grant: Grant, extension: Option<Extension>) -> Stage {
+    fn granted(&mut self, actor: usize, grant: Grant, extension: Option<Extension>) -> Stage {
         assert!(self.engine.state_of(&grant, self.now).is_ok(), "granted what is over");
         // All of an owner get in with the first of them, and nearly all of a shared lock.
         let first = self.waiting.first().map(|first| self.cast[*first].owner());
-        let in_turn = self.store.is_shared() || first.is_none_or(|first| first == self.cast[who].owner());
-        let joins = grant.serial() == self.last_grant.0 || !self.waiting.contains(&who);
+        let in_turn = self.store.is_shared() || first.is_none_or(|first| first == self.cast[actor].owner());
+        let joins = grant.serial() == self.last_grant.0 || !self.waiting.contains(&actor);
         assert!(in_turn || joins || self.disturbed, "granted out of turn");
-        self.waiting.retain(|waits| *waits != who);
-        assert!(!self.cast[who].is_fenced() || grant.token().is_some() || extension.is_some(), "no token");
+        self.waiting.retain(|waits| *waits != actor);
+        assert!(!self.cast[actor].is_fenced() || grant.token().is_some() || extension.is_some(), "no token");
         if grant.serial() > self.last_grant.0 {
             // If this process dies, it keeps others out no longer than that. (A position at a store may last
             // for longer than a short lease.)
             let number = self.engine.state_of(&grant, self.now).map(|hold| hold.number);
             let ends = number.ok().and_then(|number| self.store.ends(number, self.now));
-            let longest = self.now + self.lease_of(who);
-            let alone = !self.store.queues() && !self.store.is_shared() && !self.cast[who].shared_owner;
+            let longest = self.now + self.lease_of(actor);
+            let alone = !self.store.queues() && !self.store.is_shared() && !self.cast[actor].shared_owner;
             assert!(!alone || ends <= Some(longest), "the store keeps more than was asked for");
             if let Some(last) = self.last_grant.1
                 && let Some(token) = grant.token()
@@ -525,39 +525,39 @@ impl World {
             self.last_grant = (grant.serial(), grant.token().or(self.last_grant.1));
         }
         if let (Some(extension), true) = (extension, self.is_late) {
-            self.extend(who, extension);
+            self.extend(actor, extension);
         }
         Stage::Holding(grant)
     }
 
-    fn lease_of(&self, who: usize) -> Duration {
-        self.cast[who].own_lease().unwrap_or(LEASE)
+    fn lease_of(&self, actor: usize) -> Duration {
+        self.cast[actor].own_lease().unwrap_or(LEASE)
     }
 
     /// It is about to ask, unless it need not, or may not.
-    fn attempt(&mut self, who: usize) -> Option<(HeadTicket, Attempt)> {
-        if self.hear(who) {
+    fn attempt(&mut self, actor: usize) -> Option<(HeadTicket, Attempt)> {
+        if self.hear(actor) {
             return None;
         }
-        let Stage::Head(head, _) = self.stages[who] else { unreachable!() };
-        let (lease, fresh) = (self.lease_of(who), self.store.fresh());
+        let Stage::Head(head, _) = self.stages[actor] else { unreachable!() };
+        let (lease, fresh) = (self.lease_of(actor), self.store.fresh());
         let attempt = self.engine.attempt(head.serial, fresh, self.now, lease);
         if attempt.is_none() {
-            self.stages[who] = self.superseded();
+            self.stages[actor] = self.superseded();
         }
         Some((head, attempt?))
     }
 
-    fn ask(&mut self, who: usize) {
-        let Some((head, attempt)) = self.attempt(who) else { return };
-        let (lease, now) = (self.lease_of(who), self.now);
+    fn ask(&mut self, actor: usize) {
+        let Some((head, attempt)) = self.attempt(actor) else { return };
+        let (lease, now) = (self.lease_of(actor), self.now);
         self.asked.insert(attempt.number(), now);
         let answer = self.store.acquire(attempt.number(), lease, attempt.tokens(), head.since(), now);
-        self.stages[who] = Stage::Head(head, Some(Sent { attempt, answer }));
+        self.stages[actor] = Stage::Head(head, Some(Sent { attempt, answer }));
     }
 
-    fn answer(&mut self, who: usize) {
-        let Stage::Head(head, Some(sent)) = &self.stages[who] else { unreachable!() };
+    fn answer(&mut self, actor: usize) {
+        let Stage::Head(head, Some(sent)) = &self.stages[actor] else { unreachable!() };
         let (head, Sent { attempt, answer }) = (*head, *sent);
         let _ = self.engine.head_polled(head.serial);
         let answer = match answer {
@@ -565,8 +565,8 @@ impl World {
             None if self.store.queues() || self.store.is_shared() => Answer::Held { kept: Some(KEPT) },
             None => Answer::Held { kept: None },
         };
-        self.stages[who] = match self.answered(head.serial, attempt, answer) {
-            AttemptOutcome::Granted(grant) => self.granted(who, grant, None),
+        self.stages[actor] = match self.answered(head.serial, attempt, answer) {
+            AttemptOutcome::Granted(grant) => self.granted(actor, grant, None),
             AttemptOutcome::Waits | AttemptOutcome::TooLate => Stage::Head(head, None),
             AttemptOutcome::Superseded => self.superseded(),
         };
@@ -576,12 +576,12 @@ impl World {
         self.event(|engine, now, effects| engine.answered(serial, attempt, answer, now, effects))
     }
 
-    fn drop_one(&mut self, who: usize) {
-        self.waiting.retain(|waits| *waits != who);
+    fn drop_one(&mut self, actor: usize) {
+        self.waiting.retain(|waits| *waits != actor);
         for command in &mut self.commands {
-            command.caller = command.caller.filter(|caller| *caller != who);
+            command.caller = command.caller.filter(|caller| *caller != actor);
         }
-        match std::mem::replace(&mut self.stages[who], Stage::Done) {
+        match std::mem::replace(&mut self.stages[actor], Stage::Done) {
             Stage::Queued(ticket) => self.event(|engine, now, effects| engine.cancel(&ticket, now, effects)),
             Stage::Head(head, _) => {
                 self.event(|engine, now, effects| engine.abandon(head.serial, now, effects))
@@ -601,20 +601,20 @@ impl World {
         }
     }
 
-    fn leave_by_name(&mut self, who: usize) {
-        let owner = self.cast[who].owner();
+    fn leave_by_name(&mut self, actor: usize) {
+        let owner = self.cast[actor].owner();
         let left = self.event(|engine, now, effects| engine.leave_by_name(owner, now, effects));
         self.given_back.push(owner);
         self.return_if(left);
     }
 
-    fn adopt(&mut self, who: usize) {
-        let (request, lease, number) = (self.cast[who], self.lease_of(who), self.store.fresh());
+    fn adopt(&mut self, actor: usize) {
+        let (request, lease, number) = (self.cast[actor], self.lease_of(actor), self.store.fresh());
         self.store.share_beside(number, lease, self.now);
         self.asked.insert(number, self.now);
         let attempt = Attempt::outside_of_queue(number, &request, self.now, lease);
         let granted = self.event(|engine, now, effects| engine.adopt(&request, attempt, 1, now, effects));
-        self.stages[who] = Stage::Holding(granted.expect("its lease has just begun"));
+        self.stages[actor] = Stage::Holding(granted.expect("its lease has just begun"));
     }
 
     /// As one whose owner has the lock to write.
@@ -646,25 +646,25 @@ impl World {
         while self.engine.next_look(self.now) <= self.now
             && let Some(renewal) = self.event(|engine, now, effects| engine.tick(now, effects))
         {
-            let lease = renewal.lease.expect("nobody waits whom a question would do");
+            let lease = renewal.lease.expect("a waiter is left that a question would not serve");
             let (held, sent) = (self.store.renew(renewal.number, lease, self.now), self.now);
             self.event(|engine, now, effects| engine.renewed(renewal, held, sent, now, effects));
         }
     }
 
     fn check(&mut self) {
-        assert!(self.engine.is_look_told(self.now), "nobody looks when something is due");
+        assert!(self.engine.is_look_told(self.now), "no look is scheduled though something is due");
         let (mut believed, shared) = (None, self.store.is_shared());
-        for (who, stage) in self.stages.iter().enumerate() {
-            let before = self.believed[who].take().filter(|until| shared && *until > self.now);
+        for (actor, stage) in self.stages.iter().enumerate() {
+            let before = self.believed[actor].take().filter(|until| shared && *until > self.now);
             let Stage::Holding(grant) = stage else { continue };
             let Ok(hold) = self.engine.state_of(grant, self.now) else {
-                let by_itself = self.given_back.contains(&self.cast[who].owner());
+                let by_itself = self.given_back.contains(&self.cast[actor].owner());
                 assert!(before.is_none() || by_itself, "ended by another's leaving");
                 continue;
             };
             assert!(before.is_none_or(|before| before <= hold.ends), "a lease became shorter");
-            self.believed[who] = Some(hold.ends);
+            self.believed[actor] = Some(hold.ends);
             assert!(
                 shared || *believed.get_or_insert(grant.serial()) == grant.serial(),
                 "two owners believe"
@@ -677,10 +677,10 @@ impl World {
                 "it believes for longer than the store"
             );
         }
-        self.check_nothing_is_kept_for_nobody();
-        for (who, stage) in self.stages.iter().enumerate() {
+        self.check_no_lease_is_left();
+        for (actor, stage) in self.stages.iter().enumerate() {
             if let Stage::Queued(ticket) = stage
-                && self.tries[who]
+                && self.tries[actor]
             {
                 let waits = self.engine.is_queued(ticket) && self.engine.is_known_held();
                 assert!(!waits, "it waits, and may not");
@@ -706,7 +706,7 @@ impl World {
     }
 
     /// A lease is in hand only while a guard believes in it, or a waiter is to be told that it has the lock.
-    fn check_nothing_is_kept_for_nobody(&self) {
+    fn check_no_lease_is_left(&self) {
         if !self.given_back.is_empty() || self.stages.iter().any(|stage| self.is_told(stage)) {
             return;
         }
@@ -718,7 +718,10 @@ impl World {
             let is_believed = self.stages.iter().any(|stage| believes(stage) == Some(number));
             // By its own end, and not before it is looked at.
             let is_due = self.engine.next_look(self.now) <= self.now;
-            assert!(is_believed || is_due || self.store.ends(number, self.now).is_none(), "kept for nobody");
+            assert!(
+                is_believed || is_due || self.store.ends(number, self.now).is_none(),
+                "kept for no owner"
+            );
         }
     }
 
@@ -732,9 +735,9 @@ impl World {
                 Event::Send => Some(0),
                 Event::Release => Some(0),
                 Event::Poll(_) | Event::Answer(_) => Some(1),
-                Event::Drop(who) if self.is_done_with_it(*who) => Some(2),
+                Event::Drop(actor) if self.is_done_with_it(*actor) => Some(2),
                 Event::Ask(_) => Some(3),
-                Event::Enter(who) if self.was_superseded(*who) => Some(4),
+                Event::Enter(actor) if self.was_superseded(*actor) => Some(4),
                 _ => None,
             };
             let next =
@@ -745,7 +748,7 @@ impl World {
             }
         }
         let unserved = |stage: &Stage| !matches!(stage, Stage::Outside | Stage::Done);
-        assert!(!self.stages.iter().any(unserved), "somebody waits for ever: {:?}", self.stages);
+        assert!(!self.stages.iter().any(unserved), "a task waits for ever: {:?}", self.stages);
         assert!(self.engine.is_idle() && self.engine.waiters() == 0, "the entry is not idle");
         // As late as it can be.
         for command in std::mem::take(&mut self.commands) {
@@ -755,23 +758,23 @@ impl World {
         assert!(left.is_empty(), "left at the store: {left:?}");
     }
 
-    fn was_superseded(&self, who: usize) -> bool {
-        self.history.contains(&Event::Enter(who))
+    fn was_superseded(&self, actor: usize) -> bool {
+        self.history.contains(&Event::Enter(actor))
     }
 
     /// A task that holds the lock may await another one of its owner, which wants it as well.
-    fn is_done_with_it(&self, who: usize) -> bool {
-        let owner = self.cast[who].owner();
+    fn is_done_with_it(&self, actor: usize) -> bool {
+        let owner = self.cast[actor].owner();
         let wants = |other: usize| {
             self.cast[other].owner() == owner
                 && matches!(self.stages[other], Stage::Queued(_) | Stage::Head(..))
         };
-        matches!(self.stages[who], Stage::Holding(_)) && !(0..self.cast.len()).any(wants)
+        matches!(self.stages[actor], Stage::Holding(_)) && !(0..self.cast.len()).any(wants)
     }
 }
 
 /// Every sequence of `depth` events after those of `prelude`.
-fn explore(cast: &[Request], kind: Kind, prelude: &[Event], depth: usize) -> usize {
+fn explore(cast: &[Request], kind: StoreKind, prelude: &[Event], depth: usize) -> usize {
     explore_from(|| World::after(cast, kind, prelude), depth)
 }
 
@@ -806,7 +809,7 @@ fn explore_from(start: impl Fn() -> World, depth: usize) -> usize {
 fn casts() -> Vec<(Vec<Request>, usize)> {
     let watched = |owner| Request::new(owner).fenced();
     let short = |owner| Request::new(owner).lease(LEASE / 2).fenced();
-    // Over before anybody is superseded.
+    // Over before any waiter is superseded.
     let brief = Request::new(2).lease(STEP / 2);
     vec![
         (vec![watched(1), brief], 6),
@@ -850,7 +853,7 @@ const LAPSED: &[Event] = &[
 ];
 
 /// A long walk at random through a larger cast.
-fn wander(seed: u64, kind: Kind, steps: usize) {
+fn wander(seed: u64, kind: StoreKind, steps: usize) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut random = |below: usize| {
         state ^= state << 13;
@@ -866,22 +869,24 @@ fn wander(seed: u64, kind: Kind, steps: usize) {
         shared,
         shared,
         Request::new(9).lease(LEASE / 2).fenced(),
-        if kind == Kind::Plain { watched(3) } else { Request::new(3) },
+        if kind == StoreKind::Plain { watched(3) } else { Request::new(3) },
     ];
     let mut world = World::new(&cast, kind);
     for _ in 0..steps {
         let enabled = world.enabled();
         // Events of time, and of others, are as frequent as all the rest.
         match enabled[random(enabled.len())] {
-            Event::Enter(who) if kind == Kind::Shared && random(8) == 0 && world.may_adopt() => {
-                world.step(Event::Adopt(who));
+            Event::Enter(actor) if kind == StoreKind::Shared && random(8) == 0 && world.may_adopt() => {
+                world.step(Event::Adopt(actor));
             }
-            Event::Enter(who) if kind == Kind::Shared && random(3) == 0 => world.step(Event::Try(who)),
+            Event::Enter(actor) if kind == StoreKind::Shared && random(3) == 0 => {
+                world.step(Event::Try(actor))
+            }
             event => world.step(event),
         }
-        for who in 0..world.stages.len() {
-            if matches!(world.stages[who], Stage::Done) && random(2) == 0 {
-                world.stages[who] = Stage::Outside;
+        for actor in 0..world.stages.len() {
+            if matches!(world.stages[actor], Stage::Done) && random(2) == 0 {
+                world.stages[actor] = Stage::Outside;
             }
         }
     }
@@ -889,7 +894,7 @@ fn wander(seed: u64, kind: Kind, steps: usize) {
 }
 
 /// With commands that are given up, lost or late, and leases inside of leases.
-fn late(cast: &[Request], kind: Kind, prelude: &[Event], depth: usize) -> usize {
+fn late(cast: &[Request], kind: StoreKind, prelude: &[Event], depth: usize) -> usize {
     let start = || {
         let mut world = World::new(cast, kind);
         world.is_late = true;
@@ -902,7 +907,7 @@ fn late(cast: &[Request], kind: Kind, prelude: &[Event], depth: usize) -> usize 
 fn late_commands() {
     let mine = Request::new(1).shared_owner();
     let (inner, brief) = (mine.lease(LEASE / 2), mine.lease(STEP / 2));
-    for kind in [Kind::Plain, Kind::Queue, Kind::Shared] {
+    for kind in [StoreKind::Plain, StoreKind::Queue, StoreKind::Shared] {
         for (cast, prelude, depth) in [
             (vec![mine.lease(LEASE / 2), mine.fenced()], HELD, 5),
             (vec![mine, brief, Request::new(2)], HELD, 4),
@@ -916,7 +921,7 @@ fn late_commands() {
 
 fn model() {
     for (cast, depth) in casts() {
-        assert!(explore(&cast, Kind::Plain, &[], depth) > 1000);
+        assert!(explore(&cast, StoreKind::Plain, &[], depth) > 1000);
     }
     // What a message suffices for, and what takes a question.
     let [simple, other, fenced] = [Request::new(1), Request::new(2), Request::new(3).fenced()];
@@ -929,7 +934,7 @@ fn model() {
         (vec![simple, short], BEHIND, 5),
         (vec![fenced, simple, other], BEHIND, 4),
     ] {
-        assert!(explore(&cast, Kind::Queue, prelude, depth) > 1000);
+        assert!(explore(&cast, StoreKind::Queue, prelude, depth) > 1000);
     }
     // One has it, and joining is over.
     for (cast, prelude, depth) in [
@@ -938,10 +943,10 @@ fn model() {
         (vec![simple, short], ASIDE, 5),
         (vec![simple, short, simple.shared_owner()], ASIDE, 4),
     ] {
-        assert!(explore(&cast, Kind::Shared, prelude, depth) > 1000);
+        assert!(explore(&cast, StoreKind::Shared, prelude, depth) > 1000);
     }
     for seed in 1..=450 {
-        wander(seed, [Kind::Plain, Kind::Queue, Kind::Shared][seed as usize % 3], 120);
+        wander(seed, [StoreKind::Plain, StoreKind::Queue, StoreKind::Shared][seed as usize % 3], 120);
     }
 }
 
@@ -971,7 +976,7 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     if env::var(MUTANT).is_ok_and(|mutant| mutant == "NoPhaseCheck") {
         seed(Fault::NoPhaseCheck);
     }
-    let mut world = World::new(&[Request::new(1), Request::new(2)], Kind::Plain);
+    let mut world = World::new(&[Request::new(1), Request::new(2)], StoreKind::Plain);
     for event in [Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)] {
         world.step(event);
     }
@@ -989,12 +994,12 @@ fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
         seed(Fault::GrantedLongAgo);
     }
     let cast = [1, 2, 3].map(Request::new);
-    let mut world = World::after(&cast, Kind::Shared, ASIDE);
+    let mut world = World::after(&cast, StoreKind::Shared, ASIDE);
     for event in [Event::Enter(2), Event::Ask(1), Event::Answer(1), Event::Step, Event::Step] {
         world.step(event);
     }
     assert_eq!(world.engine.waiters(), 0);
-    assert!(matches!(&world.stages[2], Stage::Queued(_)), "nobody has polled it");
+    assert!(matches!(&world.stages[2], Stage::Queued(_)), "it was not polled");
     let Stage::Queued(ticket) = std::mem::replace(&mut world.stages[2], Stage::Done) else { unreachable!() };
     let told = world.event(|engine, now, effects| engine.claim(&ticket, now, effects));
     assert!(matches!(told, WaitOutcome::Superseded), "it was waited for too long");
@@ -1004,16 +1009,16 @@ fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
 #[test]
 fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
     for (prelude, at_store) in [(QUEUED, true), (BEHIND, false)] {
-        let mut world = World::after(&[Request::new(1), Request::new(2)], Kind::Queue, prelude);
+        let mut world = World::after(&[Request::new(1), Request::new(2)], StoreKind::Queue, prelude);
         if !at_store {
             world.step(Event::Drop(0));
-            assert!(!world.unsent.is_empty(), "nobody is named");
+            assert!(!world.unsent.is_empty(), "no waiter is named");
         }
         world.event(|engine, _, effects| engine.close(effects));
         assert_eq!(!world.releases.is_empty(), at_store);
         assert!(matches!(&world.stages[1], Stage::Queued(waits) if !world.engine.is_queued(waits)));
-        for who in [0, 1] {
-            world.step(Event::Drop(who));
+        for actor in [0, 1] {
+            world.step(Event::Drop(actor));
         }
         world.bring_to_an_end();
     }
@@ -1022,7 +1027,7 @@ fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
 /// A shutdown has counted the leases by then.
 #[test]
 fn closed_entry_rolls_back_a_lease_that_was_asked_for_outside_of_the_queue() {
-    let mut world = World::new(&[Request::new(1).shared_owner()], Kind::Shared);
+    let mut world = World::new(&[Request::new(1).shared_owner()], StoreKind::Shared);
     world.event(|engine, _, effects| engine.close(effects));
     let (request, number) = (world.cast[0], world.store.fresh());
     world.store.share_beside(number, LEASE, world.now);
@@ -1036,12 +1041,12 @@ fn closed_entry_rolls_back_a_lease_that_was_asked_for_outside_of_the_queue() {
 /// It may wait for them.
 #[test]
 fn owner_that_gets_in_another_way_takes_its_waiters_along() {
-    if env::var(MUTANT).is_ok_and(|mutant| mutant == "NobodyRecalled") {
-        seed(Fault::NobodyRecalled);
+    if env::var(MUTANT).is_ok_and(|mutant| mutant == "NoneRecalled") {
+        seed(Fault::NoneRecalled);
     }
     let shared = Request::new(1).shared_owner();
     let prelude = [Event::TheyAcquire, Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
-    let mut world = World::after(&[shared, shared, shared], Kind::Shared, &prelude);
+    let mut world = World::after(&[shared, shared, shared], StoreKind::Shared, &prelude);
     world.step(Event::TheyRelease);
     world.step(Event::Adopt(2));
     let Stage::Head(head, _) = &world.stages[0] else { panic!("it competes") };
@@ -1059,7 +1064,7 @@ fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
     let shared = Request::new(1).shared_owner();
     for inner in [shared.lease(LEASE * 4), shared.fenced()] {
         let prelude = [Event::Enter(0), Event::Ask(0), Event::Enter(1), Event::Answer(0)];
-        let mut world = World::after(&[shared, inner], Kind::Shared, &prelude);
+        let mut world = World::after(&[shared, inner], StoreKind::Shared, &prelude);
         let Stage::Queued(ticket) = std::mem::replace(&mut world.stages[1], Stage::Done) else {
             panic!("it waits")
         };
@@ -1084,7 +1089,7 @@ fn shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it() {
         {
             let cast = [Request::new(1).lease(own)];
             let prelude = [Event::Enter(0), Event::Ask(0), Event::Answer(0)];
-            let mut world = World::after(&cast, Kind::Shared, &prelude);
+            let mut world = World::after(&cast, StoreKind::Shared, &prelude);
             for at in 0..paces {
                 if at == first || at == second {
                     world.store.cut(LEASE, world.now);
@@ -1103,7 +1108,7 @@ fn shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it() {
 /// A waiter with a limit is told that the lock is held, and not that its state is unknown.
 #[test]
 fn lock_counts_as_held_while_a_release_names_a_waiter() {
-    let mut world = World::after(&[Request::new(1), Request::new(2)], Kind::Queue, BEHIND);
+    let mut world = World::after(&[Request::new(1), Request::new(2)], StoreKind::Queue, BEHIND);
     world.step(Event::Drop(0));
     assert!(world.engine.is_known_held());
     world.step(Event::Send);
@@ -1121,7 +1126,7 @@ fn token_that_is_asked_for_beside_an_extension_shortens_nothing() {
         seed(Fault::LeasedAnewForLess);
     }
     let mine = Request::new(1).shared_owner();
-    for kind in [Kind::Plain, Kind::Queue] {
+    for kind in [StoreKind::Plain, StoreKind::Queue] {
         for answers_late in [false, true] {
             let mut world = World::new(&[mine.lease(LEASE / 2), mine.lease(STEP * 2).fenced()], kind);
             world.is_late = true;
@@ -1175,7 +1180,7 @@ mutants! {
     mutant_without_serial_check_is_killed: NoSerialCheck,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
     mutant_without_same_owner_grant_is_killed: NoSameOwnerGrant,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "somebody waits for ever";
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a task waits for ever";
     mutant_that_grants_after_the_deadline_is_killed: GrantedAfterDeadline,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "granted what is over";
     mutant_that_keeps_a_token_block_is_killed: TokenBlockKept,
@@ -1197,7 +1202,7 @@ mutants! {
     mutant_that_grants_late_by_name_is_killed: NamedGrantedLate,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "granted what is over";
     mutant_that_does_not_tell_the_named_waiter_is_killed: NamedNotTold,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "somebody waits for ever";
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a task waits for ever";
     mutant_whose_tenure_never_ends_is_killed: TenureNeverEnds,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "joined after the tenure";
     mutant_that_gathers_under_a_shorter_lease_is_killed: GatheredUnderShorterLease,
@@ -1210,9 +1215,9 @@ mutants! {
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
     mutant_that_does_not_say_that_it_waits_no_more_is_killed: WaitForgotten,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
-    mutant_that_does_not_tell_who_tries_is_killed: TriesKept,
+    mutant_that_does_not_tell_tries_is_killed: TriesKept,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "it waits, and may not";
-    mutant_that_recalls_nobody_is_killed: NobodyRecalled,
+    mutant_that_recalls_no_waiter_is_killed: NoneRecalled,
         "owner_that_gets_in_another_way_takes_its_waiters_along", "it waits for itself";
     mutant_that_gives_back_for_another_is_killed: GivenBackForAnother,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "ended by another's leaving";
@@ -1225,12 +1230,12 @@ mutants! {
     mutant_that_forgets_unanswered_attempts_is_killed: UnansweredAttemptsForgotten,
         "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "left at the store";
     mutant_that_forgets_own_ends_is_killed: OwnEndsForgotten,
-        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "kept for nobody";
+        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "kept for no owner";
     mutant_that_passes_a_longer_lease_on_is_killed: LongerLeasePassedOn,
         "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief",
         "the store keeps more than was asked for";
     mutant_that_leases_anew_for_less_is_killed: LeasedAnewForLess,
         "token_that_is_asked_for_beside_an_extension_shortens_nothing", "it believes for longer than the store";
     mutant_that_says_once_when_to_look_is_killed: LookSaidOnce,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "nobody looks when something is due";
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "no look is scheduled though something is due";
 }

@@ -7,7 +7,7 @@ use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::request::{LossReason, Request};
-use super::Lease;
+use super::StoreLease;
 
 /// An owner that has the lock.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl Sharer {
     }
 
     /// Why it is over at `now`.
-    pub(super) fn loss(&self, lease: &Lease, now: Moment) -> Option<LossReason> {
+    pub(super) fn loss(&self, lease: &StoreLease, now: Moment) -> Option<LossReason> {
         if self.watched > 0 && self.due() <= now && self.due() <= lease.sure_until {
             return Some(LossReason::HeldTooLong);
         }

@@ -6,7 +6,7 @@ use crate::moment::Moment;
 use super::super::outcome::HeldHere;
 use super::super::outcome::HoldState;
 use super::super::request::{Grant, LossReason};
-use super::{Hold, Lease, Ownership, Phase, Sharer};
+use super::{Hold, Ownership, Phase, Sharer, StoreLease};
 
 impl Ownership {
     // === Looking ===
@@ -34,7 +34,7 @@ impl Ownership {
 
     /// The holders here, how many holds each has, and under which leases.
     pub(in crate::lock_entry) fn holders(&self, now: Moment) -> impl Iterator<Item = (u64, u32, u64)> {
-        let of = move |(hold, lease): (&Hold, &Lease)| {
+        let of = move |(hold, lease): (&Hold, &StoreLease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
             let of = |(_, sharer): (u64, &Sharer)| (sharer.owner, sharer.count, lease.number);
             hold.owner_holds.iter().filter(lasts).map(of).collect::<Vec<_>>()
@@ -45,7 +45,7 @@ impl Ownership {
     /// What each holder here has.
     #[cfg(feature = "lock")]
     pub(in crate::lock_entry) fn each_hold(&self, now: Moment) -> Vec<HeldHere> {
-        let of = |(hold, lease): (&Hold, &Lease)| {
+        let of = |(hold, lease): (&Hold, &StoreLease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
             let of = |(_, sharer): (u64, &Sharer)| HeldHere {
                 owner: sharer.owner,
@@ -60,13 +60,19 @@ impl Ownership {
         self.held().flat_map(of).collect()
     }
 
-    /// Since when the queue head waits, if there is one that the store has refused.
+    /// Since when the queue head waits, if there is one: it competes at the store.
     #[cfg(feature = "lock")]
     pub(in crate::lock_entry) fn head_waits_since(&self) -> Option<Moment> {
         match &self.phase {
             Phase::Competing(head) => Some(head.since()),
             _ => None,
         }
+    }
+
+    /// Those that wait in the queue, and the queue head.
+    #[cfg(feature = "lock")]
+    pub(in crate::lock_entry) fn waiting(&self) -> usize {
+        self.waiters() + usize::from(matches!(self.phase, Phase::Competing(_)))
     }
 
     /// When the first of the holds here is over that is not yet.

@@ -1,4 +1,4 @@
-//! What time brings: renewals, ends of leases and holds, waiters that are not polled.
+//! What is due by time: renewals, ends of leases and holds, waiters that are not polled.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::moment::Moment;
 use super::super::effects::Effects;
 use super::super::queue::Place;
 use super::super::request::{Extension, LossReason};
-use super::{Hold, Lease, Ownership, Phase};
+use super::{Hold, Ownership, Phase, StoreLease};
 
 /// While there are waiters here, the store is asked as often whether the lease is still this client's: it may
 /// have been forced free, or be gone with a server that has started anew.
@@ -19,17 +19,7 @@ const VERIFY: Duration = Duration::from_secs(1);
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # fn take(entry: &LockEntry, now: Moment) -> latchwork::lock_entry::Grant {
-/// #     use latchwork::lock_entry::{Answer, EnterOutcome, AttemptOutcome};
-/// #     let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
-/// #     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-/// #     match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-/// #         AttemptOutcome::Granted(grant) => grant,
-/// #         other => unreachable!("{other:?}"),
-/// #     }
-/// # }
+#[doc = include_str!("../example.md")]
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let _grant = take(&entry, now);
@@ -80,7 +70,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> Option<Renewal> {
         self.end_if_over(now, effects);
-        let is_due = |(hold, lease): &(&Hold, &Lease)| {
+        let is_due = |(hold, lease): &(&Hold, &StoreLease)| {
             hold.watched > 0
                 && !lease.renewing
                 && lease.renew_at <= by
@@ -129,7 +119,7 @@ impl Ownership {
     }
 
     #[inline]
-    fn next_look_at(&self, hold: &Hold, lease: &Lease, now: Moment) -> Moment {
+    fn next_look_at(&self, hold: &Hold, lease: &StoreLease, now: Moment) -> Moment {
         let mut at = self.renewal_due(hold, lease).max(now);
         if hold.unclaimed > 0 && !fault!(UnpolledGrantKept) {
             at = at.min(hold.granted + self.rules.unpolled_limit);
@@ -144,7 +134,7 @@ impl Ownership {
     }
 
     /// When the store is to be asked about the lease in hand.
-    fn renewal_due(&self, hold: &Hold, lease: &Lease) -> Moment {
+    fn renewal_due(&self, hold: &Hold, lease: &StoreLease) -> Moment {
         if lease.renewing {
             return Moment::NEVER;
         }
@@ -168,7 +158,7 @@ impl Ownership {
     /// Whether others that share the lock may have made the lease end earlier than is believed here: with
     /// each renewal of their own they set what all of them have to no more than a renewed lease. What was
     /// confirmed to last no longer than that, they do not shorten.
-    fn may_be_cut(&self, lease: &Lease) -> bool {
+    fn may_be_cut(&self, lease: &StoreLease) -> bool {
         self.rules.policy.is_shared()
             && lease.sure_until > lease.confirmed + self.rules.renewed_lease
             && !fault!(CutNotMended)

@@ -1,20 +1,17 @@
 //! [`Common`]: what all connections of one client share.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ::redis::RedisError;
 
+use crate::backend::LATEST_RUN;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::runtime::TokioRuntime;
 use super::timing::Timing;
-
-/// For how long after a connection was given up, and could not be ended, commands that were sent over it are
-/// reckoned with.
-const LATE: Duration = Duration::from_secs(120);
 
 /// What all connections of one client share.
 pub(crate) struct Common {
@@ -46,7 +43,7 @@ impl Common {
 
     /// The server refuses to end a connection that was given up.
     pub(super) fn cannot_end(&self, _refusal: &RedisError) {
-        *self.late_until.lock() = self.runtime.now().checked_add(LATE);
+        *self.late_until.lock() = self.runtime.now().checked_add(LATEST_RUN);
         // Ordering: Relaxed, it only keeps the same from being said twice.
         if !self.told.swap(true, Ordering::Relaxed) {
             event!(

@@ -290,7 +290,7 @@ pub(crate) enum Meaning {
 impl Meaning {
     pub(crate) fn of(error: &RedisError) -> Self {
         const NOT_SERVING: [&str; 5] = ["READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "NOREPLICAS"];
-        let serves_nobody = || {
+        let serves_no_client = || {
             error.code() == Some("BUSY")
                 || NOT_SERVING.iter().any(|word| error.code() == Some(word) || said_in_script(error, word))
         };
@@ -301,10 +301,10 @@ impl Meaning {
                 // Inside of a script that looked for a key which it has not declared, such as the lease of a
                 // reader.
                 _ if error.detail().is_some_and(|said| said.contains("non local key")) => Self::CrossSlot,
-                _ if serves_nobody() => Self::NotServing,
+                _ if serves_no_client() => Self::NotServing,
                 _ => Self::Refused,
             },
-            Kind::Extension if serves_nobody() => Self::NotServing,
+            Kind::Extension if serves_no_client() => Self::NotServing,
             Kind::Extension | Kind::AuthenticationFailed => Self::Refused,
             _ => Self::Lost,
         }

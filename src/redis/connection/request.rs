@@ -1,4 +1,4 @@
-//! [`Request`]: a command, and what may be done to have it answered.
+//! [`WireRequest`]: a command, and what may be done to have it answered.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::multiplexed::MultiplexedConnection;
 use super::timing::Timing;
 
 /// A command, and what may be done to have it answered.
-pub(crate) struct Request<'a> {
+pub(crate) struct WireRequest<'a> {
     /// Says which node of a Cluster it goes to.
     pub(crate) key: &'a str,
     pub(crate) command: Cmd,
-    /// The same for a sending that comes late, if it says how long something has taken.
+    /// The command built anew when it is sent again, if it says how long something has taken.
     pub(crate) as_of_now: Option<&'a (dyn Fn() -> Cmd + Sync)>,
     /// The same with the text of its script, for a server that does not know it.
     pub(crate) in_full: Option<&'a (dyn Fn() -> Cmd + Sync)>,
@@ -29,7 +29,7 @@ pub(crate) struct Request<'a> {
     pub(crate) patient: bool,
 }
 
-impl<'a> Request<'a> {
+impl<'a> WireRequest<'a> {
     /// A command without a script, and without a key unless one is set.
     pub(crate) fn plain(command: Cmd, limit: Duration) -> Self {
         Self {
@@ -59,7 +59,8 @@ impl<'a> Request<'a> {
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<Value> {
         if !asking && self.followed_by.is_none() {
-            return command.query_async(connection).await;
+            // What `Cmd::query_async` does, in no box of its own.
+            return connection.send_packed_command(command).await?.extract_error();
         }
         let mut pipeline = pipe();
         // In one piece, as others use the connection, too: the permission is for the very next command.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, EnterGuard, Handle};
 use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
 
 use crate::runtime::Runtime;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -142,14 +143,24 @@ impl TokioRuntime {
     }
 
     /// `future`, inside of this runtime wherever it is polled: the redis crate takes its timers from the
-    /// runtime that it is polled in, and outside of any would panic.
-    pub(crate) async fn inside<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
+    /// runtime that it is polled in, and outside of any would panic. Pinned by the caller: moved into this
+    /// one, it would have room twice in each command's box.
+    pub(crate) async fn inside<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
         poll_fn(|context| {
             let _inside = self.enter();
             future.as_mut().poll(context)
         })
         .await
+    }
+
+    /// Whether this thread can be inside of the runtime: not at its very end, when tokio's own thread-locals
+    /// are gone. That is where a guard is dropped that was kept in a thread-local.
+    pub(crate) fn is_at_hand(&self) -> bool {
+        match &self.0 {
+            Place::Tokio(_) => !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()),
+            #[cfg(latchwork_simulation)]
+            Place::Simulated(_) => true,
+        }
     }
 
     fn enter(&self) -> Option<EnterGuard<'_>> {
@@ -216,6 +227,10 @@ impl Runtime for TokioRuntime {
 
     fn sleep_until(&self, deadline: Instant) -> TokioSleep {
         match &self.0 {
+            Place::Tokio(tokio) if !self.is_at_hand() => {
+                let sleep = async move { tokio::time::sleep_until(deadline.into()).await };
+                TokioSleep::new(Timer::Elsewhere(tokio.handle.spawn(sleep)))
+            }
             Place::Tokio(tokio) => TokioSleep::new(Timer::Tokio(tokio.sleep_until(deadline))),
             #[cfg(latchwork_simulation)]
             Place::Simulated(surroundings) => {
@@ -300,6 +315,8 @@ pub struct TokioSleep {
 
 enum Timer {
     Tokio(TokioTimer),
+    /// In a task, as the thread that has set it cannot be inside of the runtime.
+    Elsewhere(JoinHandle<()>),
     #[cfg(latchwork_simulation)]
     Simulated(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
@@ -325,6 +342,8 @@ impl Future for TokioSleep {
         let context = &mut Context::from_waker(shield.over(context.waker()));
         match timer {
             Timer::Tokio(timer) => timer.poll(context),
+            // If the runtime ends, that is an error.
+            Timer::Elsewhere(sleep) => Pin::new(sleep).poll(context).map(|_| ()),
             #[cfg(latchwork_simulation)]
             Timer::Simulated(sleep) => sleep.as_mut().poll(context),
         }
@@ -351,6 +370,7 @@ impl fmt::Debug for TokioSleep {
         let mut shown = f.debug_struct("TokioSleep");
         match &self.timer {
             Timer::Tokio(timer) => shown.field("deadline", &timer.sleep.deadline()),
+            Timer::Elsewhere(_) => &mut shown,
             #[cfg(latchwork_simulation)]
             Timer::Simulated(_) => &mut shown,
         };

@@ -65,6 +65,11 @@ impl MultiplexedConnection {
         }
     }
 
+    pub(crate) async fn send_packed_command(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let sent = self.inner.send_packed_command(command);
+        within(&self.runtime, self.limit, sent).await
+    }
+
     #[allow(dead_code, reason = "only Sentinel subscribes here, which need not be built in")]
     pub(crate) async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
         let subscribed = self.inner.subscribe(channel);
@@ -87,7 +92,7 @@ async fn within<T>(
 
 impl ConnectionLike for MultiplexedConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        within(&self.runtime, self.limit, self.inner.req_packed_command(cmd)).boxed()
+        self.send_packed_command(cmd).boxed()
     }
 
     fn req_packed_commands<'a>(

@@ -128,7 +128,7 @@ impl State {
         if self.live.as_ref().is_none_or(|live| live.number != number) {
             return false;
         }
-        // Before anybody can find that there is no connection, and dial.
+        // Before a command can find that there is no connection, and dial.
         self.given_up.extend(self.live.take().map(|live| live.session.clone()));
         self.not_before = now.checked_add(self.back_off.next(random()) + pause);
         self.current.send_replace(0);

@@ -59,6 +59,8 @@ fn read(payload: &[u8], nonce: impl Fn(u64) -> u64) -> Option<Message> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::connection::TokioRuntime;
+    use super::super::super::hostile::{WORDS, attack, reply};
     use super::*;
 
     fn reading(payload: &[u8]) -> Option<Message> {
@@ -92,5 +94,41 @@ mod tests {
         }
         // That of another number.
         assert_eq!(reading(b"granted:43:000000000000abe7"), Some(Message::Unlock));
+    }
+    #[test]
+    fn hostile_messages_are_grants_by_their_exact_text_only() {
+        let words = ["granted:", "granted:42:000000000000abe7", ":", "000000000000abe7", "ABE7", "42"];
+        attack("messages", &words, |payload| {
+            let text = || std::str::from_utf8(payload).expect("what is read is text");
+            match reading(payload) {
+                Some(Message::Granted(number)) => {
+                    let rest = text().strip_prefix("granted:").expect("a grant's beginning");
+                    let (digits, nonce) = rest.split_once(':').expect("a nonce behind it");
+                    assert_eq!(digits.trim_start_matches('0'), format!("{number}").trim_start_matches('0'));
+                    assert_eq!(nonce.to_ascii_lowercase(), format!("{:016x}", number ^ 0xabcd));
+                }
+                Some(Message::Unlock) => assert!(text() == "0" || text().starts_with("granted:")),
+                Some(Message::ReadUnlock) => assert_eq!(text(), "1"),
+                None => assert!(!matches!(payload, b"0" | b"1")),
+            }
+        });
+    }
+
+    #[test]
+    fn hostile_pushes_are_delivered_or_left_alone() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _inside = runtime.enter();
+        let nonces = Arc::new(Nonces::new(&TokioRuntime::try_current().unwrap()));
+        let deliveries = Deliveries::new(&Arc::default(), &nonces);
+        attack("pushes", &WORDS, |input| {
+            let data = match reply(input) {
+                ::redis::Value::Array(data) | ::redis::Value::Push { data, .. } => data,
+                other => vec![other],
+            };
+            for kind in [PushKind::Message, PushKind::SMessage, PushKind::Subscribe, PushKind::Disconnection]
+            {
+                deliveries.dispatch(PushInfo { kind, data: data.clone() });
+            }
+        });
     }
 }

@@ -47,14 +47,14 @@ struct Want {
 
 /// What is to be done about a channel that was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum Leftover {
     /// It was never had, or is not had any more: see to it at once.
     Gone,
     /// It is wanted still, for the other name.
     Kept,
     /// It lingers, and is [looked after](Desired::take_left).
     Lingers,
-    /// The same, and no task looks after it yet.
+    /// The same, and no task maintains it yet.
     LingersFirst,
 }
 
@@ -83,7 +83,7 @@ impl Desired {
         stands
     }
 
-    pub(super) fn leave(&self, channel: &str, which: usize, now: Instant) -> Left {
+    pub(super) fn leave(&self, channel: &str, which: usize, now: Instant) -> Leftover {
         let mut channels = self.0.lock();
         match channels.by_name.get_mut(channel) {
             Some(want)
@@ -92,15 +92,15 @@ impl Desired {
                     && !fault!(LeavesForBothNames) =>
             {
                 want.inboxes[which] = None;
-                return Left::Kept;
+                return Leftover::Kept;
             }
             Some(want) if want.active => want.left = Some(now),
             _ => {
                 channels.by_name.remove(channel);
-                return Left::Gone;
+                return Leftover::Gone;
             }
         }
-        if std::mem::replace(&mut channels.swept, true) { Left::Lingers } else { Left::LingersFirst }
+        if std::mem::replace(&mut channels.swept, true) { Leftover::Lingers } else { Leftover::LingersFirst }
     }
 
     /// Takes those out that have lingered for longer than `linger`, and says whether others still do: then it

@@ -1,5 +1,5 @@
-//! The supervisor: brings each channel that is desired to the subscriber of the node that it comes from, and
-//! after that node when it moves.
+//! The supervisor: subscribes each channel that is desired at the subscriber of the node that it comes from,
+//! and after that node when it moves.
 //!
 //! While a slot of a Cluster moves, a lock that has moved already is released at the new master, and its
 //! waiters are subscribed at the old one. It is called once the move is over.

@@ -1,4 +1,4 @@
-//! [`RedisTransport`]: channels as they should be, and the request to bring the server into line.
+//! [`RedisTransport`]: channels as they should be, and the request to make the server's the same.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::super::connection::{Common, TokioRuntime};
 use super::super::keys;
 use super::super::nonces::Nonces;
 use super::super::topology::Topology;
-use super::desired::{Desired, Left};
+use super::desired::{Desired, Leftover};
 use super::supervisor::supervise;
 
 /// Redis's publish/subscribe, over a connection to each node that messages come from, made again whenever it
@@ -76,10 +76,10 @@ impl Transport for RedisTransport {
     fn unsubscribe(&self, channel: &Arc<str>) {
         let (channel, which) = servers(channel);
         match self.desired.leave(&channel, which, self.runtime.now()) {
-            Left::Gone => self.change(&channel),
-            Left::Kept => {}
-            Left::Lingers => {}
-            Left::LingersFirst => {
+            Leftover::Gone => self.change(&channel),
+            Leftover::Kept => {}
+            Leftover::Lingers => {}
+            Leftover::LingersFirst => {
                 let (desired, changed) = (Arc::clone(&self.desired), self.changed.downgrade());
                 self.runtime.spawn(sweep(desired, changed, self.linger, self.runtime.clone()));
             }

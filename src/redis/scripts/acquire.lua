@@ -1,7 +1,7 @@
 -- Leases the lock to the id for so long, if it is free; for so long at least, if it is leased to it already. A lease never becomes shorter: this may
 -- come late, when its client counts on a longer one.
 -- KEYS: 1 the lock, 2 if tokens are wanted, their counter.
--- ARGV: 1 lease in ms, 2 id, 3 how many tokens, 4 message, 5 the publishing command, 6 the lock's channel (no key, see release.lua).
+-- ARGV: 1 lease in ms, 2 id, 3 how many tokens.
 -- Returns nil when leased, or the last of the tokens in an array of one. Otherwise, if another has it, in how many ms to ask again at the
 -- latest (-1: the lease has no end), or the text of its `mode` if it is another kind of lock.
 local ours = redis.call('hget', KEYS[1], ARGV[2])

@@ -89,7 +89,7 @@ local function must_pass_on(...)
     redis.call('zrem', KEYS[2], '')
 end
 
--- By a right that `must` has asked for.
+-- PEXPIRE 0 deletes; `must` has checked the right to it.
 local function end_lease(key)
     redis.call('pexpire', key, '0')
 end

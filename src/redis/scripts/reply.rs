@@ -18,6 +18,8 @@ impl FromRedisValue for Reply {
                 Self::Token(Vec::from_redis_value(value)?.first().copied().unwrap_or_default())
             }
             Value::Int(number) => Self::Number(number),
+            // A server or a proxy may say something beside any reply.
+            Value::Attribute { data, .. } => Self::from_redis_value(*data)?,
             mode => Self::Mode(String::from_redis_value(mode)?),
         })
     }

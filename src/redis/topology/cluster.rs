@@ -7,9 +7,9 @@ mod address;
 mod any_node;
 mod error;
 mod layout;
-mod listening;
 mod nodes;
 mod slot;
+mod subscribed_node;
 mod url;
 
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::lock::NameError;
 use crate::runtime::Runtime;
 
 use super::super::connection::{
-    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, Failure, Meaning, Request,
+    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, Meaning, SendError, WireRequest,
 };
 use super::contract::{Hop, Messages, Node, Topology};
 use super::url::parse;
@@ -100,22 +100,22 @@ pub(super) async fn connect(
 async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Error> {
     let mut question = cmd("PUBSUB");
     question.arg("SHARDNUMSUB");
-    let request = Request::plain(question, common.timing.response);
+    let request = WireRequest::plain(question, common.timing.response);
     let mut failure = None;
     for node in nodes.candidates(None) {
         let give_up = common.runtime.now() + request.limit;
         let reply = node.commands.send(&request, false, give_up).await;
         match reply {
             Ok(_) => return Ok(true),
-            Err(Failure::NotSent(error)) => failure = Some(error),
+            Err(SendError::NotSent(error)) => failure = Some(error),
             // It does not know the question. Not to be allowed to ask is no answer: taken for one, it would
             // hide receivers from clients that may ask.
-            Err(Failure::Met(error))
+            Err(SendError::Met(error))
                 if Meaning::of(&error) == Meaning::Refused && error.code() != Some("NOPERM") =>
             {
                 return Ok(false);
             }
-            Err(Failure::Met(error)) => {
+            Err(SendError::Met(error)) => {
                 failure =
                     Some(Error::command(&node.commands.server().address(), &request.command, None, error));
             }

@@ -8,7 +8,7 @@ use ::redis::{FromRedisValue, Value};
 
 use crate::runtime::Runtime;
 
-use super::super::connection::{BackOff, Common, Error, Failure, Meaning, Request};
+use super::super::connection::{BackOff, Common, Error, Meaning, SendError, WireRequest};
 use super::contract::{Hop, Topology};
 
 /// How long to wait before a command that did not run is tried again.
@@ -52,7 +52,7 @@ impl Router {
     }
 
     /// Sends a command until it is answered, was refused for good, or its limit is over.
-    pub(crate) async fn send<T: FromRedisValue>(&self, request: Request<'_>) -> Result<(T, Sent), Error> {
+    pub(crate) async fn send<T: FromRedisValue>(&self, request: WireRequest<'_>) -> Result<(T, Sent), Error> {
         match self.send_together(request).await {
             Ok(reply) => Ok(reply),
             Err(CrossSlot::Failed(error)) => Err(error),
@@ -63,7 +63,7 @@ impl Router {
     /// As [`send`](Self::send), for several keys, which may be with two nodes.
     pub(crate) async fn send_together<T: FromRedisValue>(
         &self,
-        request: Request<'_>,
+        request: WireRequest<'_>,
     ) -> Result<(T, Sent), CrossSlot> {
         let give_up = self.common.runtime.now() + request.limit;
         let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
@@ -74,13 +74,13 @@ impl Router {
             },
             None => None,
         };
-        // Seldom, and so it takes no room in the futures of the others.
+        // Cold: boxed, to keep the hot future small.
         Box::pin(self.persist(request, hop, failure, give_up)).await
     }
 
     fn read<T: FromRedisValue>(
         &self,
-        request: &Request<'_>,
+        request: &WireRequest<'_>,
         hop: &Hop,
         reply: Value,
         sent: Sent,
@@ -92,16 +92,16 @@ impl Router {
     /// What becomes of a command that was not answered at once.
     async fn persist<T: FromRedisValue>(
         &self,
-        mut request: Request<'_>,
+        mut request: WireRequest<'_>,
         mut hop: Option<Hop>,
-        mut failure: Option<Failure>,
+        mut failure: Option<SendError>,
         give_up: Instant,
     ) -> Result<(T, Sent), CrossSlot> {
         let mut tried = Tried::new();
         loop {
             let next = match (&hop, failure.take()) {
                 (Some(hop), Some(failure)) => self.next(&request, hop, failure),
-                _ => Next::Wait(Error::no_owner(self.topology.slot(request.key)), true),
+                _ => Remedy::Wait(Error::no_owner(self.topology.slot(request.key)), true),
             };
             let again = self.settle_on(next, &request, &mut tried, give_up).await?;
             self.pause(&again, &mut tried, give_up).await?;
@@ -124,24 +124,24 @@ impl Router {
     /// How the command is tried again; or the error with which it is given up.
     async fn settle_on(
         &self,
-        next: Next,
-        request: &Request<'_>,
+        next: Remedy,
+        request: &WireRequest<'_>,
         tried: &mut Tried,
         give_up: Instant,
     ) -> Result<Again, CrossSlot> {
         let (error, to, at_once) = match next {
-            Next::Failed(error) => return Err(CrossSlot::Failed(tried.lost.take().unwrap_or(error))),
-            Next::CrossSlot(_) if !request.patient => return Err(CrossSlot::Keys),
-            Next::CrossSlot(error) => (error, None, false),
-            Next::Again(error) => {
+            Remedy::Failed(error) => return Err(CrossSlot::Failed(tried.lost.take().unwrap_or(error))),
+            Remedy::CrossSlot(_) if !request.patient => return Err(CrossSlot::Keys),
+            Remedy::CrossSlot(error) => (error, None, false),
+            Remedy::Again(error) => {
                 self.topology.refresh_in_background();
                 (tried.lost.get_or_insert(error).clone(), None, true)
             }
-            Next::Hop(next, error) => {
+            Remedy::Hop(next, error) => {
                 tried.redirects += 1;
                 (error, Some(next), true)
             }
-            Next::Wait(error, did_answer) => {
+            Remedy::Wait(error, did_answer) => {
                 let is_first = tried.refusal.is_none() && tried.lost.is_none();
                 // Such as a master that the Sentinels do not know.
                 if !did_answer && is_first && !error.may_pass() {
@@ -175,25 +175,25 @@ impl Router {
     }
 
     /// What is to be done about a failure.
-    fn next(&self, request: &Request<'_>, hop: &Hop, failure: Failure) -> Next {
+    fn next(&self, request: &WireRequest<'_>, hop: &Hop, failure: SendError) -> Remedy {
         let met = match failure {
-            Failure::NotSent(error) => return Next::Wait(error, false),
-            Failure::Met(met) => met,
+            SendError::NotSent(error) => return Remedy::Wait(error, false),
+            SendError::Met(met) => met,
         };
         let (meaning, redirect) = (Meaning::of(&met), self.topology.redirect(&hop.node, request.key, &met));
         let error = error_of(hop, request, met);
         match (meaning, redirect) {
-            (Meaning::Lost, _) if request.again => Next::Again(error),
-            (Meaning::NotServing, _) => Next::Wait(error, true),
-            (Meaning::CrossSlot, _) => Next::CrossSlot(error),
-            (Meaning::Elsewhere, Some(Ok(next))) => Next::Hop(next, error),
-            (Meaning::Elsewhere, Some(Err(error))) => Next::Failed(error),
+            (Meaning::Lost, _) if request.again => Remedy::Again(error),
+            (Meaning::NotServing, _) => Remedy::Wait(error, true),
+            (Meaning::CrossSlot, _) => Remedy::CrossSlot(error),
+            (Meaning::Elsewhere, Some(Ok(next))) => Remedy::Hop(next, error),
+            (Meaning::Elsewhere, Some(Err(error))) => Remedy::Failed(error),
             (Meaning::Lost, _) => {
                 // If the node is dead, the next command should not be sent there.
                 self.topology.refresh_in_background();
-                Next::Failed(error)
+                Remedy::Failed(error)
             }
-            (Meaning::Elsewhere | Meaning::Refused, _) => Next::Failed(error),
+            (Meaning::Elsewhere | Meaning::Refused, _) => Remedy::Failed(error),
         }
     }
 
@@ -232,7 +232,7 @@ struct Again {
 }
 
 /// What is to be done about a failure. But for `Again` and `Failed` the command did not run.
-enum Next {
+enum Remedy {
     /// It goes there.
     Hop(Hop, Error),
     /// It may run a second time.
@@ -244,7 +244,7 @@ enum Next {
     Failed(Error),
 }
 
-fn error_of(hop: &Hop, request: &Request<'_>, error: ::redis::RedisError) -> Error {
+fn error_of(hop: &Hop, request: &WireRequest<'_>, error: ::redis::RedisError) -> Error {
     let script = request.in_full.map(|in_full| in_full());
     Error::command(&hop.node.commands.server().address(), &request.command, script.as_ref(), error)
 }

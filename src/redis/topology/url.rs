@@ -42,8 +42,8 @@ pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
 /// As [`parse`]. `tls`: whether this build has it.
 ///
 /// A password in which a special character was not escaped can still make a URL, with the rest of the
-/// password as its port, database or fragment; then it would be sent to a stranger, or shown as an address.
-/// So what cannot be meant is refused.
+/// password as its port, database or fragment; then it would be sent to another server, or shown as an
+/// address. So what cannot be meant is refused.
 fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     let url = parse_redis_url(url).ok_or_else(|| Error::url(unreadable(url)))?;
     if url.port() == Some(0) {
@@ -119,6 +119,9 @@ fn wrong_parameter(scheme: &str, name: &str, value: &str) -> Option<&'static str
 
 #[cfg(test)]
 mod tests {
+    use ::redis::{ConnectionAddr, ConnectionInfo};
+
+    use super::super::super::hostile::attack;
     use super::{ErrorKind, Names, parse_if as parse};
 
     #[test]
@@ -172,5 +175,81 @@ mod tests {
 
         assert_eq!(parse("redis://[::1]", false).unwrap().addr().to_string(), "::1:6379");
         assert_eq!(parse("redis+unix:///a", false).unwrap().addr().to_string(), "/a");
+    }
+    const WORDS: [&str; 26] = [
+        "redis://",
+        "rediss://",
+        "unix://",
+        "redis+unix://",
+        "redis-cluster://",
+        "redis+sentinel://",
+        "valkey://",
+        "hunter2",
+        ":hunter2@",
+        "user:hunter2@",
+        "localhost",
+        "[::1]",
+        "127.0.0.1",
+        ":6379",
+        ":0",
+        "/0",
+        "/",
+        "?",
+        "#",
+        "@",
+        ",",
+        "%",
+        "%2F",
+        "?db=1&user=a&pass=hunter2",
+        "?protocol=resp3",
+        "mymaster",
+    ];
+
+    /// As it would be written, with all that means something in a URL escaped.
+    fn written(info: &ConnectionInfo) -> Option<String> {
+        let escape = |text: Option<&str>| -> String {
+            let escape = |byte: u8| match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+                _ => format!("%{byte:02X}"),
+            };
+            text.unwrap_or_default().bytes().map(escape).collect()
+        };
+        let redis = info.redis_settings();
+        let (user, password) = (escape(redis.username()), escape(redis.password()));
+        let (scheme, host, port) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => ("redis", host, port),
+            ConnectionAddr::TcpTls { host, port, .. } => ("rediss", host, port),
+            _ => return None,
+        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        Some(format!("{scheme}://{user}:{password}@{host}:{port}/{}", redis.db()))
+    }
+
+    fn parts(info: &ConnectionInfo) -> (String, Option<&str>, Option<&str>, i64) {
+        let redis = info.redis_settings();
+        (info.addr().to_string(), redis.username(), redis.password(), redis.db())
+    }
+
+    #[test]
+    fn hostile_urls_are_read_as_they_are_written_or_refused_in_silence() {
+        attack("urls", &WORDS, |input| {
+            let url = String::from_utf8_lossy(input);
+            match parse(&url, true) {
+                Ok(info) => {
+                    let Some(written) = written(&info) else { return };
+                    let again = parse(&written, true).unwrap_or_else(|error| panic!("{written}: {error}"));
+                    let filled = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+                    let all = |info| {
+                        let (address, user, password, database) = parts(info);
+                        (address, filled(user), filled(password), database)
+                    };
+                    assert_eq!(all(&again), all(&info), "{written}");
+                }
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::Url | ErrorKind::TlsNotBuiltIn), "{error:?}");
+                    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+                }
+            }
+        });
     }
 }

@@ -6,7 +6,7 @@ use crate::fault::fault;
 use crate::sync::atomic::Ordering;
 
 use super::super::epoch::Walk;
-use super::super::node::{Hint, Kind, Node, Word};
+use super::super::node::{Hint, Node, NodeState, Word};
 use super::super::wakes::{Unsettled, WakeBatch};
 use super::{End, Engine, ahead};
 
@@ -257,7 +257,7 @@ struct Cursor<'w> {
 
 /// What the node at the cursor, which waits, is to become.
 enum Due {
-    Final(Kind),
+    Final(NodeState),
     /// More was credited than the cursor knew of: to be asked again.
     Unknown,
     /// The credit does not cover it; what is consumed includes its deficit.
@@ -273,8 +273,8 @@ impl<'w> Cursor<'w> {
     fn make_final(&mut self, wakes: &WakeBatch) -> Result<(), Settled<'w>> {
         let mut word = self.here.load();
         while !word.is_final() {
-            let kind = match self.due(word) {
-                Due::Final(kind) => kind,
+            let state = match self.due(word) {
+                Due::Final(state) => state,
                 Due::Unknown => continue,
                 Due::Blocked { consumed_first } => return Err(self.blocked(word, consumed_first)),
             };
@@ -282,7 +282,7 @@ impl<'w> Cursor<'w> {
                 self.engine.remember(self.consumed, self.last);
                 return Err(Settled::Full);
             }
-            match self.here.end(word, kind) {
+            match self.here.end(word, state) {
                 Ok((ended, waker)) => {
                     word = ended;
                     if let Some(waker) = waker {
@@ -300,7 +300,7 @@ impl<'w> Cursor<'w> {
     #[inline(always)]
     fn due(&mut self, word: Word) -> Due {
         if self.end.is_closed() {
-            return Due::Final(Kind::Cancelled);
+            return Due::Final(NodeState::Cancelled);
         }
         let (need, deficit) = self.here.wants(word);
         // The deficit goes to what is consumed: it comes first.
@@ -319,9 +319,9 @@ impl<'w> Cursor<'w> {
         // Between the credit and the grant: what is credited after `close` is not granted.
         if self.engine.end().is_closed() && !fault!(NoLookAtClosed) {
             self.end = End(self.end.0 | End::CLOSED);
-            return Due::Final(Kind::Cancelled);
+            return Due::Final(NodeState::Cancelled);
         }
-        Due::Final(if free == need as i64 { Kind::Granted } else { Kind::GrantedOfMore })
+        Due::Final(if free == need as i64 { NodeState::Granted } else { NodeState::GrantedOfMore })
     }
 
     #[inline(always)]

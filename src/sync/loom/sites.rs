@@ -19,7 +19,10 @@ const WEAKEN: &str = "LATCHWORK_WEAKEN";
 
 /// The orderings of an access by our caller's caller.
 #[track_caller]
-pub(super) fn site<const PARTS: usize>(method: &str, mut orderings: [Ordering; PARTS]) -> [Ordering; PARTS] {
+pub(in crate::sync) fn site<const PARTS: usize>(
+    method: &str,
+    mut orderings: [Ordering; PARTS],
+) -> [Ordering; PARTS] {
     let location = Location::caller();
     if let Some(record) = RECORD.get_or_init(Record::from_environment) {
         record.add(location, method, &orderings);

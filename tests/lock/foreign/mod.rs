@@ -1,7 +1,8 @@
-//! Foreign code: wakers that panic or block wherever one is called, and a backend whose every call panics in
-//! turn.
+//! Foreign code: wakers that panic or block wherever one is called, a backend whose every call panics in
+//! turn, and a subscriber of `tracing` that panics at each event in turn.
 
 mod backend;
+mod subscriber;
 mod wakers;
 
 use std::pin::{Pin, pin};

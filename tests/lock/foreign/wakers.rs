@@ -296,7 +296,7 @@ fn waker_that_panics_at_any_place_costs_no_name_no_timer_and_no_renewal() {
                 let waker = stage.trap.waker();
                 let called = catch_unwind(AssertUnwindSafe(|| place(&stage, &waker)));
                 assert!(stage.trap.state.lock().unwrap().calls > 0, "{name}: the waker is not called");
-                assert_eq!(called.is_err(), in_a_call, "{name}: the panic is nobody's, or another call's");
+                assert_eq!(called.is_err(), in_a_call, "{name}: the panic was lost, or is another call's");
                 stage.assert_free(name);
                 stage.assert_works(name, true);
             });
@@ -346,7 +346,7 @@ impl Runtime for Untimed {
 }
 
 /// A newcomer finds that another's hold has ended by time, and is the queue head by then: a waiter
-/// behind it would wait for a stranger.
+/// behind it would wait for another's call.
 #[test]
 fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
     let client = LockClient::new(Local::with_runtime(Untimed(ThreadRuntime::new())));
@@ -448,4 +448,43 @@ fn waker_of_a_loss_may_wait_for_the_next_one() {
     assert!(poll(lost.as_mut(), &Waker::from(Arc::clone(&held))).is_pending());
     assert!(ready(lock.force_unlock()).unwrap());
     assert!(poll(lost.as_mut(), Waker::noop()).is_ready());
+}
+
+/// A waker is dropped where others are called.
+#[test]
+fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
+    struct Dropped;
+    impl Wake for Dropped {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            assert!(thread::panicking(), "on purpose");
+        }
+    }
+    for named in [false, true] {
+        let local = Local::new();
+        let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
+        let lock_of = |client: &LockClient| {
+            if named { client.get_fair_lock("orders") } else { client.get_lock("orders") }.unwrap()
+        };
+        let (lock, held) = (lock_of(&client), ready(lock_of(&other).lock()).unwrap());
+        let mut head = Box::pin(lock.lock());
+        let panics = Waker::from(Arc::new(Dropped));
+        assert!(poll(head.as_mut(), &panics).is_pending());
+        let counts = Trap::new(true);
+        counts.let_go();
+        let mut waits = Box::pin(lock.lock());
+        assert!(poll(waits.as_mut(), &counts.waker()).is_pending());
+        // The queue head has the last one of it.
+        catch_unwind(AssertUnwindSafe(|| drop(panics))).expect("another clone is there");
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(head))).is_err(), "its waker is dropped elsewhere");
+        assert_eq!(
+            counts.state.lock().unwrap().calls,
+            1,
+            "the next one is not told that it is the queue head"
+        );
+        drop(held);
+        drop(wait(waits).unwrap());
+    }
 }

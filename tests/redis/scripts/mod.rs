@@ -3,6 +3,7 @@
 
 mod bounds;
 mod fair;
+mod random;
 mod read_write;
 mod refusals;
 mod stage;

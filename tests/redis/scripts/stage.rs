@@ -1,13 +1,16 @@
-//! A lock that has a queue on a real server, its backend, and a bystander that sees each key and message.
+//! A lock that has a queue on a real server, its backend, and a connection that sees each key and message.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use latchwork::LeaseId;
-use latchwork::backend::{Backend as _, QueuePosition};
-use latchwork::lock::{LockName, Mode};
-use latchwork::redis::Redis;
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Backend as _, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+};
+use latchwork::redis::{Error, Redis};
+use latchwork::{Holder, LeaseId};
+use latchwork_conformance::commands::{Commands as _, did_read, left};
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{Client, FromRedisValue};
@@ -32,32 +35,25 @@ pub(crate) fn position(steps: u32) -> QueuePosition {
     QueuePosition { waited: STEP * steps, kept: KEPT }
 }
 
-/// What differs between locks that have a queue.
-#[derive(Debug)]
-pub(crate) struct Kind {
-    /// Of its waiters, by which their channels are known.
-    pub(crate) mode: Mode,
-    /// What Redisson's channel begins with.
-    pub(crate) channel: &'static str,
-    /// What the channels of grants have behind the lock's name.
-    pub(crate) grants: &'static str,
+/// A waiter of that position.
+pub(crate) fn next(id: &LeaseId, steps: u32, tokens: u64) -> NextWaiter {
+    NextWaiter { id: id.clone(), lease: LEASE, tokens, position: position(steps) }
 }
 
-/// A message that was published.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// On Redisson's channel of the lock.
-    ToAll(String),
-    /// On the channel of grants of the client, and what it says but for its nonce.
-    Grant { client: String, said: String },
-    /// On another channel.
-    Other { channel: String, said: String },
+/// The key of a reader's lease, of its hold with that number.
+pub(crate) fn lease_key(reader: &str, hold: u32) -> String {
+    format!("{{{{}}}}:{reader}:rwlock_timeout:{hold}")
 }
 
 pub(crate) struct Stage {
     pub(crate) redis: Redis,
     pub(crate) name: LockName,
-    kind: &'static Kind,
+    /// Of the waiters that have positions.
+    mode: Mode,
+    /// What the lock's keys and channels have behind `latchwork:{NAME}:`.
+    prefix: &'static str,
+    /// Redisson's of the lock.
+    channel: String,
     raw: MultiplexedConnection,
     sink: PubSubSink,
     stream: PubSubStream,
@@ -71,14 +67,23 @@ fn without_nonce(said: &str) -> &str {
 }
 
 impl Stage {
-    pub(crate) async fn set(kind: &'static Kind, name: &str) -> Self {
+    pub(crate) async fn fair(name: &str) -> Self {
+        Self::set(name, Mode::Fair, "fair", "redisson_lock__channel").await
+    }
+
+    pub(crate) async fn read_write(name: &str) -> Self {
+        Self::set(name, Mode::Write, "rw", "redisson_rwlock").await
+    }
+
+    async fn set(name: &str, mode: Mode, prefix: &'static str, channel: &str) -> Self {
         let redis = Redis::connect(&SERVER.url()).await.unwrap();
         let client = Client::open(SERVER.url()).unwrap();
         let (mut sink, stream) = client.get_async_pubsub().await.unwrap().split();
+        let channel = format!("{channel}:{{{name}}}");
         sink.subscribe(format!("fence:{name}")).await.unwrap();
-        sink.subscribe(format!("{}:{{{name}}}", kind.channel)).await.unwrap();
+        sink.subscribe(&channel).await.unwrap();
         let raw = connection(&SERVER).await;
-        Self { redis, name: LockName::new(name).unwrap(), kind, raw, sink, stream }
+        Self { redis, name: LockName::new(name).unwrap(), mode, prefix, channel, raw, sink, stream }
     }
 
     /// A command by hand, with `{}` for the lock's name.
@@ -93,7 +98,7 @@ impl Stage {
     }
 
     fn own_channel(&self, id: &LeaseId) -> impl redis::ToRedisArgs + use<> {
-        self.redis.channels(self.kind.mode, &self.name, &id.client_id()).own
+        self.redis.channels(self.mode, &self.name, &id.client_id()).own
     }
 
     pub(crate) async fn listen(&mut self, id: &LeaseId) {
@@ -106,38 +111,189 @@ impl Stage {
         self.sink.unsubscribe(channel).await.unwrap();
     }
 
-    /// What was published since the last look.
-    pub(crate) async fn published(&mut self) -> Vec<Message> {
+    /// What was published since the last call: on the lock's channel, a granted id, or on another channel, by
+    /// its name.
+    pub(crate) async fn heard(&mut self) -> Vec<String> {
         let () = self.run("PUBLISH fence:{} over").await;
-        let grants = format!("{0}:latchwork:{{{0}}}:{1}:", self.name, self.kind.grants);
-        let to_all = format!("{}:{{{}}}", self.kind.channel, self.name);
-        let mut published = Vec::new();
+        let grants = format!("{0}:latchwork:{{{0}}}:{1}_grant:", self.name, self.prefix);
+        let mut heard = Vec::new();
         loop {
             let message = self.stream.next().await.expect("connected");
             let channel = message.get_channel_name();
             if channel.starts_with("fence:") {
-                return published;
+                return heard;
             }
             let said: String = message.get_payload().unwrap();
-            published.push(if let Some(client) = channel.strip_prefix(&*grants) {
-                Message::Grant { client: client.to_owned(), said: without_nonce(&said).to_owned() }
-            } else if channel == to_all {
-                Message::ToAll(said)
+            heard.push(if let Some(client) = channel.strip_prefix(&*grants) {
+                without_nonce(&said).replace("granted", client)
+            } else if channel == self.channel {
+                said
             } else {
-                Message::Other { channel: channel.to_owned(), said }
+                format!("{channel} {said}")
             });
         }
     }
 
-    /// All keys of the lock, but its counter of tokens, and how long each lasts, in milliseconds.
-    pub(crate) async fn lasting_keys(&mut self) -> Vec<(String, i64)> {
-        let keys: Vec<String> = self.run("KEYS *{}*").await;
-        let counter = format!("redisson_lock_token:{{{}}}", self.name);
-        let mut lasting = Vec::new();
-        for key in keys.into_iter().filter(|key| *key != counter) {
-            let lasts = self.run(&format!("PTTL {key}")).await;
-            lasting.push((key, lasts));
+    pub(crate) async fn assert_heard(&mut self, expected: &[&str]) {
+        assert_eq!(self.heard().await, expected);
+    }
+
+    /// That these ids were granted the lock, and nothing else was published.
+    pub(crate) async fn assert_granted(&mut self, ids: &[&LeaseId]) {
+        let expected: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        assert_eq!(self.heard().await, expected);
+    }
+
+    /// For the lock, or to write.
+    pub(crate) async fn ask(
+        &self,
+        id: &LeaseId,
+        position: Option<QueuePosition>,
+    ) -> Result<AcquireOutcome, Error> {
+        self.redis.acquire(self.mode, &self.name, &self.redis.request(id, LEASE).position(position)).await
+    }
+
+    /// Asks for a lock that is free for the id.
+    pub(crate) async fn take(&self, id: &LeaseId) {
+        let taken = self.ask(id, Some(position(0))).await.unwrap();
+        assert_eq!(taken, AcquireOutcome::Acquired { last_token: 0 }, "{id}");
+    }
+
+    /// Asks for a lock that the id does not get, and says how long another has it.
+    pub(crate) async fn wait(&self, id: &LeaseId, steps: u32) -> Duration {
+        left(self.ask(id, Some(position(steps))).await.unwrap()).expect("another has it")
+    }
+
+    pub(crate) async fn release(&self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
+        self.redis.release(self.mode, &self.name, id, next).await.unwrap()
+    }
+
+    pub(crate) async fn force_release(&self) -> bool {
+        self.redis.force_release(self.mode, &self.name).await.unwrap()
+    }
+
+    /// To read, as the request says.
+    pub(crate) async fn ask_to_read(&self, request: &AcquireRequest) -> Result<AcquireOutcome, Error> {
+        self.redis.acquire(Mode::Read, &self.name, request).await
+    }
+
+    /// To read as one that writes already, under the lease of that.
+    pub(crate) async fn ask_beside(
+        &self,
+        id: &LeaseId,
+        writer: &LeaseId,
+        position: Option<QueuePosition>,
+    ) -> Result<AcquireOutcome, Error> {
+        self.ask_to_read(&self.redis.request(id, LEASE).position(position).under(writer.clone())).await
+    }
+
+    /// For how long a reader has to wait, if it does not get the lock.
+    pub(crate) async fn reader_waits(
+        &self,
+        id: &LeaseId,
+        position: Option<QueuePosition>,
+    ) -> Option<Duration> {
+        left(self.ask_to_read(&self.redis.request(id, LEASE).position(position)).await.unwrap())
+    }
+
+    pub(crate) async fn read(&self, id: &LeaseId) {
+        assert_eq!(self.reader_waits(id, Some(position(0))).await, None, "{id}");
+    }
+
+    pub(crate) async fn wait_to_read(&self, id: &LeaseId, steps: u32) -> Duration {
+        self.reader_waits(id, Some(position(steps))).await.expect("another has it")
+    }
+
+    pub(crate) async fn release_read(&self, id: &LeaseId) -> bool {
+        did_read(self.redis.release(Mode::Read, &self.name, id, None).await.unwrap())
+    }
+
+    pub(crate) async fn writer(&self) -> Option<Holder> {
+        self.redis.holder(Mode::Write, &self.name).await.unwrap()
+    }
+
+    pub(crate) async fn readers(&self) -> Vec<Holder> {
+        self.redis.holders(Mode::Read, &self.name).await.unwrap()
+    }
+
+    /// The holder, as of a fair lock.
+    pub(crate) async fn holder(&mut self) -> Option<LeaseId> {
+        let fields: Vec<String> = self.run("HKEYS {}").await;
+        if fields.is_empty() {
+            return None;
         }
-        lasting
+        assert_eq!(fields.len(), 2, "{fields:?}");
+        assert_eq!(self.run::<String>("HGET {} mode").await, "fair");
+        Some(fields.iter().find(|field| *field != "mode").unwrap().parse().unwrap())
+    }
+
+    pub(crate) async fn assert_holder(&mut self, id: &LeaseId, left: Duration) {
+        assert_eq!(self.holder().await.as_ref(), Some(id));
+        self.assert_lasts("{}", left).await;
+    }
+
+    /// The queue, in order: since when each id waits, and until when its position is kept (us).
+    pub(crate) async fn positions(&mut self) -> Vec<(LeaseId, f64, f64)> {
+        let words = |key| format!("ZRANGE {{}}:latchwork:{{{{}}}}:{}_{key} 0 -1 WITHSCORES", self.prefix);
+        let (queue, kept) = (words("queue"), words("kept"));
+        let queue: Vec<(String, f64)> = self.run(&queue).await;
+        let mut kept: BTreeMap<String, f64> = self.run(&kept).await;
+        let mut position =
+            |(id, since): (String, f64)| (id.parse().unwrap(), since, kept.remove(&id).unwrap());
+        let positions = queue.into_iter().map(&mut position).collect();
+        assert!(kept.is_empty(), "of no position: {kept:?}");
+        positions
+    }
+
+    /// The ids in the queue, in order.
+    pub(crate) async fn queue(&mut self) -> Vec<LeaseId> {
+        self.positions().await.into_iter().map(|(id, ..)| id).collect()
+    }
+
+    pub(crate) async fn assert_queue(&mut self, ids: &[&LeaseId]) {
+        assert_eq!(self.queue().await.iter().collect::<Vec<_>>(), ids);
+    }
+
+    /// The id's position is over.
+    pub(crate) async fn end_position(&mut self, id: &LeaseId) {
+        let words = format!("ZADD {{}}:latchwork:{{{{}}}}:{}_kept XX 1 {id}", self.prefix);
+        let () = self.run(&words).await;
+    }
+
+    /// The lock's fields and values, in order.
+    pub(crate) async fn fields(&mut self) -> Vec<String> {
+        let all: BTreeMap<String, String> = self.run("HGETALL {}").await;
+        all.into_iter().map(|(field, value)| format!("{field}={value}")).collect()
+    }
+
+    pub(crate) async fn assert_fields(&mut self, fields: &[String]) {
+        assert_eq!(self.fields().await, fields);
+    }
+
+    /// That a key, with `{}` for the lock's name, lasts for so long.
+    pub(crate) async fn assert_lasts(&mut self, key: &str, left: Duration) {
+        let lasts: i64 = self.run(&format!("PTTL {key}")).await;
+        let lasts = Duration::from_millis(lasts.try_into().unwrap_or(0));
+        let is_so = lasts <= left && lasts > left.saturating_sub(left.min(Duration::from_secs(30)) / 2);
+        assert!(is_so, "{key}: {lasts:?} instead of {left:?}");
+    }
+
+    /// All keys of the lock, but its counter of tokens. None of them stays for ever.
+    pub(crate) async fn keys(&mut self) -> Vec<String> {
+        let counter = format!("redisson_lock_token:{{{}}}", self.name);
+        let mut keys: Vec<String> = self.run("KEYS *{}*").await;
+        keys.retain(|key| *key != counter);
+        for key in &keys {
+            let lasts: i64 = self.run(&format!("PTTL {key}")).await;
+            // What a reader has left may have ended meanwhile.
+            let has_ended = lasts == -2 && self.mode == Mode::Write;
+            assert!(lasts > 0 || has_ended, "{key}: {lasts}");
+        }
+        keys
+    }
+
+    /// Nothing is left.
+    pub(crate) async fn end(mut self) {
+        assert_eq!(self.keys().await, [""; 0]);
     }
 }

@@ -32,7 +32,7 @@ async fn holder_outlives_its_connections() {
 async fn waiter_outlives_its_connections() {
     let day = Day::begin();
     let client = day.client().await;
-    day.somebody_holds_it().await;
+    day.another_holds_it().await;
     let waiter = day.waiter(&client).await;
     for round in 1..=3 {
         let (commands, subscriptions) = (day.commands(), day.subscriptions());
@@ -74,7 +74,7 @@ async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
     let _ = other.get_lock(NAME).unwrap().is_locked().await;
     let theirs = soon("the lock", other.get_lock(NAME).unwrap().lock()).await.unwrap();
     assert!(guard.unlock().await.unwrap_err().is_not_held());
-    theirs.ensure_held().await.expect("somebody else's lock was freed");
+    theirs.ensure_held().await.expect("another's lock was freed");
     theirs.unlock().await.unwrap();
     day.end(&[&client, &other]).await;
 }

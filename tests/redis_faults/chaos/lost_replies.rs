@@ -60,7 +60,7 @@ async fn of_an_acquisition_by_an_explicit_owner() {
 async fn of_an_attempt_in_the_middle_of_a_wait() {
     let day = Day::begin();
     let client = day.client().await;
-    day.somebody_holds_it().await;
+    day.another_holds_it().await;
     let waiter = day.waiter(&client).await;
     day.proxy.lose_reply("EVALSHA", Afterwards::Reset);
     let () = day.run(&format!("DEL {NAME}")).await;

@@ -1,4 +1,4 @@
-//! The lock over a real Redis, on bad days: with the network's faults between (see
+//! The lock over a real Redis under fault injection: with the network's faults between (see
 //! `latchwork_testkit::ChaosProxy`), with connections killed, with a server that refuses, and in a process
 //! that is stopped.
 //!

@@ -139,7 +139,7 @@ async fn learns_that_it_lost(day: Day, other: LockClient, mut holder: Holder, fa
     assert!(believed <= taken, "it believed for {} us beside another holder", believed - taken);
     assert_eq!(holder.hear("held"), "false");
     assert_eq!(holder.hear("not held"), "true");
-    assert!(lock.is_held_by(theirs.owner()).await.unwrap(), "its unlock freed somebody else's lock");
+    assert!(lock.is_held_by(theirs.owner()).await.unwrap(), "its unlock freed another's lock");
     theirs.unlock().await.unwrap();
     drop(holder);
     day.end(&[&other]).await;

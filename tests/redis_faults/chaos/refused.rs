@@ -176,7 +176,7 @@ async fn user(day: &Day, rules: &str, watchdog: Duration) -> LockClient {
 }
 
 #[tokio::test]
-async fn to_a_user_who_may_not_run_scripts() {
+async fn to_a_user_without_scripts() {
     let day = Day::begin();
     let client = user(&day, "-evalsha", WATCHDOG).await;
     let what_to_do =
@@ -189,7 +189,7 @@ async fn to_a_user_who_may_not_run_scripts() {
 }
 
 #[tokio::test]
-async fn to_a_user_who_may_not_touch_the_key() {
+async fn to_a_user_without_the_key() {
     let day = Day::begin();
     let client = user(&day, "resetkeys ~other:*", WATCHDOG).await;
     assert_cannot_be_taken(&client, &format!("on {NAME:?}: the user has no permission"), "key").await;
@@ -197,7 +197,7 @@ async fn to_a_user_who_may_not_touch_the_key() {
 }
 
 #[tokio::test]
-async fn to_a_user_who_may_not_publish() {
+async fn to_a_user_without_publish() {
     let day = Day::begin();
     let client = user(&day, "-publish", WATCHDOG).await;
     let lock = client.get_lock(NAME).unwrap();
@@ -215,10 +215,10 @@ async fn to_a_user_who_may_not_publish() {
 }
 
 #[tokio::test]
-async fn to_a_user_who_may_not_subscribe() {
+async fn to_a_user_without_subscribe() {
     let day = Day::begin();
     let client = user(&day, "resetchannels", WATCHDOG).await;
-    day.somebody_holds_it().await;
+    day.another_holds_it().await;
     let error = soon("a refusal", client.get_lock(NAME).unwrap().lock()).await.unwrap_err();
     let LockError::Subscribe(refused) = &error else { panic!("{error:?}") };
     let cause: &Error =

@@ -105,7 +105,7 @@ async fn wait_ends_in_time_and_leaves_nothing() {
     let day = Day::begin();
     let client = day.client().await;
     let lock = client.get_lock(NAME).unwrap();
-    day.somebody_holds_it().await;
+    day.another_holds_it().await;
     let wait = Duration::from_millis(700);
     let before = Instant::now();
     let waiter = tokio::spawn({
@@ -122,7 +122,7 @@ async fn wait_ends_in_time_and_leaves_nothing() {
     // And one that begins in the silence.
     let before = Instant::now();
     let ended = soon("the end of the wait", lock.try_lock_for(wait, Lease::Watched)).await;
-    // Whether anybody has it is not known.
+    // Whether it is held is not known.
     assert!(matches!(ended, Err(LockError::NoAnswer { .. } | LockError::Backend { .. })), "{ended:?}");
     assert!(before.elapsed() < wait * 4, "{:?}", before.elapsed());
     day.proxy.heal();
@@ -134,7 +134,7 @@ async fn wait_ends_in_time_and_leaves_nothing() {
 async fn waiter_looks_again_once_the_heartbeat_has_noticed() {
     let day = Day::begin();
     let client = day.client().await;
-    day.somebody_holds_it().await;
+    day.another_holds_it().await;
     let waiter = day.waiter(&client).await;
     day.subscriptions().silence(Way::ToClient);
     let () = day.run(&format!("DEL {NAME}")).await;
@@ -179,10 +179,10 @@ async fn releases_are_repeated_until_the_silence_is_over() {
 
 /// The lock becomes free before messages come, and nothing else tells of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subscription_that_is_confirmed_late_wakes_who_waits_unconfirmed() {
+async fn subscription_that_is_confirmed_late_wakes_unconfirmed_waiters() {
     let day = Day::begin();
     let client = day.client().await;
-    day.somebody_holds_it().await;
+    day.another_holds_it().await;
     // Each is given up after most of a second, and made again over another link.
     for _ in 0..5 {
         day.proxy.lose_reply("SUBSCRIBE", Afterwards::Silence);

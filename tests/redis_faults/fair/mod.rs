@@ -1,4 +1,4 @@
-//! Fair locks over a real Redis, on bad days.
+//! Fair locks over a real Redis under fault injection.
 
 mod kind;
 #[path = "../queued/mod.rs"]

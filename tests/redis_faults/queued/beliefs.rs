@@ -35,7 +35,7 @@ impl Beliefs {
         guard.lost_timeout(how_long).await;
         self.0.lock().unwrap().retain(|(other, _)| !Arc::ptr_eq(other, &guard));
         // It may be lost, or repeated in the background.
-        let _ = Arc::into_inner(guard).expect("nobody else has it").unlock().await;
+        let _ = Arc::into_inner(guard).expect("no other has it").unlock().await;
     }
 }
 
@@ -89,7 +89,7 @@ impl Stage {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_believes_to_have_the_lock_beside_one_that_has_it_alone() {
+async fn no_holder_believes_in_the_lock_beside_a_writer() {
     let day = Day::begin();
     let stage = Arc::new(Stage {
         beliefs: Beliefs::default(),

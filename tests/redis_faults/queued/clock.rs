@@ -47,7 +47,7 @@ async fn waiter_comes_before_newcomers_again_some_seconds_after_the_clock_was_se
     let comes = waiter(&second).await;
     until_queued(&day.server, 2).await;
     held.unlock().await.unwrap();
-    let guard = within(AT_ONCE, "the turn of who came first", waits).await.unwrap().unwrap();
+    let guard = within(AT_ONCE, "the turn of the first that came", waits).await.unwrap().unwrap();
     assert!(!comes.is_finished() && queued(&day.server).await == 1);
     guard.unlock().await.unwrap();
     serve(AT_ONCE, "the other one's turn", comes).await;
@@ -64,7 +64,7 @@ async fn began(day: &Day) -> Duration {
 /// All leases are over at once: that cannot be helped. A holder is told, and a waiter is
 /// not forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_has_a_turn_when_the_clock_is_set_forward() {
+async fn all_waiters_have_a_turn_when_the_clock_is_set_forward() {
     let (day, clock) = begin();
     let [holder, first, second] = [day.bystander().await, day.bystander().await, day.bystander().await];
     let mut forward = 0;

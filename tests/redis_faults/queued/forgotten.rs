@@ -31,7 +31,7 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
     until_queued(&day.server, 3).await;
     forgets(&mut day).await;
     // The first that asks has the lock. The others wait as long as it has it.
-    let (mut guard, mut rest, first) = within(LIFE + LITTLE, "somebody's turn", first_of(waiters)).await;
+    let (mut guard, mut rest, first) = within(LIFE + LITTLE, "a waiter's turn", first_of(waiters)).await;
     until_queued(&day.server, 2).await;
     let others: Vec<_> = (0..3).filter(|client| *client != first).map(|client| &clients[client]).collect();
     until_listening(&day.server, &others).await;
@@ -40,7 +40,7 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
         let (next, others, which) = within(AT_ONCE, "the next turn", first_of(rest)).await;
-        assert_eq!(which, 0, "one who began to wait later");
+        assert_eq!(which, 0, "one that began to wait later");
         assert!(others.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
         (guard, rest) = (next, others);
         assert_eq!(queued(&day.server).await, 1 - turn);
@@ -110,7 +110,7 @@ async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
         }
     }
     day.server.restart();
-    let turns = waiters.into_iter().map(|next| serve(LIFE + LITTLE, "everybody's turn", next));
+    let turns = waiters.into_iter().map(|next| serve(LIFE + LITTLE, "each waiter's turn", next));
     join_all(turns).await;
     end(day, &[&client, &other]).await;
 }
@@ -185,7 +185,7 @@ async fn stands_still_for_as_long_as_positions_last() {
     let release = tokio::spawn(held.unlock());
     tokio::time::sleep(LIFE + Duration::from_secs(1)).await;
     day.server.resume();
-    let (guard, mut rest, _) = within(AT_ONCE, "somebody's turn", first_of(waiters)).await;
+    let (guard, mut rest, _) = within(AT_ONCE, "a waiter's turn", first_of(waiters)).await;
     until_queued(&day.server, 1).await;
     guard.ensure_held().await.unwrap();
     guard.unlock().await.unwrap();

@@ -57,7 +57,7 @@ async fn convoy_goes_on_among_those_that_come_and_go() {
 
 /// The releases of a convoy are all polled once, and then kept, so that they are not dropped either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unlocks_that_nobody_polls_again_are_done() {
+async fn unlocks_that_are_not_polled_again_are_done() {
     let day = Day::begin();
     let clients = [day.bystander().await, day.bystander().await];
     let mut kept = Vec::new();
@@ -76,16 +76,16 @@ async fn unlocks_that_nobody_polls_again_are_done() {
 
 /// Kept and not polled: at the store's queue, and behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_that_nobody_polls_cost_the_others_one_life_at_most() {
+async fn unpolled_waiters_cost_the_others_one_life_at_most() {
     let day = Day::begin();
     let other = day.bystander().await;
     for (kept, next) in pairs(&other, &other) {
-        waiters_that_nobody_polls_cost_one_life_at_most(&day, kept.is_shared, &other, &next.lock).await;
+        unpolled_waiters_cost_one_life_at_most(&day, kept.is_shared, &other, &next.lock).await;
     }
     end(day, &[&other]).await;
 }
 
-async fn waiters_that_nobody_polls_cost_one_life_at_most(
+async fn unpolled_waiters_cost_one_life_at_most(
     day: &Day,
     are_shared: bool,
     other: &LockClient,

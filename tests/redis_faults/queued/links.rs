@@ -79,7 +79,7 @@ async fn have_their_turn(
     held.unlock().await.unwrap();
     // Whichever is first of the two: none sleeps beside a free lock, nor for longer beside one that a
     // position holds.
-    let (guard, came_first) = within(fault.lasts() + LITTLE, "somebody's turn", async {
+    let (guard, came_first) = within(fault.lasts() + LITTLE, "a waiter's turn", async {
         tokio::select! {
             guard = &mut cut_off => (guard, true),
             guard = &mut behind => (guard, false),

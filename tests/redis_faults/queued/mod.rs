@@ -1,4 +1,4 @@
-//! What must hold of a lock with a queue on bad days, with the options and timings that everybody has:
+//! What must hold of a lock with a queue under fault injection, with default options and timings:
 //! processes that are killed or stand still, links that are cut or fall silent, replies that are lost,
 //! servers that forget, stand still or are replaced, and futures that are not polled.
 //!

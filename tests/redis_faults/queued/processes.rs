@@ -347,7 +347,7 @@ async fn waiters_stand_still(
     // What they were told is not true any more.
     still.iter().for_each(|process| resume(&process.child).unwrap());
     until_queued(&day.server, how_many).await;
-    assert!(still.iter_mut().all(Process::has_said_nothing), "somebody believes that it has the lock");
+    assert!(still.iter_mut().all(Process::has_said_nothing), "a process believes that it has the lock");
     guard.ensure_held().await.unwrap();
     // In whatever order: those that dial anew, as nothing came for so long, are passed over meanwhile.
     still.iter_mut().for_each(Process::go_on);

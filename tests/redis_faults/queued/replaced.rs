@@ -75,7 +75,7 @@ async fn waiters_go_on_at_the_next_master(knows: bool) {
             guard.unlock().await.unwrap();
         }
     } else {
-        let turns = waiters.into_iter().map(|next| serve(LIFE + LITTLE, "everybody's turn", next));
+        let turns = waiters.into_iter().map(|next| serve(LIFE + LITTLE, "each waiter's turn", next));
         join_all(turns).await;
         assert_eq!(within(LIFE + LITTLE, "notice of the loss", held.lost()).await, LossReason::Gone);
         assert!(held.unlock().await.unwrap_err().is_not_held());

@@ -42,7 +42,7 @@ async fn of_the_command_that_takes_the_lock() {
             async move { lock.try_lock_for(LIFE, Lease::Watched).await }
         });
         day.proxy.wait_until_replies_are_lost();
-        let guard = soon("an answer", taken).await.unwrap().unwrap().expect("nobody else wants it");
+        let guard = soon("an answer", taken).await.unwrap().unwrap().expect("no other wants it");
         assert!(lock(&other).try_lock().await.unwrap().is_none());
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
@@ -241,13 +241,13 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
                     try_acquire(redis, &name, &next.id, Some(position)).await;
                 }
             });
-            assert!(timeout(Duration::ZERO, asks.as_mut()).await.is_err(), "nobody can have answered");
+            assert!(timeout(Duration::ZERO, asks.as_mut()).await.is_err(), "it cannot have been answered");
             let begun = now(&day.server).await;
             if is_sent_again {
                 day.proxy.cut(Cut::Reset);
                 day.proxy.heal();
             }
-            assert!(timeout(ON_ITS_WAY, asks.as_mut()).await.is_err(), "nobody can have answered");
+            assert!(timeout(ON_ITS_WAY, asks.as_mut()).await.is_err(), "it cannot have been answered");
             day.proxy.lead_to(port);
             soon("an answer", asks).await;
             let score: f64 = day.run(&format!("ZSCORE {NAME}:latchwork:{{{NAME}}}:{QUEUE} {}", ids[1])).await;
@@ -256,7 +256,7 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
             release(redis, &name, &ids[1], None).await;
             match (held, theirs) {
                 (Some(held), _) => held.unlock().await.unwrap(),
-                (None, theirs) => serve(AT_ONCE, "their turn", theirs.expect("somebody waits")).await,
+                (None, theirs) => serve(AT_ONCE, "their turn", theirs.expect("a task waits")).await,
             }
             end(day, &[&client, &holder]).await;
         }

@@ -32,7 +32,7 @@ async fn those_that_read_go_on_while_a_newcomer_asks_in_vain() {
         }
         let newcomer = patient_reader(&client);
         tokio::time::sleep(LIFE / 5).await;
-        assert!(!newcomer.is_finished(), "nobody can have answered");
+        assert!(!newcomer.is_finished(), "it cannot have been answered");
         assert!(stays.is_held());
         assert_only_read(&other).await;
         proxy.lead_to(day.server.port());

@@ -1,4 +1,4 @@
-//! Read-write locks over a real Redis, on bad days, with the options and timings that everybody has.
+//! Read-write locks over a real Redis under fault injection, with default options and timings.
 //!
 //! A writer waits in a queue as for a fair lock, and all that must hold of those is tried here once more.
 //! Then there are the readers: a writer excludes all others, a free lock is not waited for longer than a

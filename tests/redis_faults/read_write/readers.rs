@@ -97,7 +97,7 @@ async fn lost_reply_of_the_command_that_reads() {
 
 /// What the command got is not wanted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_reply_of_the_command_that_reads_for_somebody_who_leaves() {
+async fn lost_reply_of_the_command_that_reads_for_a_task_that_leaves() {
     for afterwards in EACH {
         let day = Day::begin();
         let (client, other) = (day.client().await, day.bystander().await);
@@ -258,7 +258,7 @@ async fn tries_to_read_share_an_answer_though_its_reply_is_lost() {
         let mut guards = Vec::new();
         for one in tries {
             match within(AT_ONCE, "an answer", one).await.unwrap() {
-                Ok(guard) => guards.push(guard.expect("nobody writes")),
+                Ok(guard) => guards.push(guard.expect("no writer is there")),
                 // It took longer than a try waits.
                 Err(error) => assert!(error.is_retryable(), "{error:?}"),
             }

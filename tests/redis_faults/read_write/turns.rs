@@ -160,7 +160,7 @@ async fn forced_unlock_whose_reply_is_lost_frees_the_lock_of_all_its_readers() {
 /// It is polled until it waits, and kept. A waiter behind it in the same client reads after one writer more,
 /// at the latest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reader_that_nobody_polls_costs_those_behind_it_one_writer_at_most() {
+async fn unpolled_reader_costs_those_behind_it_one_writer_at_most() {
     let day = Day::begin();
     let (holder, client, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
     let held = lock(&holder).lock().await.unwrap();

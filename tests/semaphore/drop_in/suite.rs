@@ -71,7 +71,7 @@ async fn none_are_always_to_be_had() {
     assert!(semaphore.try_acquire_many(0).is_ok());
     stays_pending(async {
         tokio::join!(semaphore.acquire(), async {
-            assert!(semaphore.try_acquire_many(0).is_ok(), "past those who wait, too");
+            assert!(semaphore.try_acquire_many(0).is_ok(), "past waiters, too");
         })
     })
     .await;

@@ -1,8 +1,11 @@
-//! Commands that run side by side, in lanes: one command at a time in each, as they stand in its queue.
+//! Commands that run side by side, in lanes: one command at a time in each, as they stand in its queue. When
+//! all of a queue has ended, one of its lanes helps with the others; no sooner, as what waits in the one
+//! would be late beside more of what computes in the other.
 
 use std::collections::VecDeque;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -18,7 +21,7 @@ pub(crate) struct Job {
     pub(crate) command: Command,
 }
 
-/// What a lane works off. Lanes of one queue share its jobs.
+/// What lanes work off first. They share its jobs.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) jobs: Vec<Job>,
@@ -50,22 +53,31 @@ impl Totals {
 /// Runs all, whichever fail, and says which. `loud`: prints what those say that succeed, too.
 pub(crate) fn run(steps: &mut Steps, queues: Vec<Queue>, loud: bool) -> Result<Totals> {
     let (done, failed) = (Mutex::new((steps, Totals::default())), Mutex::new(Vec::new()));
+    let work_off = |queues: &[Mutex<VecDeque<Job>>]| {
+        while let Some(job) = next(queues) {
+            let name = job.name.clone();
+            let (step, totals, succeeded) = carry_out(job, loud);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.0.add(step);
+            done.1.passed += totals.passed;
+            done.1.failed += totals.failed;
+            if !succeeded {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+            }
+        }
+    };
+    let (jobs, lanes): (Vec<_>, Vec<_>) =
+        queues.into_iter().map(|queue| (Mutex::new(VecDeque::from(queue.jobs)), queue.lanes)).unzip();
+    let at_work: Vec<_> = lanes.iter().map(|lanes| AtomicUsize::new(*lanes)).collect();
     thread::scope(|scope| {
-        for Queue { jobs, lanes } in queues {
-            let jobs = Arc::new(Mutex::new(VecDeque::from(jobs)));
-            for _ in 0..lanes {
-                let (jobs, done, failed) = (Arc::clone(&jobs), &done, &failed);
+        for (own, (lanes, at_work)) in lanes.iter().zip(&at_work).enumerate() {
+            for _ in 0..*lanes {
+                let (jobs, work_off) = (&jobs, &work_off);
                 scope.spawn(move || {
-                    while let Some(job) = next(&jobs) {
-                        let name = job.name.clone();
-                        let (step, totals, succeeded) = carry_out(job, loud);
-                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                        done.0.add(step);
-                        done.1.passed += totals.passed;
-                        done.1.failed += totals.failed;
-                        if !succeeded {
-                            failed.lock().unwrap_or_else(PoisonError::into_inner).push(name);
-                        }
+                    work_off(&jobs[own..=own]);
+                    // Ordering: Relaxed, as the jobs are behind mutexes.
+                    if at_work.fetch_sub(1, Ordering::Relaxed) == 1 {
+                        work_off(jobs);
                     }
                 });
             }
@@ -78,8 +90,9 @@ pub(crate) fn run(steps: &mut Steps, queues: Vec<Queue>, loud: bool) -> Result<T
     Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner).1)
 }
 
-fn next(jobs: &Mutex<VecDeque<Job>>) -> Option<Job> {
-    jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+/// The next one, of the first queue that has any.
+fn next(queues: &[Mutex<VecDeque<Job>>]) -> Option<Job> {
+    queues.iter().find_map(|jobs| jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front())
 }
 
 /// The step, what its tests came to, and whether it succeeded.

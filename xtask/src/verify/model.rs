@@ -3,14 +3,18 @@
 use anyhow::Result;
 use xshell::{Cmd, cmd};
 
-use super::Options;
+use super::{Options, tee};
+use crate::canary::Tally;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let seconds = options.seconds.unwrap_or(30).to_string();
-    // The run begins with the mutants.
-    steps.run("model", || Ok(command(workspace).args(["--seconds", &seconds]).run()?))
+    // The run begins with the mutants, and ends with the first that survives.
+    let said = steps.run("model", || tee::run(command(workspace).args(["--seconds", &seconds])))?;
+    let seeded = said.number_before("mutants are found out").unwrap_or_default();
+    steps.count(Tally { seeded, killed: seeded });
+    said.result()
 }
 
 /// What belongs to the tests: it takes seconds.

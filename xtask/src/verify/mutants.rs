@@ -7,7 +7,6 @@
 
 mod models;
 mod sites;
-mod survivors;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -15,11 +14,12 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 
 use self::models::{Model, Models};
 use self::sites::{Executed, Site};
-use self::survivors::Survivors;
+use super::survivors::Survivors;
+use crate::canary::Tally;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
@@ -48,7 +48,7 @@ impl Mutant {
 }
 
 /// What came of a mutant.
-enum AttemptOutcome {
+enum MutantOutcome {
     KilledBy(String),
     /// The orderings are the same to loom.
     NotSeen,
@@ -58,10 +58,13 @@ enum AttemptOutcome {
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let models = steps.run("loom models, built", || Models::build(workspace))?;
     let executed = steps.run("places that they run", || models.record(BOUNDS[0]))?;
-    steps.run("weakened orderings", || weaken(workspace, &models, &executed))
+    let (tally, result) = steps.run("weakened orderings", || weaken(workspace, &models, &executed))?;
+    steps.count(tally);
+    result
 }
 
-fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result<()> {
+/// How many were killed, and an error if others have no reason.
+fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result<(Tally, Result<()>)> {
     let mut survivors = Survivors::read(&workspace.root().join("loom-tests/survivors.txt"))?;
     let sites = sites::in_sources(workspace.root(), "src/semaphore")?;
     let mut unexplained = Vec::new();
@@ -90,9 +93,9 @@ fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result
                         };
                         let verdict = judge(models, &mutant, &by)?;
                         let said = match &verdict {
-                            AttemptOutcome::KilledBy(model) => format!("killed by {model}"),
-                            AttemptOutcome::NotSeen => "not seen by loom".to_owned(),
-                            AttemptOutcome::Survived => format!("survived {} models", by.len()),
+                            MutantOutcome::KilledBy(model) => format!("killed by {model}"),
+                            MutantOutcome::NotSeen => "not seen by loom".to_owned(),
+                            MutantOutcome::Survived => format!("survived {} models", by.len()),
                         };
                         eprintln!("{} ({}): {said}", mutant.name(), mutant.site.location);
                         verdicts.lock().expect("not poisoned").push((mutant.name(), verdict));
@@ -105,29 +108,30 @@ fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result
     let mut killed = 0;
     for (name, verdict) in verdicts.into_inner().context("a worker has panicked")? {
         match verdict {
-            AttemptOutcome::KilledBy(_) => killed += 1,
-            AttemptOutcome::NotSeen | AttemptOutcome::Survived if survivors.explain(&name) => {}
-            AttemptOutcome::NotSeen | AttemptOutcome::Survived => unexplained.push(name),
+            MutantOutcome::KilledBy(_) => killed += 1,
+            MutantOutcome::NotSeen | MutantOutcome::Survived if survivors.explain(&name) => {}
+            MutantOutcome::NotSeen | MutantOutcome::Survived => unexplained.push(name),
         }
     }
     eprintln!("{total} mutants, {killed} killed, {} unexplained", unexplained.len());
     for name in survivors.unused() {
         eprintln!("in the list of survivors, but none: {name}");
     }
-    if !unexplained.is_empty() {
-        unexplained.sort();
-        bail!("without a reason in loom-tests/survivors.txt:\n{}", unexplained.join("\n"));
-    }
-    Ok(())
+    unexplained.sort();
+    let result = match unexplained[..] {
+        [] => Ok(()),
+        _ => Err(anyhow!("without a reason in loom-tests/survivors.txt:\n{}", unexplained.join("\n"))),
+    };
+    Ok((Tally { seeded: total, killed }, result))
 }
 
 /// Whether a model that runs the place fails.
-fn judge(models: &Models, mutant: &Mutant, by: &[(&Model, Duration)]) -> Result<AttemptOutcome> {
+fn judge(models: &Models, mutant: &Mutant, by: &[(&Model, Duration)]) -> Result<MutantOutcome> {
     if mutant.from == "SeqCst"
         && ["Acquire", "Release", "AcqRel"].contains(&mutant.to)
         && mutant.is_the_same_to_loom()
     {
-        return Ok(AttemptOutcome::NotSeen);
+        return Ok(MutantOutcome::NotSeen);
     }
     let weaken = format!("{}:{}={}", mutant.site.location, mutant.part, mutant.to);
     for bound in BOUNDS {
@@ -136,19 +140,19 @@ fn judge(models: &Models, mutant: &Mutant, by: &[(&Model, Duration)]) -> Result<
                 continue;
             }
             if !models.holds(model, bound, &weaken)? {
-                return Ok(AttemptOutcome::KilledBy(model.name.clone()));
+                return Ok(MutantOutcome::KilledBy(model.name.clone()));
             }
         }
     }
-    Ok(AttemptOutcome::Survived)
+    Ok(MutantOutcome::Survived)
 }
 
 impl Mutant {
     fn is_the_same_to_loom(&self) -> bool {
         match (self.site.kind(), self.part) {
-            (sites::Kind::Load, _) | (_, "failure") => self.to == "Acquire",
-            (sites::Kind::Store, _) => self.to == "Release",
-            (sites::Kind::ReadModifyWrite, _) => self.to == "AcqRel",
+            (sites::AccessKind::Load, _) | (_, "failure") => self.to == "Acquire",
+            (sites::AccessKind::Store, _) => self.to == "Release",
+            (sites::AccessKind::ReadModifyWrite, _) => self.to == "AcqRel",
         }
     }
 }
@@ -157,12 +161,12 @@ impl Mutant {
 /// further at once.
 fn mutants<'a>(site: &'a Site, orderings: &'a [String]) -> impl Iterator<Item = Mutant> + 'a {
     ["success", "failure"].into_iter().zip(orderings).flat_map(move |(part, from)| {
-        let kind = if part == "failure" { sites::Kind::Load } else { site.kind() };
+        let kind = if part == "failure" { sites::AccessKind::Load } else { site.kind() };
         let weaker: &[&str] = match (kind, from.as_str()) {
             (_, "Relaxed") => &[],
-            (sites::Kind::Load, "SeqCst") => &["Acquire", "Relaxed"],
-            (sites::Kind::Store, "SeqCst") => &["Release", "Relaxed"],
-            (sites::Kind::ReadModifyWrite, "SeqCst") => &["AcqRel", "Acquire", "Release"],
+            (sites::AccessKind::Load, "SeqCst") => &["Acquire", "Relaxed"],
+            (sites::AccessKind::Store, "SeqCst") => &["Release", "Relaxed"],
+            (sites::AccessKind::ReadModifyWrite, "SeqCst") => &["AcqRel", "Acquire", "Release"],
             (_, "AcqRel") => &["Acquire", "Release"],
             _ => &["Relaxed"],
         };

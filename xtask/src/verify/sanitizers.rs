@@ -3,37 +3,41 @@
 use anyhow::Result;
 
 use super::build::Build;
-use super::{Options, shuttle, stress};
-use crate::canary::must_find;
+use super::{Options, stress, suspension};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
-const SHUTTLE: Build =
-    Build { cfg: "latchwork_shuttle", sanitizer: Some("address"), target_dir: "asan-shuttle" };
+const SUSPENDED: Build =
+    Build { cfg: "latchwork_suspend", sanitizer: Some("address"), target_dir: "asan-suspension" };
 const ADDRESS: Build = Build { cfg: "latchwork_faults", sanitizer: Some("address"), target_dir: "asan" };
 const THREAD: Build = Build { cfg: "latchwork_faults", sanitizer: Some("thread"), target_dir: "tsan" };
 
 pub(crate) fn address(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let use_after_free = "AddressSanitizer: heap-use-after-free";
-    let models = |iterations, filter: &str| {
-        Ok::<_, anyhow::Error>(shuttle::command(SHUTTLE, workspace, iterations)?.args(["--", filter]))
-    };
-    // Ten times as slow.
-    steps.run("shuttle under asan", || Ok(models(options.iterations / 10, "::holds")?.run()?))?;
-    steps.run("shuttle under asan canaries", || {
-        ["FreedUnderWalkers", "HintOutlivesNode", "SweptUnderOwner"]
-            .iter()
-            .try_for_each(|fault| must_find(models(100_000, "many_give_up::holds")?, fault, use_after_free))
+    steps.run("suspended threads under asan", || Ok(suspension::command(SUSPENDED, workspace)?.run()?))?;
+    steps.canaries("suspended threads under asan canaries", |canaries| {
+        let programs = [
+            ("FreedUnderWalkers", "swept"),
+            ("HintOutlivesNode", "swept"),
+            ("SweptUnderOwner", "used queue"),
+        ];
+        for (fault, program) in programs {
+            let stopped = suspension::command(SUSPENDED, workspace)?.args(["--schedules", "64", program]);
+            canaries.must_find(stopped, fault, use_after_free);
+        }
+        Ok(())
     })?;
 
     let seconds = options.stress_seconds();
     steps.run("stress under asan", || Ok(stress::command(ADDRESS, workspace, &seconds)?.run()?))?;
-    steps.run("stress under asan canaries", || {
-        // Here nodes are used again: the other two lead to another waiter's node, and not to freed memory.
+    steps.canaries("stress under asan canaries", |canaries| {
+        // Here nodes are used again: the other two faults lead to another waiter's node, and not to freed
+        // memory.
         let fault = "FreedUnderWalkers";
-        must_find(stress::command(ADDRESS, workspace, "30")?.arg("quitters"), fault, use_after_free)?;
+        canaries.must_find(stress::command(ADDRESS, workspace, "30")?.arg("quitters"), fault, use_after_free);
         let leaked = "LeakSanitizer: detected memory leaks";
-        must_find(stress::command(ADDRESS, workspace, "3")?, "NeverFreed", leaked)
+        canaries.must_find(stress::command(ADDRESS, workspace, "3")?, "NeverFreed", leaked);
+        Ok(())
     })
 }
 
@@ -45,9 +49,10 @@ pub(crate) fn thread(workspace: &Workspace, steps: &mut Steps, options: &Options
         )
     };
     steps.run("stress under tsan", || Ok(command(&options.stress_seconds())?.run()?))?;
-    steps.run("stress under tsan canaries", || {
+    steps.canaries("stress under tsan canaries", |canaries| {
         // A race with the free, or a use after it: whichever is met first. (With `SweptUnderOwner` the counts
         // are wrong before that.)
-        must_find(command("30")?, "FreedUnderWalkers", "WARNING: ThreadSanitizer: ")
+        canaries.must_find(command("30")?, "FreedUnderWalkers", "WARNING: ThreadSanitizer: ");
+        Ok(())
     })
 }

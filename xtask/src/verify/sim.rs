@@ -3,8 +3,9 @@
 use anyhow::Result;
 use xshell::Cmd;
 
-use super::Options;
 use super::build::Build;
+use super::{Options, tee};
+use crate::canary::Tally;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
@@ -30,7 +31,14 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     steps.run("small Redis beside a real one", || {
         Ok(command(workspace)?.args(["check-redis", "--seconds", "20"]).run()?)
     })?;
-    steps.run("simulation of broken twins", || Ok(command(workspace)?.arg("twins").run()?))?;
+    let said = steps.run("simulation of broken twins", || tee::run(command(workspace)?.arg("twins")))?;
+    // A line for each: its name, and how many programs it took; or that it was not found.
+    let second = |line: &'_ String| line.split_whitespace().nth(1).map(str::to_owned);
+    let second: Vec<String> = said.lines.iter().filter_map(second).collect();
+    let killed = second.iter().filter(|word| word.parse::<u64>().is_ok()).count();
+    let seeded = killed + second.iter().filter(|word| *word == "not").count();
+    steps.count(Tally { seeded, killed });
+    said.result()?;
     let seconds = options.seconds.unwrap_or(SECONDS).to_string();
     steps.run("simulation", || {
         let mut command = command(workspace)?.args(["run", "--seconds", &seconds]);

@@ -5,7 +5,6 @@ use xshell::Cmd;
 
 use super::Options;
 use super::build::Build;
-use crate::canary::must_find;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
@@ -27,15 +26,16 @@ const CANARIES: [(&str, &str, &str); 8] = [
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let seconds = options.stress_seconds();
     steps.run("stress", || Ok(command(BUILD, workspace, &seconds)?.run()?))?;
-    steps.run("stress canaries", || {
+    steps.canaries("stress canaries", |canaries| {
         for (fault, part, expected) in CANARIES {
-            must_find(command(BUILD, workspace, "30")?.arg(part), fault, expected)?;
+            canaries.must_find(command(BUILD, workspace, "30")?.arg(part), fault, expected);
         }
         // Found only at the end.
-        must_find(command(BUILD, workspace, "10")?, "NeverFreed", "something is never freed")?;
+        canaries.must_find(command(BUILD, workspace, "10")?, "NeverFreed", "something is never freed");
         // A thread that sleeps for ever is waited for a while.
         let turns = command(BUILD, workspace, "30")?.arg("turns");
-        must_find(turns, "NoLook", "asleep, nothing has happened")
+        canaries.must_find(turns, "NoLook", "asleep, nothing has happened");
+        Ok(())
     })
 }
 

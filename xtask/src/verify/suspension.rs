@@ -5,7 +5,6 @@ use anyhow::Result;
 use xshell::Cmd;
 
 use super::build::Build;
-use crate::canary::must_find;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
@@ -20,7 +19,7 @@ const CANARIES: [(&str, &str, &str); 13] = [
     ("ClosedNotSettled", "closed", "sleep"),
     ("NoLookAtClosed", "closed beside a release", "no order"),
     ("NoLook", "cancelled first", "FOUND"),
-    ("GrantedNotWoken", "released to waiters", "somebody was not woken"),
+    ("GrantedNotWoken", "released to waiters", "a waiter was not woken"),
     ("GrantDiesWithWaiter", "cancelled while granted", "no order"),
     ("DeficitDiesWithWaiter", "lowered in a queue", "no order"),
     ("CreditReadBeforeEnd", "used queue, released and taken", "no order"),
@@ -32,17 +31,20 @@ const CANARIES: [(&str, &str, &str); 13] = [
 const REPLAY_CANARIES: [&str; 4] = ["NoLook", "FreeReadOnce", "GrantDiesWithWaiter", "TryWithoutSettle"];
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
-    steps.run("suspended threads", || Ok(command(workspace)?.run()?))?;
+    steps.run("suspended threads", || Ok(command(BUILD, workspace)?.run()?))?;
     steps.run("code against the model", || Ok(replay(workspace)?.run()?))?;
-    steps.run("code against the model canaries", || {
-        REPLAY_CANARIES
-            .iter()
-            .try_for_each(|fault| must_find(replay(workspace)?, fault, "which the model does not"))
+    steps.canaries("code against the model canaries", |canaries| {
+        for fault in REPLAY_CANARIES {
+            canaries.must_find(replay(workspace)?, fault, "which the model does not");
+        }
+        Ok(())
     })?;
-    steps.run("suspended threads canaries", || {
-        CANARIES.iter().try_for_each(|(fault, program, expected)| {
-            must_find(command(workspace)?.args(["--schedules", "64", program]), fault, expected)
-        })
+    steps.canaries("suspended threads canaries", |canaries| {
+        for (fault, program, expected) in CANARIES {
+            let command = command(BUILD, workspace)?.args(["--schedules", "64", program]);
+            canaries.must_find(command, fault, expected);
+        }
+        Ok(())
     })
 }
 
@@ -51,6 +53,7 @@ fn replay(workspace: &Workspace) -> Result<Cmd<'_>> {
     Ok(BUILD.cargo(workspace, "run")?.args(["--quiet", "--bin", "model", "--", "replay"]))
 }
 
-fn command(workspace: &Workspace) -> Result<Cmd<'_>> {
-    Ok(BUILD.cargo(workspace, "run")?.args(["--quiet", "--bin", "suspension", "--"]))
+/// Stopped threads, in some build.
+pub(crate) fn command(build: Build, workspace: &Workspace) -> Result<Cmd<'_>> {
+    Ok(build.cargo(workspace, "run")?.args(["--quiet", "--bin", "suspension", "--"]))
 }

@@ -43,7 +43,7 @@ impl Blpop {
     }
 
     async fn sleep(&self) {
-        let idle = self.sleepers.lock().expect("nobody panics with it").pop();
+        let idle = self.sleepers.lock().expect("no thread panics with it").pop();
         let mut sleeper = match idle {
             Some(sleeper) => sleeper,
             None => connection(&self.url, None).await,
@@ -51,7 +51,7 @@ impl Blpop {
         let mut pop = cmd("BLPOP");
         pop.arg(&self.signal).arg(LEASE.as_secs());
         let _: Option<(String, String)> = pop.query_async(&mut sleeper).await.expect("a reply");
-        self.sleepers.lock().expect("nobody panics with it").push(sleeper);
+        self.sleepers.lock().expect("no thread panics with it").push(sleeper);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork::redis::Redis;
 use latchwork::{Guard, Lock, LockClient, LockError};
 
-use super::Client;
+use super::{Client, Many};
 
 /// A row of ours: a lock over Redis, watched, as it comes.
 macro_rules! ours {
@@ -39,6 +39,13 @@ macro_rules! ours {
 ours! {
     /// `latchwork::LockClient::get_lock`.
     Latchwork, "latchwork", |client, name| client.get_lock(name)
+}
+
+impl Many for Latchwork {
+    async fn connect_all(url: &str, names: &[String]) -> Vec<Self> {
+        let client = LockClient::new(Redis::connect(url).await.expect("a server"));
+        names.iter().map(|name| Self(client.get_lock(name).expect("a name"))).collect()
+    }
 }
 
 ours! {

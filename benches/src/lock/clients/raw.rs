@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client as Server, IntoConnectionInfo, ProtocolVersion, Script};
 
-use super::{Client, LEASE, PATIENCE};
+use super::{Client, LEASE, Many, PATIENCE};
 
 /// Two scripts that do what Redisson's do without contention, each sent by EVALSHA and awaited, over a
 /// connection like ours.
@@ -48,21 +48,31 @@ pub(super) async fn connection(url: &str, response_timeout: Option<Duration>) ->
     server.get_multiplexed_async_connection_with_config(&config).await.expect("a server")
 }
 
+impl Raw {
+    fn of(connection: MultiplexedConnection, name: &str) -> Self {
+        Self {
+            connection,
+            name: name.to_owned(),
+            channel: format!("redisson_lock__channel:{{{name}}}"),
+            owner: owner(),
+            acquire: Script::new(ACQUIRE),
+            release: Script::new(RELEASE),
+        }
+    }
+}
+
+/// As long as a uuid and a number.
+pub(super) fn owner() -> String {
+    format!("{:036}:1", fastrand::u64(..))
+}
+
 impl Client for Raw {
     const NAME: &'static str = "raw";
     const POLLS: Option<Duration> = None;
     type Guard = ();
 
     async fn connect(url: &str, name: &str) -> Self {
-        Self {
-            connection: connection(url, Some(PATIENCE)).await,
-            name: name.to_owned(),
-            channel: format!("redisson_lock__channel:{{{name}}}"),
-            // As long as a uuid and a number.
-            owner: format!("{:036}:1", fastrand::u64(..)),
-            acquire: Script::new(ACQUIRE),
-            release: Script::new(RELEASE),
-        }
+        Self::of(connection(url, Some(PATIENCE)).await, name)
     }
 
     async fn lock(&self) {
@@ -77,6 +87,13 @@ impl Client for Raw {
         release.key(&self.channel).arg(&self.owner).arg(0).arg(0).arg("publish");
         let had: bool = release.invoke_async(&mut self.connection.clone()).await.expect("a reply");
         assert!(had, "it was held");
+    }
+}
+
+impl Many for Raw {
+    async fn connect_all(url: &str, names: &[String]) -> Vec<Self> {
+        let connection = connection(url, Some(PATIENCE)).await;
+        names.iter().map(|name| Self::of(connection.clone(), name)).collect()
     }
 }
 

@@ -72,7 +72,7 @@ struct Row {
 
 fn row<C: Client>(server: &Server, tasks: u64) -> Row {
     let runtime = runtime();
-    let name = format!("{NAME}:{}:{tasks}", C::NAME);
+    let name = format!("{NAME}:{tasks}:{}", C::NAME);
     let client = Arc::new(runtime.block_on(C::connect(&server.url(), &name)));
     let longer = C::POLLS.map_or(ASLEEP, |interval| interval.as_micros() as u64);
     let turns = Turns { waiting: tasks - 1, hold: ASLEEP..ASLEEP + longer };

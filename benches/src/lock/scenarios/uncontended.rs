@@ -84,7 +84,7 @@ impl Row {
     fn run(&self, runtime: &Runtime) -> Duration {
         // As a task, and not in `block_on`: that is where most code is.
         let slice = runtime.spawn((self.slice)(self.pairs));
-        runtime.block_on(slice).expect("nobody failed")
+        runtime.block_on(slice).expect("no task failed")
     }
 
     fn take_slice(&mut self, runtime: &Runtime) {

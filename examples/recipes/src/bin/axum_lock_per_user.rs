@@ -66,7 +66,7 @@ impl IntoResponse for Refusal {
 
 async fn order(State(app): State<App>, Path(user): Path<String>) -> Result<String, Refusal> {
     let lock = app.locks.get_lock(&format!("recipes:user:{user}"))?;
-    if lock.waiters() >= MOST_WAITERS {
+    if lock.waiting() >= MOST_WAITERS {
         return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, "too many requests at a time".into()));
     }
     let guard = lock.try_lock_for(WAIT, Lease::Watched).await?;
@@ -102,9 +102,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Another process has the lock of one user.
     let elsewhere = LockClient::new(Redis::connect(&server.url()).await?);
     let held = elsewhere.get_lock("recipes:user:ada")?.lock().await?;
-    let waiting: Vec<_> = (0..=MOST_WAITERS).map(|_| tokio::spawn(post("ada"))).collect();
+    let waiting: Vec<_> = (0..MOST_WAITERS).map(|_| tokio::spawn(post("ada"))).collect();
     // One of them asks Redis, and the others wait behind it.
-    while locks.get_lock("recipes:user:ada")?.waiters() < MOST_WAITERS {
+    while locks.get_lock("recipes:user:ada")?.waiting() < MOST_WAITERS {
         tokio::task::yield_now().await;
     }
     assert_eq!(post("ada").await, StatusCode::TOO_MANY_REQUESTS);

@@ -70,11 +70,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Had it asked before, it would have been told as well, though not in time for sure.
     assert!(late.unlock().await.unwrap_err().is_lost());
 
-    // It begins anew, and reads what is there now.
-    let again = slow_lock.lock().await?;
-    assert!(write(&store, &again, read(&store)? - 30)?);
-    assert!(write(&store, &again, read(&store)?)?);
-    again.unlock().await?;
+    // It begins anew, and reads what is there now. The work has the guard, and with it the token.
+    let again = slow_lock.run_with(async |guard| -> Result<(), Box<dyn Error>> {
+        assert!(write(&store, guard, read(&store)? - 30)?);
+        assert!(write(&store, guard, read(&store)?)?);
+        Ok(())
+    });
+    again.await??;
     assert_eq!(read(&store)?, 120);
     println!("the stale write was refused: 100 + 50 - 30 = {}", read(&store)?);
     slow.shutdown(Duration::from_secs(5)).await?;

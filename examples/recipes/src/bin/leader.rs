@@ -48,11 +48,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Leads whenever no other process does.
 async fn campaign(office: &Lock) -> Result<Infallible, LockError> {
     loop {
-        let led = async {
-            let guard = office.lock().await?;
+        let led = office.run_with(async |guard| {
             let term = guard.fencing_token().expect("the lock is fenced");
-            guard.run(lead(term)).await
-        };
+            lead(term).await
+        });
         match led.await {
             Err(LockError::Lost { reason, .. }) => println!("deposed: {reason}"),
             Err(error) if error.is_retryable() => {

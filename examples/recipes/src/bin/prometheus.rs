@@ -1,4 +1,5 @@
-//! The metrics of a client as Prometheus text, for a `/metrics` handler.
+//! The metrics of a client as Prometheus text, for a `/metrics` handler; and which locks they are about, for
+//! a page or a log of the service's own.
 //!
 //! ```sh
 //! cargo run -p recipes --bin prometheus
@@ -17,8 +18,34 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let guard = lock.lock().await?;
     assert!(lock.try_lock().await?.is_none());
+    let waits = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await?.unlock().await }
+    });
+    while lock.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+
+    // Names are no labels: there may be as many as orders. They are listed for this process, without a
+    // command; `Lock::holder` asks the store for one name's holder in any process.
+    for held in client.held() {
+        println!(
+            "{} ({}): {} has it for {:?}, for {:?} more unless it is renewed; {} wait",
+            held.name, held.mode, held.owner, held.held_for, held.left, held.waiters
+        );
+    }
+    for wait in client.waiting() {
+        // Of waiters behind a holder of this process none competes at the store.
+        println!(
+            "{} ({}): {} wait, competing for {:?}",
+            wait.name, wait.mode, wait.waiters, wait.competes_for
+        );
+    }
+    assert_eq!((client.held().len(), client.waiting().len()), (1, 1));
+
     lock.force_unlock().await?;
     drop(guard);
+    waits.await??;
 
     // The labels tell the clients of a process apart.
     let text = client.metrics().to_prometheus(&[("client", "orders")]);
@@ -28,8 +55,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix("{client=\"orders\"} "));
         line.unwrap_or_else(|| panic!("no {series}")).parse().unwrap()
     };
-    assert_eq!(value("latchwork_lock_wait_seconds_count"), 101.0);
-    assert_eq!(value("latchwork_lock_hold_seconds_count"), 101.0);
+    assert_eq!(value("latchwork_lock_wait_seconds_count"), 102.0);
+    assert_eq!(value("latchwork_lock_hold_seconds_count"), 102.0);
     assert_eq!(value("latchwork_lock_given_up_total"), 1.0);
     // The one to alert on: work went on without its lock, or was aborted.
     assert_eq!(value("latchwork_lock_leases_lost_total"), 1.0);

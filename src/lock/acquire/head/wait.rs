@@ -20,7 +20,7 @@ const UNCONFIRMED: Duration = Duration::from_secs(1);
 const STORE_IS_GONE: Duration = Duration::from_millis(500);
 
 /// A queue head that waits.
-pub(in crate::lock) struct Wait<'w, 'a> {
+pub(super) struct Wait<'w, 'a> {
     head: &'w mut Head<'a>,
     listening: &'w Listening,
     says: StoreSays,
@@ -40,7 +40,7 @@ pub(in crate::lock) struct Wait<'w, 'a> {
 }
 
 impl<'w, 'a> Wait<'w, 'a> {
-    pub(in crate::lock) fn new(
+    pub(super) fn new(
         head: &'w mut Head<'a>,
         listening: &'w Listening,
         says: StoreSays,
@@ -63,7 +63,7 @@ impl<'w, 'a> Wait<'w, 'a> {
     }
 
     /// `hears_all`: it is in the store's queue already, and hears of its turn.
-    pub(in crate::lock) async fn run(mut self, hears_all: bool) -> Result<Competed, LockError> {
+    pub(super) async fn run(mut self, hears_all: bool) -> Result<Competed, LockError> {
         self.subscribed().await?;
         if hears_all {
             self.says = StoreSays::Held(self.head.entry.position.unwrap_or_default());
@@ -179,7 +179,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         true
     }
 
-    /// Asks the store. `None` if that was in vain: then it has slept until there is reason to ask again.
+    /// Asks the store. `None` if it was refused: then it has slept until there is reason to ask again.
     async fn ask(&mut self) -> Result<Option<Competed>, LockError> {
         let (entry, context) = (self.head.entry, &self.head.entry.context);
         self.unconfirmed = !self.listening.is_ready();
@@ -229,7 +229,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         let (entry, listening, unconfirmed) = (self.head.entry, self.listening, self.unconfirmed);
         let confirmed = async {
             match unconfirmed {
-                // Its failure is found by `ended`.
+                // `ended` reports its failure.
                 true => _ = listening.subscribed().await,
                 false => pending().await,
             }

@@ -14,14 +14,14 @@ pub(super) const THEIRS: u64 = 0;
 
 /// What a store keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum StoreKind {
     Plain,
     Queue,
     Shared,
 }
 
 pub(super) struct Store {
-    kind: Kind,
+    kind: StoreKind,
     /// A lease that is leased anew lasts for as long as it is told then, be that shorter.
     pub(super) sets_exactly: bool,
     lease: Option<(u64, Moment)>,
@@ -56,7 +56,7 @@ pub(super) enum Reply {
 }
 
 impl Store {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: StoreKind) -> Self {
         Self {
             kind,
             sets_exactly: false,
@@ -64,7 +64,7 @@ impl Store {
             shared: Vec::new(),
             remembered: Vec::new(),
             writer_waits: false,
-            queue: (kind == Kind::Queue).then(Vec::new),
+            queue: (kind == StoreKind::Queue).then(Vec::new),
             last_token: 0,
             forced: Vec::new(),
             next_number: 1,
@@ -83,7 +83,7 @@ impl Store {
     }
 
     pub(super) fn is_shared(&self) -> bool {
-        self.kind == Kind::Shared
+        self.kind == StoreKind::Shared
     }
 
     /// The holder; one of them, if it is shared.

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use super::super::super::connection::{
     Boxed, Error, Known, MultiplexedConnection, Push, Server, ServerEpoch,
 };
-use super::listening::in_touch;
 use super::nodes::Nodes;
+use super::subscribed_node::in_touch;
 
 /// Another node for each connection: a plain message that is published at one is brought to all.
 pub(super) struct AnyNode {

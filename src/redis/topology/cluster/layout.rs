@@ -56,8 +56,11 @@ fn read_node(node: Value, asked: &Address) -> Result<Option<Address>, ParsingErr
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use ::redis::Value;
 
+    use super::super::super::super::hostile::{WORDS, attack, reply};
     use super::{Address, read};
 
     fn text(text: &str) -> Value {
@@ -101,5 +104,18 @@ mod tests {
         let node = Value::Array(vec![text("10.0.0.1")]);
         let range = Value::Array(vec![Value::Int(0), Value::Int(1), node]);
         assert!(read(Value::Array(vec![range]), &asked).is_err());
+    }
+    #[test]
+    fn hostile_layouts_are_read_or_refused() {
+        let asked = Address { host: "seed".into(), port: 7000 };
+        attack("layouts", &WORDS, |input| {
+            let value = reply(input);
+            let Ok(shards) = read(value.clone(), &asked) else { return };
+            let Value::Array(ranges) = value else { return };
+            assert_eq!(shards.len(), ranges.len());
+            // As one that walks over all of them does.
+            let slots: HashSet<u16> = shards.iter().flat_map(|shard| shard.slots.clone()).collect();
+            assert!(slots.len() <= usize::from(u16::MAX) + 1);
+        });
     }
 }

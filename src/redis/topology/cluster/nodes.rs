@@ -13,13 +13,13 @@ use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
 use super::super::super::connection::{
-    Address, Common, Connection, Dialer, Error, ErrorKind, Failure, Request, Server,
+    Address, Common, Connection, Dialer, Error, ErrorKind, SendError, Server, WireRequest,
 };
 use super::super::contract::Node;
 use super::super::single::Fixed;
 use super::layout::{self, Shard};
-use super::listening::Listening;
 use super::slot::SLOTS;
+use super::subscribed_node::SubscribedNode;
 
 /// A node that has not said within this part of the response limit which node has which slot is not waited
 /// for alone: the next one is asked as well.
@@ -70,7 +70,7 @@ impl Nodes {
             Entry::Vacant(new) => {
                 let server = Arc::new(Fixed::new(Arc::clone(&self.dialer), Some(new.key().clone())));
                 let commands = Connection::new(Arc::clone(&server) as Arc<dyn Server>, &self.common, None);
-                let listening = Arc::new(Listening::at(server));
+                let listening = Arc::new(SubscribedNode::at(server));
                 map.numbers += 1;
                 Arc::clone(new.insert(Arc::new(Node { number: map.numbers, commands, listening })))
             }
@@ -155,7 +155,7 @@ impl Nodes {
             if let Some(node) = next {
                 let limit = self.common.timing.response / LOOK;
                 let give_up = self.common.runtime.now() + limit;
-                asked.spawn(async move { ask(&node, Request::plain(question(), limit), give_up).await });
+                asked.spawn(async move { ask(&node, WireRequest::plain(question(), limit), give_up).await });
             } else if asked.is_empty() {
                 return Err(failure.unwrap_or_else(Error::no_node));
             }
@@ -173,7 +173,7 @@ impl Nodes {
                     event!(
                         DEBUG,
                         error = &error as &dyn std::error::Error,
-                        "a node does not say who has which slot"
+                        "a node does not say which node has which slot"
                     );
                     // One that refuses us says more than one that is not there.
                     if failure.as_ref().is_none_or(|known| known.kind() == ErrorKind::Connection) {
@@ -215,18 +215,18 @@ fn question() -> Cmd {
     question
 }
 
-async fn ask(node: &Node, request: Request<'_>, give_up: Instant) -> Result<Vec<Shard>, Error> {
+async fn ask(node: &Node, request: WireRequest<'_>, give_up: Instant) -> Result<Vec<Shard>, Error> {
     let asked = node.commands.server().address();
     let reply = node.commands.send(&request, false, give_up).await.and_then(|reply: Value| {
         let known_as = Address::parse(&asked).unwrap_or(Address { host: String::new(), port: 0 });
-        layout::read(reply, &known_as).map_err(|error| Failure::Met(error.into()))
+        layout::read(reply, &known_as).map_err(|error| SendError::Met(error.into()))
     });
     match reply {
         Ok(shards) if shards.is_empty() => Err(Error::no_slots(&asked)),
         Ok(shards) => Ok(shards),
-        Err(Failure::NotSent(error)) => Err(error),
-        Err(Failure::Met(error)) if is_disabled(&error) => Err(Error::not_a_cluster(&asked, error)),
-        Err(Failure::Met(error)) => Err(Error::command(&asked, &request.command, None, error)),
+        Err(SendError::NotSent(error)) => Err(error),
+        Err(SendError::Met(error)) if is_disabled(&error) => Err(Error::not_a_cluster(&asked, error)),
+        Err(SendError::Met(error)) => Err(Error::command(&asked, &request.command, None, error)),
     }
 }
 

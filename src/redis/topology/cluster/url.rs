@@ -21,6 +21,8 @@ pub(super) fn nodes(url: &str) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::super::hostile::attack;
+    use super::super::super::url::{Names, parse};
     use super::nodes;
 
     #[test]
@@ -34,5 +36,31 @@ mod tests {
     fn others_are_left_alone() {
         assert_eq!(nodes("redis://a:7000"), None);
         assert_eq!(nodes("a:7000"), None);
+    }
+    #[test]
+    fn hostile_urls_of_a_cluster_are_those_of_its_nodes() {
+        let words = [
+            "redis-cluster://",
+            "rediss-cluster://",
+            "hunter2",
+            ":hunter2@",
+            "a",
+            ":7000",
+            ",",
+            "/0",
+            "@",
+            "?",
+        ];
+        attack("cluster_urls", &words, |input| {
+            let url = String::from_utf8_lossy(input);
+            let nodes = nodes(&url);
+            assert_eq!(nodes.is_some(), Names::of(&url) == Names::Cluster, "{nodes:?}");
+            for node in nodes.into_iter().flatten() {
+                assert_eq!(Names::of(&node), Names::Server, "{node}");
+                if let Err(error) = parse(&node) {
+                    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+                }
+            }
+        });
     }
 }

@@ -115,6 +115,7 @@ fn credentials(options: Option<&str>) -> Result<(Option<String>, Option<String>)
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::super::hostile::attack;
     use super::{ErrorKind, parse};
 
     #[test]
@@ -177,5 +178,43 @@ mod tests {
         let Err(error) = parse("rediss+sentinel://:hunter2@one/mymaster", false) else { panic!("accepted") };
         assert_eq!(error.kind(), ErrorKind::TlsNotBuiltIn);
         assert!(parse("redis+sentinel://:hunter2@one/mymaster", false).is_ok());
+    }
+    #[test]
+    fn hostile_urls_of_sentinels_are_read_or_refused_in_silence() {
+        let words = [
+            "redis+sentinel://",
+            "rediss+sentinel://",
+            "hunter2",
+            ":hunter2@",
+            "one",
+            "[::1]",
+            ":26379",
+            ":0",
+            ",",
+            "/",
+            "mymaster",
+            "/0",
+            "?",
+            "?sentinel_password=hunter2",
+            "&sentinel_username=a",
+            "@",
+            "#",
+            "%",
+            "%2F",
+        ];
+        attack("sentinel_urls", &words, |input| match parse(&String::from_utf8_lossy(input), true) {
+            Ok(parsed) => {
+                assert!(!parsed.sentinels.is_empty() && !parsed.master.is_empty());
+                for sentinel in &parsed.sentinels {
+                    let address = sentinel.addr().to_string();
+                    let (host, port) = address.rsplit_once(':').expect("a port");
+                    assert!(!host.is_empty() && port != "0", "{address}");
+                }
+            }
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Url), "{error:?}");
+                assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+            }
+        });
     }
 }

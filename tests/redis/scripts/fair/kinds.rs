@@ -6,7 +6,7 @@ use latchwork::LockKind;
 use latchwork::backend::{AcquireOutcome, Backend as _, Failure, Mode, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind};
 
-use super::stage::{KEPT, LEASE, Stage, id, position};
+use super::super::stage::{KEPT, LEASE, Stage, id, position};
 use latchwork_conformance::commands::Commands as _;
 
 #[track_caller]
@@ -17,8 +17,8 @@ fn assert_other_kind<T: std::fmt::Debug>(stage: &Stage, answer: Result<T, Error>
 }
 
 #[tokio::test]
-async fn fair_lock_is_another_kind_for_who_wants_a_plain_one() {
-    let mut stage = Stage::set("fair:forplain").await;
+async fn fair_lock_is_another_kind_for_plain_commands() {
+    let mut stage = Stage::fair("fair:forplain").await;
     let (holder, plain) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;
     // Its own holder as well.
@@ -42,7 +42,7 @@ async fn other_kind_of_lock_is_left_alone() {
         ("write", format!("{holder}:write"), LockKind::ReadWrite),
         ("future", holder.to_string(), LockKind::Unknown),
     ] {
-        let mut stage = Stage::set(&format!("fair:on:{mode}")).await;
+        let mut stage = Stage::fair(&format!("fair:on:{mode}")).await;
         let () = stage.run(&format!("HSET {{}} mode {mode} {field} 1")).await;
         let () = stage.run("PEXPIRE {} 600000").await;
         // Its own holder as well.
@@ -55,7 +55,7 @@ async fn other_kind_of_lock_is_left_alone() {
         assert_other_kind(&stage, stage.redis.force_release(Mode::Fair, &stage.name).await, kind);
         assert_eq!(stage.run::<usize>("HLEN {}").await, 2);
         assert_eq!(stage.keys().await, [stage.name.to_string()]);
-        assert_eq!(stage.heard().await, []);
+        stage.assert_heard(&[]).await;
         let () = stage.run("DEL {}").await;
         stage.end().await;
     }
@@ -64,7 +64,7 @@ async fn other_kind_of_lock_is_left_alone() {
 /// A lock became another kind while its waiters were in the queue: they can leave.
 #[tokio::test]
 async fn waiter_leaves_the_queue_of_a_lock_that_became_another_kind() {
-    let mut stage = Stage::set("fair:became").await;
+    let mut stage = Stage::fair("fair:became").await;
     let (holder, waits) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;
     stage.wait(&waits, 0).await;
@@ -80,7 +80,7 @@ async fn waiter_leaves_the_queue_of_a_lock_that_became_another_kind() {
 /// Redisson's plain and fair locks have no mode, and need not tell us.
 #[tokio::test]
 async fn redissons_lock_is_waited_for_and_looked_at_each_second() {
-    let mut stage = Stage::set("fair:redisson").await;
+    let mut stage = Stage::fair("fair:redisson").await;
     let waits = id(2, 1);
     let () = stage.run("HSET {} 8743c9c0-0795-4907-87fd-6c719a6b4586:7 2").await;
     for (millis, expected) in [(600_000, 1000), (500, 500)] {
@@ -94,17 +94,17 @@ async fn redissons_lock_is_waited_for_and_looked_at_each_second() {
     assert_eq!(stage.run::<u64>("HGET {} 8743c9c0-0795-4907-87fd-6c719a6b4586:7").await, 2);
     // By force it goes to ours.
     stage.listen(&waits).await;
-    assert!(stage.redis.force_release(Mode::Fair, &stage.name).await.unwrap());
+    assert!(stage.force_release().await);
     stage.assert_granted(&[&waits]).await;
     stage.assert_holder(&waits, KEPT).await;
     stage.release(&waits, None).await;
-    stage.assert_freed(1).await;
+    stage.assert_heard(&["0"]).await;
     stage.end().await;
 }
 
 #[tokio::test]
 async fn head_of_redissons_fair_queue_is_told_that_the_lock_is_free() {
-    let mut stage = Stage::set("fair:foreign").await;
+    let mut stage = Stage::fair("fair:foreign").await;
     let (holder, waits) = (id(1, 1), id(2, 1));
     let them = id(9, 7);
     let () = stage.run(&format!("RPUSH redisson_lock_queue:{{{{}}}} {them} {}", id(9, 8))).await;
@@ -117,8 +117,7 @@ async fn head_of_redissons_fair_queue_is_told_that_the_lock_is_free() {
     stage.release(&holder, None).await;
     stage.assert_granted(&[&waits]).await;
     stage.release(&waits, None).await;
-    let told = [("plain".to_owned(), "0".to_owned()), (format!("plain:{them}"), "0".to_owned())];
-    assert_eq!(stage.heard().await, told);
+    stage.assert_heard(&["0", &format!("redisson_lock__channel:{{fair:foreign}}:{them} 0")]).await;
     assert_eq!(stage.run::<usize>("LLEN redisson_lock_queue:{{}}").await, 2);
     let () = stage.run("DEL redisson_lock_queue:{{}}").await;
     stage.end().await;

@@ -4,4 +4,3 @@ mod kinds;
 mod queue;
 mod random;
 mod releases;
-mod stage;

@@ -5,14 +5,14 @@ use std::time::Duration;
 use latchwork::LeaseId;
 use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, Mode, NextWaiter, ReleaseOutcome};
 
-use super::stage::{KEPT, LEASE, Stage, id, next, position};
+use super::super::stage::{KEPT, LEASE, Stage, id, next, position};
 use latchwork_conformance::commands::{Commands as _, RELEASED};
 
 const PASSED: ReleaseOutcome = ReleaseOutcome::GrantedToNext { last_token: 0 };
 
 #[tokio::test]
-async fn next_waiter_has_the_lock_at_once_if_nobody_comes_before_it() {
-    let mut stage = Stage::set("fair:next").await;
+async fn next_waiter_has_the_lock_at_once_if_none_comes_before_it() {
+    let mut stage = Stage::fair("fair:next").await;
     let (holder, before, after, ours) = (id(1, 1), id(2, 1), id(3, 1), id(1, 2));
     stage.take(&holder).await;
     for (id, steps) in [(&before, 3), (&after, 1)] {
@@ -38,13 +38,13 @@ async fn next_waiter_has_the_lock_at_once_if_nobody_comes_before_it() {
     stage.assert_queue(&[&after]).await;
     stage.release(&last, None).await;
     stage.release(&after, None).await;
-    stage.assert_freed(1).await;
+    stage.assert_heard(&["0"]).await;
     stage.end().await;
 }
 
 #[tokio::test]
 async fn release_means_the_same_when_it_runs_twice() {
-    let mut stage = Stage::set("fair:twice").await;
+    let mut stage = Stage::fair("fair:twice").await;
     let (holder, other, ours) = (id(1, 1), id(2, 1), id(1, 2));
     // To the next waiter.
     stage.take(&holder).await;
@@ -61,7 +61,7 @@ async fn release_means_the_same_when_it_runs_twice() {
         stage.assert_holder(&ours, LEASE).await;
     }
     assert_eq!(stage.release(&ours, None).await, RELEASED);
-    stage.assert_freed(1).await;
+    stage.assert_heard(&["0"]).await;
     for _ in 0..2 {
         assert_eq!(stage.release(&holder, Some(&wanted)).await, ReleaseOutcome::NotHeld);
         assert_eq!(stage.release(&ours, None).await, ReleaseOutcome::NotHeld);
@@ -84,14 +84,14 @@ async fn release_means_the_same_when_it_runs_twice() {
         stage.assert_holder(&other, KEPT).await;
     }
     stage.release(&other, None).await;
-    stage.assert_freed(1).await;
+    stage.assert_heard(&["0"]).await;
     stage.end().await;
 }
 
 /// A release comes once more, late, when its next waiter has a longer lease.
 #[tokio::test]
 async fn late_release_does_not_cut_the_next_waiters_lease() {
-    let mut stage = Stage::set("fair:late").await;
+    let mut stage = Stage::fair("fair:late").await;
     let (holder, ours) = (id(1, 1), id(1, 2));
     stage.take(&holder).await;
     let short = NextWaiter { lease: LEASE / 10, ..next(&ours, 0, 0) };
@@ -105,8 +105,8 @@ async fn late_release_does_not_cut_the_next_waiters_lease() {
 }
 
 #[tokio::test]
-async fn waiter_that_leaves_harms_nobody() {
-    let mut stage = Stage::set("fair:leaves").await;
+async fn waiter_that_leaves_harms_no_other() {
+    let mut stage = Stage::fair("fair:leaves").await;
     let (holder, leaves, stays) = (id(1, 1), id(2, 1), id(2, 2));
     stage.take(&holder).await;
     stage.wait(&leaves, 1).await;
@@ -122,7 +122,7 @@ async fn waiter_that_leaves_harms_nobody() {
     stage.assert_granted(&[&stays]).await;
     // Granted, and not wanted any more.
     assert_eq!(stage.redis.roll_back(Mode::Fair, &stage.name, &stays).await.unwrap(), RELEASED);
-    stage.assert_freed(1).await;
+    stage.assert_heard(&["0"]).await;
     stage.end().await;
 }
 
@@ -143,7 +143,7 @@ async fn tokens(stage: &Stage, id: &LeaseId, tokens: u64) -> u64 {
 
 #[tokio::test]
 async fn tokens_rise_and_are_reserved_as_many_as_are_asked_for() {
-    let mut stage = Stage::set("fair:tokens").await;
+    let mut stage = Stage::fair("fair:tokens").await;
     let (holder, granted, ours) = (id(1, 1), id(2, 1), id(2, 2));
     assert_eq!(tokens(&stage, &holder, 0).await, 0);
     assert_eq!(tokens(&stage, &holder, 1).await, 1);
@@ -185,7 +185,7 @@ async fn tokens_rise_and_are_reserved_as_many_as_are_asked_for() {
 
 #[tokio::test]
 async fn holder_that_asks_again_has_the_longer_lease() {
-    let mut stage = Stage::set("fair:exact").await;
+    let mut stage = Stage::fair("fair:exact").await;
     let (holder, waits) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;
     stage.wait(&waits, 0).await;
@@ -196,7 +196,7 @@ async fn holder_that_asks_again_has_the_longer_lease() {
             stage.redis.acquire(Mode::Fair, &stage.name, &stage.redis.request(&holder, lease)).await.unwrap();
         assert_eq!(again, AcquireOutcome::Acquired { last_token: 0 });
         stage.assert_holder(&holder, has).await;
-        stage.assert_freed(0).await;
+        stage.assert_heard(&[]).await;
     }
     // A grant lasts as long as the position did, and is extended as any lease.
     stage.release(&holder, None).await;
@@ -214,9 +214,9 @@ async fn holder_that_asks_again_has_the_longer_lease() {
 
 #[tokio::test]
 async fn forced_lock_goes_to_the_first_of_the_queue() {
-    let mut stage = Stage::set("fair:force").await;
+    let mut stage = Stage::fair("fair:force").await;
     let (holder, waits) = (id(1, 1), id(2, 1));
-    let force = async |stage: &Stage| stage.redis.force_release(Mode::Fair, &stage.name).await.unwrap();
+    let force = async |stage: &Stage| stage.force_release().await;
     assert!(!force(&stage).await);
     stage.take(&holder).await;
     stage.wait(&waits, 0).await;
@@ -226,8 +226,8 @@ async fn forced_lock_goes_to_the_first_of_the_queue() {
     stage.assert_holder(&waits, KEPT).await;
     assert_eq!(stage.release(&holder, None).await, ReleaseOutcome::NotHeld);
     assert!(force(&stage).await);
-    stage.assert_freed(1).await;
+    stage.assert_heard(&["0"]).await;
     assert!(!force(&stage).await);
-    stage.assert_freed(0).await;
+    stage.assert_heard(&[]).await;
     stage.end().await;
 }

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, Mode};
 
-use super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
+use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
 use latchwork_conformance::commands::{Commands as _, left};
 
 #[tokio::test]
 async fn lock_is_written_as_redisson_does() {
-    let mut stage = Stage::set("rw:wire").await;
+    let mut stage = Stage::read_write("rw:wire").await;
     let (writer, one, two) = (id(1, 1), id(2, 1), id(3, 1));
-    stage.write(&writer).await;
+    stage.take(&writer).await;
     stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
     stage.assert_lasts("{}", LEASE).await;
     assert_eq!(stage.keys().await, ["rw:wire"]);
-    stage.release_write(&writer).await;
+    stage.release(&writer, None).await;
     stage.assert_heard(&["1"]).await;
     stage.read(&one).await;
     stage.read(&two).await;
@@ -30,11 +30,11 @@ async fn lock_is_written_as_redisson_does() {
 
 #[tokio::test]
 async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
-    let mut stage = Stage::set("rw:longest").await;
+    let mut stage = Stage::read_write("rw:longest").await;
     let [short, long, middle, other] = [1, 2, 3, 4].map(|client| id(client, 1));
     for (reader, times) in [(&short, 1), (&long, 9), (&other, 2), (&middle, 4)] {
         let read = stage.redis.request(reader, LEASE * times);
-        assert_eq!(left(stage.ask(&read).await.unwrap()), None);
+        assert_eq!(left(stage.ask_to_read(&read).await.unwrap()), None);
     }
     stage.assert_lasts("{}", LEASE * 9).await;
     // A reader that leaves cuts no other short, and no other's lease keeps the lock.
@@ -54,11 +54,11 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
 
 #[tokio::test]
 async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
-    let mut stage = Stage::set("rw:beside").await;
+    let mut stage = Stage::read_write("rw:beside").await;
     let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
-    stage.write(&writer).await;
+    stage.take(&writer).await;
     let beside = stage.redis.request(&reader, LEASE * 9).under(writer.clone());
-    assert_eq!(left(stage.ask(&beside).await.unwrap()), None);
+    assert_eq!(left(stage.ask_to_read(&beside).await.unwrap()), None);
     stage.assert_lasts("{}", LEASE * 9).await;
     let writes = async |stage: &Stage| {
         let writer = stage.writer().await.map(|it| it.left);
@@ -70,7 +70,7 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE * 2).await.unwrap(), [true]);
     assert_eq!(writes(&stage).await, 20);
     // To write anew makes it no shorter.
-    stage.write(&writer).await;
+    stage.take(&writer).await;
     stage.assert_heard(&[]).await;
     assert_eq!(writes(&stage).await, 20);
     stage.assert_lasts("{}", LEASE * 9).await;
@@ -82,17 +82,17 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     stage.assert_fields(&[format!("{reader}=1"), format!("{other}=1"), "mode=read".to_owned()]).await;
     assert!(stage.release_read(&reader).await && stage.release_read(&other).await);
     // Without a read beside it, the lock's own lease is the writer's.
-    stage.write(&writer).await;
-    assert_eq!(left(stage.ask(&beside).await.unwrap()), None);
+    stage.take(&writer).await;
+    assert_eq!(left(stage.ask_to_read(&beside).await.unwrap()), None);
     assert!(stage.release_read(&reader).await);
     stage.assert_lasts("{}", LEASE).await;
-    stage.release_write(&writer).await;
+    stage.release(&writer, None).await;
     stage.end().await;
 }
 
 #[tokio::test]
-async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
-    let mut stage = Stage::set("rw:dead").await;
+async fn reader_whose_lease_is_over_is_ended_by_the_next_command() {
+    let mut stage = Stage::read_write("rw:dead").await;
     let (dead, alive, writer) = (id(1, 1), id(2, 1), id(3, 1));
     let keys = [LeaseKey { name: stage.name.clone(), id: dead.clone() }];
     // By a writer, which it would keep out; by the last reader; and by itself.
@@ -106,9 +106,9 @@ async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
         match ended_by {
             "writer" => {
                 let () = stage.run(&format!("DEL {}", lease_key(&alive.to_string(), 1))).await;
-                stage.write(&writer).await;
+                stage.take(&writer).await;
                 stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
-                stage.release_write(&writer).await;
+                stage.release(&writer, None).await;
             }
             "reader" => assert!(stage.release_read(&alive).await),
             "itself" => {
@@ -116,7 +116,7 @@ async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
                 stage.assert_fields(&[format!("{alive}=1"), "mode=read".to_owned()]).await;
                 assert!(stage.release_read(&alive).await);
             }
-            _ => assert!(stage.redis.force_release(Mode::Write, &stage.name).await.unwrap()),
+            _ => assert!(stage.force_release().await),
         }
         assert_eq!(stage.keys().await, [""; 0], "{ended_by}");
     }
@@ -124,8 +124,8 @@ async fn reader_whose_lease_is_over_is_ended_by_whoever_meets_it() {
 }
 
 #[tokio::test]
-async fn token_rises_with_each_change_between_reading_and_writing_and_is_shared_by_those_who_read() {
-    let stage = Stage::set("rw:tokens").await;
+async fn token_rises_with_each_change_between_reading_and_writing_and_is_shared_by_readers() {
+    let stage = Stage::read_write("rw:tokens").await;
     let (one, two, writer) = (id(1, 1), id(2, 1), id(3, 1));
     let token = |outcome| match outcome {
         AcquireOutcome::Acquired { last_token } => last_token,
@@ -135,7 +135,7 @@ async fn token_rises_with_each_change_between_reading_and_writing_and_is_shared_
     for expected in [1, 5, 9] {
         // The last asks once more, as one whose answer was lost.
         for reader in [&one, &two, &two] {
-            assert_eq!(token(stage.ask(&fenced(reader)).await.unwrap()), expected);
+            assert_eq!(token(stage.ask_to_read(&fenced(reader)).await.unwrap()), expected);
         }
         assert!(stage.release_read(&one).await && stage.release_read(&two).await);
         let written = stage
@@ -146,10 +146,10 @@ async fn token_rises_with_each_change_between_reading_and_writing_and_is_shared_
         assert_eq!(token(written), expected + 3);
         // What goes on to read sends nothing late as a writer beside the other readers.
         let beside = fenced(&one).under(writer.clone());
-        assert_eq!(token(stage.ask(&beside).await.unwrap()), expected + 4);
-        stage.release_write(&writer).await;
+        assert_eq!(token(stage.ask_to_read(&beside).await.unwrap()), expected + 4);
+        stage.release(&writer, None).await;
     }
-    assert_eq!(token(stage.ask(&fenced(&two)).await.unwrap()), 13);
+    assert_eq!(token(stage.ask_to_read(&fenced(&two)).await.unwrap()), 13);
     assert!(stage.release_read(&one).await && stage.release_read(&two).await);
     stage.end().await;
 }
@@ -157,36 +157,36 @@ async fn token_rises_with_each_change_between_reading_and_writing_and_is_shared_
 /// A label is a text of the user's, and a reader's id ends with it.
 #[tokio::test]
 async fn readers_label_is_not_taken_for_a_writer() {
-    let mut stage = Stage::set("rw:label").await;
+    let mut stage = Stage::read_write("rw:label").await;
     let (writer, labelled) = (id(1, 1), format!("{}:write", id(2, 1)).parse().unwrap());
     stage.read(&labelled).await;
-    assert!(stage.wait_to_write(&writer, 0).await > KEPT);
+    assert!(stage.wait(&writer, 0).await > KEPT);
     assert_eq!((stage.writer().await, stage.readers().await[0].id.as_ref()), (None, Some(&labelled)));
     stage.listen(&writer).await;
     assert!(stage.release_read(&labelled).await);
-    stage.assert_granted(&writer).await;
+    stage.assert_granted(&[&writer]).await;
     assert_eq!(left(stage.ask_beside(&labelled, &writer, None).await.unwrap()), None);
     assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
     let () = stage.run(&format!("DEL {}", lease_key(&labelled.to_string(), 1))).await;
     assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
     assert_eq!(stage.readers().await, []);
-    stage.release_write(&writer).await;
+    stage.release(&writer, None).await;
     stage.end().await;
 }
 
 /// The lease that a grant brings lasts as long as the position did.
 #[tokio::test]
 async fn granted_lease_lasts_as_long_as_the_position() {
-    let mut stage = Stage::set("rw:granted").await;
+    let mut stage = Stage::read_write("rw:granted").await;
     let (reader, writer) = (id(1, 1), id(2, 1));
     stage.read(&reader).await;
-    stage.wait_to_write(&writer, 0).await;
+    stage.wait(&writer, 0).await;
     stage.listen(&writer).await;
     assert!(stage.release_read(&reader).await);
-    stage.assert_granted(&writer).await;
+    stage.assert_granted(&[&writer]).await;
     stage.assert_lasts("{}", KEPT).await;
     assert_eq!(stage.keys().await, ["rw:granted"]);
-    stage.release_write(&writer).await;
+    stage.release(&writer, None).await;
     stage.end().await;
     // Not so long that it could be mistaken for one of the others.
     assert!(KEPT + Duration::from_secs(60) < LEASE);

@@ -2,6 +2,5 @@
 
 mod leases;
 mod random;
-mod stage;
 mod strangers;
 mod turns;

@@ -1,45 +1,41 @@
 //! Random commands, and what must always be so.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use latchwork::LeaseId;
-use latchwork::backend::{Backend as _, Mode, ReleaseOutcome};
+use latchwork::backend::ReleaseOutcome;
 use proptest::prelude::*;
 
-use super::stage::{LEASE, STEP, Stage, id, lease_key, next, position};
+use super::super::random::{CLIENTS, Party, parties, play};
+use super::super::stage::{LEASE, STEP, Stage, id, lease_key, next, position};
 use latchwork_conformance::commands::{Commands as _, left};
 
-const CLIENTS: u32 = 3;
 /// So many writers of each client, and as many readers.
 const IDS: u64 = 2;
 
 #[derive(Clone, Debug)]
 enum Command {
     /// With a position, at an age, or without.
-    Write(Who, Option<u32>),
+    Write(Party, Option<u32>),
     /// The same; and whether the writer of the same number is named.
-    Read(Who, Option<u32>, bool),
+    Read(Party, Option<u32>, bool),
     /// With a next writer at an age.
-    ReleaseWrite(Who, Option<(Who, u32)>),
-    ReleaseRead(Who),
+    ReleaseWrite(Party, Option<(Party, u32)>),
+    ReleaseRead(Party),
     Force,
     Listen(u32, bool),
     /// A reader's lease is over; or the lock's.
-    ReaderDies(Who),
+    ReaderDies(Party),
     Expire,
     /// A writer was silent for too long.
-    EndPosition(Who),
+    EndPosition(Party),
 }
 
-/// A client, and a number of it.
-type Who = (u32, u64);
-
-fn writer((client, number): Who) -> LeaseId {
+fn writer((client, number): Party) -> LeaseId {
     id(client, number)
 }
 
-fn reader((client, number): Who) -> LeaseId {
+fn reader((client, number): Party) -> LeaseId {
     id(client, number + 100)
 }
 
@@ -87,13 +83,13 @@ impl Model {
 
     async fn see(&self, stage: &mut Stage) -> Seen {
         let (writer, readers) = (stage.writer().await, stage.readers().await);
-        let kept: BTreeMap<String, f64> = stage.run("ZRANGE {}:latchwork:{{}}:rw_kept 0 -1 WITHSCORES").await;
         let (seconds, micros): (f64, f64) = stage.run("TIME").await;
         let now = seconds * 1e6 + micros;
-        let queue: Vec<(String, f64)> = stage.run("ZRANGE {}:latchwork:{{}}:rw_queue 0 -1 WITHSCORES").await;
-        assert_eq!(queue.len(), kept.len(), "each position is kept until some time");
-        let listens = |id: &String| self.listening.contains(&u32::from_str_radix(&id[..8], 16).unwrap());
-        let writers = queue.into_iter().filter(|(id, _)| kept[id] > now && listens(id)).collect();
+        let listens =
+            |id: &LeaseId| self.listening.contains(&u32::from_str_radix(&id.client_id()[..8], 16).unwrap());
+        let mut writers = stage.positions().await;
+        writers.retain(|(id, _, until)| *until > now && listens(id));
+        let writers = writers.into_iter().map(|(id, since, _)| (id.to_string(), since)).collect();
         let mut turn: BTreeMap<String, f64> =
             stage.run("ZRANGE {}:latchwork:{{}}:rw_turn 0 -1 WITHSCORES").await;
         let phase = turn.remove("phase").unwrap_or_default();
@@ -111,14 +107,15 @@ impl Model {
     async fn run(&mut self, stage: &mut Stage, command: &Command) {
         let before = self.see(stage).await;
         match command {
-            Command::Write(who, age) => self.write(stage, &before, &writer(*who), *age).await,
-            Command::Read(who, age, under) => self.read(stage, &before, *who, *age, *under).await,
-            Command::ReleaseWrite(who, then) => {
+            Command::Write(party, age) => self.write(stage, &before, &writer(*party), *age).await,
+            Command::Read(party, age, under) => self.read(stage, &before, *party, *age, *under).await,
+            Command::ReleaseWrite(party, then) => {
                 self.releases += 1;
-                let id = writer(*who);
-                let then = then.filter(|(other, _)| other != who).map(|(who, age)| next(&writer(who), age));
+                let id = writer(*party);
+                let then =
+                    then.filter(|(other, _)| other != party).map(|(party, age)| next(&writer(party), age, 0));
                 let held = self.writer.as_ref() == Some(&id);
-                let done = stage.redis.release(Mode::Write, &stage.name, &id, then.as_ref()).await.unwrap();
+                let done = stage.release(&id, then.as_ref()).await;
                 if held {
                     assert_ne!(done, ReleaseOutcome::NotHeld);
                     self.writer = None;
@@ -127,15 +124,15 @@ impl Model {
                     self.wrote(&then.unwrap().id);
                 }
             }
-            Command::ReleaseRead(who) => {
+            Command::ReleaseRead(party) => {
                 self.releases += 1;
-                let id = reader(*who);
+                let id = reader(*party);
                 let did_read = stage.release_read(&id).await;
                 assert_eq!(did_read, self.readers.remove(&id.to_string()));
                 self.waiting.remove(&id.to_string());
             }
             Command::Force => {
-                let had = stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
+                let had = stage.force_release().await;
                 assert_eq!(had, self.writer.is_some() || !self.readers.is_empty());
                 (self.writer, self.readers) = (None, BTreeSet::new());
             }
@@ -149,9 +146,9 @@ impl Model {
                 }
                 self.look_again();
             }
-            Command::ReaderDies(who) => {
-                let () = stage.run(&format!("DEL {}", lease_key(&reader(*who).to_string(), 1))).await;
-                self.readers.remove(&reader(*who).to_string());
+            Command::ReaderDies(party) => {
+                let () = stage.run(&format!("DEL {}", lease_key(&reader(*party).to_string(), 1))).await;
+                self.readers.remove(&reader(*party).to_string());
                 self.look_again();
             }
             Command::Expire => {
@@ -159,9 +156,8 @@ impl Model {
                 (self.writer, self.readers) = (None, BTreeSet::new());
                 self.look_again();
             }
-            Command::EndPosition(who) => {
-                let () =
-                    stage.run(&format!("ZADD {{}}:latchwork:{{{{}}}}:rw_kept XX 1 {}", writer(*who))).await;
+            Command::EndPosition(party) => {
+                stage.end_position(&writer(*party)).await;
                 self.look_again();
             }
         }
@@ -179,13 +175,14 @@ impl Model {
     async fn write(&mut self, stage: &mut Stage, before: &Seen, id: &LeaseId, age: Option<u32>) {
         let text = id.to_string();
         let own = before.writers.iter().find(|(other, _)| *other == text);
-        let began = own.map_or(Self::since(before, age), |(_, began)| *began);
+        // A client that has waited for longer than its position says is believed: the clock was set back.
+        let began = own.map_or(f64::INFINITY, |(_, began)| *began).min(Self::since(before, age));
         let first = before.writers.iter().all(|(other, since)| *other == text || *since > began);
         let lasts: Option<f64> = stage.run(&format!("ZSCORE {{}}:latchwork:{{{{}}}}:rw_kept {text}")).await;
         let is_in_the_queue = lasts.is_some_and(|until| until > before.now);
         let taken =
             self.writer.is_some() || !self.readers.is_empty() || !before.invited.is_empty() && before.exists;
-        let gets_it = left(stage.ask_to_write(id, age.map(position)).await.unwrap()).is_none();
+        let gets_it = left(stage.ask(id, age.map(position)).await.unwrap()).is_none();
         // Of one that is in the queue, and does not listen, it is not known here since when it waits.
         if !is_in_the_queue || own.is_some() {
             assert_eq!(gets_it, self.writer.as_ref() == Some(id) || !taken && first, "{before:?}");
@@ -195,8 +192,8 @@ impl Model {
         }
     }
 
-    async fn read(&mut self, stage: &mut Stage, before: &Seen, who: Who, age: Option<u32>, under: bool) {
-        let (id, named) = (reader(who), writer(who));
+    async fn read(&mut self, stage: &mut Stage, before: &Seen, party: Party, age: Option<u32>, under: bool) {
+        let (id, named) = (reader(party), writer(party));
         let (text, began) = (id.to_string(), Self::since(before, age));
         let beside = under && self.writer.as_ref() == Some(&named);
         let is_first = before.writers.iter().all(|(_, since)| *since > began)
@@ -205,7 +202,7 @@ impl Model {
         let may = self.readers.contains(&text) || beside || self.writer.is_none() && is_first;
         let request = stage.redis.request(&id, LEASE).position(age.map(position));
         let request = request.under(under.then(|| named.clone()));
-        let gets_it = left(stage.ask(&request).await.unwrap()).is_none();
+        let gets_it = left(stage.ask_to_read(&request).await.unwrap()).is_none();
         assert_eq!(gets_it, may, "{before:?}");
         if gets_it {
             self.readers.insert(text.clone());
@@ -249,49 +246,40 @@ impl Model {
     }
 }
 
-fn commands() -> impl Strategy<Value = Vec<Command>> {
-    let who = (1..=CLIENTS, 1..=IDS);
+fn command() -> impl Strategy<Value = Command> {
+    let party = (1..=CLIENTS, 1..=IDS);
     let age = 0..4_u32;
     let asks = proptest::option::weighted(0.8, age.clone());
-    let release = (who.clone(), proptest::option::of((who.clone(), age)));
-    let command = prop_oneof![
-        6 => (who.clone(), asks.clone()).prop_map(|(who, age)| Command::Write(who, age)),
-        8 => (who.clone(), asks, any::<bool>()).prop_map(|(who, age, under)| Command::Read(who, age, under)),
-        6 => release.prop_map(|(who, next)| Command::ReleaseWrite(who, next)),
-        8 => who.clone().prop_map(Command::ReleaseRead),
+    let release = (party.clone(), proptest::option::of((party.clone(), age)));
+    prop_oneof![
+        6 => (party.clone(), asks.clone()).prop_map(|(party, age)| Command::Write(party, age)),
+        8 => (party.clone(), asks, any::<bool>())
+            .prop_map(|(party, age, under)| Command::Read(party, age, under)),
+        6 => release.prop_map(|(party, next)| Command::ReleaseWrite(party, next)),
+        8 => party.clone().prop_map(Command::ReleaseRead),
         1 => Just(Command::Force),
         3 => (1..=CLIENTS, any::<bool>()).prop_map(|(client, listens)| Command::Listen(client, listens)),
-        1 => who.clone().prop_map(Command::ReaderDies),
+        1 => party.clone().prop_map(Command::ReaderDies),
         1 => Just(Command::Expire),
-        1 => who.prop_map(Command::EndPosition),
-    ];
-    proptest::collection::vec(command, 1..40)
+        1 => party.prop_map(Command::EndPosition),
+    ]
 }
 
 #[test]
-fn nobody_writes_beside_a_strangers_read_and_nobody_who_waits_is_forgotten() {
-    static RUNS: AtomicUsize = AtomicUsize::new(0);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
-    proptest!(config, |(commands in commands())| {
-        // Ordering: Relaxed, only numbers that differ.
-        let name = format!("rw:random:{}", RUNS.fetch_add(1, Ordering::Relaxed));
-        runtime.block_on(async {
-            let (mut stage, mut model) = (Stage::set(&name).await, Model::default());
-            for command in &commands {
-                model.run(&mut stage, command).await;
-            }
-            // All leave, and nothing is left, but what ends by itself.
-            for client in 1..=CLIENTS {
-                for number in 1..=IDS {
-                    stage.release_write(&writer((client, number))).await;
-                    stage.release_read(&reader((client, number))).await;
-                }
-            }
-            stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
-            let left = stage.keys().await;
-            let ends = |key: &String| key.ends_with(":rw_turn") || key.contains("rwlock_timeout");
-            assert!(left.iter().all(ends), "{left:?}");
-        });
+fn no_writer_is_beside_a_foreign_reader_and_no_waiter_is_forgotten() {
+    play("rw", command(), async |name, commands| {
+        let (mut stage, mut model) = (Stage::read_write(name).await, Model::default());
+        for command in commands {
+            model.run(&mut stage, command).await;
+        }
+        // All leave, and nothing is left, but what ends by itself.
+        for party in parties(IDS) {
+            stage.release(&writer(party), None).await;
+            stage.release_read(&reader(party)).await;
+        }
+        stage.force_release().await;
+        let left = stage.keys().await;
+        let ends = |key: &String| key.ends_with(":rw_turn") || key.contains("rwlock_timeout");
+        assert!(left.iter().all(ends), "{left:?}");
     });
 }

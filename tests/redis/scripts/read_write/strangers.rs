@@ -6,8 +6,11 @@ use latchwork::LockKind;
 use latchwork::backend::{Backend as _, Mode, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind};
 
-use super::stage::{KEPT, LEASE, Stage, THEM, id, lease_key, position};
+use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
 use latchwork_conformance::commands::{Commands as _, left};
+
+/// A client of Redisson.
+const THEM: &str = "99999999-0795-4907-87fd-6c719a6b4586:7";
 
 #[track_caller]
 fn assert_other_kind<T: std::fmt::Debug>(answer: Result<T, Error>, expected: LockKind) {
@@ -23,16 +26,16 @@ async fn other_kind_of_lock_is_left_alone() {
         ("none", LockKind::Plain),
         ("new", LockKind::Unknown),
     ] {
-        let mut stage = Stage::set(&format!("rw:on:{mode}")).await;
+        let mut stage = Stage::read_write(&format!("rw:on:{mode}")).await;
         let mode = if mode == "none" { String::new() } else { format!("mode {mode} ") };
         let () = stage.run(&format!("HSET {{}} {mode}{holder} 1")).await;
         let () = stage.run("PEXPIRE {} 600000").await;
         for wants in [&id(2, 1), &holder] {
             for position in [None, Some(position(0))] {
-                assert_other_kind(stage.ask_to_write(wants, position).await, kind);
+                assert_other_kind(stage.ask(wants, position).await, kind);
                 assert_other_kind(stage.ask_beside(wants, &holder, position).await, kind);
             }
-            assert_eq!(stage.release_write(wants).await, ReleaseOutcome::NotHeld);
+            assert_eq!(stage.release(wants, None).await, ReleaseOutcome::NotHeld);
             assert!(!stage.release_read(wants).await);
         }
         assert_other_kind(stage.redis.force_release(Mode::Write, &stage.name).await, kind);
@@ -50,7 +53,7 @@ async fn other_kind_of_lock_is_left_alone() {
 /// Each of its holds has a lease of its own, and the longest counts.
 #[tokio::test]
 async fn redissons_reader_reads_until_the_last_of_its_leases_is_over() {
-    let mut stage = Stage::set("rw:theirs").await;
+    let mut stage = Stage::read_write("rw:theirs").await;
     let (ours, writer) = (id(1, 1), id(2, 1));
     let () = stage.run(&format!("HSET {{}} mode read {THEM} 3")).await;
     let () = stage.run(&format!("SET {} 1 PX 900000", lease_key(THEM, 2))).await;
@@ -61,17 +64,17 @@ async fn redissons_reader_reads_until_the_last_of_its_leases_is_over() {
     assert!(readers[0].left > LEASE && stage.writer().await.is_none());
     stage.read(&ours).await;
     stage.assert_lasts("{}", Duration::from_secs(900)).await;
-    stage.wait_to_write(&writer, 0).await;
+    stage.wait(&writer, 0).await;
     stage.listen(&writer).await;
     assert!(stage.release_read(&ours).await);
     stage.assert_lasts("{}", Duration::from_secs(900)).await;
     let () = stage.run(&format!("DEL {}", lease_key(THEM, 2))).await;
-    stage.wait_to_write(&writer, 0).await;
+    stage.wait(&writer, 0).await;
     let () = stage.run(&format!("DEL {}", lease_key(THEM, 3))).await;
-    let taken = stage.ask_to_write(&writer, Some(position(0))).await.unwrap();
+    let taken = stage.ask(&writer, Some(position(0))).await.unwrap();
     assert_eq!(left(taken), None);
     stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
-    stage.release_write(&writer).await;
+    stage.release(&writer, None).await;
     stage.assert_heard(&["1"]).await;
     stage.end().await;
 }
@@ -79,36 +82,36 @@ async fn redissons_reader_reads_until_the_last_of_its_leases_is_over() {
 /// It may go on as a reader, and tells no waiter then.
 #[tokio::test]
 async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
-    let mut stage = Stage::set("rw:silent").await;
+    let mut stage = Stage::read_write("rw:silent").await;
     let (writer, reader) = (id(1, 1), id(2, 1));
     let () = stage.run(&format!("HSET {{}} mode write {THEM}:write 2")).await;
     let () = stage.run("PEXPIRE {} 600000").await;
-    assert!(stage.wait_to_write(&writer, 0).await > KEPT);
+    assert!(stage.wait(&writer, 0).await > KEPT);
     assert_eq!(stage.writer().await.unwrap().id.unwrap().to_string(), THEM);
     let () = stage.run(&format!("HSET {{}} {THEM} 1")).await;
     let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
-    assert!(stage.wait_to_write(&writer, 0).await <= Duration::from_secs(1));
+    assert!(stage.wait(&writer, 0).await <= Duration::from_secs(1));
     assert!(stage.wait_to_read(&reader, 9).await <= Duration::from_secs(1));
     assert!(stage.writer().await.unwrap().left > LEASE / 2 && stage.readers().await.len() == 1);
     // It has gone on as a reader.
     let () = stage.run(&format!("HDEL {{}} {THEM}:write")).await;
     let () = stage.run("HSET {} mode read").await;
-    assert_eq!(left(stage.ask_to_read(&reader, Some(position(9))).await.unwrap()), None);
+    assert_eq!(stage.reader_waits(&reader, Some(position(9))).await, None);
     assert!(stage.release_read(&reader).await);
     stage.assert_lasts("{}", LEASE / 2).await;
     // By force it goes to ours.
     stage.listen(&writer).await;
-    assert!(stage.redis.force_release(Mode::Write, &stage.name).await.unwrap());
-    stage.assert_granted(&writer).await;
+    assert!(stage.force_release().await);
+    stage.assert_granted(&[&writer]).await;
     assert_eq!(stage.keys().await, ["rw:silent"]);
-    stage.release_write(&writer).await;
+    stage.release(&writer, None).await;
     stage.end().await;
 }
 
 /// Its hash is held, but none of ours could be leased it.
 #[tokio::test]
 async fn plain_lock_does_not_free_what_readers_hold() {
-    let stage = Stage::set("rw:plain").await;
+    let stage = Stage::read_write("rw:plain").await;
     let reader = id(1, 1);
     stage.read(&reader).await;
     stage.redis.release(Mode::Plain, &stage.name, &reader, None).await.unwrap();

@@ -35,7 +35,7 @@ const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, COUNTER
 const READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, OURS];
 const FENCED_READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, OURS, COUNTER];
 
-/// Arguments of a script; whether it leaves the lock to strangers, and its own.
+/// Arguments of a script; whether it leaves the lock to other clients, and its own.
 macro_rules! args {
     ($spare:literal $(, $own:expr)*) => {
         &["publish", "", "1", CHANNEL, "0", GRANTS, "granted:", "1", "{s}lock:", $spare $(, $own)*]

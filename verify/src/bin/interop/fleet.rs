@@ -39,20 +39,20 @@ struct Fleet {
 
 const FLEETS: [(&str, Fleet); 3] = [
     (
-        "a fleet of both counts right, whoever dies",
+        "a fleet of both counts right, whichever process dies",
         Fleet { kinds: &["plain", "plain"], think: 0, struck: &[Side::Ours, Side::Redisson], cuts: 10 },
     ),
     // The queues of both know nothing of each other, and the one that never empties keeps the other out: so
     // this one does not crowd. And in Redisson's queue a dead thread holds up those behind it for five
     // minutes, and one that was cut off swallows its call.
     (
-        "a fleet of both, and fair, counts right, whoever of ours dies",
+        "a fleet of both, and fair, counts right, whichever of ours dies",
         Fleet { kinds: &["fair", "fair"], think: 40, struck: &[Side::Ours], cuts: 10 },
     ),
     // Redisson's readers do not wait for waiting writers: they must not crowd, either. And each death
     // leaves a reader until its lease is over: were there more of them, no writer would ever have a turn.
     (
-        "a fleet of both that reads and writes counts right, whoever dies",
+        "a fleet of both that reads and writes counts right, whichever process dies",
         Fleet {
             kinds: &["write", "read", "read"],
             think: 40,

@@ -118,7 +118,7 @@ fn turns(players: &[Player], tasks: usize, time: Duration) -> Checked<Waits> {
 
 fn writers_behind_readers(server: &Server, players: &[[Player; 2]; 2]) -> Checked<Table> {
     let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN).set_header(["who reads", "who writes", "waited, ms"]);
+    table.load_preset(ASCII_MARKDOWN).set_header(["reader", "writer", "waited, ms"]);
     for (reader, [readers, _]) in BOTH.iter().zip(players) {
         for (writer, [_, writes]) in BOTH.iter().zip(players) {
             let name = format!("stream-{}", table.row_count());

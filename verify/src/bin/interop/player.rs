@@ -139,11 +139,11 @@ impl Player {
             move || {
                 for line in lines.map_while(Result::ok) {
                     let (thread, answer) = line.split_once(' ').unwrap_or((&line, ""));
-                    let mut known = answers.by_thread.lock().expect("nobody panics with it");
+                    let mut known = answers.by_thread.lock().expect("no thread panics with it");
                     known.0.insert(thread.to_owned(), answer.to_owned());
                     answers.more.notify_all();
                 }
-                answers.by_thread.lock().expect("nobody panics with it").1 = true;
+                answers.by_thread.lock().expect("no thread panics with it").1 = true;
                 answers.more.notify_all();
             }
         });
@@ -163,7 +163,7 @@ impl Player {
     pub(crate) fn begin(&self, thread: &str, said: &str) -> Asked<'_> {
         let line = format!("{thread} {said}\n");
         // One that is dead is found when its answer is waited for.
-        let _ = self.stdin.lock().expect("nobody panics with it").write_all(line.as_bytes());
+        let _ = self.stdin.lock().expect("no thread panics with it").write_all(line.as_bytes());
         self.awaits(thread, said)
     }
 
@@ -173,7 +173,7 @@ impl Player {
     }
 
     pub(crate) fn kill_9(&self) {
-        let mut child = self.child.lock().expect("nobody panics with it");
+        let mut child = self.child.lock().expect("no thread panics with it");
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -189,7 +189,7 @@ impl Asked<'_> {
     /// The answer, if it has come within the time.
     pub(crate) fn within(&self, limit: Duration) -> Checked<Option<String>> {
         let deadline = Instant::now() + limit;
-        let mut known = self.player.answers.by_thread.lock().expect("nobody panics with it");
+        let mut known = self.player.answers.by_thread.lock().expect("no thread panics with it");
         loop {
             if let Some(answer) = known.0.remove(&self.thread) {
                 return Ok(Some(answer));
@@ -201,7 +201,7 @@ impl Asked<'_> {
             if left.is_zero() {
                 return Ok(None);
             }
-            known = self.player.answers.more.wait_timeout(known, left).expect("nobody panics with it").0;
+            known = self.player.answers.more.wait_timeout(known, left).expect("no thread panics with it").0;
         }
     }
 

@@ -27,7 +27,7 @@ impl Server {
     }
 
     pub(crate) fn run<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut connection = self.connection.lock().expect("nobody panics with it");
+        let mut connection = self.connection.lock().expect("no thread panics with it");
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         command.query(&mut *connection).unwrap_or_else(|error| panic!("{words:?}: {error}"))

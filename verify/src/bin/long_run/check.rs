@@ -37,7 +37,7 @@ impl fmt::Display for Violation {
 
 /// What came of it.
 #[derive(Debug)]
-pub(crate) struct AttemptOutcome {
+pub(crate) struct CheckOutcome {
     pub(crate) story: Story,
     pub(crate) violations: Vec<Violation>,
     /// Holds whose lock was taken from them meanwhile, by the stage.
@@ -50,7 +50,7 @@ pub(crate) struct AttemptOutcome {
 }
 
 /// Looks for everything that must not be.
-pub(crate) fn check(history: &History) -> AttemptOutcome {
+pub(crate) fn check(history: &History) -> CheckOutcome {
     let story = Story::of(history);
     let mut violations = Vec::new();
     let excused = exclusion::check(&story, &mut violations);
@@ -62,5 +62,5 @@ pub(crate) fn check(history: &History) -> AttemptOutcome {
     let longest_turn = turns::check(&story, &mut violations);
     leftovers::check(&story, history, &mut violations);
     violations.sort_by_key(|violation: &Violation| violation.at);
-    AttemptOutcome { story, violations, excused, patience, order, alternation, longest_turn }
+    CheckOutcome { story, violations, excused, patience, order, alternation, longest_turn }
 }

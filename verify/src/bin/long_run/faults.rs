@@ -1,4 +1,4 @@
-//! What is done to the stage: at random, out of a seed, in turns of wild weather and of mild, so that what
+//! What is done to the stage: at random, out of a seed, with many faults and with few by turns, so that what
 //! the wild one may excuse has time to end.
 
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use latchwork_testkit::{Afterwards, Cut, Way};
 
-use crate::history::Kind;
+use crate::history::FaultKind;
 use crate::names::{LEASE, NAMES};
 use crate::stage::{Stage, WORKERS};
 
@@ -19,12 +19,12 @@ const FORGET: Duration = Duration::from_secs(1);
 /// A fault that lasts.
 struct Open {
     number: u64,
-    kind: Kind,
+    kind: FaultKind,
     worker: Option<usize>,
     until: Instant,
 }
 
-/// Whose weather it is.
+/// Whose faults they are.
 pub(crate) struct Weather<'a> {
     stage: &'a mut Stage,
     rng: Rng,
@@ -74,9 +74,9 @@ impl Weather<'_> {
         while let Some(place) = self.open.iter().position(|open| open.until <= now) {
             let Open { number, kind, worker, .. } = self.open.swap_remove(place);
             match (kind, worker) {
-                (Kind::Paused, Some(worker)) => self.stage.resume(worker),
-                (Kind::ServerPaused, _) => self.stage.server.resume(),
-                (Kind::ServerKilled, _) => self.stage.server.restart(),
+                (FaultKind::Paused, Some(worker)) => self.stage.resume(worker),
+                (FaultKind::ServerPaused, _) => self.stage.server.resume(),
+                (FaultKind::ServerKilled, _) => self.stage.server.restart(),
                 (_, Some(worker)) => self.stage.proxies[worker].heal(),
                 (_, None) => {}
             }
@@ -85,7 +85,9 @@ impl Weather<'_> {
     }
 
     fn is_server_up(&self) -> bool {
-        self.open.iter().all(|open| open.kind != Kind::ServerKilled && open.kind != Kind::ServerPaused)
+        self.open
+            .iter()
+            .all(|open| open.kind != FaultKind::ServerKilled && open.kind != FaultKind::ServerPaused)
     }
 
     /// One of those with which nothing is wrong.
@@ -100,11 +102,11 @@ impl Weather<'_> {
             return;
         }
         match self.rng.u8(..100) {
-            0..45 => self.kill_connections(Kind::SubscriptionsKilled, "pubsub"),
-            45..60 => self.kill_connections(Kind::CommandsKilled, "normal"),
+            0..45 => self.kill_connections(FaultKind::SubscriptionsKilled, "pubsub"),
+            45..60 => self.kill_connections(FaultKind::CommandsKilled, "normal"),
             60..75 => self.cut_links(),
             75..90 => {
-                let fault = self.stage.begin(Kind::ScriptsFlushed, None);
+                let fault = self.stage.begin(FaultKind::ScriptsFlushed, None);
                 let _ = self.stage.run::<()>(&["SCRIPT", "FLUSH"]);
                 self.stage.over(fault);
             }
@@ -112,7 +114,7 @@ impl Weather<'_> {
         }
     }
 
-    fn kill_connections(&mut self, kind: Kind, of_type: &str) {
+    fn kill_connections(&mut self, kind: FaultKind, of_type: &str) {
         let fault = self.stage.begin(kind, None);
         let _ = self.stage.run::<usize>(&["CLIENT", "KILL", "TYPE", of_type]);
         self.stage.over(fault);
@@ -120,7 +122,7 @@ impl Weather<'_> {
 
     fn cut_links(&mut self) {
         let Some(worker) = self.a_worker() else { return };
-        let fault = self.stage.begin(Kind::LinksCut, Some(worker));
+        let fault = self.stage.begin(FaultKind::LinksCut, Some(worker));
         let how = if self.rng.bool() { Cut::Close } else { Cut::Reset };
         self.stage.proxies[worker].cut(how);
         self.stage.over(fault);
@@ -132,24 +134,24 @@ impl Weather<'_> {
         }
         match self.rng.u8(..100) {
             0..25 => return self.mild(),
-            25..28 => return self.last(Kind::ServerKilled, None, 20, 500),
-            28..32 => return self.last(Kind::ServerPaused, None, 100, 1500),
+            25..28 => return self.last(FaultKind::ServerKilled, None, 20, 500),
+            28..32 => return self.last(FaultKind::ServerPaused, None, 100, 1500),
             _ => {}
         }
         let Some(worker) = self.a_worker() else { return };
         match self.rng.u8(..100) {
-            0..22 => self.last(Kind::Silence, Some(worker), 100, 3500),
-            22..34 => self.last(Kind::DeadLinks, Some(worker), 500, 3000),
-            34..54 => self.last(Kind::RepliesLost, Some(worker), 1500, 1500),
-            54..68 => self.last(Kind::Delay, Some(worker), 300, 2000),
-            68..75 => self.last(Kind::Chopped, Some(worker), 300, 2000),
+            0..22 => self.last(FaultKind::Silence, Some(worker), 100, 3500),
+            22..34 => self.last(FaultKind::DeadLinks, Some(worker), 500, 3000),
+            34..54 => self.last(FaultKind::RepliesLost, Some(worker), 1500, 1500),
+            54..68 => self.last(FaultKind::Delay, Some(worker), 300, 2000),
+            68..75 => self.last(FaultKind::Chopped, Some(worker), 300, 2000),
             75..93 => {
                 let (lease, long) = (LEASE.as_millis() as u64, self.rng.bool());
                 let (from, to) = if long { (lease + 200, lease * 2) } else { (100, lease - 600) };
-                self.last(Kind::Paused, Some(worker), from, to);
+                self.last(FaultKind::Paused, Some(worker), from, to);
             }
             _ => {
-                let (fault, seed) = (self.stage.begin(Kind::Killed, Some(worker)), self.rng.u64(..));
+                let (fault, seed) = (self.stage.begin(FaultKind::Killed, Some(worker)), self.rng.u64(..));
                 self.stage.replace(worker, seed);
                 self.stage.over(fault);
             }
@@ -157,42 +159,42 @@ impl Weather<'_> {
     }
 
     /// Begins what lasts for so many milliseconds.
-    fn last(&mut self, kind: Kind, worker: Option<usize>, from: u64, to: u64) {
+    fn last(&mut self, kind: FaultKind, worker: Option<usize>, from: u64, to: u64) {
         let number = self.stage.begin(kind, worker);
         let until = Instant::now() + self.millis(from, to);
         self.open.push(Open { number, kind, worker, until });
         let Some(worker) = worker else {
             match kind {
-                Kind::ServerKilled => self.stage.server.kill_9(),
+                FaultKind::ServerKilled => self.stage.server.kill_9(),
                 _ => self.stage.server.pause(),
             }
             return;
         };
-        if kind == Kind::Paused {
+        if kind == FaultKind::Paused {
             return self.stage.pause(worker);
         }
         let proxy = &self.stage.proxies[worker];
         match kind {
-            Kind::Silence => match self.rng.u8(..3) {
+            FaultKind::Silence => match self.rng.u8(..3) {
                 0 => proxy.silence(Way::ToServer),
                 1 => proxy.silence(Way::ToClient),
                 _ => [Way::ToServer, Way::ToClient].into_iter().for_each(|way| proxy.silence(way)),
             },
-            Kind::DeadLinks => {
+            FaultKind::DeadLinks => {
                 for link in proxy.links().into_iter().rev().filter(|link| link.is_open()).take(2) {
                     if self.rng.bool() {
                         [Way::ToServer, Way::ToClient].into_iter().for_each(|way| link.silence(way));
                     }
                 }
             }
-            Kind::RepliesLost => {
+            FaultKind::RepliesLost => {
                 for _ in 0..self.rng.u8(1..=3) {
                     let silence = self.rng.bool();
                     let afterwards = if silence { Afterwards::Silence } else { Afterwards::Reset };
                     proxy.lose_reply("EVALSHA", afterwards);
                 }
             }
-            Kind::Delay => {
+            FaultKind::Delay => {
                 for way in [Way::ToServer, Way::ToClient] {
                     proxy.delay(way, Duration::from_millis(self.rng.u64(1..=200)));
                 }

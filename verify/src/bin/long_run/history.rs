@@ -44,7 +44,7 @@ pub(crate) enum Event {
 
     // === Of the stage ===
     /// A fault begins, of one worker's or of all.
-    Fault { number: u64, kind: Kind, worker: Option<usize> },
+    Fault { number: u64, kind: FaultKind, worker: Option<usize> },
     /// It is over.
     Over { number: u64 },
     /// Is about to force a lock free.
@@ -68,7 +68,7 @@ pub(crate) struct Wish {
     pub(crate) fenced: bool,
     /// It is polled once, and then left alone for a while.
     pub(crate) unpolled: bool,
-    /// Together with others that read; everybody else wants the lock alone.
+    /// Together with others that read; all others want the lock alone.
     pub(crate) reads: bool,
 }
 
@@ -113,7 +113,7 @@ pub(crate) enum Without {
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     CommandsKilled,
     SubscriptionsKilled,
     LinksCut,

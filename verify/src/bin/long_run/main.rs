@@ -29,7 +29,7 @@ use self::stage::Stage;
 use self::summary::Summary;
 use self::worker::Orders;
 
-/// Lets processes compete for locks over a Redis server, on bad days
+/// Lets processes compete for locks over a Redis server, under fault injection
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct CommandLine {

@@ -12,8 +12,8 @@ pub(crate) const NAMES: u32 = 20;
 /// The locks before which some of each process crowd, so that no queue is ever empty: a plain one, a fair one
 /// and a read-write lock.
 pub(crate) const CROWDED: u32 = 100;
-pub(crate) const CROWDED_FAIR: u32 = 101;
-pub(crate) const CROWDED_READ_WRITE: u32 = 102;
+const CROWDED_FAIR: u32 = 101;
+const CROWDED_READ_WRITE: u32 = 102;
 pub(crate) const ALL_CROWDED: [u32; 3] = [CROWDED, CROWDED_FAIR, CROWDED_READ_WRITE];
 
 /// As what a name is locked.

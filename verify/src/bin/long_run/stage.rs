@@ -15,7 +15,7 @@ use latchwork_testkit::{ChaosProxy, RedisServer, pause, resume};
 use verify::twin::Twin;
 
 use crate::clock::now;
-use crate::history::{Event, History, Journal, Kind, Life, read};
+use crate::history::{Event, FaultKind, History, Journal, Life, read};
 use crate::names::{LONG_LEASE, LockKind, lock_name};
 use crate::probe;
 use crate::worker::{END, QUIET};
@@ -113,7 +113,7 @@ impl Stage {
     // === What is told of the faults ===
 
     /// A fault begins.
-    pub(crate) fn begin(&mut self, kind: Kind, worker: Option<usize>) -> u64 {
+    pub(crate) fn begin(&mut self, kind: FaultKind, worker: Option<usize>) -> u64 {
         self.faults += 1;
         let number = self.faults;
         self.journal.tell(Event::Fault { number, kind, worker });

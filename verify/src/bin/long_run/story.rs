@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::clock::nanos;
-use crate::history::{By, Event, History, Kind, Outcome, Record, Why, Wish, Without};
+use crate::history::{By, Event, FaultKind, History, Outcome, Record, Why, Wish, Without};
 use crate::names::LONG_LEASE;
 use crate::spans::Spans;
 
 /// What a process that feels no fault needs to give back what has no waiters: a guard that was dropped, an
-/// attempt that was abandoned. Short, as most of those that are abandoned wait in line and hold nothing, and
-/// beside a lock that is stuck there are many of them.
+/// acquisition that was abandoned. Short, as most of those that are abandoned are queued and hold nothing,
+/// and beside a lock that is stuck there are many of them.
 const CLEANING_UP: u64 = nanos(Duration::from_millis(50));
 /// For how long readers of a process join its present readers.
 pub(crate) const TENURE: u64 = nanos(Duration::from_millis(30));
@@ -21,7 +21,7 @@ const SLACK: u64 = nanos(Duration::from_millis(100));
 
 /// One acquisition, from its first word to its last.
 #[derive(Clone, Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct Acquisition {
     /// Which process's, as an index of the history's.
     pub(crate) life: usize,
     pub(crate) worker: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Attempt {
 /// Something that goes wrong, and for which process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trouble {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FaultKind,
     /// `None`: all.
     pub(crate) worker: Option<usize>,
     pub(crate) from: u64,
@@ -68,14 +68,14 @@ pub(crate) struct Woes {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Story {
-    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) acquisitions: Vec<Acquisition>,
     /// The places of those of each name.
     by_name: HashMap<u32, Vec<usize>>,
     pub(crate) troubles: Vec<Trouble>,
     /// By worker.
     pub(crate) woes: Vec<Woes>,
     /// When things are wrong with all.
-    everybody: Spans,
+    common: Spans,
     /// When locks were taken from their holders: the name, or all with the server, and between which moments.
     pub(crate) cuts: Vec<(Option<u32>, u64, u64)>,
     pub(crate) end: u64,
@@ -96,7 +96,7 @@ impl Story {
             story.read_life(number, life.worker, &life.records, life.killed.unwrap_or(end));
         }
         let workers = history.workers.iter().map(|life| life.worker + 1).max().unwrap_or(0);
-        story.everybody = story.spans(|trouble| trouble.worker.is_none());
+        story.common = story.spans(|trouble| trouble.worker.is_none());
         story.woes = (0..workers).map(|worker| story.woes_of(worker)).collect();
         story
     }
@@ -121,7 +121,7 @@ impl Story {
                     self.cuts.push((Some(*name), from, *at));
                 }
                 Event::Stalled { since } => self.troubles.push(Trouble {
-                    kind: Kind::ServerStalled,
+                    kind: FaultKind::ServerStalled,
                     worker: None,
                     from: *since,
                     to: *at,
@@ -132,7 +132,7 @@ impl Story {
             }
         }
         self.cuts.extend(forcing.into_iter().map(|(name, from)| (Some(name), from, end)));
-        let killed = self.troubles.iter().filter(|trouble| trouble.kind == Kind::ServerKilled);
+        let killed = self.troubles.iter().filter(|trouble| trouble.kind == FaultKind::ServerKilled);
         let killed: Vec<_> = killed.map(|trouble| (None, trouble.from, trouble.to)).collect();
         self.cuts.extend(killed);
         self.cuts.sort_unstable_by_key(|(_, from, _)| *from);
@@ -142,11 +142,11 @@ impl Story {
         let mut by_id: HashMap<u64, usize> = HashMap::new();
         for Record { at, event } in records {
             let at = *at;
-            let attempt = match event {
+            let acquisition = match event {
                 Event::Wants { id, name, wish } => {
-                    by_id.insert(*id, self.attempts.len());
-                    self.by_name.entry(*name).or_default().push(self.attempts.len());
-                    self.attempts.push(Attempt {
+                    by_id.insert(*id, self.acquisitions.len());
+                    self.by_name.entry(*name).or_default().push(self.acquisitions.len());
+                    self.acquisitions.push(Acquisition {
                         life,
                         worker,
                         id: *id,
@@ -171,10 +171,10 @@ impl Story {
                 | Event::Lost { id, .. }
                 | Event::LetsGo { id, .. }
                 | Event::LetGo { id, .. }
-                | Event::Without { id, .. } => by_id.get(id).map(|place| &mut self.attempts[*place]),
+                | Event::Without { id, .. } => by_id.get(id).map(|place| &mut self.acquisitions[*place]),
                 Event::Stalled { since } => {
                     self.stalled += at - since;
-                    let kind = Kind::ServerStalled;
+                    let kind = FaultKind::ServerStalled;
                     self.troubles.push(Trouble { kind, worker: Some(worker), from: *since, to: at });
                     None
                 }
@@ -188,21 +188,21 @@ impl Story {
                 }
                 _ => None,
             };
-            let Some(attempt) = attempt else { continue };
+            let Some(acquisition) = acquisition else { continue };
             match event {
                 Event::Acquired { owner, token, .. } => {
-                    attempt.acquired = Some(at);
-                    attempt.owner.clone_from(owner);
-                    attempt.token = *token;
+                    acquisition.acquired = Some(at);
+                    acquisition.owner.clone_from(owner);
+                    acquisition.token = *token;
                 }
                 Event::Believes { left, .. } => {
-                    attempt.beliefs = Some((attempt.beliefs.map_or(at, |(first, _)| first), at));
-                    attempt.deadline = attempt.deadline.max(at + left);
+                    acquisition.beliefs = Some((acquisition.beliefs.map_or(at, |(first, _)| first), at));
+                    acquisition.deadline = acquisition.deadline.max(at + left);
                 }
-                Event::Lost { why, .. } => _ = attempt.lost.get_or_insert((at, *why)),
-                Event::LetsGo { by, .. } => attempt.lets_go = Some((at, *by)),
-                Event::LetGo { outcome, .. } => attempt.let_go = Some((at, *outcome)),
-                Event::Without { why, .. } => attempt.without = Some((at, *why)),
+                Event::Lost { why, .. } => _ = acquisition.lost.get_or_insert((at, *why)),
+                Event::LetsGo { by, .. } => acquisition.lets_go = Some((at, *by)),
+                Event::LetGo { outcome, .. } => acquisition.let_go = Some((at, *outcome)),
+                Event::Without { why, .. } => acquisition.without = Some((at, *why)),
                 _ => {}
             }
         }
@@ -215,13 +215,13 @@ impl Story {
     }
 
     fn woes_of(&self, worker: usize) -> Woes {
-        let spans = |counts: fn(Kind) -> bool| {
+        let spans = |counts: fn(FaultKind) -> bool| {
             self.spans(|trouble| trouble.worker.is_none_or(|it| it == worker) && counts(trouble.kind))
         };
         Woes {
             any: spans(|_| true),
             commands: spans(|kind| !kind.spares_commands()),
-            stranded: spans(Kind::strands_commands),
+            stranded: spans(FaultKind::strands_commands),
         }
     }
 
@@ -234,33 +234,35 @@ impl Story {
     }
 
     /// The first time, not later than `to`, that the lease was, or may have been, taken away by which
-    /// `attempt` has the lock. It may be older than the attempt, if that joined its owner, or others that
-    /// read.
-    pub(crate) fn taken_away_by(&self, attempt: &Attempt, to: u64) -> Option<(u64, u64)> {
-        let cut = |since| self.cut_within(attempt.name, since, to);
-        let may_join = attempt.wish.explicit || attempt.wish.reads;
-        cut(attempt.wanted).or_else(|| {
+    /// `acquisition` has the lock. It may be older than the acquisition, if that joined its owner, or others
+    /// that read.
+    pub(crate) fn taken_away_by(&self, acquisition: &Acquisition, to: u64) -> Option<(u64, u64)> {
+        let cut = |since| self.cut_within(acquisition.name, since, to);
+        let may_join = acquisition.wish.explicit || acquisition.wish.reads;
+        cut(acquisition.wanted).or_else(|| {
             // Most are told from these at once.
-            cut(attempt.wanted.saturating_sub(nanos(LONG_LEASE))).filter(|_| may_join)?;
-            let others = self.by_name.get(&attempt.name)?.iter().map(|place| &self.attempts[*place]);
+            cut(acquisition.wanted.saturating_sub(nanos(LONG_LEASE))).filter(|_| may_join)?;
+            let others = self.by_name.get(&acquisition.name)?.iter().map(|place| &self.acquisitions[*place]);
+            let joined = others.filter(|it| {
+                it.life == acquisition.life && it.goes_with(acquisition) && it.acquired.is_some()
+            });
             let joined =
-                others.filter(|it| it.life == attempt.life && it.goes_with(attempt) && it.acquired.is_some());
-            let joined = joined.filter(|it| it.acquired <= attempt.acquired && it.deadline >= attempt.wanted);
+                joined.filter(|it| it.acquired <= acquisition.acquired && it.deadline >= acquisition.wanted);
             let since = joined.map(|it| it.wanted).min()?;
             // Those may have joined others that have left since.
-            cut(since.min(attempt.wanted.saturating_sub(TENURE)))
+            cut(since.min(acquisition.wanted.saturating_sub(TENURE)))
         })
     }
 
-    /// Until when it waited for its turn as anybody does, and nothing was wrong with its process, or with
+    /// Until when it waited for its turn as usual, and nothing was wrong with its process, or with
     /// all: a position is lost with the server, and a message with the link of a process that is cut off, and
     /// those that are not let others go first.
-    pub(crate) fn in_line_until(&self, attempt: &Attempt) -> Option<u64> {
-        let (from, to) = attempt.waited().filter(|_| attempt.stands_in_line())?;
-        let troubled = [&self.woes[attempt.worker].any, &self.everybody];
+    pub(crate) fn in_line_until(&self, acquisition: &Acquisition) -> Option<u64> {
+        let (from, to) = acquisition.waited().filter(|_| acquisition.stands_in_line())?;
+        let troubled = [&self.woes[acquisition.worker].any, &self.common];
         let first = troubled.iter().filter_map(|woes| woes.first_within(from, to));
         // A waiter in the process that had the lock waits for it still.
-        let cut = self.cut_within(attempt.name, from.saturating_sub(TO_NOTICE), to);
+        let cut = self.cut_within(acquisition.name, from.saturating_sub(TO_NOTICE), to);
         let first = first.chain(cut).map(|(begin, _)| begin).min();
         first.map_or(Some(to), |first| Some(first).filter(|first| *first > from))
     }
@@ -268,14 +270,14 @@ impl Story {
     /// Until when a lease may last that was not given back, and that was its holder's at `from`. Readers of a
     /// process have one together: it lasts for the one of them that needs it longest, and what is forgotten
     /// goes on with it, though not past the next writer.
-    fn lease_lasts(&self, attempt: &Attempt, from: u64) -> u64 {
-        let mut until = from + attempt.wish.lease;
-        if !attempt.wish.reads {
+    fn lease_lasts(&self, acquisition: &Acquisition, from: u64) -> u64 {
+        let mut until = from + acquisition.wish.lease;
+        if !acquisition.wish.reads {
             return until;
         }
-        let places = || self.by_name.get(&attempt.name).into_iter().flatten();
-        let of_name = || places().map(|place| &self.attempts[*place]).filter(|it| it.acquired.is_some());
-        for other in of_name().filter(|it| it.wish.reads && it.life == attempt.life) {
+        let places = || self.by_name.get(&acquisition.name).into_iter().flatten();
+        let of_name = || places().map(|place| &self.acquisitions[*place]).filter(|it| it.acquired.is_some());
+        for other in of_name().filter(|it| it.wish.reads && it.life == acquisition.life) {
             let its = other.last_word() + other.wish.lease;
             if its > from && other.acquired <= Some(until) {
                 until = until.max(its);
@@ -289,48 +291,52 @@ impl Story {
     }
 
     /// By when it was free again, if it was given back for sure.
-    pub(crate) fn given_back(&self, attempt: &Attempt) -> Option<u64> {
-        if self.woes[attempt.worker].stranded.last_within(attempt.wanted, attempt.last_word()).is_some() {
+    pub(crate) fn given_back(&self, acquisition: &Acquisition) -> Option<u64> {
+        if self.woes[acquisition.worker]
+            .stranded
+            .last_within(acquisition.wanted, acquisition.last_word())
+            .is_some()
+        {
             return None;
         }
-        match (attempt.let_go, attempt.lets_go) {
+        match (acquisition.let_go, acquisition.lets_go) {
             (Some((at, Outcome::Free)), _) => Some(at),
-            (None, Some((at, By::Drop))) if self.cleans_up(attempt, at) => Some(at + CLEANING_UP),
+            (None, Some((at, By::Drop))) if self.cleans_up(acquisition, at) => Some(at + CLEANING_UP),
             _ => None,
         }
     }
 
     /// Whether its process can do so right after `at`.
-    fn cleans_up(&self, attempt: &Attempt, at: u64) -> bool {
-        self.woes[attempt.worker].commands.last_within(at, at + CLEANING_UP).is_none()
+    fn cleans_up(&self, acquisition: &Acquisition, at: u64) -> bool {
+        self.woes[acquisition.worker].commands.last_within(at, at + CLEANING_UP).is_none()
     }
 
-    /// From when to when the store may have kept the lock for `attempt`, at the most; for all that the
+    /// From when to when the store may have kept the lock for `acquisition`, at the most; for all that the
     /// history tells.
-    pub(crate) fn may_be_held(&self, attempt: &Attempt) -> Option<(u64, u64)> {
-        let woes = &self.woes[attempt.worker];
-        let last = attempt.last_word();
-        let stranded = woes.stranded.last_within(attempt.wanted, last);
-        let healthy = |at| self.cleans_up(attempt, at);
+    pub(crate) fn may_be_held(&self, acquisition: &Acquisition) -> Option<(u64, u64)> {
+        let woes = &self.woes[acquisition.worker];
+        let last = acquisition.last_word();
+        let stranded = woes.stranded.last_within(acquisition.wanted, last);
+        let healthy = |at| self.cleans_up(acquisition, at);
         // Whatever may still come to the store, comes until then, and counts from then.
         let lease_after = |at: u64| {
-            let worse = woes.commands.last_within(attempt.wanted, at + CLEANING_UP);
+            let worse = woes.commands.last_within(acquisition.wanted, at + CLEANING_UP);
             let until = stranded.into_iter().chain(worse).map(|(_, end)| end).max();
             let until = until.map_or(at, |until| until.max(at));
-            self.lease_lasts(attempt, until) + SLACK
+            self.lease_lasts(acquisition, until) + SLACK
         };
         let since = |at: u64| {
             // It may have been taken long before that was known.
             let late = woes.commands.first_within(at.saturating_sub(CLEANING_UP), at);
-            late.map_or(at, |(begin, _)| begin.clamp(attempt.wanted, at))
+            late.map_or(at, |(begin, _)| begin.clamp(acquisition.wanted, at))
         };
-        if let Some(acquired) = attempt.acquired {
+        if let Some(acquired) = acquisition.acquired {
             let not_held =
-                attempt.let_go.filter(|(_, outcome)| *outcome == Outcome::NotHeld && stranded.is_none());
-            let until = self.given_back(attempt).or(not_held.map(|(at, _)| at));
+                acquisition.let_go.filter(|(_, outcome)| *outcome == Outcome::NotHeld && stranded.is_none());
+            let until = self.given_back(acquisition).or(not_held.map(|(at, _)| at));
             return Some((since(acquired), until.unwrap_or_else(|| lease_after(last))));
         }
-        match attempt.without {
+        match acquisition.without {
             Some((_, Without::Refused | Without::Upgrade)) => None,
             Some((at, Without::Late | Without::Dropped)) if stranded.is_none() && healthy(at) => {
                 Some((at, at + CLEANING_UP))
@@ -340,7 +346,7 @@ impl Story {
     }
 }
 
-impl Attempt {
+impl Acquisition {
     /// For a sentence about it.
     pub(crate) fn tag(&self) -> String {
         format!("acquisition {} of process {} (worker {})", self.id, self.life, self.worker)
@@ -367,7 +373,7 @@ impl Attempt {
         last.or(self.lets_go.map(|(at, _)| at)).unwrap_or(self.cut_short)
     }
 
-    /// Whether it waits for its turn as anybody does. An owner that has the lock already does not queue, and
+    /// Whether it waits for its turn as usual. An owner that has the lock already does not queue, and
     /// one that is not polled loses its place.
     pub(crate) fn stands_in_line(&self) -> bool {
         self.wish.wait != Some(0) && !self.wish.explicit && !self.wish.unpolled

@@ -6,28 +6,28 @@ use std::fmt::{self, Debug};
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
-use crate::check::AttemptOutcome;
+use crate::check::CheckOutcome;
 use crate::clock::seconds;
 use crate::history::History;
-use crate::story::Attempt;
+use crate::story::Acquisition;
 
-pub(crate) struct Summary<'a>(pub(crate) &'a History, pub(crate) &'a AttemptOutcome);
+pub(crate) struct Summary<'a>(pub(crate) &'a History, pub(crate) &'a CheckOutcome);
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(history, AttemptOutcome { story, patience, order, alternation, excused, longest_turn, .. }) =
+        let Self(history, CheckOutcome { story, patience, order, alternation, excused, longest_turn, .. }) =
             self;
         let events =
             history.workers.iter().map(|life| life.records.len()).sum::<usize>() + history.stage.len();
-        let acquired: Vec<&Attempt> = {
-            let mut acquired: Vec<_> = story.attempts.iter().filter(|it| it.acquired.is_some()).collect();
+        let acquired: Vec<&Acquisition> = {
+            let mut acquired: Vec<_> = story.acquisitions.iter().filter(|it| it.acquired.is_some()).collect();
             acquired.sort_by_key(|it| (it.name, it.acquired));
             acquired
         };
         let pairs = acquired.windows(2).filter(|two| two[0].name == two[1].name);
         let (local, remote): (Vec<_>, Vec<_>) = pairs.partition(|two| two[0].life == two[1].life);
         let without =
-            count(story.attempts.iter().filter_map(|it| it.without.map(|(_, why)| format!("{why:?}"))));
+            count(story.acquisitions.iter().filter_map(|it| it.without.map(|(_, why)| format!("{why:?}"))));
         let lost = count(acquired.iter().filter_map(|it| it.lost.map(|(_, why)| format!("{why:?}"))));
         let faults = count(story.troubles.iter().map(|trouble| format!("{:?}", trouble.kind)));
         let forced = story.cuts.iter().filter(|(name, ..)| name.is_some()).count();

@@ -32,21 +32,21 @@ pub(crate) struct Place(Mutex<Option<(u64, String)>>);
 
 impl Place {
     fn at(&self, what: String) {
-        *self.0.lock().expect("nobody panics with it") = Some((now(), what));
+        *self.0.lock().expect("no thread panics with it") = Some((now(), what));
     }
 
     fn leave(&self) {
-        *self.0.lock().expect("nobody panics with it") = None;
+        *self.0.lock().expect("no thread panics with it") = None;
     }
 
     pub(crate) fn is_taken(&self) -> bool {
-        self.0.lock().expect("nobody panics with it").is_some()
+        self.0.lock().expect("no thread panics with it").is_some()
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.0.lock().expect("nobody panics with it") {
+        match &*self.0.lock().expect("no thread panics with it") {
             Some((since, what)) => write!(f, "{what}, since {:.6}", seconds(*since)),
             None => f.write_str("nothing"),
         }
@@ -54,7 +54,7 @@ impl fmt::Display for Place {
 }
 
 /// A guard, and the acquisition's number.
-struct Held {
+struct HeldLock {
     id: u64,
     guard: Guard,
 }
@@ -161,7 +161,14 @@ impl Shared {
         unknown
     }
 
-    async fn take(&self, name: u32, lock: &Lock, wish: Wish, place: &Place, rng: &mut Rng) -> Option<Held> {
+    async fn take(
+        &self,
+        name: u32,
+        lock: &Lock,
+        wish: Wish,
+        place: &Place,
+        rng: &mut Rng,
+    ) -> Option<HeldLock> {
         // Ordering: Relaxed; only that it is used once matters.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let lease = if wish.watched { Lease::Watched } else { Lease::For(Duration::from_nanos(wish.lease)) };
@@ -194,7 +201,7 @@ impl Shared {
             Ok(Ok(Some(guard))) => {
                 self.acquired(id, &guard);
                 place.at(format!("holds, by acquisition {id}, lock {name}"));
-                return Some(Held { id, guard });
+                return Some(HeldLock { id, guard });
             }
             Ok(Ok(None)) if wait == Some(Duration::ZERO) => Without::Refused,
             Ok(Ok(None)) => Without::Late,
@@ -226,7 +233,7 @@ impl Shared {
     }
 
     /// Keeps it for a while, looking at it all the time, or until it is lost.
-    async fn hold(&self, held: &Held, time: Duration) {
+    async fn hold(&self, held: &HeldLock, time: Duration) {
         const STEP: Duration = Duration::from_millis(10);
         let until = now() + nanos(time);
         loop {
@@ -243,7 +250,7 @@ impl Shared {
         }
     }
 
-    async fn pending_release(&self, held: Held, lock: &Lock, rng: &mut Rng) {
+    async fn pending_release(&self, held: HeldLock, lock: &Lock, rng: &mut Rng) {
         match rng.u8(..100) {
             0 => {
                 let (id, owner) = (held.id, *held.guard.owner());
@@ -260,7 +267,7 @@ impl Shared {
         }
     }
 
-    async fn let_go(&self, Held { id, guard }: Held, by: By) -> Option<Outcome> {
+    async fn let_go(&self, HeldLock { id, guard }: HeldLock, by: By) -> Option<Outcome> {
         self.look(id, &guard);
         self.journal.tell(Event::LetsGo { id, by });
         match by {

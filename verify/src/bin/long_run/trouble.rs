@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::clock::nanos;
-use crate::history::Kind;
+use crate::history::FaultKind;
 
-impl Kind {
+impl FaultKind {
     /// How long after its end it can still be felt: until then no process is blamed for being late.
     pub(crate) fn recovery(self) -> u64 {
         nanos(match self {

@@ -29,7 +29,7 @@ const REGULARS: usize = 4;
 /// For a reply.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// What the tasks may take to end when nothing is wrong any more; a wait for a dead process's lease, and all
-/// in line behind it.
+/// queued behind it.
 const TO_END: Duration = Duration::from_secs(30);
 /// How often it looks whether it stands still, and what counts as that.
 const PULSE: Duration = Duration::from_millis(50);
@@ -118,7 +118,7 @@ async fn work(orders: &Orders, journal: &Arc<Journal>, end: &Notify) {
         }
         journal.tell(Event::Stuck { what: format!("{client:?}") });
     }
-    // Drops and abandoned attempts are still on their way.
+    // Drops and abandoned acquisitions are still on their way.
     let since = Instant::now();
     loop {
         let stats = client.registry().stats();

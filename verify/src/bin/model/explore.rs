@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 
-use crate::machine::{At, Machine, Next, ways};
-use crate::memory::{Kind, Memory, State, Words};
+use crate::machine::{At, Machine, StepOutcome, ways};
+use crate::memory::{Memory, QueueState, State, Words};
 use crate::mutants::{Mutant, Mutants};
 use crate::operation::{Answer, Operation};
 use crate::programs::Program;
@@ -103,7 +103,7 @@ impl fmt::Display for Statistics {
 }
 
 /// How likely it is, when interleavings are drawn, that a thread goes on after a step of its own. With
-/// nothing of the kind, the mutants are hardly ever found out: what it takes is a thread that stops at one
+/// nothing of the queue, the mutants are hardly ever found out: what it takes is a thread that stops at one
 /// certain place while others do much.
 const STAYS: f64 = 0.8;
 
@@ -230,15 +230,15 @@ impl<'a> Model<'a> {
             whole.memory.check_step(&before.memory)?;
         }
         let answer = match next {
-            Next::At(at) => {
+            StepOutcome::At(at) => {
                 whole.threads[index].at = at;
                 None
             }
-            Next::Park(node) => {
+            StepOutcome::Park(node) => {
                 whole.threads[index].at = At::Parked { node };
                 Some(Answer::Pending)
             }
-            Next::Return(answer) => Some(answer),
+            StepOutcome::Return(answer) => Some(answer),
         };
         if let Some(answer) = answer {
             let operations = self.operations(&whole);
@@ -291,7 +291,7 @@ impl<'a> Model<'a> {
             return Err(Violation::Conservation);
         }
         let first = (0..).zip(memory.nodes()).find(|(_, node)| !node.state.is_final());
-        if let (Kind::Queued(_), Some((id, node))) = (memory.e.kind, first)
+        if let (QueueState::Queued(_), Some((id, node))) = (memory.e.queue, first)
             && let State::Waiting { need, debt } = node.state
             && memory.s - memory.offset(id) >= need + debt
         {

@@ -1,6 +1,6 @@
 //! The operations, one shared access a step. [`settle`](mod@crate::settle) is the part that they share.
 
-use crate::memory::{E, Kind, Link, Memory, Node, NodeId, State};
+use crate::memory::{E, Link, Memory, Node, NodeId, QueueState, State};
 use crate::mutants::{Mutant, Mutants};
 use crate::operation::{Answer, Operation, Permits};
 use crate::settle::{self, Outcome, Settle, Settler};
@@ -97,14 +97,14 @@ pub(crate) enum Caller {
 }
 
 /// What a step leads to.
-pub(crate) enum Next {
+pub(crate) enum StepOutcome {
     At(At),
     Return(Answer),
     /// `acquire` returns Pending, and the thread sleeps until its node is final, or cancels.
     Park(NodeId),
 }
 
-pub(crate) type Stepped = Result<Next, Violation>;
+pub(crate) type Stepped = Result<StepOutcome, Violation>;
 
 /// One thread's step.
 pub(crate) struct Machine<'a> {
@@ -133,7 +133,7 @@ impl Machine<'_> {
     /// when they happen, it does not matter when they do.
     pub(crate) fn step(&mut self, at: At) -> Stepped {
         let mut next = self.access(at)?;
-        while let Next::At(at) = next
+        while let StepOutcome::At(at) = next
             && self.reads_a_constant(at)
         {
             next = self.access(at)?;
@@ -165,16 +165,16 @@ impl Machine<'_> {
             At::ReadFront => go(At::ReadE { front: self.memory.front }),
             At::ReadE { front } => {
                 let e = self.memory.e;
-                match e.kind {
-                    Kind::Queued(_) if e.closed && !self.has(Mutant::ClosedDoesNotSettle) => {
+                match e.queue {
+                    QueueState::Queued(_) if e.closed && !self.has(Mutant::ClosedDoesNotSettle) => {
                         settle(Caller::Return(Answer::Closed))
                     }
                     _ if e.closed => answer(Answer::Closed),
-                    Kind::Free(_) => go(At::FreeReadS { e }),
-                    Kind::Queued(tail) if self.has(Mutant::AcquireReadsFrontAfterE) => {
+                    QueueState::Free(_) => go(At::FreeReadS { e }),
+                    QueueState::Queued(tail) if self.has(Mutant::AcquireReadsFrontAfterE) => {
                         go(At::QueuedReadFront { tail })
                     }
-                    Kind::Queued(tail) => go(At::QueuedReadS { front, tail }),
+                    QueueState::Queued(tail) => go(At::QueuedReadS { front, tail }),
                 }
             }
 
@@ -190,11 +190,11 @@ impl Machine<'_> {
             }
             At::FreeTake { e } => {
                 let taken = if self.has(Mutant::TakeIsAStore) {
-                    self.memory.store_e(Kind::Free(e.free() + n))
+                    self.memory.store_e(QueueState::Free(e.free() + n))
                 } else {
                     self.memory.consume(e, n)
                 };
-                if taken { self.taken(Next::Return(Answer::Ok)) } else { go(At::ReadFront) }
+                if taken { self.taken(StepOutcome::Return(Answer::Ok)) } else { go(At::ReadFront) }
             }
             At::FreeStoreFront { e } => {
                 self.settler().store_front(e.free());
@@ -203,7 +203,7 @@ impl Machine<'_> {
             At::FreePublish { e } => {
                 // Before which there is what was consumed by now: a number that has gone round is the same
                 // word.
-                let Kind::Free(consumed) = self.memory.e.kind else { return go(At::ReadFront) };
+                let QueueState::Free(consumed) = self.memory.e.queue else { return go(At::ReadFront) };
                 let node = Node::new(State::Waiting { need: n, debt: 0 }, Link::Offset(consumed));
                 match self.memory.publish(e, node) {
                     Some(node) => self.look(node),
@@ -240,8 +240,8 @@ impl Machine<'_> {
             }
             // ... closes the session
             At::Take { tail, end } if self.way == 0 => {
-                if self.memory.cas_e(E::open(Kind::Queued(tail)), Kind::Free(end + n)) {
-                    self.taken(Next::Return(Answer::Ok))
+                if self.memory.cas_e(E::open(QueueState::Queued(tail)), QueueState::Free(end + n)) {
+                    self.taken(StepOutcome::Return(Answer::Ok))
                 } else {
                     go(At::ReadFront)
                 }
@@ -249,8 +249,8 @@ impl Machine<'_> {
             // ... passes through
             At::Take { tail, end } => {
                 let node = Node::new(State::Granted { consumed: n, of_more: false }, Link::Offset(end));
-                match self.memory.publish(E::open(Kind::Queued(tail)), node) {
-                    Some(node) => self.taken(Next::At(At::TakeStoreNext { tail, node })),
+                match self.memory.publish(E::open(QueueState::Queued(tail)), node) {
+                    Some(node) => self.taken(StepOutcome::At(At::TakeStoreNext { tail, node })),
                     None => go(At::ReadFront),
                 }
             }
@@ -261,7 +261,7 @@ impl Machine<'_> {
 
             // ENQUEUE
             At::Enqueue { tail } if self.has(Mutant::EnqueueIsAStore) => {
-                if self.memory.e == E::open(Kind::Queued(tail)) {
+                if self.memory.e == E::open(QueueState::Queued(tail)) {
                     go(At::EnqueueStore { tail })
                 } else {
                     go(At::ReadFront)
@@ -274,7 +274,7 @@ impl Machine<'_> {
             }
             At::Enqueue { tail } => {
                 let node = Node::new(State::Waiting { need: n, debt: 0 }, Link::Prev(tail));
-                match self.memory.publish(E::open(Kind::Queued(tail)), node) {
+                match self.memory.publish(E::open(QueueState::Queued(tail)), node) {
                     Some(node) => go(At::EnqueueStoreNext { tail, node }),
                     None => go(At::ReadFront),
                 }
@@ -305,7 +305,7 @@ impl Machine<'_> {
             // a poll: the thread that has made the node final may have stopped before it came to the
             // next one, so the poll settles before it returns; unless there was nothing to grant the next one
             At::PollReadState { node } => match self.memory.node(node).state {
-                State::Waiting { .. } => Ok(Next::Park(node)),
+                State::Waiting { .. } => Ok(StepOutcome::Park(node)),
                 State::Granted { .. } if self.has(Mutant::GrantedPollDoesNotSettle) => answer(Answer::Ok),
                 State::Granted { of_more: false, .. } => answer(Answer::Ok),
                 State::Granted { of_more: true, .. } => go(At::GrantedReadS),
@@ -320,9 +320,9 @@ impl Machine<'_> {
                     answer(Answer::Ok)
                 }
             }
-            At::VoidReadE { returns } => match self.memory.e.kind {
-                Kind::Queued(_) => settle(Caller::Return(returns)),
-                Kind::Free(_) => answer(returns),
+            At::VoidReadE { returns } => match self.memory.e.queue {
+                QueueState::Queued(_) => settle(Caller::Return(returns)),
+                QueueState::Free(_) => answer(returns),
             },
 
             // release and add
@@ -330,9 +330,9 @@ impl Machine<'_> {
                 self.memory.s += n;
                 go(At::ReleaseReadE)
             }
-            At::ReleaseReadE => match self.memory.e.kind {
-                Kind::Free(_) => answer(Answer::Done),
-                Kind::Queued(tail) => go(At::ReleaseReadDone { tail }),
+            At::ReleaseReadE => match self.memory.e.queue {
+                QueueState::Free(_) => answer(Answer::Done),
+                QueueState::Queued(tail) => go(At::ReleaseReadDone { tail }),
             },
             At::ReleaseReadDone { tail } => {
                 if self.memory.done == Some(tail) || self.has(Mutant::ReleaseDoesNotSettle) {
@@ -373,9 +373,9 @@ impl Machine<'_> {
             // close
             At::Close => {
                 self.memory.e.closed = true;
-                match self.memory.e.kind {
-                    Kind::Queued(_) => settle(Caller::Return(Answer::Done)),
-                    Kind::Free(_) => answer(Answer::Done),
+                match self.memory.e.queue {
+                    QueueState::Queued(_) => settle(Caller::Return(Answer::Done)),
+                    QueueState::Free(_) => answer(Answer::Done),
                 }
             }
 
@@ -386,9 +386,9 @@ impl Machine<'_> {
             }
             At::LowerReadE => {
                 let e = self.memory.e;
-                match e.kind {
-                    Kind::Free(_) => go(At::LowerFree { e }),
-                    Kind::Queued(_) => settle(Caller::Lower),
+                match e.queue {
+                    QueueState::Free(_) => go(At::LowerFree { e }),
+                    QueueState::Queued(_) => settle(Caller::Lower),
                 }
             }
             At::LowerFree { e } => {
@@ -425,9 +425,9 @@ impl Machine<'_> {
             // available
             At::AvailableReadE => {
                 let e = self.memory.e;
-                match e.kind {
-                    Kind::Free(consumed) => go(At::AvailableReadS { e, consumed }),
-                    Kind::Queued(_) => settle(Caller::Available),
+                match e.queue {
+                    QueueState::Free(consumed) => go(At::AvailableReadS { e, consumed }),
+                    QueueState::Queued(_) => settle(Caller::Available),
                 }
             }
             At::AvailableReadS { e, consumed } => {
@@ -448,9 +448,9 @@ impl Machine<'_> {
             // notify
             At::NotifyReadE => {
                 let e = self.memory.e;
-                match e.kind {
-                    Kind::Free(consumed) => go(At::NotifyReadS { e, consumed }),
-                    Kind::Queued(_) => settle(Caller::Notify),
+                match e.queue {
+                    QueueState::Free(consumed) => go(At::NotifyReadS { e, consumed }),
+                    QueueState::Queued(_) => settle(Caller::Notify),
                 }
             }
             At::NotifyReadS { e, consumed } => {
@@ -480,8 +480,8 @@ impl Machine<'_> {
             }
 
             At::Settle(settle, caller) => match self.settler().access(settle)? {
-                settle::Next::At(settle) => go(At::Settle(settle, caller)),
-                settle::Next::Returns(outcome) => self.settled(outcome, caller),
+                settle::AccessOutcome::At(settle) => go(At::Settle(settle, caller)),
+                settle::AccessOutcome::Returns(outcome) => self.settled(outcome, caller),
             },
         }
     }
@@ -514,7 +514,7 @@ impl Machine<'_> {
     }
 
     /// Permits have been taken by a CAS on E.
-    fn taken(&self, next: Next) -> Stepped {
+    fn taken(&self, next: StepOutcome) -> Stepped {
         if self.memory.consumed() > self.memory.s { Err(Violation::OverAdmission) } else { Ok(next) }
     }
 
@@ -542,7 +542,7 @@ fn first_access(operation: Operation) -> At {
 }
 
 fn go(at: At) -> Stepped {
-    Ok(Next::At(at))
+    Ok(StepOutcome::At(at))
 }
 
 fn settle(caller: Caller) -> Stepped {
@@ -550,5 +550,5 @@ fn settle(caller: Caller) -> Stepped {
 }
 
 fn answer(answer: Answer) -> Stepped {
-    Ok(Next::Return(answer))
+    Ok(StepOutcome::Return(answer))
 }

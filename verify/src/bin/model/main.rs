@@ -23,7 +23,7 @@
 //! * **Memory that is freed or used again**: each node has an index of its own. loom and the sanitizers look
 //!   after it.
 //! * **Wakers.** A waiter is polled once its node is final. That the waker is called, and that it is the
-//!   right one, is the matter of loom, shuttle and `stress`; so are polls without a reason.
+//!   right one, is the matter of loom and `stress`; so are polls without a reason.
 //! * **The width of words.** Numbers are small. That the words in which permits are counted go round is
 //!   modelled with words of a few bits ([`memory::Words`]): wide enough for what is consumed within one step,
 //!   and, as a mutant, not.

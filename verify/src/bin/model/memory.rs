@@ -64,7 +64,7 @@ impl State {
         !matches!(self, State::Waiting { .. })
     }
 
-    /// What the node has consumed for ever. A debt counts from the moment it is added.
+    /// What the node has consumed for ever. A deficit counts from the moment it is added.
     pub(crate) fn consumed(self) -> Permits {
         match self {
             State::Waiting { debt, .. } => debt,
@@ -95,7 +95,7 @@ impl Node {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum QueueState {
     /// So many permits have ever been consumed, and no waiter is queued.
     Free(Permits),
     /// This node is the queue's tail.
@@ -105,28 +105,28 @@ pub(crate) enum Kind {
 /// The word E.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct E {
-    pub(crate) kind: Kind,
+    pub(crate) queue: QueueState,
     pub(crate) closed: bool,
 }
 
 impl E {
-    pub(crate) fn open(kind: Kind) -> Self {
-        E { kind, closed: false }
+    pub(crate) fn open(queue: QueueState) -> Self {
+        E { queue, closed: false }
     }
 
     /// e of FREE(e)
     pub(crate) fn free(self) -> Permits {
-        match self.kind {
-            Kind::Free(consumed) => consumed,
-            Kind::Queued(_) => unreachable!("read as FREE"),
+        match self.queue {
+            QueueState::Free(consumed) => consumed,
+            QueueState::Queued(_) => unreachable!("read as FREE"),
         }
     }
 
     /// t of QUEUED(t)
     pub(crate) fn tail(self) -> NodeId {
-        match self.kind {
-            Kind::Queued(tail) => tail,
-            Kind::Free(_) => unreachable!("read as QUEUED"),
+        match self.queue {
+            QueueState::Queued(tail) => tail,
+            QueueState::Free(_) => unreachable!("read as QUEUED"),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Memory {
         let unused = Node::new(State::Void { consumed: 0 }, Link::Offset(0));
         Memory {
             s: permits,
-            e: E::open(Kind::Free(0)),
+            e: E::open(QueueState::Free(0)),
             front: 0,
             done: None,
             words,
@@ -177,27 +177,27 @@ impl Memory {
     /// Whether E is this word.
     pub(crate) fn is_e(&self, word: E) -> bool {
         self.e.closed == word.closed
-            && match (self.e.kind, word.kind) {
-                (Kind::Free(now), Kind::Free(then)) => self.words.are_same(now, then),
+            && match (self.e.queue, word.queue) {
+                (QueueState::Free(now), QueueState::Free(then)) => self.words.are_same(now, then),
                 (now, then) => now == then,
             }
     }
 
     /// compare_exchange on E.
-    pub(crate) fn cas_e(&mut self, old: E, new: Kind) -> bool {
+    pub(crate) fn cas_e(&mut self, old: E, new: QueueState) -> bool {
         self.is_e(old) && self.store_e(new)
     }
 
     /// Only mutants store it.
-    pub(crate) fn store_e(&mut self, new: Kind) -> bool {
-        self.e.kind = new;
+    pub(crate) fn store_e(&mut self, new: QueueState) -> bool {
+        self.e.queue = new;
         true
     }
 
     /// compare_exchange on E, which is free, to what is so many permits on.
     pub(crate) fn consume(&mut self, old: E, permits: Permits) -> bool {
-        let Kind::Free(consumed) = self.e.kind else { return false };
-        self.cas_e(old, Kind::Free(consumed + permits))
+        let QueueState::Free(consumed) = self.e.queue else { return false };
+        self.cas_e(old, QueueState::Free(consumed + permits))
     }
 
     /// compare_exchange on E that publishes a node, written completely before.
@@ -210,7 +210,7 @@ impl Memory {
         let id = self.published;
         self.nodes[usize::from(id)] = node;
         self.published += 1;
-        self.e.kind = Kind::Queued(id);
+        self.e.queue = QueueState::Queued(id);
         id
     }
 
@@ -248,9 +248,9 @@ impl Memory {
 
     /// What is consumed by now, debts included.
     pub(crate) fn consumed(&self) -> Permits {
-        match self.e.kind {
-            Kind::Free(consumed) => consumed,
-            Kind::Queued(tail) => self.offset(tail) + self.node(tail).state.consumed(),
+        match self.e.queue {
+            QueueState::Free(consumed) => consumed,
+            QueueState::Queued(tail) => self.offset(tail) + self.node(tail).state.consumed(),
         }
     }
 
@@ -346,9 +346,9 @@ impl Hash for Memory {
 
 impl fmt::Display for E {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::Free(consumed) => write!(f, "FREE({consumed})")?,
-            Kind::Queued(tail) => write!(f, "QUEUED(#{tail})")?,
+        match self.queue {
+            QueueState::Free(consumed) => write!(f, "FREE({consumed})")?,
+            QueueState::Queued(tail) => write!(f, "QUEUED(#{tail})")?,
         }
         if self.closed { f.write_str("+CLOSED") } else { Ok(()) }
     }

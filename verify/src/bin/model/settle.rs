@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::memory::{E, Kind, Link, Memory, NodeId, State};
+use crate::memory::{E, Link, Memory, NodeId, QueueState, State};
 use crate::mutants::{Mutant, Mutants};
 use crate::operation::Permits;
 use crate::violation::Violation;
@@ -94,7 +94,7 @@ impl Settle {
 }
 
 /// What an access leads to.
-pub(crate) enum Next {
+pub(crate) enum AccessOutcome {
     At(Settle),
     Returns(Outcome),
 }
@@ -107,15 +107,15 @@ pub(crate) struct Settler<'a> {
 
 impl Settler<'_> {
     /// One shared access.
-    pub(crate) fn access(&mut self, settle: Settle) -> Result<Next, Violation> {
-        let go = |settle| Ok(Next::At(settle));
-        let returns = |outcome| Ok(Next::Returns(outcome));
+    pub(crate) fn access(&mut self, settle: Settle) -> Result<AccessOutcome, Violation> {
+        let go = |settle| Ok(AccessOutcome::At(settle));
+        let returns = |outcome| Ok(AccessOutcome::Returns(outcome));
         match settle {
             Settle::ReadS => go(Settle::ReadDone { s: self.memory.s }),
             Settle::ReadDone { s } => go(Settle::ReadE { s, done: self.memory.done }),
             Settle::ReadE { s, done } => {
-                let E { kind, closed: closing } = self.memory.e;
-                let Kind::Queued(tail) = kind else { return returns(Outcome::Free) };
+                let E { queue, closed: closing } = self.memory.e;
+                let QueueState::Queued(tail) = queue else { return returns(Outcome::Free) };
                 let walk = Walk { s, tail, closing, last: None };
                 go(match done {
                     Some(n) => Settle::ReadDoneLink { walk, n },
@@ -210,7 +210,7 @@ impl Settler<'_> {
             Settle::Grant { walk, n, off, state } => {
                 let State::Waiting { need, debt } = state else { unreachable!("a node is granted once") };
                 let consumed = if self.has(Mutant::GrantForgetsDebt) { need } else { need + debt };
-                // Beside a debt that is not written down in the engine, and the poll looks in any case.
+                // Beside a deficit that is not written down in the engine, and the poll looks in any case.
                 let of_more = debt > 0 || self.memory.ahead(walk.s, off) > need;
                 let of_more = of_more && !self.has(Mutant::GrantIsNeverOfMore);
                 let granted = State::Granted { consumed, of_more };
@@ -226,14 +226,14 @@ impl Settler<'_> {
             Settle::AtTailReadE { walk, n, off } => {
                 let settled = |e| Settle::SettledStoreFront { e, end: off };
                 if self.has(Mutant::TailReadsEOnce) {
-                    let e = E { kind: Kind::Queued(n), closed: walk.closing };
+                    let e = E { queue: QueueState::Queued(n), closed: walk.closing };
                     return go(settled(e));
                 }
                 let e = self.memory.e;
-                match e.kind {
-                    Kind::Free(_) => returns(Outcome::Free),
-                    Kind::Queued(tail) if tail == n => go(settled(e)),
-                    Kind::Queued(tail) => {
+                match e.queue {
+                    QueueState::Free(_) => returns(Outcome::Free),
+                    QueueState::Queued(tail) if tail == n => go(settled(e)),
+                    QueueState::Queued(tail) => {
                         let walk = Walk { tail, closing: e.closed, ..walk };
                         go(Settle::ReadNext { walk, n, off })
                     }
@@ -252,7 +252,7 @@ impl Settler<'_> {
             Settle::ReadNext { walk, n, off } => match self.memory.node(n).next {
                 Some(x) => go(Settle::ReadLink { walk, x, off }),
                 None if self.has(Mutant::NullNextIsTheEnd) => {
-                    let e = E { kind: Kind::Queued(n), closed: walk.closing };
+                    let e = E { queue: QueueState::Queued(n), closed: walk.closing };
                     go(Settle::SettledStoreFront { e, end: off })
                 }
                 None => go(Settle::BackReadLink { walk, y: walk.tail }),

@@ -17,7 +17,7 @@ const ON_A_THREAD: &str = "threads_read_and_write";
 /// A store that does not know its listeners grants a lock to clients that listen no more.
 const NEED_KNOWN_LISTENERS: [&str; 3] = [
     "writer_that_listens_no_more_is_passed_over",
-    "lock_that_nobody_is_granted_is_free_and_a_message_says_so",
+    "lock_that_is_granted_to_no_waiter_is_free_and_a_message_says_so",
     "next_writer_of_the_releasing_client_gets_the_lock_or_a_position",
 ];
 

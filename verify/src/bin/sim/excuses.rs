@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::program::{Kind, Which};
+use crate::program::{LockSide, Which};
 use crate::store::StoredLease;
 use crate::world::{Nanos, SECOND};
 
@@ -40,7 +40,7 @@ struct Forced {
 }
 
 fn key(lock: Which) -> Which {
-    let kind = if lock.kind == Kind::Write { Kind::Read } else { lock.kind };
+    let kind = if lock.kind == LockSide::Write { LockSide::Read } else { lock.kind };
     Which { kind, ..lock }
 }
 

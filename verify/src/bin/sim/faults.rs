@@ -99,7 +99,7 @@ struct Answer {
 
 /// What became of a fault.
 #[derive(Debug)]
-struct AttemptOutcome {
+struct FaultOutcome {
     fault: Fault,
     /// By the first run that has found it.
     found: Option<(Over, Answer)>,
@@ -176,7 +176,7 @@ impl Faults {
         is_clean
     }
 
-    fn judge_all(&self, faults: &[(Fault, Vec<Over>)]) -> Vec<AttemptOutcome> {
+    fn judge_all(&self, faults: &[(Fault, Vec<Over>)]) -> Vec<FaultOutcome> {
         let next = Mutex::new(faults.iter().enumerate());
         let verdicts = Mutex::new(Vec::new());
         // Each waits for a process of its own: nothing is simulated here.
@@ -200,8 +200,8 @@ impl Faults {
     }
 
     /// Looks for a fault over one store after the other, until it is found.
-    fn judge(&self, fault: Fault, stores: &[Over]) -> AttemptOutcome {
-        let mut verdict = AttemptOutcome { fault, found: None, in_vain: (0, 0.0), broken: Vec::new() };
+    fn judge(&self, fault: Fault, stores: &[Over]) -> FaultOutcome {
+        let mut verdict = FaultOutcome { fault, found: None, in_vain: (0, 0.0), broken: Vec::new() };
         for store in stores {
             match self.find(fault, *store, &mut verdict.in_vain) {
                 Ok(Some(answer)) => {
@@ -259,8 +259,8 @@ fn ask(store: Over, options: &[&str]) -> Result<Answer, String> {
 }
 
 /// What is said of a fault as soon as it is known.
-fn line(verdict: &AttemptOutcome) -> String {
-    let AttemptOutcome { fault, found, in_vain: (programs, seconds), broken } = verdict;
+fn line(verdict: &FaultOutcome) -> String {
+    let FaultOutcome { fault, found, in_vain: (programs, seconds), broken } = verdict;
     match found {
         Some((store, answer)) => {
             let judge = answer.found.as_deref().unwrap_or_default();
@@ -272,11 +272,11 @@ fn line(verdict: &AttemptOutcome) -> String {
 }
 
 /// One row for each fault.
-fn table(verdicts: &[AttemptOutcome]) -> Table {
+fn table(verdicts: &[FaultOutcome]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["fault", "found by", "over", "programs", "seconds", "operations", "seed"]);
-    for AttemptOutcome { fault, found, in_vain: (programs, seconds), .. } in verdicts {
+    for FaultOutcome { fault, found, in_vain: (programs, seconds), .. } in verdicts {
         let name = format!("{fault:?}");
         let number = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
         table.add_row(match found {

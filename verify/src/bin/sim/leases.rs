@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::program::{Kind, Program, Which};
+use crate::program::{LockSide, Program, Which};
 use crate::store::{Store, StoredLease};
 
 /// What the store has, by lock. Leases that are over are among them until the store is looked at anew.
@@ -20,7 +20,7 @@ pub(crate) struct Shortened {
 }
 
 fn key(lock: Which) -> Which {
-    let kind = if lock.kind == Kind::Write { Kind::Read } else { lock.kind };
+    let kind = if lock.kind == LockSide::Write { LockSide::Read } else { lock.kind };
     Which { kind, ..lock }
 }
 

@@ -18,6 +18,7 @@ mod shrink;
 mod stage;
 mod store;
 mod task;
+mod time;
 mod twins;
 mod world;
 

@@ -2,7 +2,6 @@
 //! drawn, shrunk, printed and kept.
 
 mod draw;
-pub(crate) mod time;
 
 use latchwork::LockKind;
 use latchwork::backend::Mode;
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::draw::draw;
 use crate::store::{Harm, Network};
+use crate::time;
 use crate::world::{Nanos, SECOND};
 
 /// All that a run depends on, but for the code that it runs.
@@ -90,14 +90,14 @@ pub(crate) enum Trouble {
 
 /// A side of a kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum LockSide {
     Plain,
     Fair,
     Read,
     Write,
 }
 
-impl Kind {
+impl LockSide {
     pub(crate) fn mode(self) -> Mode {
         match self {
             Self::Plain => Mode::Plain,
@@ -121,7 +121,7 @@ impl Kind {
 pub(crate) struct Which {
     /// Index of the name.
     pub(crate) name: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: LockSide,
 }
 
 impl Which {

@@ -9,10 +9,11 @@ use latchwork::{Guard, LossReason};
 use crate::excuses::Excuses;
 use crate::judge::{self, Finding, Judge};
 use crate::leases::Leases;
-use crate::program::{Incident, Kind, Op, Program, Trouble, Which, time};
+use crate::program::{Incident, LockSide, Op, Program, Trouble, Which};
 use crate::stage::{Event, Member, Phase, Scene, Stage, View};
 use crate::store::{Harm, Store, client, duration};
 use crate::task;
+use crate::time;
 use crate::world::{Clock, Executor, Nanos, SECOND, Step, World};
 
 /// After the last fault, and when all leases of the dead are over, all tasks have ended within this: each
@@ -423,7 +424,7 @@ impl<S: Store> Run<S> {
         // A place in a queue that fell back as well is kept for less long than its client knows, and so is
         // what it becomes.
         if excuses.has_old_places(now) {
-            let queued = |lock: Which| !matches!(lock.kind, Kind::Plain);
+            let queued = |lock: Which| !matches!(lock.kind, LockSide::Plain);
             let granted = self.leases.all().filter(|(lock, _)| queued(*lock));
             granted.for_each(|(_, lease)| excuses.add_victim(lease, now));
         }

@@ -7,7 +7,7 @@ use latchwork::{Guard, LockClient, LockError, LossReason, Metrics, Owner};
 
 use crate::excuses::Excuses;
 use crate::leases::Leases;
-use crate::program::{Kind, OWNERS, Op, Program, Which};
+use crate::program::{LockSide, OWNERS, Op, Program, Which};
 use crate::store::{Store, StoredLease};
 use crate::world::{Nanos, Process, World};
 
@@ -235,10 +235,10 @@ impl<S: Store> View<'_, S> {
 pub(crate) fn lock_words(program: &Program, lock: Which) -> String {
     let name = &program.names[lock.name];
     match lock.kind {
-        Kind::Plain => format!("{name:?}"),
-        Kind::Fair => format!("fair {name:?}"),
-        Kind::Read => format!("read {name:?}"),
-        Kind::Write => format!("write {name:?}"),
+        LockSide::Plain => format!("{name:?}"),
+        LockSide::Fair => format!("fair {name:?}"),
+        LockSide::Read => format!("read {name:?}"),
+        LockSide::Write => format!("write {name:?}"),
     }
 }
 

@@ -6,7 +6,7 @@ use latchwork::backend::{Backend, Mode};
 use latchwork::{LockClient, LockKind, LockOptions};
 use serde::{Deserialize, Serialize};
 
-use crate::program::time;
+use crate::time;
 use crate::world::{Nanos, Process, World};
 
 pub(crate) mod local;

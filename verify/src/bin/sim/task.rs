@@ -9,9 +9,10 @@ use latchwork::backend::Runtime;
 use latchwork::{Guard, Lease, Lock, LockError, Owner};
 
 use crate::care::{Callback, Ended, cared};
-use crate::program::{Care, How, Kind, Op, Program, Question, WakerKind, Which, time};
+use crate::program::{Care, How, LockSide, Op, Program, Question, WakerKind, Which};
 use crate::stage::{Answer, Call, Event, Hold, Stage, lock_words, number_of};
 use crate::store::{Store, duration};
+use crate::time;
 use crate::world::{MS, Nanos, SECOND};
 
 /// An acquisition by a task that has something already waits no longer than this, so that no program waits
@@ -117,10 +118,10 @@ impl<S: Store> Player<S> {
         let client = self.stage.client(self.member);
         let name = &self.stage.program.names[which.name];
         let lock = match which.kind {
-            Kind::Plain => client.get_lock(name),
-            Kind::Fair => client.get_fair_lock(name),
-            Kind::Read => client.get_read_write_lock(name).map(|lock| lock.read().clone()),
-            Kind::Write => client.get_read_write_lock(name).map(|lock| lock.write().clone()),
+            LockSide::Plain => client.get_lock(name),
+            LockSide::Fair => client.get_fair_lock(name),
+            LockSide::Read => client.get_read_write_lock(name).map(|lock| lock.read().clone()),
+            LockSide::Write => client.get_read_write_lock(name).map(|lock| lock.write().clone()),
         };
         match lock {
             Ok(lock) => Some(lock),

@@ -94,7 +94,7 @@ fn scaled(time: Nanos, by: i64, of: i64) -> Nanos {
     u64::try_from(i128::from(time) * i128::from(by) / i128::from(of)).unwrap_or(u64::MAX / 4)
 }
 
-/// What happened, line by line if anybody wants to read it, and as a hash that is the same for the same
+/// What happened, line by line if it is to be read, and as a hash that is the same for the same
 /// history.
 #[derive(Default)]
 struct History {

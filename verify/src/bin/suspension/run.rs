@@ -214,7 +214,7 @@ impl Onlooker {
         self.judge("while threads are stopped", Sleepers::Pending);
         let unwoken = self.waiting().saturating_sub(suspension::sleepers(&self.semaphore));
         if unwoken > stopped * suspension::WAKE_BATCH {
-            self.stage.fail(&format!("{unwoken} waiters were granted their permits, and nobody wakes them"));
+            self.stage.fail(&format!("{unwoken} waiters were granted their permits, and they are not woken"));
         }
         Outcome { stopped, held_back: 0, unwoken }
     }
@@ -290,7 +290,7 @@ impl Onlooker {
         self.poll_woken();
         let (waiting, sleepers) = (self.waiting(), suspension::sleepers(&self.semaphore));
         if waiting != sleepers {
-            self.stage.fail(&format!("{waiting} wait, and {sleepers} sleep: somebody was not woken"));
+            self.stage.fail(&format!("{waiting} wait, and {sleepers} sleep: a waiter was not woken"));
         }
         self.judge("in the end", Sleepers::All);
         if was_weighed {

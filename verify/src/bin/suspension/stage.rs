@@ -166,7 +166,7 @@ impl Stage {
 
     fn wait_for_turn<'a>(&self, state: MutexGuard<'a, State>, thread: usize) -> MutexGuard<'a, State> {
         self.changed.notify_all();
-        self.changed.wait_while(state, |state| state.turn != Some(thread)).expect("nobody panics with it")
+        self.changed.wait_while(state, |state| state.turn != Some(thread)).expect("no thread panics with it")
     }
 
     /// A thread's whole part: all steps of its script.

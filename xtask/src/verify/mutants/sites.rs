@@ -18,18 +18,18 @@ pub(super) struct Site {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AccessKind {
     Load,
     Store,
     ReadModifyWrite,
 }
 
 impl Site {
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> AccessKind {
         match self.method.as_str() {
-            "load" => Kind::Load,
-            "store" => Kind::Store,
-            _ => Kind::ReadModifyWrite,
+            "load" => AccessKind::Load,
+            "store" => AccessKind::Store,
+            _ => AccessKind::ReadModifyWrite,
         }
     }
 }

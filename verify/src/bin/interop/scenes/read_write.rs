@@ -94,7 +94,7 @@ impl Act<'_> {
         writes.third("try 0 -1").is(AT_ALL, "held")
     }
 
-    /// That neither side finds anybody there.
+    /// That neither side finds a holder.
     fn lets_writers_in(&self) -> Checked {
         let writes = self.of_kinds("write", "write");
         for ask in [Act::second, Act::third] {
@@ -148,7 +148,7 @@ fn cuts_nothing_short(act: &Act<'_>) -> Checked {
     Ok(())
 }
 
-/// The other's lease ends beside the holder's: it does not keep anybody out when the holder leaves.
+/// The other's lease ends beside the holder's: it keeps no waiter out when the holder leaves.
 fn outlives_lease(act: &Act<'_>) -> Checked {
     // Not watched: the watchdog of 3.x renews all readers.
     act.holder("lock 20000").is(AT_ALL, "got")?;
@@ -264,7 +264,7 @@ fn keeps_its_lease(act: &Act<'_>) -> Checked {
     act.holder(&format!("lock {}", long.as_millis())).is(AT_ALL, "got")?;
     act.other("lock -1").is(AT_ALL, "got")?;
     let watched = act.leases().into_iter().min_by_key(|key| act.stage.server.left(key));
-    act.until_renewed(&watched.ok_or("nobody reads")?)?;
+    act.until_renewed(&watched.ok_or("no reader is there")?)?;
     act.other("unlock").is(AT_ALL, "done")?;
     // The watchdog of 3.x sets the leases of all readers to its own timeout. Ours is whole again with the
     // next renewal.

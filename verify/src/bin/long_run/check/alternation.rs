@@ -6,7 +6,7 @@ use super::Violation;
 use crate::clock::{nanos, seconds};
 use crate::names::LockKind;
 use crate::spans::Spans;
-use crate::story::{Attempt, Story, TENURE};
+use crate::story::{Acquisition, Story, TENURE};
 
 /// A process that stands still for less than that does not say so, and begins to wait as much later than it
 /// says.
@@ -37,11 +37,12 @@ struct Writing<'a> {
 
 pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Alternation {
     let mut seen = Alternation::default();
-    let mut all: Vec<&Attempt> =
-        story.attempts.iter().filter(|it| LockKind::of(it.name) == LockKind::ReadWrite).collect();
+    let mut all: Vec<&Acquisition> =
+        story.acquisitions.iter().filter(|it| LockKind::of(it.name) == LockKind::ReadWrite).collect();
     all.sort_by_key(|it| (it.name, it.acquired));
     for of_name in all.chunk_by(|a, b| a.name == b.name) {
-        let (reads, writes): (Vec<&Attempt>, Vec<&Attempt>) = of_name.iter().partition(|it| it.wish.reads);
+        let (reads, writes): (Vec<&Acquisition>, Vec<&Acquisition>) =
+            of_name.iter().partition(|it| it.wish.reads);
         let writing = writing(story, &writes);
         for read in &reads {
             judge_read(story, read, &writing, &mut seen, violations);
@@ -56,7 +57,7 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Alternati
 }
 
 /// By when they began. What an owner has several times is once.
-fn writing<'a>(story: &Story, writes: &[&'a Attempt]) -> Vec<Writing<'a>> {
+fn writing<'a>(story: &Story, writes: &[&'a Acquisition]) -> Vec<Writing<'a>> {
     let mut all: Vec<Writing<'_>> = Vec::new();
     for write in writes {
         let (Some(from), Some((_, to))) = (write.acquired, story.may_be_held(write)) else { continue };
@@ -77,7 +78,7 @@ fn writing<'a>(story: &Story, writes: &[&'a Attempt]) -> Vec<Writing<'a>> {
 /// A reader waits for one writer.
 fn judge_read(
     story: &Story,
-    read: &Attempt,
+    read: &Acquisition,
     writing: &[Writing<'_>],
     seen: &mut Alternation,
     violations: &mut Vec<Violation>,
@@ -108,8 +109,8 @@ fn judge_read(
 /// readers.
 fn judge_write(
     story: &Story,
-    write: &Attempt,
-    reads: &[&Attempt],
+    write: &Acquisition,
+    reads: &[&Acquisition],
     ends: &Spans,
     seen: &mut Alternation,
     violations: &mut Vec<Violation>,
@@ -123,11 +124,11 @@ fn judge_write(
         reads[first..last.max(first)].iter()
     };
     // Its turn began with the end of a writer, while it waited.
-    let is_let_in = |read: &Attempt, at| ends.first_within(read.wanted, at).is_some();
+    let is_let_in = |read: &Acquisition, at| ends.first_within(read.wanted, at).is_some();
     let later = between(known + TENURE, until).filter(|read| read.wanted > known && read.stands_in_line());
     let later = later.filter(|read| {
         let at = read.acquired.unwrap_or(read.wanted);
-        let joins = |other: &Attempt| {
+        let joins = |other: &Acquisition| {
             other.life == read.life && other.acquired.is_some_and(|at| is_let_in(other, at))
         };
         !is_let_in(read, at) && !between(at.saturating_sub(TENURE + LIMIT), at).any(|other| joins(other))

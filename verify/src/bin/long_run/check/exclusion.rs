@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Violation;
 use crate::clock::seconds;
 use crate::history::{By, Why};
-use crate::story::{Attempt, Story};
+use crate::story::{Acquisition, Story};
 
 /// A lease's end is read on two machines' clocks, one of which counts milliseconds.
 const ROUNDING: u64 = 2_000_000;
@@ -13,24 +13,24 @@ const ROUNDING: u64 = 2_000_000;
 struct Claim<'a> {
     from: u64,
     to: u64,
-    of: &'a Attempt,
+    of: &'a Acquisition,
 }
 
 /// Says how many holds were cut short by the stage.
 pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> u64 {
     let mut excused = 0;
     let mut by_name: BTreeMap<u32, Vec<Claim<'_>>> = BTreeMap::new();
-    for attempt in &story.attempts {
-        let Some((first, last)) = attempt.beliefs else { continue };
-        let mut to = last.max(claimed_until(attempt).saturating_sub(ROUNDING));
-        if let Some((begin, _)) = story.taken_away_by(attempt, to) {
+    for acquisition in &story.acquisitions {
+        let Some((first, last)) = acquisition.beliefs else { continue };
+        let mut to = last.max(claimed_until(acquisition).saturating_sub(ROUNDING));
+        if let Some((begin, _)) = story.taken_away_by(acquisition, to) {
             excused += 1;
             if begin <= first {
                 continue;
             }
             to = begin;
         }
-        by_name.entry(attempt.name).or_default().push(Claim { from: first, to, of: attempt });
+        by_name.entry(acquisition.name).or_default().push(Claim { from: first, to, of: acquisition });
     }
     for (name, claims) in by_name {
         judge(name, claims, violations);
@@ -69,9 +69,9 @@ fn judge(name: u32, mut claims: Vec<Claim<'_>>, violations: &mut Vec<Violation>)
     }
 }
 
-/// Until when `attempt` kept everybody else out, as far as it knew, unless the stage took its lock away.
-fn claimed_until(attempt: &Attempt) -> u64 {
-    let told = attempt.lost.filter(|(_, why)| *why == Why::Gone).map(|(at, _)| at);
-    let gave = attempt.lets_go.filter(|(_, by)| *by != By::Forget).map(|(at, _)| at);
-    told.into_iter().chain(gave).fold(attempt.deadline, u64::min)
+/// Until when `acquisition` kept all others out, as far as it knew, unless the stage took its lock away.
+fn claimed_until(acquisition: &Acquisition) -> u64 {
+    let told = acquisition.lost.filter(|(_, why)| *why == Why::Gone).map(|(at, _)| at);
+    let gave = acquisition.lets_go.filter(|(_, by)| *by != By::Forget).map(|(at, _)| at);
+    told.into_iter().chain(gave).fold(acquisition.deadline, u64::min)
 }

@@ -21,7 +21,7 @@ pub(super) fn check(story: &Story, history: &History, violations: &mut Vec<Viola
         }
     }
     match &story.remains {
-        None => wrong("nobody looked at the server in the end".to_owned()),
+        None => wrong("the server was not looked at in the end".to_owned()),
         Some((keys, channels)) => {
             keys.iter().for_each(|key| wrong(format!("left on the server: the key {key}")));
             channels

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Violation;
 use crate::clock::{nanos, seconds};
 use crate::names::LockKind;
-use crate::story::{Attempt, Story};
+use crate::story::{Acquisition, Story};
 
 /// A process that stands still for less than that does not say so, and begins to wait as much later than it
 /// says.
@@ -33,32 +33,33 @@ impl Order {
 
 pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Order {
     let mut order = Order::default();
-    let mut served: Vec<&Attempt> = story.attempts.iter().filter(|it| queues(it)).collect();
+    let mut served: Vec<&Acquisition> = story.acquisitions.iter().filter(|it| queues(it)).collect();
     served.sort_by_key(|it| (it.name, it.acquired));
     for of_name in served.chunk_by(|a, b| a.name == b.name) {
         // From the last to be served on: which of those that were served before it came after it.
         let mut earlier: Vec<(u64, u64)> =
             of_name.iter().map(|it| (it.wanted, it.acquired.unwrap_or(it.wanted))).collect();
-        for attempt in of_name.iter().rev() {
+        for acquisition in of_name.iter().rev() {
             earlier.pop();
-            let Some(acquired) = attempt.acquired else { continue };
-            if story.in_line_until(attempt) != Some(acquired) {
+            let Some(acquired) = acquisition.acquired else { continue };
+            if story.in_line_until(acquisition) != Some(acquired) {
                 continue;
             }
             order.compared += 1;
             // Only those served while it waited; the others are none of its business.
-            let since = earlier.partition_point(|(_, at)| *at <= attempt.wanted);
-            let by = earlier[since..].iter().map(|(wanted, _)| wanted.saturating_sub(attempt.wanted)).max();
+            let since = earlier.partition_point(|(_, at)| *at <= acquisition.wanted);
+            let by =
+                earlier[since..].iter().map(|(wanted, _)| wanted.saturating_sub(acquisition.wanted)).max();
             let Some(by) = by.filter(|by| *by > 0) else { continue };
             order.overtaken.push(by);
             if by > LIMIT {
                 let what = format!(
                     "{} was overtaken before lock {}, which has a queue, by one that came {:.3} s later, and no fault is to blame",
-                    attempt.tag(),
-                    attempt.name,
+                    acquisition.tag(),
+                    acquisition.name,
                     seconds(by),
                 );
-                violations.push(Violation { at: attempt.wanted, what });
+                violations.push(Violation { at: acquisition.wanted, what });
             }
         }
     }
@@ -67,9 +68,9 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Order {
 }
 
 /// Whether it took its place in the queue, and got the lock by it.
-fn queues(attempt: &Attempt) -> bool {
-    LockKind::of(attempt.name).queues()
-        && !attempt.wish.reads
-        && attempt.acquired.is_some()
-        && attempt.stands_in_line()
+fn queues(acquisition: &Acquisition) -> bool {
+    LockKind::of(acquisition.name).queues()
+        && !acquisition.wish.reads
+        && acquisition.acquired.is_some()
+        && acquisition.stands_in_line()
 }

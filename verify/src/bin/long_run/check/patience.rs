@@ -7,7 +7,7 @@ use super::Violation;
 use crate::clock::{nanos, seconds};
 use crate::names::{LEASE, LockKind};
 use crate::spans::Spans;
-use crate::story::{Attempt, Story};
+use crate::story::{Acquisition, Story};
 
 /// For how long a position in a fair lock's queue is kept: a third of the watched lease.
 const POSITION: u64 = nanos(LEASE) / 3;
@@ -41,13 +41,14 @@ impl Patience {
 
 pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Patience {
     let mut patience = Patience::default();
-    let names: BTreeSet<u32> = story.attempts.iter().map(|attempt| attempt.name).collect();
+    let names: BTreeSet<u32> = story.acquisitions.iter().map(|acquisition| acquisition.name).collect();
     for name in names {
-        let of_name: Vec<&Attempt> = story.attempts.iter().filter(|attempt| attempt.name == name).collect();
+        let of_name: Vec<&Acquisition> =
+            story.acquisitions.iter().filter(|acquisition| acquisition.name == name).collect();
         for reads in [false, true] {
             let mut waits: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
-            for attempt in of_name.iter().filter(|it| it.wish.reads == reads) {
-                waits.entry(attempt.worker).or_default().extend(attempt.waited());
+            for acquisition in of_name.iter().filter(|it| it.wish.reads == reads) {
+                waits.entry(acquisition.worker).or_default().extend(acquisition.waited());
             }
             let waited = waits.into_iter().flat_map(|(worker, waits)| {
                 let healthy = Spans::union(waits).without(&story.woes[worker].any);
@@ -69,13 +70,13 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> Patience 
 }
 
 /// When no reader, or no exclusive owner, could have the lock.
-fn kept_from(story: &Story, of_name: &[&Attempt], reads: bool) -> Spans {
+fn kept_from(story: &Story, of_name: &[&Acquisition], reads: bool) -> Spans {
     let held = of_name.iter().filter(|it| !reads || !it.wish.reads).filter_map(|it| story.may_be_held(it));
     // A lock may be granted to a waiter that does not take it, as it stands still or is cut off, and stays
     // with it for as long as a position is kept; and readers may be let in that do not come.
-    let granted = of_name.iter().filter(|it| LockKind::of(it.name).queues()).flat_map(|attempt| {
-        let (waits, kept) = (attempt.waited(), if attempt.wish.reads { TURN } else { POSITION });
-        let woes = &story.woes[attempt.worker].any;
+    let granted = of_name.iter().filter(|it| LockKind::of(it.name).queues()).flat_map(|acquisition| {
+        let (waits, kept) = (acquisition.waited(), if acquisition.wish.reads { TURN } else { POSITION });
+        let woes = &story.woes[acquisition.worker].any;
         waits.into_iter().flat_map(move |(from, to)| {
             let woes = woes.iter().filter(move |(begin, end)| *begin <= to && from <= *end);
             woes.map(move |(begin, end)| (begin.max(from), end + kept))
@@ -92,14 +93,14 @@ fn kept_from(story: &Story, of_name: &[&Attempt], reads: bool) -> Spans {
 /// The lock was `free` for a waiter.
 fn judge(
     name: u32,
-    of_name: &[&Attempt],
+    of_name: &[&Acquisition],
     free: &Spans,
     patience: &mut Patience,
     violations: &mut Vec<Violation>,
 ) {
-    let mut acquired: Vec<u64> = of_name.iter().filter_map(|attempt| attempt.acquired).collect();
+    let mut acquired: Vec<u64> = of_name.iter().filter_map(|acquisition| acquisition.acquired).collect();
     acquired.sort_unstable();
-    // What an abandoned attempt may have held meanwhile does not begin the wait anew.
+    // What an abandoned acquisition may have held meanwhile does not begin the wait anew.
     let mut by_gap: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
     for (from, to) in free.iter() {
         let gap = acquired.partition_point(|at| *at <= from);
@@ -110,7 +111,7 @@ fn judge(
         patience.waits.push(wait);
         if wait > LIMIT {
             let what = format!(
-                "lock {name} was free for {:.3} s, and somebody waited whom no fault kept from it",
+                "lock {name} was free for {:.3} s, and a task waited that no fault kept from it",
                 seconds(wait),
             );
             violations.push(Violation { at: since, what });

@@ -1,7 +1,7 @@
 //! Histories that are made up, sound ones and such as must not be. Times are milliseconds.
 
 use super::check;
-use crate::history::{By, Event, History, Kind, Life, Outcome, Record, Why, Wish, Without};
+use crate::history::{By, Event, FaultKind, History, Life, Outcome, Record, Why, Wish, Without};
 use crate::names::CROWDED;
 
 const MS: u64 = 1_000_000;
@@ -31,7 +31,7 @@ impl Tale {
         self
     }
 
-    fn fault(&mut self, from: u64, to: u64, kind: Kind, worker: Option<usize>) -> &mut Self {
+    fn fault(&mut self, from: u64, to: u64, kind: FaultKind, worker: Option<usize>) -> &mut Self {
         let number = self.0.stage.len() as u64;
         self.stage(from, Event::Fault { number, kind, worker }).stage(to, Event::Over { number })
     }
@@ -93,7 +93,7 @@ impl Tale {
 
     fn killed(&mut self, at: u64, worker: usize) -> &mut Self {
         self.0.workers[worker].killed = Some(at * MS);
-        self.fault(at, at, Kind::Killed, Some(worker))
+        self.fault(at, at, FaultKind::Killed, Some(worker))
     }
 
     /// What is found when it comes to a good end.
@@ -151,7 +151,7 @@ fn turns_are_sound() {
 }
 
 #[test]
-fn two_who_believe_at_once_are_found() {
+fn two_believers_at_once_are_found() {
     let mut tale = Tale::new();
     tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).has(100, 1, 1).gives(110, 1, 1, Outcome::Free);
     tale.believes(101, 0, 1).gives(102, 0, 1, Outcome::Free).is_wrong("two holders");
@@ -186,7 +186,7 @@ fn what_the_stage_took_away_is_excused() {
         tale
     };
     two(|tale| _ = tale.forced(100)).is_sound();
-    two(|tale| _ = tale.fault(100, 150, Kind::ServerKilled, None)).is_sound();
+    two(|tale| _ = tale.fault(100, 150, FaultKind::ServerKilled, None)).is_sound();
     // Too late to be the reason.
     let mut late = two(|tale| _ = tale.forced(300));
     assert!(late.found()[0].contains("two holders"));
@@ -205,7 +205,7 @@ fn token_that_does_not_rise_is_found() {
 fn tokens_begin_anew_with_the_server() {
     let mut tale = Tale::new();
     tale.0 = tokens(7, 1).0;
-    tale.fault(11, 11, Kind::ServerKilled, None);
+    tale.fault(11, 11, FaultKind::ServerKilled, None);
     assert_eq!(tale.found(), [""; 0]);
 }
 
@@ -240,11 +240,11 @@ fn overtaking_before_a_fair_lock_is_found() {
 }
 
 #[test]
-fn who_has_a_fault_may_be_overtaken() {
-    third_comes(3).fault(100, 150, Kind::SubscriptionsKilled, Some(1)).is_sound();
-    third_comes(3).fault(100, 150, Kind::ServerKilled, None).is_sound();
+fn process_with_a_fault_may_be_overtaken() {
+    third_comes(3).fault(100, 150, FaultKind::SubscriptionsKilled, Some(1)).is_sound();
+    third_comes(3).fault(100, 150, FaultKind::ServerKilled, None).is_sound();
     // Not by another's.
-    third_comes(3).fault(100, 150, Kind::SubscriptionsKilled, Some(0)).is_wrong("was overtaken");
+    third_comes(3).fault(100, 150, FaultKind::SubscriptionsKilled, Some(0)).is_wrong("was overtaken");
     // A waiter behind a hold of its own process does not know that it was taken away.
     let mut forced = third_comes(3);
     forced.stage(5, Event::Forces { name: 6 }).stage(6, Event::Forced { name: 6, free: false }).is_sound();
@@ -267,22 +267,22 @@ fn wait_beside_a_free_lock_is_found() {
 }
 
 #[test]
-fn lock_that_nobody_ever_gets_again_is_found() {
+fn lock_that_is_never_granted_again_is_found() {
     let mut tale = Tale::new();
     tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).gives(10, 0, 1, Outcome::Free);
     tale.is_wrong("was free for 19.989 s");
 }
 
 #[test]
-fn who_has_a_fault_may_be_late() {
+fn process_with_a_fault_may_be_late() {
     let mut tale = served(1000);
-    tale.fault(500, 600, Kind::SubscriptionsKilled, None).is_sound();
+    tale.fault(500, 600, FaultKind::SubscriptionsKilled, None).is_sound();
     // Not for ever.
     let mut tale = served(1200);
-    tale.fault(500, 600, Kind::SubscriptionsKilled, None).is_wrong("was free for");
+    tale.fault(500, 600, FaultKind::SubscriptionsKilled, None).is_wrong("was free for");
     // Nor by another's.
     let mut tale = served(1000);
-    tale.fault(500, 600, Kind::Paused, Some(0)).is_wrong("was free for");
+    tale.fault(500, 600, FaultKind::Paused, Some(0)).is_wrong("was free for");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn what_gave_up_does_not_begin_the_wait_anew() {
 fn what_may_still_come_keeps_the_lock() {
     let mut tale = Tale::new();
     // Its release was held back, and so may its last renewal have been.
-    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).fault(5, 1000, Kind::Silence, Some(0));
+    tale.wants(0, 0, 1).has(2, 0, 1).wants(3, 1, 1).fault(5, 1000, FaultKind::Silence, Some(0));
     tale.gives(10, 0, 1, Outcome::Failed).has(6000, 1, 1).gives(6010, 1, 1, Outcome::Free).is_sound();
 }
 
@@ -311,11 +311,11 @@ fn loss_without_a_reason_is_found() {
         tale.wants(0, 0, 1).has(2, 0, 1).lost(at, 0, 1, why).gives(at + 1, 0, 1, Outcome::NotHeld);
         tale
     };
-    lost(100, Why::Gone).is_wrong("nobody took it away");
+    lost(100, Why::Gone).is_wrong("it was not taken away");
     lost(100, Why::Expired).is_wrong("before it had");
     lost(LEASE + 10, Why::Expired).is_wrong("not renewed");
     let mut paused = lost(LEASE + 10, Why::Unreachable);
-    paused.fault(500, 2300, Kind::Paused, Some(0)).is_sound();
+    paused.fault(500, 2300, FaultKind::Paused, Some(0)).is_sound();
 }
 
 #[test]
@@ -326,17 +326,17 @@ fn hold_that_the_store_does_not_know_is_found() {
 }
 
 #[test]
-fn who_joins_readers_loses_the_lock_with_them() {
+fn joined_reader_loses_the_lock_with_the_others() {
     let joins = |second: u64| {
         let mut tale = Tale::new();
-        tale.wants_to_read(0, 0, 1).has(2, 0, 1).fault(10, 20, Kind::ServerKilled, None);
+        tale.wants_to_read(0, 0, 1).has(2, 0, 1).fault(10, 20, FaultKind::ServerKilled, None);
         tale.wants_to_read(second, 0, 2).has(second + 1, 0, 2).lost(second + 10, 0, 2, Why::Gone);
         tale.gives(second + 11, 0, 2, Outcome::NotHeld);
         tale
     };
     joins(25).is_sound();
     // By then the first one has known it.
-    joins(3000).is_wrong("nobody took it away");
+    joins(3000).is_wrong("it was not taken away");
 }
 
 #[test]
@@ -382,12 +382,12 @@ fn leftovers_are_found() {
     }
     assert!(left(quiet(0, 0, 0), remains(&["lock"], &[])).contains("the key lock"));
     assert!(left(quiet(0, 0, 0), remains(&[], &["channel"])).contains("subscription to channel"));
-    assert!(left(quiet(0, 0, 0), Event::Over { number: 1 }).contains("nobody looked"));
+    assert!(left(quiet(0, 0, 0), Event::Over { number: 1 }).contains("was not looked at"));
     assert!(left(Event::Over { number: 1 }, remains(&[], &[])).contains("did not become quiet"));
 }
 
 #[test]
-fn who_is_stuck_is_found() {
+fn stuck_task_is_found() {
     let mut tale = Tale::new();
     tale.tell(1, 0, Event::Stuck { what: "acquisition 7".to_owned() }).is_wrong("acquisition 7");
 }
@@ -404,7 +404,7 @@ fn one_process_has_all_turns(trouble: u64) -> Tale {
         tale.wants_of(at, 0, id, CROWDED).has(at + 5, 0, id).gives(at + 50, 0, id, Outcome::Free);
     }
     tale.has(4000, 1, 1).gives(4010, 1, 1, Outcome::Free);
-    tale.fault(trouble, trouble, Kind::ServerPaused, None);
+    tale.fault(trouble, trouble, FaultKind::ServerPaused, None);
     tale
 }
 
@@ -421,7 +421,7 @@ fn faults_excuse_a_long_wait_in_a_crowd() {
 // === Readers and writers ===
 
 #[test]
-fn readers_may_be_together_and_nobody_beside_a_writer() {
+fn readers_may_be_together_and_none_beside_a_writer() {
     let second = |reads| {
         let mut tale = Tale::new();
         tale.wants_to_read(0, 0, 1).has(2, 0, 1).wishes(3, 1, 1, READ_WRITE, reads).has(5, 1, 1);
@@ -495,8 +495,8 @@ fn reader_that_waits_for_one_writer_after_the_other_is_found() {
     reader_waits_for(1, Outcome::Free).is_sound();
     reader_waits_for(2, Outcome::Free).is_wrong("2 writers had it meanwhile");
     // An owner that has lost the lock lets no other in.
-    reader_waits_for(2, Outcome::Failed).fault(350, 360, Kind::Paused, Some(0)).is_sound();
-    reader_waits_for(2, Outcome::Free).fault(350, 360, Kind::Delay, Some(1)).is_sound();
+    reader_waits_for(2, Outcome::Failed).fault(350, 360, FaultKind::Paused, Some(0)).is_sound();
+    reader_waits_for(2, Outcome::Free).fault(350, 360, FaultKind::Delay, Some(1)).is_sound();
 }
 
 /// There is a reader until 600, a writer waits from 10 on, and a reader that comes at 500 reads from `at` on.
@@ -517,7 +517,7 @@ fn reader_comes_later(at: u64, let_in: bool) -> Tale {
 fn reader_that_goes_before_a_writer_is_found() {
     reader_comes_later(560, true).is_sound();
     reader_comes_later(560, false).is_wrong("which came 0.490 s later, reads before it out of its turn");
-    reader_comes_later(560, false).fault(100, 110, Kind::SubscriptionsKilled, Some(1)).is_sound();
+    reader_comes_later(560, false).fault(100, 110, FaultKind::SubscriptionsKilled, Some(1)).is_sound();
 }
 
 #[test]
@@ -537,7 +537,7 @@ fn reader_that_waits_beside_readers_is_found() {
 }
 
 #[test]
-fn lease_of_readers_lasts_for_whoever_of_them_needs_it_longest() {
+fn lease_of_readers_lasts_as_long_as_the_longest_of_them() {
     let left_by_one_that_asked_for = |leases: u64| {
         let mut tale = Tale::new();
         tale.wants_to_read(0, 0, 1).has(2, 0, 1).wants_to_read(3, 0, 2).has(4, 0, 2);

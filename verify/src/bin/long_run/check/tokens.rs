@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 
 use super::Violation;
-use crate::story::{Attempt, Story};
+use crate::story::{Acquisition, Story};
 
 pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) {
-    let mut by_name: BTreeMap<u32, Vec<(u64, &Attempt)>> = BTreeMap::new();
-    for attempt in &story.attempts {
-        let Some(acquired) = attempt.acquired else { continue };
-        if attempt.wish.fenced != attempt.token.is_some() {
-            let what = if attempt.wish.fenced { "asked for a token and got none" } else { "got a token" };
-            let what = format!("lock {}: {} {what}", attempt.name, attempt.tag());
+    let mut by_name: BTreeMap<u32, Vec<(u64, &Acquisition)>> = BTreeMap::new();
+    for acquisition in &story.acquisitions {
+        let Some(acquired) = acquisition.acquired else { continue };
+        if acquisition.wish.fenced != acquisition.token.is_some() {
+            let what = if acquisition.wish.fenced { "asked for a token and got none" } else { "got a token" };
+            let what = format!("lock {}: {} {what}", acquisition.name, acquisition.tag());
             violations.push(Violation { at: acquired, what });
         }
         // What it believed in at its first look it had without a break since the token was made: unless the
         // stage took it away before the guard could know.
-        let Some((first, _)) = attempt.beliefs else { continue };
-        if attempt.token.is_some() && story.taken_away_by(attempt, first.max(acquired)).is_none() {
-            by_name.entry(attempt.name).or_default().push((first, attempt));
+        let Some((first, _)) = acquisition.beliefs else { continue };
+        if acquisition.token.is_some() && story.taken_away_by(acquisition, first.max(acquired)).is_none() {
+            by_name.entry(acquisition.name).or_default().push((first, acquisition));
         }
     }
-    for (name, mut attempts) in by_name {
-        attempts.sort_unstable_by_key(|(first, _)| *first);
-        for two in attempts.windows(2) {
+    for (name, mut acquisitions) in by_name {
+        acquisitions.sort_unstable_by_key(|(first, _)| *first);
+        for two in acquisitions.windows(2) {
             let [(_, before), (at, after)] = two else { unreachable!() };
             // With an empty server, its counter begins anew.
             let restarted = story

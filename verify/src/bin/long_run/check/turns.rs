@@ -21,17 +21,18 @@ pub(super) fn check(story: &Story, violations: &mut Vec<Violation>) -> u64 {
         (trouble.from, trouble.to + trouble.kind.recovery() + left)
     }));
     let mut longest = 0;
-    for attempt in story.attempts.iter().filter(|attempt| ALL_CROWDED.contains(&attempt.name)) {
-        let waited = Spans::union(attempt.waited()).without(&troubles).total();
+    for acquisition in story.acquisitions.iter().filter(|acquisition| ALL_CROWDED.contains(&acquisition.name))
+    {
+        let waited = Spans::union(acquisition.waited()).without(&troubles).total();
         longest = longest.max(waited);
         if waited > LIMIT {
             let what = format!(
                 "{} was kept waiting for {:.3} s before lock {}, and no fault is to blame",
-                attempt.tag(),
+                acquisition.tag(),
                 seconds(waited),
-                attempt.name,
+                acquisition.name,
             );
-            violations.push(Violation { at: attempt.wanted, what });
+            violations.push(Violation { at: acquisition.wanted, what });
         }
     }
     longest

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use super::Judge;
 use super::words::words;
-use crate::program::{Kind, Op, Question, Which, time};
+use crate::program::{LockSide, Op, Question, Which};
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::{Store, StoredLease};
+use crate::time;
 use crate::world::{MS, Nanos};
 
 /// Stores count in milliseconds.
@@ -87,12 +88,12 @@ fn about_owner(call: &Call) -> Option<usize> {
 
 /// What the store has now of this side of the lock. The holder of a plain lock or a fair one is told by both.
 fn see<S: Store>(asked: &mut Asked, view: &View<'_, S>, lock: Which) {
-    let kinds: &[Kind] = match lock.kind {
-        Kind::Plain | Kind::Fair => &[Kind::Plain, Kind::Fair],
-        Kind::Read => &[Kind::Read],
-        Kind::Write => &[Kind::Write],
+    let kinds: &[LockSide] = match lock.kind {
+        LockSide::Plain | LockSide::Fair => &[LockSide::Plain, LockSide::Fair],
+        LockSide::Read => &[LockSide::Read],
+        LockSide::Write => &[LockSide::Write],
     };
-    let shared = lock.kind == Kind::Read;
+    let shared = lock.kind == LockSide::Read;
     let leases = kinds.iter().flat_map(|kind| view.leases(Which { kind: *kind, ..lock }));
     let leases = leases.filter(|lease| lease.is_shared == shared).cloned().collect();
     asked.stored.push(Stored { from: view.now, leases });

@@ -1,14 +1,14 @@
 //! `Guard::remaining`: "How long the lease lasts without a renewal, as far as this process knows", and of
 //! `is_held`: "The lease is counted from before the command was sent that began it, so this turns false
-//! before the store gives the lock to anybody else, as long as clocks run at the same speed."
+//! before the store gives the lock to another, as long as clocks run at the same speed."
 //!
 //! So no guard believes in more than what the store has. It is the judge that finds most: a belief that is
 //! too long is there long before two owners meet.
 
 use super::Judge;
-use crate::program::time;
 use crate::stage::{Hold, View};
 use crate::store::Store;
+use crate::time;
 use crate::world::{MS, Nanos};
 
 /// Stores count in whole milliseconds.

@@ -10,10 +10,11 @@ use latchwork::LockError;
 use super::Judge;
 use super::calm::is_calm;
 use super::words::words;
-use crate::program::{How, Kind, Op, time};
+use crate::program::{How, LockSide, Op};
 use crate::stage::{Answer, Call, Event, View};
 use crate::store::Store;
 use crate::task::{MOMENT, error_words};
+use crate::time;
 
 #[derive(Default)]
 pub(crate) struct Errors;
@@ -46,7 +47,7 @@ fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> b
             locks.iter().any(|other| other.name == lock.name && !other.is_one_with(lock))
         }),
         LockError::Upgrade { .. } => {
-            matches!(&call.op, Op::Acquire { lock, owner: Some(_), .. } if lock.kind == Kind::Write)
+            matches!(&call.op, Op::Acquire { lock, owner: Some(_), .. } if lock.kind == LockSide::Write)
         }
         LockError::ShutDown => member.is_shut_down,
         LockError::Lease(_) => match &call.op {

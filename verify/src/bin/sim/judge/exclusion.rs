@@ -6,9 +6,10 @@
 
 use super::Judge;
 use super::belief::{allowance, stored};
-use crate::program::{Kind, time};
+use crate::program::LockSide;
 use crate::stage::{Hold, View};
 use crate::store::Store;
+use crate::time;
 use crate::world::Nanos;
 
 #[derive(Default)]
@@ -60,5 +61,5 @@ fn exclude(one: &Hold, other: &Hold) -> bool {
     if one.lock.name != other.lock.name || one.owner == other.owner {
         return false;
     }
-    !matches!((one.lock.kind, other.lock.kind), (Kind::Read, Kind::Read))
+    !matches!((one.lock.kind, other.lock.kind), (LockSide::Read, LockSide::Read))
 }

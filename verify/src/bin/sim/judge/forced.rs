@@ -2,7 +2,7 @@
 
 use super::Judge;
 use super::belief::stored;
-use crate::program::{Kind, Op};
+use crate::program::{LockSide, Op};
 use crate::stage::{Answer, Event, View};
 use crate::store::Store;
 
@@ -26,7 +26,7 @@ impl<S: Store> Judge<S> for Forced {
                 && hold.granted < call.began
                 // Those that read go on by a later lease, which may have been asked for, and not been known,
                 // by then.
-                && hold.lock.kind != Kind::Read
+                && hold.lock.kind != LockSide::Read
                 && view.excuses.taken_at(client, hold.number).is_some_and(|at| at >= call.began)
                 && stored(view, hold) == 0
                 && hold.is_held()

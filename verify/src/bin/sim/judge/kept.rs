@@ -11,10 +11,11 @@ use latchwork::{LossReason, Owner};
 use super::Judge;
 use super::calm::{hand_off, settled_from};
 use super::words::words;
-use crate::program::{Op, time};
+use crate::program::Op;
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::Store;
 use crate::task::MOMENT;
+use crate::time;
 use crate::world::Nanos;
 
 #[derive(Default)]

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Judge;
 use super::calm::{hand_off, is_calm, waited_for};
-use crate::program::{Op, Which, time};
+use crate::program::{Op, Which};
 use crate::stage::{Member, Phase, View};
 use crate::store::{Store, StoredLease};
 use crate::task::command_limit;
+use crate::time;
 use crate::world::{Nanos, SECOND};
 
 /// For so long a lease may stand without a holder: a waiter that was granted it, and is not polled, leaves it
@@ -51,7 +52,7 @@ impl<S: Store> Judge<S> for Leak {
             let (since, ends) = (time::seconds(idle.since), time::seconds(idle.ends));
             let lock = view.lock_words(*lock);
             return Some(format!(
-                "the store keeps lease {number} of p{member} on {lock} until {ends}; nobody counts on it since {since}"
+                "the store keeps lease {number} of p{member} on {lock} until {ends}; no task counts on it since {since}"
             ));
         }
         let mut idle = BTreeMap::new();

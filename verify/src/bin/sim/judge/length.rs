@@ -6,9 +6,10 @@ use super::Judge;
 use super::belief::{allowance, stored};
 use super::calm::{hand_off, is_calm};
 use super::order::is_again;
-use crate::program::{Kind, Op, time};
+use crate::program::{LockSide, Op};
 use crate::stage::{Answer, Call, Event, View};
 use crate::store::Store;
+use crate::time;
 
 #[derive(Default)]
 pub(crate) struct Length;
@@ -25,7 +26,8 @@ impl<S: Store> Judge<S> for Length {
         };
         let hold = view.scene.holds.get(id)?;
         // What an owner has already may last longer; and concurrent readers have one lease.
-        if hold.lease.is_some() || hold.lock.kind != Kind::Plain || is_again(view, *id) || !is_calm(view) {
+        if hold.lease.is_some() || hold.lock.kind != LockSide::Plain || is_again(view, *id) || !is_calm(view)
+        {
             return None;
         }
         let lease = view.program.processes[view.member(hold).plan].options.watchdog_timeout();

@@ -6,10 +6,11 @@
 
 use super::Judge;
 use super::calm::{hand_off, is_calm};
-use crate::program::{How, Op, time};
+use crate::program::{How, Op};
 use crate::stage::{Call, View};
 use crate::store::Store;
 use crate::task::{MOMENT, command_limit, operation_words};
+use crate::time;
 use crate::world::Nanos;
 
 #[derive(Default)]

@@ -11,10 +11,11 @@ use latchwork::{LockError, LossReason};
 use super::Judge;
 use super::calm::is_calm;
 use super::words::words;
-use crate::program::{Op, Which, time};
+use crate::program::{Op, Which};
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::Store;
 use crate::task::MOMENT;
+use crate::time;
 use crate::world::Nanos;
 
 /// What is needed to judge a loss whose hold is gone by then.

@@ -128,8 +128,9 @@ fn fallen(before: &Metrics, now: &Metrics) -> Option<&'static str> {
 /// What does not add up, when all tasks have ended and nothing is held. `apart`: the client shares its
 /// messages with no other.
 fn wrong(seen: &Seen, metrics: &Metrics, apart: bool) -> Option<&'static str> {
-    let guards =
-        seen.acquisitions - seen.forgotten..=seen.acquisitions - seen.forgotten + seen.ended_otherwise;
+    // One that was superseded while it asked for a token had a guard until then.
+    let had_for_a_moment = seen.ended_otherwise + metrics.superseded;
+    let guards = seen.acquisitions - seen.forgotten..=seen.acquisitions - seen.forgotten + had_for_a_moment;
     let sums = [
         ("acquisitions", seen.others_try || metrics.waits.count() == seen.acquisitions),
         ("attempts that were given up", seen.others_try || metrics.given_up == seen.given_up),

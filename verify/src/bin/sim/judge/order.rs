@@ -2,7 +2,7 @@
 //! owner that has the lock already takes it once more without waiting; a waiter that cannot be told when its
 //! turn has come […] is passed over […]; a waiter whose future is kept and not polled, or whose process
 //! stands still, holds up the others […]; after a failover or flush of the store the waiters queue anew, by
-//! when they began to wait. `Lock::try_lock` does not overtake anybody." And of read-write locks: "Writers
+//! when they began to wait. `Lock::try_lock` does not overtake a waiter." And of read-write locks: "Writers
 //! have the lock in the order in which they began to wait". And of plain ones: "Within a process waiters are
 //! served first in, first out, and newcomers queue behind them".
 
@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 
 use super::Judge;
 use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
-use crate::program::{Kind, Op, Which, time};
+use crate::program::{LockSide, Op, Which};
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::Store;
+use crate::time;
 use crate::world::{Nanos, SECOND};
 
 /// A client learns within a second that its lock was forced free if others of it wait, and these are not in
@@ -61,7 +62,7 @@ impl<S: Store> Judge<S> for Order {
             self.left.insert((call.member, lock), view.now);
             return None;
         }
-        if lock.kind == Kind::Read || is_again(view, *hold) || comes_along(view, call) {
+        if lock.kind == LockSide::Read || is_again(view, *hold) || comes_along(view, call) {
             return None;
         }
         let overtaken =
@@ -102,7 +103,7 @@ impl Order {
         let is_one =
             waited_for(waiter) == Some(lock) && (waiter.member, waiter.task) != (call.member, call.task);
         // Turns of processes are not in the order of their waiters.
-        if !is_one || lock.kind == Kind::Plain && waiter.member != call.member {
+        if !is_one || lock.kind == LockSide::Plain && waiter.member != call.member {
             return false;
         }
         let waited = view.now - waiter.began;
@@ -127,9 +128,9 @@ impl Order {
     /// Whether its owner had the other side meanwhile: then it has entered anew.
     fn was_recalled<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
         let Op::Acquire { owner: Some(owner), .. } = waiter.op else { return false };
-        let other = Which { kind: Kind::Read, ..lock };
+        let other = Which { kind: LockSide::Read, ..lock };
         let had = self.last.get(&(other, waiter.member, owner));
-        lock.kind == Kind::Write && had.is_some_and(|at| *at + hand_off(view.program) >= waiter.began)
+        lock.kind == LockSide::Write && had.is_some_and(|at| *at + hand_off(view.program) >= waiter.began)
     }
 
     /// Whether another waiter of the same member may have kept it from the store.

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use super::Judge;
 use super::calm::{hand_off, is_calm, waited_for};
 use super::words::words;
-use crate::program::{Op, time};
+use crate::program::Op;
 use crate::stage::{Call, View};
 use crate::store::Store;
 use crate::task::command_limit;
+use crate::time;
 use crate::world::Nanos;
 
 #[derive(Default)]

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use super::Judge;
 use super::calm::{blocks, hand_off, is_attended, is_calm, settled_but_for, waited_for};
-use crate::program::{Kind, Op, Trouble, Which, time};
+use crate::program::{LockSide, Op, Trouble, Which};
 use crate::stage::{Call, View};
 use crate::store::Store;
 use crate::task::MOMENT;
+use crate::time;
 use crate::world::{MS, Nanos, SECOND};
 
 /// As long as that after an outage.
@@ -102,10 +103,10 @@ fn may_be_forced<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
 /// Whether the store has nothing against it: a reader may come beside others, unless a writer waits.
 fn is_free_for<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
     let writes = |call: &Call| {
-        waited_for(call).is_some_and(|other| other.name == lock.name && other.kind == Kind::Write)
+        waited_for(call).is_some_and(|other| other.name == lock.name && other.kind == LockSide::Write)
     };
     match lock.kind {
-        Kind::Read => {
+        LockSide::Read => {
             view.leases(lock).all(|lease| lease.is_shared) && !view.scene.calls.values().any(writes)
         }
         _ => view.leases(lock).next().is_none(),

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use super::Judge;
 use super::calm::{hand_off, is_attended, settled_from, waited_for};
 use super::order::is_again;
-use crate::program::{Kind, Which, time};
+use crate::program::{LockSide, Which};
 use crate::stage::{Answer, Event, View};
 use crate::store::Store;
+use crate::time;
 use crate::world::{MS, Nanos};
 
 /// By default.
@@ -39,7 +40,7 @@ impl<S: Store> Judge<S> for Tenure {
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
         let Event::Answered(call, Answer::Got(id)) = event else { return None };
         let hold = view.scene.holds.get(id)?;
-        if hold.lock.kind != Kind::Plain || hold.number == 0 || call.was_stalled {
+        if hold.lock.kind != LockSide::Plain || hold.number == 0 || call.was_stalled {
             return None;
         }
         let begun = *self.begun.entry((hold.lock, hold.member, hold.number)).or_insert(view.now);

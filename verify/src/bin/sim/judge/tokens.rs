@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Judge;
-use crate::program::{Kind, Op, Which};
+use crate::program::{LockSide, Op, Which};
 use crate::stage::{Event, Hold, View};
 use crate::store::Store;
 use crate::world::Nanos;
@@ -14,7 +14,7 @@ use crate::world::Nanos;
 struct Seen {
     token: u64,
     granted: Nanos,
-    kind: Kind,
+    kind: LockSide,
     /// Member and number of the lease.
     lease: (usize, u64),
     words: String,
@@ -23,7 +23,7 @@ struct Seen {
 #[derive(Default)]
 pub(crate) struct Tokens {
     /// By name, and by kind as the store has it; those that a later one may have to be compared with.
-    seen: BTreeMap<(usize, Kind), Vec<Seen>>,
+    seen: BTreeMap<(usize, LockSide), Vec<Seen>>,
 }
 
 impl<S: Store> Judge<S> for Tokens {
@@ -35,8 +35,11 @@ impl<S: Store> Judge<S> for Tokens {
         let Event::Granted(id) = event else { return None };
         let hold = view.scene.holds.get(id)?;
         let token = hold.token?;
-        let lock =
-            if hold.lock.kind == Kind::Write { Which { kind: Kind::Read, ..hold.lock } } else { hold.lock };
+        let lock = if hold.lock.kind == LockSide::Write {
+            Which { kind: LockSide::Read, ..hold.lock }
+        } else {
+            hold.lock
+        };
         if view.excuses.was_taken(&view.member(hold).client_id, hold.number) {
             return None;
         }
@@ -96,7 +99,7 @@ fn has_fallen(other: &Seen, hold: &Hold, began: Nanos, token: u64) -> bool {
     match (other.kind, hold.lock.kind) {
         // One lease: inner holds, and concurrent readers.
         _ if other.lease == (hold.member, hold.number) => token < other.token,
-        (Kind::Read, Kind::Read) => token < other.token,
+        (LockSide::Read, LockSide::Read) => token < other.token,
         _ => token <= other.token,
     }
 }

@@ -11,9 +11,10 @@ use super::Judge;
 use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
 use super::order::{has_expired, is_again, positions_last};
 use super::tenure::TENURE;
-use crate::program::{Kind, Which, time};
+use crate::program::{LockSide, Which};
 use crate::stage::{Answer, Call, Event, View};
 use crate::store::Store;
+use crate::time;
 use crate::world::Nanos;
 
 /// Readers that wait, by member and task: how many writers came since.
@@ -82,19 +83,19 @@ impl<S: Store> Judge<S> for Turns {
         let Event::Answered(call, answer) = event else { return None };
         let lock = call.lock?;
         self.writers_seen.remove(&(call.member, call.task));
-        if lock.kind == Kind::Write {
+        if lock.kind == LockSide::Write {
             self.ended.insert((call.member, lock.name), view.now);
         }
         match (lock.kind, answer) {
             // One that was not polled may have been granted the lock before any of the present waiters came.
-            (Kind::Write, Answer::Got(hold)) if !is_again(view, *hold) && !call.was_stalled => {
+            (LockSide::Write, Answer::Got(hold)) if !is_again(view, *hold) && !call.was_stalled => {
                 let granted =
                     view.scene.holds.get(hold).map(|hold| (hold.member, hold.number, hold.owner))?;
                 // The waiters of its owner come along with a writer, by the same lease.
                 let comes_along = self.last.insert(lock.name, granted) == Some(granted);
                 if comes_along { None } else { self.writer_comes(view, lock.name) }
             }
-            (Kind::Read, Answer::Got(hold)) if !call.was_stalled => {
+            (LockSide::Read, Answer::Got(hold)) if !call.was_stalled => {
                 let comes_early = if is_again(view, *hold) {
                     None
                 } else {
@@ -103,7 +104,7 @@ impl<S: Store> Judge<S> for Turns {
                 self.granted.insert((call.member, lock.name), view.now);
                 comes_early
             }
-            (Kind::Read, _) => {
+            (LockSide::Read, _) => {
                 self.left.insert((call.member, lock.name), view.now);
                 None
             }
@@ -119,7 +120,7 @@ impl Turns {
         }
         let settled = settled_from(view);
         for call in view.scene.calls.values() {
-            let waits = waited_for(call).is_some_and(|lock| lock.kind == Kind::Read && lock.name == name);
+            let waits = waited_for(call).is_some_and(|lock| lock.kind == LockSide::Read && lock.name == name);
             let begun = call.began > settled && call.began + hand_off(view.program) < view.now;
             if !waits || !begun || !is_attended(view, call) || self.is_held_up(view, call, name) {
                 continue;
@@ -157,7 +158,7 @@ impl Turns {
         // Within the tenure of a lease, which its first reader has begun, others join the readers that there
         // are, whether or not the first one is still among them.
         let joins = view.scene.holds.iter().any(|(id, hold)| {
-            let reads = hold.lock.name == name && hold.lock.kind == Kind::Read;
+            let reads = hold.lock.name == name && hold.lock.kind == LockSide::Read;
             reads && hold.member == reader.member && *id != granted
         });
         let begun = self.granted.get(&(reader.member, name));
@@ -170,7 +171,8 @@ impl Turns {
         }
         let settled = settled_from(view);
         let waits = view.scene.calls.values().find(|call| {
-            let writes = waited_for(call).is_some_and(|lock| lock.kind == Kind::Write && lock.name == name);
+            let writes =
+                waited_for(call).is_some_and(|lock| lock.kind == LockSide::Write && lock.name == name);
             let drift = view.drift(reader.member, view.now - call.began);
             writes
                 && call.began > settled
@@ -202,23 +204,23 @@ impl Turns {
     ) -> bool {
         let ended = self.ended.get(&(waiter.member, name)).map(|at| at + 4 * hand_off(view.program));
         let is_other = |other: &Call| {
-            let is_of_it = other.lock.is_some_and(|lock| lock.name == name && lock.kind == Kind::Write);
+            let is_of_it = other.lock.is_some_and(|lock| lock.name == name && lock.kind == LockSide::Write);
             is_of_it && other.member == waiter.member && other.task != waiter.task
         };
         view.scene.calls.values().any(is_other)
             || ended.is_some_and(|at| at >= reader.began)
-            || blocks(view, Which { name, kind: Kind::Write })
-            || has_expired(view, waiter.member, Which { name, kind: Kind::Write })
+            || blocks(view, Which { name, kind: LockSide::Write })
+            || has_expired(view, waiter.member, Which { name, kind: LockSide::Write })
     }
 
     fn is_held_up<S: Store>(&self, view: &View<'_, S>, waiter: &Call, name: usize) -> bool {
         let stalls = |other: &Call| {
-            let is_of_it = other.lock.is_some_and(|lock| lock.name == name && lock.kind == Kind::Read);
+            let is_of_it = other.lock.is_some_and(|lock| lock.name == name && lock.kind == LockSide::Read);
             is_of_it && other.member == waiter.member && other.was_stalled
         };
         let left = self.left.get(&(waiter.member, name));
         view.scene.calls.values().any(stalls)
-            || blocks(view, Which { name, kind: Kind::Read })
+            || blocks(view, Which { name, kind: LockSide::Read })
             || left.is_some_and(|at| at + 4 * hand_off(view.program) > view.now)
     }
 }

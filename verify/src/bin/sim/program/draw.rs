@@ -4,7 +4,7 @@
 use fastrand::Rng;
 
 use super::{
-    Care, How, Incident, Kind, Op, Options, Plan, Program, Question, Stall, Trouble, WakerKind, Which,
+    Care, How, Incident, LockSide, Op, Options, Plan, Program, Question, Stall, Trouble, WakerKind, Which,
 };
 use crate::store::{Harm, Network};
 use crate::world::{MS, Nanos, SECOND, US};
@@ -79,7 +79,7 @@ fn end_under_a_command(rng: &mut Rng, taste: &Taste, program: &mut Program) {
     program.beat = beat;
     let (at, owner) = (rng.usize(..program.processes.len()), rng.usize(..taste.owners));
     // No other operation is about it. Only those kinds pass from owner to owner by one lease.
-    let kind = if rng.u32(..4) == 0 { Kind::Read } else { Kind::Plain };
+    let kind = if rng.u32(..4) == 0 { LockSide::Read } else { LockSide::Plain };
     let lock = Which { name: program.names.len(), kind };
     program.names.push("y".to_owned());
     if rng.u32(..8) > 0 {
@@ -125,7 +125,7 @@ fn wait_for_two_in_braces(rng: &mut Rng, program: &mut Program) {
     program.processes.resize(program.processes.len().max(2), Plan::default());
     let (first, second) = if rng.bool() { (names[0], names[1]) } else { (names[1], names[0]) };
     let acquires = |name| {
-        let lock = Which { name, kind: Kind::Plain };
+        let lock = Which { name, kind: LockSide::Plain };
         Op::Acquire { lock, owner: None, fenced: false, how: How::Lock, care: Care::default() }
     };
     let holds = |name, beats| vec![acquires(name), Op::Sleep(beats * beat), Op::Drop { hold: 0 }];
@@ -278,12 +278,13 @@ fn between_some(rng: &mut Rng, of: &[(Nanos, Nanos)]) -> Nanos {
 
 /// Each name is of one kind, for the most part.
 fn locks(rng: &mut Rng, names: &[String]) -> Vec<Which> {
-    const SIDES: [&[Kind]; 3] = [&[Kind::Plain], &[Kind::Fair], &[Kind::Write, Kind::Read]];
+    const SIDES: [&[LockSide]; 3] =
+        [&[LockSide::Plain], &[LockSide::Fair], &[LockSide::Write, LockSide::Read]];
     let mixed = rng.u32(..12) == 0;
     let first = pick(rng, &SIDES);
     let mut locks = Vec::new();
     for name in 0..names.len() {
-        let kinds: Vec<Kind> = match (mixed, rng.bool()) {
+        let kinds: Vec<LockSide> = match (mixed, rng.bool()) {
             (true, _) => some(rng, &SIDES, 60).concat(),
             (false, true) => first.to_vec(),
             (false, false) => pick(rng, &SIDES).to_vec(),

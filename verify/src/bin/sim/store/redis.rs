@@ -35,7 +35,7 @@ const HEARTBEAT: Nanos = SECOND;
 /// The same in half of the runs.
 const SELDOM: Nanos = 60 * SECOND;
 
-/// Of attempts, in thousandths: those after which a stranger says that the lock was granted to them.
+/// Of attempts, in thousandths: those after which a foreign client says that the lock was granted to them.
 const STRANGERS: u32 = 100;
 
 /// Redis, and the network before it.

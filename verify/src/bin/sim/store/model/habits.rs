@@ -6,7 +6,7 @@ use crate::world::{MS, Nanos, SECOND};
 /// The liberties that a store takes in the same way for as long as it lasts.
 #[derive(Clone, Debug)]
 pub(super) struct Habits {
-    /// A message of a release by a stranger's rules is published on a channel of its own.
+    /// A message of a release by a foreign client's rules is published on a channel of its own.
     pub(super) has_foreign_channel: bool,
     /// A grant's message may be taken for the lease.
     pub(super) grants_suffice: bool,

@@ -154,7 +154,7 @@ impl Step<'_> {
     }
 
     /// No command makes a lease shorter.
-    pub(super) fn never_shorter(&self, until: Time, held_until: Time) -> Time {
+    fn never_shorter(&self, until: Time, held_until: Time) -> Time {
         if self.shortens { until } else { until.max(held_until) }
     }
 

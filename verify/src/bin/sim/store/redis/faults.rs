@@ -166,7 +166,7 @@ impl Inner {
                 key.contains(&tag) || key.starts_with(&own) || is_read_lease(&key)
             })
             .collect();
-        // What is left of it is of no use to anybody, and lasts until it ends by itself.
+        // What is left of it is of no use, and lasts until it ends by itself.
         let leases = beside.iter().filter(|key| is_read_lease(&String::from_utf8_lossy(key)));
         self.outlasting.extend(leases.cloned().chain([name.as_bytes().to_vec()]));
         match self.world.chance(|draw| draw.choice(&beside).filter(|_| draw.bool()).cloned()) {

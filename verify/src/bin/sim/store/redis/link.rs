@@ -40,7 +40,7 @@ pub(super) struct Inner {
     pub(super) harms: u64,
     /// Clients find out by themselves when a link is cut, and soon.
     pub(super) has_heartbeats: bool,
-    /// How often a stranger forges a message, in thousandths of attempts.
+    /// How often a foreign client forges a message, in thousandths of attempts.
     pub(super) strangers: u32,
     pub(super) links: BTreeMap<u64, Link>,
     links_made: u64,

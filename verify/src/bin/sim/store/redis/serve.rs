@@ -54,7 +54,7 @@ impl Inner {
         true
     }
 
-    /// A stranger publishes something, over a connection of its own.
+    /// A foreign client publishes something, over a connection of its own.
     fn publish(&mut self, channel: &str, message: &str, said: &mut Said) {
         let now = self.server_time();
         let session = self.server.connect();

@@ -34,7 +34,7 @@ const READ_RELEASE: &str = of_kind!("read_write.lua", "read_release.lua");
 const READ_WRITE_HOLDERS: &str = of_kind!("read_write.lua", "read_write_holders.lua");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ScriptKind {
     Plain,
     Fair,
     ReadWrite,
@@ -48,7 +48,7 @@ const CLIENTS: usize = LISTENERS;
 struct Round<'a> {
     rng: &'a mut Rng,
     name: &'static str,
-    kind: Kind,
+    kind: ScriptKind,
     /// In thousandths.
     strangeness: u32,
     publish: &'static str,
@@ -57,8 +57,14 @@ struct Round<'a> {
 }
 
 pub(super) fn round(both: &mut Both, rng: &mut Rng) -> Result<(), Difference> {
-    let kind = [Kind::Plain, Kind::Fair, Kind::Fair, Kind::ReadWrite, Kind::ReadWrite, Kind::ReadWrite]
-        [rng.usize(..6)];
+    let kind = [
+        ScriptKind::Plain,
+        ScriptKind::Fair,
+        ScriptKind::Fair,
+        ScriptKind::ReadWrite,
+        ScriptKind::ReadWrite,
+        ScriptKind::ReadWrite,
+    ][rng.usize(..6)];
     let (publish, counterpart) = if rng.bool() { ("publish", "spublish") } else { ("spublish", "publish") };
     let mut round = Round {
         name: NAMES[rng.usize(..NAMES.len())],
@@ -94,12 +100,12 @@ impl Round<'_> {
         if self.rng.u32(..12) == 0 {
             self.listen(both)?;
         }
-        let kind = if self.rng.u32(..60) == 0 { Kind::Plain } else { self.kind };
+        let kind = if self.rng.u32(..60) == 0 { ScriptKind::Plain } else { self.kind };
         match kind {
-            Kind::Plain => self.plain(both),
-            Kind::Fair => self.queue(both, Kind::Fair),
-            Kind::ReadWrite if self.rng.u32(..5) < 2 => self.queue(both, Kind::ReadWrite),
-            Kind::ReadWrite => self.read(both),
+            ScriptKind::Plain => self.plain(both),
+            ScriptKind::Fair => self.queue(both, ScriptKind::Fair),
+            ScriptKind::ReadWrite if self.rng.u32(..5) < 2 => self.queue(both, ScriptKind::ReadWrite),
+            ScriptKind::ReadWrite => self.read(both),
         }
     }
 
@@ -143,13 +149,13 @@ impl Round<'_> {
         wanted.then(|| beside("redisson_lock_token", self.name))
     }
 
-    fn channel(&self, kind: Kind) -> String {
-        let prefix = if kind == Kind::ReadWrite { "redisson_rwlock" } else { "redisson_lock__channel" };
+    fn channel(&self, kind: ScriptKind) -> String {
+        let prefix = if kind == ScriptKind::ReadWrite { "redisson_rwlock" } else { "redisson_lock__channel" };
         beside(prefix, self.name)
     }
 
     fn plain(&mut self, both: &mut Both) -> Result<(), Difference> {
-        let (id, channel, publish) = (self.id(), self.channel(Kind::Plain), self.publish.to_owned());
+        let (id, channel, publish) = (self.id(), self.channel(ScriptKind::Plain), self.publish.to_owned());
         let (name, message) = (self.name.to_owned(), "0".to_owned());
         match self.rng.u32(..20) {
             0 => self.script(both, HOLDER, &[name], &[]),
@@ -167,16 +173,16 @@ impl Round<'_> {
 
     /// Of some locks at once, among which are some that are none.
     fn renew(&mut self, both: &mut Both) -> Result<(), Difference> {
-        let is_shared = self.kind == Kind::ReadWrite && self.rng.bool();
+        let is_shared = self.kind == ScriptKind::ReadWrite && self.rng.bool();
         let (mut keys, mut fields) = (Vec::new(), Vec::new());
         for _ in 0..self.rng.usize(1..4) {
             let id = self.id();
-            let name = if self.rng.u32(..6) == 0 { "lock-of-nobody" } else { self.name };
+            let name = if self.rng.u32(..6) == 0 { "lock-of-none" } else { self.name };
             keys.push(name.to_owned());
             if is_shared {
                 keys.push(self.read_lease(&id));
             }
-            let is_writer = self.kind == Kind::ReadWrite && !is_shared;
+            let is_writer = self.kind == ScriptKind::ReadWrite && !is_shared;
             fields.push(if is_writer { format!("{id}:write") } else { id });
         }
         let args = [self.millis(), if is_shared { "2" } else { "1" }.to_owned()];
@@ -184,7 +190,7 @@ impl Round<'_> {
     }
 
     /// Those keys and arguments of scripts with a queue that are in front.
-    fn words(&mut self, kind: Kind, releases: bool) -> (Vec<String>, Vec<String>) {
+    fn words(&mut self, kind: ScriptKind, releases: bool) -> (Vec<String>, Vec<String>) {
         let name = self.name;
         let own = |what: &str| match name.contains('{') {
             true => format!("{name}:latchwork:{what}"),
@@ -194,7 +200,7 @@ impl Round<'_> {
             [self.publish, self.other, self.knows_all].map(str::to_owned).into_iter().collect();
         args.extend([self.channel(kind), "0".to_owned()]);
         let keys = match kind {
-            Kind::ReadWrite => {
+            ScriptKind::ReadWrite => {
                 let spare = if releases && self.rng.u32(..4) == 0 { "1" } else { "" };
                 args.extend([own("rw_grant:"), "granted:".to_owned(), "1".to_owned()]);
                 args.extend([self.read_leases(), spare.to_owned()]);
@@ -229,8 +235,8 @@ impl Round<'_> {
         [self.millis(), format!("{:016x}", self.rng.u64(..)), waited.to_string()]
     }
 
-    fn queue(&mut self, both: &mut Both, kind: Kind) -> Result<(), Difference> {
-        let is_fair = kind == Kind::Fair;
+    fn queue(&mut self, both: &mut Both, kind: ScriptKind) -> Result<(), Difference> {
+        let is_fair = kind == ScriptKind::Fair;
         let (id, tokens) = (self.id(), self.tokens());
         let [kept, nonce, waited] = self.position();
         let draw = self.rng.u32(..20);
@@ -264,7 +270,7 @@ impl Round<'_> {
     fn read(&mut self, both: &mut Both) -> Result<(), Difference> {
         let id = self.id();
         let draw = self.rng.u32(..20);
-        let (mut keys, mut args) = self.words(Kind::ReadWrite, (1..9).contains(&draw));
+        let (mut keys, mut args) = self.words(ScriptKind::ReadWrite, (1..9).contains(&draw));
         match draw {
             0 => {
                 let (name, leases) = (self.name.to_owned(), self.read_leases());
@@ -293,7 +299,7 @@ impl Round<'_> {
     /// A client listens to what it is told by, or no more.
     fn listen(&mut self, both: &mut Both) -> Result<(), Difference> {
         let client = self.rng.usize(..CLIENTS);
-        let kind = if self.kind == Kind::ReadWrite { Kind::ReadWrite } else { Kind::Fair };
+        let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
         let (_, args) = self.words(kind, false);
         let channel = match self.rng.u32(..3) {
             0 => args[3].clone(),
@@ -307,7 +313,7 @@ impl Round<'_> {
 
     /// Others, old versions, operators and servers that are short of memory do this to a lock's keys.
     fn interfere(&mut self, both: &mut Both) -> Result<(), Difference> {
-        let kind = if self.kind == Kind::ReadWrite { Kind::ReadWrite } else { Kind::Fair };
+        let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
         let (mut keys, _) = self.words(kind, false);
         let (id, millis) = (self.id(), self.millis());
         keys.push(self.read_lease(&id));
@@ -346,11 +352,11 @@ impl Round<'_> {
 
     /// One of many that wait or read.
     fn crowd(&mut self, both: &mut Both, number: usize) -> Result<(), Difference> {
-        let kind = if self.kind == Kind::ReadWrite { Kind::ReadWrite } else { Kind::Fair };
+        let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
         let (keys, _) = self.words(kind, false);
         let id = format!("{}:{}", client_id(self.rng.usize(..CLIENTS + 1)), 100 + number);
         let (began, kept) = (both.now + number as u64, both.now + self.rng.u64(..2_000_000));
-        if self.kind == Kind::ReadWrite && number < 90 && self.rng.u32(..3) > 0 {
+        if self.kind == ScriptKind::ReadWrite && number < 90 && self.rng.u32(..3) > 0 {
             both.plain(Caller::Admin, &format!("HSET {} mode read {id} 1", keys[0]))?;
             if self.rng.bool() {
                 let lease = self.read_lease(&id);

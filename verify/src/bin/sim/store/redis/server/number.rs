@@ -1,7 +1,7 @@
 //! Numbers as Redis reads and writes them.
 
 /// What the server says to a text that is no integer.
-pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
 /// An integer, written as the server would write it, and in no other way.
 pub(super) fn integer(text: &[u8]) -> Result<i64, String> {

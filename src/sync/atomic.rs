@@ -1,10 +1,13 @@
-//! loom's atomics, with each place of the sources that uses one known by name (see [`sites`](super::sites)).
+//! Atomics with something done before each access: loom's with each place of the sources that uses one known
+//! by name (see `loom/sites.rs`), or std's before which a thread can be stopped (see `suspend.rs`).
 
-use loom::sync::atomic as checked;
+#[cfg(latchwork_loom)]
+use super::loom::{checked, site};
+use super::maybe_const;
+#[cfg(latchwork_suspend)]
+use super::suspend::{checked, site};
 
-use super::sites::site;
-
-pub(crate) use loom::sync::atomic::Ordering;
+pub(crate) use checked::Ordering;
 
 macro_rules! methods {
     ($value:ty) => {
@@ -54,11 +57,6 @@ macro_rules! atomics {
 
             #[allow(dead_code, reason = "not every method is used of every type")]
             impl $name {
-                #[track_caller]
-                pub(crate) fn new(value: $value) -> Self {
-                    Self(checked::$name::new(value))
-                }
-
                 methods!($value);
 
                 $(
@@ -68,6 +66,15 @@ macro_rules! atomics {
                         self.0.$method(operand, ordering)
                     }
                 )*
+            }
+
+            maybe_const! {
+                impl $name {
+                    #[track_caller]
+                    pub(crate) fn new(value: $value) -> Self {
+                        Self(checked::$name::new(value))
+                    }
+                }
             }
 
             impl Default for $name {
@@ -94,8 +101,14 @@ pub(crate) struct AtomicPtr<T>(checked::AtomicPtr<T>);
 
 #[allow(dead_code, reason = "as above")]
 impl<T> AtomicPtr<T> {
+    #[cfg(latchwork_loom)]
     #[track_caller]
     pub(crate) fn new(value: *mut T) -> Self {
+        Self(checked::AtomicPtr::new(value))
+    }
+
+    #[cfg(latchwork_suspend)]
+    pub(crate) const fn new(value: *mut T) -> Self {
         Self(checked::AtomicPtr::new(value))
     }
 

@@ -1,4 +1,4 @@
-//! The list of mutants that no model kills, with a reason each.
+//! A list of mutants that nothing kills, with a reason each.
 
 use std::collections::BTreeMap;
 use std::fs;

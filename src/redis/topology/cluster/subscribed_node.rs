@@ -1,4 +1,5 @@
-//! [`Listening`]: a node as its subscribers see it. One that is cut off from the others hears no messages.
+//! [`SubscribedNode`]: a node as its subscribers see it. One that is cut off from the others hears no
+//! messages.
 
 use std::sync::Arc;
 
@@ -10,15 +11,15 @@ use super::super::super::connection::{
 use super::super::single::Fixed;
 
 /// One node, to be subscribed at.
-pub(super) struct Listening(Arc<Fixed>);
+pub(super) struct SubscribedNode(Arc<Fixed>);
 
-impl Listening {
+impl SubscribedNode {
     pub(super) fn at(node: Arc<Fixed>) -> Self {
         Self(node)
     }
 }
 
-impl Server for Listening {
+impl Server for SubscribedNode {
     fn address(&self) -> Arc<str> {
         self.0.address()
     }

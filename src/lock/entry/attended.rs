@@ -1,0 +1,141 @@
+//! [`Attended`]: what a caller's future has at the store while it waits for an answer, and is neither in the
+//! queue nor the queue head.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::ptr;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::foreign;
+use crate::lock_entry::Moment;
+use crate::sync::Mutex;
+
+use super::{Entry, OnDrop};
+
+/// What is given back when it is dropped: with its future, or by the watchdog, if the future could go on and
+/// was not polled for too long.
+pub(in crate::lock) struct Attended<T: Send + 'static>(Arc<Shared<T>>);
+
+/// An [`Attended`] of any type.
+pub(super) trait Attends: Send + Sync {
+    /// Since when its future could go on and was not polled, if it has anything.
+    fn woken(&self) -> Option<Moment>;
+
+    /// What it has, if its future could go on at `since` and was not polled from then on.
+    fn take_unpolled(&self, since: Moment) -> Option<Box<dyn Send>>;
+}
+
+struct Shared<T> {
+    entry: Arc<Entry>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    kept: Option<T>,
+    woken: Option<Moment>,
+    waker: Option<Waker>,
+}
+
+impl<T: Send + 'static> Attended<T> {
+    pub(in crate::lock) fn new(entry: &Arc<Entry>, kept: T) -> Self {
+        let state = Mutex::new(State { kept: Some(kept), woken: None, waker: None });
+        let shared = Arc::new(Shared { entry: Arc::clone(entry), state });
+        let attends = Arc::clone(&shared) as Arc<dyn Attends>;
+        entry.attended.lock().push(Arc::downgrade(&attends));
+        Self(shared)
+    }
+
+    /// Awaits the store's answer, by `future`. What was kept meanwhile comes with it; `None` if that was
+    /// given back, as this was not polled in time.
+    pub(in crate::lock) async fn until_answered<F: Future>(&self, future: F) -> Option<(T, F::Output)> {
+        let mut future = pin!(future);
+        let waker = Waker::from(Arc::clone(&self.0));
+        let answer = poll_fn(|task| match self.0.polled(task.waker()) {
+            true => future.as_mut().poll(&mut Context::from_waker(&waker)).map(Some),
+            false => Poll::Ready(None),
+        });
+        let answer = answer.await?;
+        let kept = self.0.state.lock().kept.take()?;
+        Some((kept, answer))
+    }
+}
+
+impl<T: Send + 'static> Drop for Attended<T> {
+    fn drop(&mut self) {
+        let shared = &self.0;
+        // A shutdown waits for it.
+        let _tells = OnDrop(Some(|| shared.entry.context.releases.tell()));
+        let is_other = |other: &Weak<dyn Attends>| !ptr::addr_eq(other.as_ptr(), Arc::as_ptr(shared));
+        let _given_back = shared.state.lock().kept.take();
+        shared.entry.attended.lock().retain(is_other);
+    }
+}
+
+impl<T> Shared<T> {
+    /// Its future is polled by a task with this waker. False if what it had was given back.
+    fn polled(&self, waker: &Waker) -> bool {
+        let (is_there, is_known) = {
+            let mut state = self.state.lock();
+            state.woken = None;
+            (state.kept.is_some(), state.waker.as_ref().is_some_and(|old| old.will_wake(waker)))
+        };
+        if !is_known {
+            // Cloning and dropping it is foreign code, and so done while the mutex is free.
+            let mut waker = Some(waker.clone());
+            let mut state = self.state.lock();
+            std::mem::swap(&mut state.waker, &mut waker);
+            // What woke it before is looked at by the poll that this is part of.
+            state.woken = None;
+            drop(state);
+        }
+        is_there
+    }
+}
+
+impl<T: Send + 'static> Attends for Shared<T> {
+    fn woken(&self) -> Option<Moment> {
+        let state = self.state.lock();
+        // What was given back is not looked at again, though its future may be kept unpolled for ever.
+        state.kept.as_ref().and(state.woken)
+    }
+
+    fn take_unpolled(&self, since: Moment) -> Option<Box<dyn Send>> {
+        let mut state = self.state.lock();
+        state.woken.filter(|woken| *woken <= since)?;
+        state.kept.take().map(|kept| Box::new(kept) as _)
+    }
+}
+
+impl<T: Send + 'static> Wake for Shared<T> {
+    fn wake(self: Arc<Self>) {
+        let now = self.entry.now();
+        let (woken, waker) = {
+            let mut state = self.state.lock();
+            (*state.woken.get_or_insert(now), state.waker.take())
+        };
+        self.entry.ring(woken + self.entry.context.rules.unpolled_limit);
+        foreign::wake(waker);
+    }
+}
+
+impl Entry {
+    /// Whether a future waits for the store's answer to what it has asked for outside of the queue.
+    pub(in crate::lock) fn is_attended(&self) -> bool {
+        !self.attended.lock().is_empty()
+    }
+
+    /// Gives back what futures have that were not polled for too long.
+    pub(in crate::lock) fn give_back_unattended(self: &Arc<Self>, now: Moment) {
+        let limit = self.context.rules.unpolled_limit;
+        let attended: Vec<_> = self.attended.lock().iter().filter_map(Weak::upgrade).collect();
+        for attends in attended {
+            if let Some(unpolled) = attends.take_unpolled(now - limit) {
+                self.context.recorder.superseded.add_one();
+                self.context.drop_apart(unpolled);
+            } else if let Some(woken) = attends.woken() {
+                self.ring(woken + limit);
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What holds where several things come together: a forced unlock beside a hand-off, forgotten holds beside
+//! guards, a shutdown or a future that is not polled beside a question outside of the queue, a timer that is
+//! late.
+
+use std::future::{Pending, pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork::backend::Runtime;
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::lock::Mode;
+use latchwork::{Lock, LockClient, LockOptions, Owner};
+use tokio::sync::Semaphore;
+
+use crate::over_local::{Between, Command, OverLocal};
+
+const SOON: Duration = Duration::from_secs(10);
+const HOUR: Duration = Duration::from_secs(3600);
+crate::waiting::waiting_for!(SOON);
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Stops one kind of command on its way to the store, or its answer on the way back, until it is let through.
+#[derive(Clone)]
+struct Stops {
+    what: fn(Command<'_>) -> bool,
+    answers: bool,
+    let_through: Arc<Semaphore>,
+}
+
+impl Stops {
+    fn new(answers: bool, what: fn(Command<'_>) -> bool) -> Self {
+        Self { what, answers, let_through: Arc::new(Semaphore::new(0)) }
+    }
+
+    fn over(&self, local: &Local) -> OverLocal<Self> {
+        OverLocal::new(local, self.clone())
+    }
+
+    fn let_through(&self) {
+        self.let_through.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+
+    async fn stop(&self) {
+        self.let_through.acquire().await.unwrap().forget();
+    }
+}
+
+impl Between for Stops {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let stops = (self.what)(command);
+        if stops && !self.answers {
+            self.stop().await;
+        }
+        let outcome = run.await;
+        if stops && self.answers {
+            self.stop().await;
+        }
+        outcome
+    }
+}
+
+/// The waiter goes on by the number of the hold before it. That was in hand when the lock was forced free,
+/// and is the waiter's when the answer to that comes.
+#[tokio::test]
+async fn lease_that_is_granted_after_a_forced_unlock_is_not_lost_by_its_answer() {
+    let (local, stops) =
+        (Local::new(), Stops::new(true, |command| matches!(command, Command::ForceRelease(_))));
+    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
+    let held = lock.lock().await.unwrap();
+    let mut waits = pin!(lock.lock_with_lease(HOUR));
+    assert!(poll(waits.as_mut()).is_pending());
+    let mut forced = pin!(lock.force_unlock());
+    assert!(poll(forced.as_mut()).is_pending(), "it has run, and is not answered");
+    drop(held);
+    let next = soon("the waiter's turn", waits).await.unwrap();
+    stops.let_through();
+    assert!(forced.await.unwrap());
+    assert!(next.is_held(), "it was taken after the lock was forced free");
+    next.unlock().await.unwrap();
+    assert!(theirs.try_lock().await.unwrap().is_some(), "the store keeps a lease that nobody has");
+}
+
+/// The other way round: the waiter was granted the lock before it was forced free.
+#[tokio::test]
+async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
+    let (local, stops) =
+        (Local::new(), Stops::new(false, |command| matches!(command, Command::ForceRelease(_))));
+    let client = LockClient::new(stops.over(&local));
+    let lock = client.get_lock("orders").unwrap();
+    let held = lock.lock().await.unwrap();
+    let mut waits = pin!(lock.lock_with_lease(HOUR));
+    assert!(poll(waits.as_mut()).is_pending());
+    let mut forced = pin!(lock.force_unlock());
+    assert!(poll(forced.as_mut()).is_pending(), "it is on its way");
+    drop(held);
+    let next = soon("the waiter's turn", waits).await.unwrap();
+    stops.let_through();
+    assert!(forced.await.unwrap());
+    assert!(!next.is_held(), "it is not told");
+}
+
+/// As busy runtimes do, whose timers fire when the thread comes to them.
+#[derive(Clone)]
+struct FiresNoTimer(ThreadRuntime);
+
+impl Runtime for FiresNoTimer {
+    type Sleep = Pending<()>;
+
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, _deadline: Instant) -> Pending<()> {
+        pending()
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+}
+
+#[tokio::test]
+async fn work_takes_no_step_after_its_lease_though_no_timer_has_fired() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(FiresNoTimer(clock.clone())));
+    let guard = client.get_lock("orders").unwrap().lock_with_lease(Duration::from_secs(1)).await.unwrap();
+    let steps = AtomicUsize::new(0);
+    let mut run = pin!(guard.run(poll_fn(|_| {
+        // Ordering: SeqCst, a test's count.
+        steps.fetch_add(1, Ordering::SeqCst);
+        Poll::<()>::Pending
+    })));
+    assert!(poll(run.as_mut()).is_pending());
+    clock.advance(Duration::from_secs(2));
+    let Poll::Ready(outcome) = poll(run.as_mut()) else { panic!("its lease is over") };
+    assert!(outcome.unwrap_err().is_lost());
+    // Ordering: as above.
+    assert_eq!(steps.load(Ordering::SeqCst), 1);
+}
+
+/// How often the name was taken since the first of its handles was made.
+fn acquisitions(client: &LockClient, of: fn(&LockClient) -> Lock) -> u64 {
+    of(client).stats().acquisitions
+}
+
+/// The one that was forgotten ends first, when its owner has the lock on.
+#[test]
+fn name_is_not_kept_for_a_hold_that_was_forgotten_beside_a_guard() {
+    fn ready<F: Future>(future: F) -> F::Output {
+        let Poll::Ready(output) = poll(pin!(future)) else { panic!("it waits") };
+        output
+    }
+    let kinds: [fn(&LockClient) -> Lock; 3] = [
+        |client| client.get_lock("orders").unwrap(),
+        |client| client.get_fair_lock("orders").unwrap(),
+        |client| client.get_read_write_lock("orders").unwrap().read().clone(),
+    ];
+    for lock_of in kinds {
+        let clock = ThreadRuntime::paused();
+        let client = LockClient::new(Local::with_runtime(clock.clone()));
+        let me: Owner = client.owner();
+        let take = |lease| ready(lock_of(&client).owned_by(&me).lock_with_lease(lease)).unwrap();
+        for ends_by_itself in [false, true] {
+            let (outer, inner) = (take(Duration::from_secs(10)), take(Duration::from_secs(1)));
+            inner.forget();
+            clock.advance(Duration::from_secs(if ends_by_itself { 20 } else { 3 }));
+            drop(outer);
+            assert_eq!(acquisitions(&client, lock_of), 0, "the name is kept for ever");
+        }
+    }
+}
+
+/// Options by which a waiter that is not polled is given up soon.
+fn hasty() -> LockOptions {
+    LockOptions::default().unpolled_limit(Duration::from_millis(20))
+}
+
+/// An owner that has the lock waits for the store to lengthen its lease, or for a token, and has one hold
+/// more by then.
+#[tokio::test]
+async fn inner_hold_whose_future_is_not_polled_keeps_the_lock_from_no_other() {
+    for fair in [false, true] {
+        let asks = |command: Command<'_>| matches!(command, Command::Acquire(Mode::Fair | Mode::Plain));
+        let (local, stops) = (Local::new(), Stops::new(false, asks));
+        let client = LockClient::with_options(stops.over(&local), &hasty()).unwrap();
+        let other = LockClient::new(local);
+        let of = |client: &LockClient| {
+            if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") }
+        };
+        let (lock, theirs) = (of(&client).unwrap().owned_by(&client.owner()), of(&other).unwrap());
+        stops.let_through.add_permits(1);
+        let outer = lock.lock().await.unwrap();
+        let fenced = lock.fenced();
+        let mut inner = pin!(fenced.lock());
+        assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+        drop(outer);
+        stops.let_through.add_permits(1);
+        let got = soon("the other's turn", theirs.lock()).await.unwrap();
+        got.unlock().await.unwrap();
+        stops.let_through();
+        let inner = soon("its own turn, once it is polled", inner).await.unwrap();
+        assert!(inner.is_held() && inner.fencing_token().is_some());
+        assert_eq!(client.metrics().superseded, 1);
+    }
+}
+
+fn reads(command: Command<'_>) -> bool {
+    matches!(command, Command::Acquire(Mode::Read))
+}
+
+/// A writer that reads as well asks the store beside all others.
+#[tokio::test]
+async fn writers_read_whose_future_is_not_polled_keeps_the_lock_from_no_other() {
+    let (local, stops) = (Local::new(), Stops::new(true, reads));
+    let client = LockClient::with_options(stops.over(&local), &hasty()).unwrap();
+    let other = LockClient::new(local);
+    let (prices, theirs) =
+        (client.get_read_write_lock("prices").unwrap(), other.get_read_write_lock("prices").unwrap());
+    let me = client.owner();
+    let writes = prices.write().owned_by(&me).lock().await.unwrap();
+    let read = prices.read().owned_by(&me);
+    let mut reads = pin!(read.lock());
+    assert!(poll(reads.as_mut()).is_pending(), "it asks beside the queue");
+    drop(writes);
+    stops.let_through();
+    soon("the other's turn", theirs.write().lock()).await.unwrap().unlock().await.unwrap();
+    assert!(soon("its own turn, once it is polled", reads).await.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn shutdown_waits_for_what_a_writer_has_asked_to_read() {
+    let (local, stops) = (Local::new(), Stops::new(true, reads));
+    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (prices, theirs) =
+        (client.get_read_write_lock("prices").unwrap(), other.get_read_write_lock("prices").unwrap());
+    let me = client.owner();
+    let writes = prices.write().owned_by(&me).lock().await.unwrap();
+    let read = prices.read().owned_by(&me);
+    let reads = tokio::spawn(async move { read.lock().await.map(drop) });
+    eventually("it reads", async || theirs.read().is_locked().await.unwrap()).await;
+    writes.unlock().await.unwrap();
+    let error = client.shutdown(Duration::from_millis(50)).await.unwrap_err();
+    assert_eq!(error.releasing(), [prices.name().clone()]);
+    stops.let_through();
+    client.shutdown(SOON).await.unwrap();
+    assert!(reads.await.unwrap().unwrap_err().is_shut_down());
+    assert!(!theirs.read().is_locked().await.unwrap(), "the store keeps what nobody has");
+}
+
+/// A runtime that panics when it is to run a task, if it is set to.
+#[derive(Clone)]
+struct RunsNoTask(ThreadRuntime, Arc<AtomicBool>);
+
+impl Runtime for RunsNoTask {
+    type Sleep = <ThreadRuntime as Runtime>::Sleep;
+
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Self::Sleep {
+        self.0.sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // Ordering: SeqCst, for no reason but that it is a test.
+        assert!(!self.1.swap(false, Ordering::SeqCst), "on purpose");
+        self.0.spawn(task);
+    }
+}
+
+/// The watchdog looks at the name before the release is to be repeated, and no handle keeps it.
+#[tokio::test]
+async fn release_that_no_task_was_run_for_is_repeated_though_no_handle_is_left() {
+    let (clock, panics) = (ThreadRuntime::paused(), Arc::new(AtomicBool::new(false)));
+    let local = Local::with_runtime(RunsNoTask(clock.clone(), Arc::clone(&panics)));
+    let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
+    let client = LockClient::new(OverLocal::new(&local, stops.clone()));
+    let other = LockClient::new(local);
+    let held = client.get_lock("orders").unwrap().lock().await.unwrap();
+    // Its renewal is due in a tenth of a second.
+    clock.advance(Duration::from_millis(9900));
+    // Ordering: as above.
+    panics.store(true, Ordering::SeqCst);
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(held)));
+    assert!(dropped.is_err() && !panics.load(Ordering::SeqCst), "the runtime was not asked");
+    stops.let_through();
+    clock.advance(Duration::from_secs(5));
+    let free = other.get_lock("orders").unwrap().try_lock().await.unwrap().is_some();
+    assert!(free, "the release is not repeated");
+}

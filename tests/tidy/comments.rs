@@ -1,0 +1,64 @@
+//! How wide lines are, and what comments say.
+
+use crate::{code, lines, sources};
+
+/// The folders of this repository that have Rust in them.
+const FOLDERS: [&str; 10] = [
+    "benches",
+    "conformance",
+    "examples",
+    "fuzz",
+    "loom-tests",
+    "src",
+    "testkit",
+    "tests",
+    "verify",
+    "xtask",
+];
+
+/// A line of a comment, and no table, which cannot be wrapped.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?.trim_start_matches(['/', '!']).trim();
+    (!text.starts_with('|')).then_some(text)
+}
+
+/// rustfmt wraps no comments. Nor does it break strings; those may be longer.
+#[test]
+fn lines_are_no_wider_than_rustfmt_makes_them() {
+    for (place, line) in lines(&FOLDERS.map(sources).concat()) {
+        let is_comment = line.trim_start().starts_with("//");
+        let is_excepted = if is_comment { comment(line).is_none() } else { line.contains(['"', '\\']) };
+        let width = line.chars().count();
+        assert!(is_excepted || width <= 110, "{place}: {width} columns");
+    }
+}
+
+/// What acts is a task, a thread, a waiter, the holder, the caller, the server: something in the code.
+#[test]
+fn comments_name_what_acts() {
+    let vague = ["who", "whoever", "whom", "somebody", "nobody"];
+    for (place, line) in lines(&FOLDERS.map(sources).concat()) {
+        let words = comment(line).unwrap_or_default().split(|letter: char| !letter.is_alphanumeric());
+        let found = words.map(str::to_lowercase).find(|word| vague.contains(&&**word));
+        assert_eq!(found, None, "{place}: which task, thread or process?");
+    }
+}
+
+/// How far above an access its comment may begin.
+const COMMENT_WITHIN: usize = 8;
+
+#[test]
+fn every_ordering_says_why() {
+    let orderings =
+        ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"].map(|name| format!("Ordering::{name}"));
+    for (path, text) in sources("src") {
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            if orderings.iter().any(|ordering| code(line).contains(ordering)) {
+                let above = &lines[number.saturating_sub(COMMENT_WITHIN)..number];
+                let said = above.iter().any(|line| line.trim_start().starts_with("// Ordering:"));
+                assert!(said, "{}:{}: no `// Ordering:` says why that suffices", path.display(), number + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a module may name.
+
+use std::path::PathBuf;
+
+use crate::{code, lines, module, root, sources};
+
+#[test]
+fn only_sync_names_atomics_and_model_checkers() {
+    let words = [
+        "sync::atomic",
+        "loom::",
+        "crossbeam_epoch::",
+        "UnsafeCell::new",
+        "parking_lot::",
+        "crossbeam_queue::",
+        "event_listener::",
+    ];
+    for file in sources("src") {
+        let (path, text) = &file;
+        if *path == root("src/sync.rs") || path.starts_with(root("src/sync")) {
+            continue;
+        }
+        let imports = ["use crate::sync::UnsafeCell;", "use crate::sync::{Canary, UnsafeCell};"];
+        let has_own_cell = imports.iter().any(|import| text.contains(import));
+        for (place, line) in lines(std::slice::from_ref(&file)) {
+            let code = code(line).replace("crate::sync::atomic", "");
+            let is_own = |word: &str| has_own_cell && word == "UnsafeCell::new";
+            let found = words.into_iter().find(|word| code.contains(word) && !is_own(word));
+            assert_eq!(found, None, "{place}: invisible to model checkers");
+        }
+    }
+}
+
+#[test]
+fn redis_uses_public_items_only() {
+    // `crate::sync` is the shim, and `crate::foreign` the one rule for panics of foreign code; all else must
+    // be there for another crate, too.
+    let public = [
+        "crate::fault::fault",
+        "crate::foreign::",
+        "crate::sync::Mutex",
+        "crate::sync::atomic::",
+        "crate::lock::{",
+        "crate::lock::LeaseId;",
+        "crate::lock::NameError;",
+        "crate::registry::Registry",
+        "crate::runtime::Runtime",
+        "crate::backend::",
+        "crate::transport::",
+    ];
+    for (place, line) in lines(&sources("src/redis")) {
+        let is_public = !line.contains("crate::") || public.iter().any(|item| line.contains(item));
+        assert!(is_public, "{place}: {line}: write src/redis as if it were another crate");
+    }
+}
+
+/// Panics if the code of `files` has one of `words`.
+fn assert_absent(files: &[(PathBuf, String)], words: &[&str]) {
+    for (place, line) in lines(files) {
+        let found = words.iter().find(|word| code(line).contains(**word));
+        assert_eq!(found, None, "{place}: an arrow that points up");
+    }
+}
+
+/// Each module with those that stand above it.
+#[test]
+fn arrows_point_down() {
+    let top = ["crate::lock::", "crate::local", "crate::redis"];
+    let rooms: [(&str, &[&str]); 12] = [
+        ("semaphore", &["crate::latch", "crate::registry", "crate::lock", "crate::striped"]),
+        ("latch", &top),
+        ("striped", &top),
+        ("transport", &top),
+        ("registry", &top),
+        ("channel_entry", &[&top[..], &["crate::registry", "crate::lock_entry"]].concat()),
+        ("lock_entry", &[&top[..], &["crate::registry", "crate::channel_entry"]].concat()),
+        ("lock", &["crate::local", "crate::redis"]),
+        ("local", &["crate::redis"]),
+        ("redis/pubsub", &["super::scripts", "super::backend", "super::builder"]),
+        ("redis/topology", &["super::pubsub", "super::scripts", "super::backend", "super::builder"]),
+        (
+            "redis/connection",
+            &[
+                "super::topology",
+                "super::pubsub",
+                "super::scripts",
+                "super::keys",
+                "super::backend",
+                "super::builder",
+            ],
+        ),
+    ];
+    for (room, above) in rooms {
+        assert_absent(&module(room), above);
+    }
+    assert_absent(&sources("src"), &["crate::blocking"]);
+}
+
+/// Cluster, Sentinel and TLS are built in or not in one place each: where their folder is mounted, and where
+/// the builder offers them.
+#[test]
+fn features_end_at_their_folder() {
+    for (path, text) in sources("src/redis") {
+        let may = ["builder.rs", "topology.rs", "tls.rs", "url.rs", "error.rs"]
+            .iter()
+            .any(|file| path.ends_with(file));
+        assert!(may || !text.contains("feature = "), "{}: a feature is looked at", path.display());
+    }
+}

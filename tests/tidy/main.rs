@@ -1,0 +1,68 @@
+//! Rules of this repository that a search through its text can check.
+
+mod api;
+mod circles;
+mod comments;
+mod imports;
+mod options;
+mod pages;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A path inside this repository.
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The text of a file.
+fn page(path: &str) -> String {
+    fs::read_to_string(root(path)).unwrap()
+}
+
+/// The Rust files in `folder` and its folders.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    let mut folders = vec![root(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                if !path.ends_with("target") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                files.push((path, text));
+            }
+        }
+    }
+    assert!(!files.is_empty(), "nothing to look at in {folder}");
+    files
+}
+
+/// A module of `src`: its file, and those in the folder of its name, if it has one.
+fn module(name: &str) -> Vec<(PathBuf, String)> {
+    let file = format!("src/{name}.rs");
+    let folder = format!("src/{name}");
+    let inside = if root(&folder).exists() { sources(&folder) } else { Vec::new() };
+    [(root(&file), page(&file))].into_iter().chain(inside).collect()
+}
+
+/// Each line of `files`, with its place.
+fn lines(files: &[(PathBuf, String)]) -> impl Iterator<Item = (String, &str)> {
+    files.iter().flat_map(|(path, text)| {
+        let place = move |number: usize| format!("{}:{}", path.display(), number + 1);
+        text.lines().enumerate().map(move |(number, line)| (place(number), line))
+    })
+}
+
+/// What of a line is no comment.
+fn code(line: &str) -> &str {
+    line.split("//").next().unwrap_or_default()
+}
+
+/// The texts between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
