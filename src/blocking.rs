@@ -1,5 +1,8 @@
-//! The lock for threads: the same as [`LockClient`](crate::LockClient), [`Lock`](crate::Lock) and
-//! [`Guard`](crate::Guard), for code without an async runtime.
+//! The lock for threads: [`LockClient`](crate::LockClient), [`Lock`](crate::Lock) and
+//! [`Guard`](crate::Guard), in code without an async runtime.
+//!
+//! There is no `run` here, since a thread cannot be made to drop its work: look at [`Guard::is_held`] between
+//! its steps.
 //!
 //! Each call blocks its thread on the async one. So threads and tasks wait in the same queue, owners,
 //! errors and statistics are the same, and both may be used side by side: a client of the one kind makes one

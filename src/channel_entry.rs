@@ -56,7 +56,7 @@ pub(crate) struct Figures {
 /// let registry = Registry::new(LocalTransport::default());
 /// let subscriptions = [registry.subscribe("orders"), registry.subscribe("orders")];
 /// let entry = &*subscriptions[0];
-/// assert_eq!((entry.channel(), entry.acquired(), entry.is_ready()), ("orders", 2, true));
+/// assert_eq!((entry.channel(), entry.interest(), entry.is_ready()), ("orders", 2, true));
 /// registry.transport().publish("orders", Message::Unlock);
 /// assert_eq!(subscriptions[1].latch().pending(), 1); // there is one latch for both
 /// ```
@@ -98,14 +98,15 @@ impl ChannelEntry {
     }
 
     /// How many are interested: the number of subscriptions alive.
-    pub fn acquired(&self) -> usize {
+    #[doc(alias = "acquired")]
+    pub fn interest(&self) -> usize {
         // Ordering: Relaxed, a figure to look at: others may come and leave at any time.
         self.interest.load(Ordering::Relaxed)
     }
 
     /// Adds one unit of interest. The caller holds a unit, or has found the entry in the registry's map and
     /// holds that locked.
-    pub(crate) fn acquire(&self) {
+    pub(crate) fn add_interest(&self) {
         // Ordering: Relaxed. The unit, or the lock, that the caller holds keeps the entry from being removed
         // meanwhile; as with Arc's count, nothing is read through this.
         self.interest.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +114,7 @@ impl ChannelEntry {
     }
 
     /// Gives up one unit of interest if it is not the last one. Needs no lock.
-    pub(crate) fn release_unless_last(&self) -> bool {
+    pub(crate) fn drop_interest_unless_last(&self) -> bool {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut interest = self.interest.load(Ordering::Relaxed);
         while interest > 1 {
@@ -122,7 +123,8 @@ impl ChannelEntry {
                 self.interest.store(interest - 1, Ordering::Relaxed);
                 return true;
             }
-            // Ordering: Relaxed, as in `acquire`: only the step to zero means anything, and that takes locks.
+            // Ordering: Relaxed, as in `add_interest`: only the step to zero means anything, and that takes
+            // locks.
             let step = self.interest.compare_exchange_weak(
                 interest,
                 interest - 1,
@@ -142,7 +144,7 @@ impl ChannelEntry {
 
     /// Gives up one unit of interest. True if it was the last: then the entry is to be removed. The caller
     /// holds the channel's stripe, and the registry's map locked.
-    pub(crate) fn release(&self) -> bool {
+    pub(crate) fn drop_interest(&self) -> bool {
         self.figures.interest.subtract_one();
         // Ordering: Relaxed. Others may leave, or join by cloning, at the same time, and the count orders
         // those steps by itself; an entry at zero cannot be joined, since that takes a unit, or the map that
@@ -190,7 +192,7 @@ impl ChannelEntry {
         &self,
         timer: impl Future<Output = ()>,
     ) -> Option<Result<(), SubscribeError>> {
-        unless(self.subscribed(), timer).await
+        unless(pin!(self.subscribed()), pin!(timer)).await
     }
 
     /// Waits as [`subscribed`](Self::subscribed) does, with this thread asleep, until `timeout` is over: then
@@ -300,7 +302,7 @@ impl ChannelEntry {
     /// the call is kept, which is why this does not only count the waiters. And one subscription may have
     /// several waiters and listeners.
     fn wake_all(&self) {
-        let all = self.acquired().max(self.latch.waiters());
+        let all = self.interest().max(self.latch.waiters());
         self.latch.release(if fault!(CallsOne) { 1 } else { all });
     }
 }
@@ -309,7 +311,7 @@ impl fmt::Debug for ChannelEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChannelEntry")
             .field("channel", &self.channel)
-            .field("interest", &self.acquired())
+            .field("interest", &self.interest())
             .field("readiness", &self.readiness)
             .field("latch", &self.latch)
             .finish()

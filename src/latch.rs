@@ -3,6 +3,7 @@
 mod notification;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,7 +114,7 @@ impl Latch {
     /// # });
     /// ```
     pub async fn wait_unless(&self, timer: impl Future<Output = ()>) -> Option<Notification<'_>> {
-        unless(self.wait(), timer).await
+        unless(pin!(self.wait()), pin!(timer)).await
     }
 
     /// Waits for a notification, and blocks this thread.

@@ -10,7 +10,7 @@
 //! // The client is made once, by LockClient::local() or LockClient::new(Redis::connect("redis://…").await?).
 //! async fn ship(client: &LockClient, order: u64) -> Result<(), latchwork::LockError> {
 //!     let lock = client.get_lock(&format!("orders:{order}"))?;
-//!     // Takes the lock, and gives it back. Were it lost, the work would be dropped at its next `await`.
+//!     // Takes the lock, and releases it afterwards. If it is lost, the work is cancelled.
 //!     lock.run(async { /* the work that one task at a time may do */ }).await
 //! }
 //! # }
@@ -26,7 +26,7 @@
 //! ```
 //! use latchwork::AsyncSemaphore;
 //!
-//! static CALLS: std::sync::LazyLock<AsyncSemaphore> = std::sync::LazyLock::new(|| AsyncSemaphore::new(10));
+//! static CALLS: AsyncSemaphore = AsyncSemaphore::new(10);
 //!
 //! async fn fetch() {
 //!     let _permit = CALLS.acquire().await.expect("nothing closes it");
@@ -53,9 +53,7 @@
 //! backend and a lock client of one's own, and pages on [what is
 //! guaranteed](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
 //! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md) and
-//! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md). Modules depend on each other
-//! in one direction: [`blocking`] → `redis`, `local` → [`lock`] → [`subscription`] → [`striped`],
-//! [`latch`] → [`semaphore`]; and [`lock`] → [`lock_entry`] → [`latch`].
+//! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md).
 //!
 // What is not built in is linked to where it is documented.
 #![cfg_attr(feature = "lock", doc = "\n[`Backend`]: backend::Backend\n")]
@@ -101,7 +99,8 @@ pub mod blocking;
 mod channel_entry;
 mod counter;
 mod event;
-// Unit tests, and the builds that checks are made of, have faults to seed.
+// `fault!(Name)` is `false` in an ordinary build. Unit tests, and the builds that checks are made of, seed
+// such faults, to see that a check finds them.
 #[cfg_attr(
     any(test, latchwork_loom, latchwork_suspend, latchwork_faults, latchwork_simulation),
     path = "fault/seeded.rs"
@@ -175,6 +174,7 @@ pub mod backend {
 /// [`Transport`](subscription::Transport). The locks of this crate wait by it, and need none of this from a
 /// user.
 pub mod subscription {
+    // In the files `registry`, `channel_entry`, `transport` and `message`.
     #[doc(inline)]
     pub use crate::channel_entry::{ChannelEntry, Listener};
     #[doc(inline)]

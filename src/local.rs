@@ -36,9 +36,9 @@ use crate::transport::Message;
 
 /// Locks kept in this process's memory.
 ///
-/// Clones share their locks; two `Local`s made separately know nothing of each other. Nothing here can fail
-/// but by a name's being held as another kind of lock, and no command is awaited: a lock that is free is
-/// taken, and a guard that is dropped has let go, without a trip to another thread.
+/// Clones share their locks; two `Local`s made separately know nothing of each other. The only error is a
+/// name that is held as another kind of lock, and no command is awaited: a lock that is free is taken, and a
+/// guard that is dropped has let go, without a trip to another thread.
 ///
 /// # Examples
 ///

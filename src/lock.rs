@@ -38,19 +38,6 @@
 //! commands. To read is one that is shared: the readers of a client have one lease together, which newcomers
 //! join in memory within the tenure, and ask the store for anew after it.
 //!
-//! # Where to look
-//!
-//! | module | is |
-//! |---|---|
-//! | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options`, `listing`, `shutdown` | what users see |
-//! | `acquire` → `waiter`, `head` → `wait` | one acquisition: in memory, in the queue, as the queue head that asks the store |
-//! | `entry` → `release`, `extend`, `table`, `listening`, `alarm` | one name of a client: carries out what its state machine says |
-//! | `watchdog` | renews, verifies and ends leases, when an entry's `alarm` says so |
-//! | `metrics` → `histogram`, `prometheus`, `stats` | what is counted |
-//! | `context`, `releases`, `origin` | what the entries of a client share |
-//! | `backend` → `command`, `mode`, `store` | the contract of stores; a store without its type, which is what an entry asks |
-//! | `error`, `lease`, `name`, `owner` | values |
-//!
 //! # What can be watched
 //!
 //! With the feature `tracing`, under the target `latchwork`; fields are `lock`, and these:
@@ -78,6 +65,7 @@
 //! | WARN | `CLIENT KILL is refused …`, `error` | told once; see the page of `redis` |
 //! | WARN | `an attempt that came late was undone` | it had taken the lock for a caller that had gone |
 //! | DEBUG | `subscriptions are back`, `channels` | it was, and every queue head tries again |
+//! | ERROR | `panicked`, `work`, `panic` | code of the user's, such as a waker, has panicked inside of a call that does not return it |
 //! | INFO | `master found`, `master`, `server` | where the master is, that was not known or was elsewhere |
 //! | WARN | `Sentinel lost`, `sentinel`, `error` | it does not answer, or lets no client follow; another one is followed |
 //!
@@ -86,6 +74,21 @@
 //!
 //! [`tracing_a_wait`]:
 //! https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tracing_a_wait.rs
+
+// Where to look:
+//
+// | question | module |
+// |---|---|
+// | What do users call? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options`, `listing`, `shutdown` |
+// | How does one acquisition run? | `acquire` → `waiter` in the queue, `head` → `wait` as the queue head that asks the store |
+// | Who has the name in this client, and who is next? | `../lock_entry`: the state machine, without a store or a clock |
+// | Who carries out what it says? | `entry` → `release`, `extend`, `table`, `listening`, `alarm` |
+// | Where do messages come from? | `../registry` → `../channel_entry` → `../latch`, over a `../transport` |
+// | Who renews, verifies and ends leases? | `watchdog`, when an entry's `alarm` says so |
+// | What is a store asked? | `backend` → `command`, `mode`; `store` is one without its type, which is what an entry asks |
+// | What do the entries of a client share? | `context`, `releases`, `origin` |
+// | What is counted? | `metrics` → `histogram`, `prometheus`, `stats` |
+// | Which values are there? | `error`, `lease`, `name`, `owner` |
 
 mod acquire;
 pub(crate) mod backend;

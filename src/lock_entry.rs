@@ -52,7 +52,8 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// ```
 ///
 /// * Only the queue head talks to the store, by the number that [`attempt`](Self::attempt) names.
-/// * A message that the lock was released is told by `latch().release(1)`.
+/// * A message that the lock was released is told to the queue head by `latch().release(1)`, unless it hears
+///   them elsewhere: see [`latch`](Self::latch).
 /// * [`tick`](Self::tick) is called when [`Effects::look_at`] says so: it ends leases, supersedes waiters
 ///   that are not polled, and says when a lease is to be renewed.
 /// * A command that is never answered may have run, or may run yet: the entry keeps the end of a lease as a
@@ -151,6 +152,10 @@ impl LockEntry {
     }
 
     /// Where the queue head sleeps until it is to look again. Born without permits.
+    ///
+    /// A client that shares its subscriptions by a [`Registry`](crate::subscription::Registry), as the
+    /// crate's own does, hears messages at the latch of the channel, and has this one for what its own calls
+    /// tell the queue head.
     pub fn latch(&self) -> &Latch {
         &self.latch
     }
@@ -229,7 +234,7 @@ impl LockEntry {
                 (EnterOutcome::Queued(ticket), Some(waker)) => {
                     ownership.register(ticket.slot, waker, effects)
                 }
-                (_, waker) => effects.drop_later(waker),
+                (_, waker) => effects.keep_waker(waker),
             }
             if let (EnterOutcome::Head(head), Some((fresh, lease))) = (&entered, asks)
                 && head.goes_first()
@@ -275,7 +280,7 @@ impl LockEntry {
                 ownership.register(ticket.slot, waker, effects);
                 return None;
             }
-            effects.drop_later(Some(waker));
+            effects.keep_waker(Some(waker));
             Some(ownership.claim(ticket, now, effects))
         })
     }
@@ -399,13 +404,13 @@ impl LockEntry {
         self.event(|ownership, effects| ownership.forget(grant, now, effects)).1
     }
 
-    /// The release of a lease is under way, or was answered: so many others have receivers of it.
+    /// The release of a lease is under way, or was answered: so many others have heard of it.
     #[inline]
     pub fn returned(&self, receivers: usize, now: Moment) -> Effects {
         self.event(|ownership, effects| ownership.returned(receivers, now, effects)).1
     }
 
-    /// The release of a lease without waiters here was answered: so many others have receivers of it.
+    /// The release of a lease without waiters here was answered: so many others have heard of it.
     pub fn note_receivers(&self, receivers: usize, now: Moment) {
         self.ownership.lock().note_receivers(receivers, now);
     }

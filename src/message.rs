@@ -31,18 +31,17 @@ pub enum Message {
     Granted(u64),
 }
 
-/// A channel could not be subscribed to. The reason is its [`source`](Error::source); every waiter gets the
-/// same one.
+/// A channel could not be subscribed to, for a [reason](Self::reason) that its text says; every waiter gets
+/// the same one.
 ///
 /// # Examples
 ///
 /// ```
-/// use std::error::Error;
 /// use latchwork::subscription::SubscribeError;
 ///
 /// let error = SubscribeError::new("the user may not subscribe");
-/// assert_eq!(error.to_string(), "cannot subscribe to the channel");
-/// assert_eq!(error.source().unwrap().to_string(), "the user may not subscribe");
+/// assert_eq!(error.to_string(), "cannot subscribe to the channel: the user may not subscribe");
+/// assert_eq!(error.reason().to_string(), "the user may not subscribe");
 /// ```
 #[derive(Clone, Debug)]
 pub struct SubscribeError(Arc<dyn Error + Send + Sync>);
@@ -61,6 +60,14 @@ impl SubscribeError {
         Self(Arc::from(reason.into()))
     }
 
+    /// The transport's own error.
+    pub fn reason(&self) -> &(dyn Error + Send + Sync + 'static) {
+        match self.0.downcast_ref::<OfLock>() {
+            Some(OfLock { reason, .. }) => &**reason,
+            None => &*self.0,
+        }
+    }
+
     /// The same error, for a waiter of `lock`: transports know of channels only.
     #[cfg(feature = "lock")]
     pub(crate) fn of_lock(self, lock: &str) -> Self {
@@ -70,19 +77,18 @@ impl SubscribeError {
 
 impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.downcast_ref::<OfLock>() {
-            Some(OfLock { lock, .. }) => write!(f, "cannot subscribe to the channel of lock {lock:?}"),
-            None => f.write_str("cannot subscribe to the channel"),
+        f.write_str("cannot subscribe to the channel")?;
+        if let Some(OfLock { lock, .. }) = self.0.downcast_ref() {
+            write!(f, " of lock {lock:?}")?;
         }
+        write!(f, ": {}", self.reason())
     }
 }
 
+/// The reason's text is a part of this one's, and a chain says each cause once.
 impl Error for SubscribeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self.0.downcast_ref::<OfLock>() {
-            Some(OfLock { reason, .. }) => Some(&**reason),
-            None => Some(&*self.0),
-        }
+        self.reason().source()
     }
 }
 

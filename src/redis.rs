@@ -69,18 +69,6 @@
 //! do; there a counter may have been raised for nothing, which leaves a gap, and a server that is out of
 //! memory still leases locks.)
 //!
-//! # Where to look
-//!
-//! | room | is |
-//! |---|---|
-//! | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means |
-//! | `topology` → `single`, `sentinel`, `cluster` | which connection a key or a channel goes to; `router` sends a command until it is answered |
-//! | `shield` | callers' wakers in tasks of the redis crate and timers of tokio |
-//! | `pubsub` | which channels are desired, which are confirmed, how long they linger |
-//! | `backend`, `fair` and `read_write` → `queue` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
-//!
-//! DESIGN.md has a picture of how a command travels.
-//!
 //! # Connections
 //!
 //! Two to a server, both RESP3, both dialled anew when they break: one for commands, one for subscriptions. A
@@ -195,6 +183,18 @@
 //!
 //! A master that is cut off from its Sentinels, but not from us, is believed for as long as the Sentinels
 //! that we reach name it; the server's own `min-replicas-to-write` is the remedy for that.
+
+// Where to look:
+//
+// | room | is |
+// |---|---|
+// | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means |
+// | `topology` → `single`, `sentinel`, `cluster` | which connection a key or a channel goes to; `router` sends a command until it is answered |
+// | `shield` | callers' wakers in tasks of the redis crate and timers of tokio |
+// | `pubsub` | which channels are desired, which are confirmed, how long they linger |
+// | `backend`, `fair` and `read_write` → `queue` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
+//
+// DESIGN.md has a picture of how a command travels.
 
 mod backend;
 mod builder;

@@ -121,7 +121,7 @@ impl<T: Transport + ?Sized> Registry<T> {
         {
             return self.subscription(entry);
         }
-        subscription = self.subscription(shared.found(channel, hash));
+        subscription = self.subscription(shared.create_entry(channel, hash));
         let broken = FailsWhenDropped(&subscription.entry);
         shared
             .transport
@@ -193,13 +193,13 @@ impl<T: ?Sized> Shared<T> {
         if entry.is_failed() && !fault!(JoinsTheFailed) {
             return None;
         }
-        entry.acquire();
+        entry.add_interest();
         Some(Arc::clone(entry))
     }
 
     /// Puts a fresh entry of `channel` into the map, with a unit of interest, in the place of one that has
     /// failed if there is one. The caller holds the channel's stripe.
-    fn found(&self, channel: &str, hash: u64) -> Arc<ChannelEntry> {
+    fn create_entry(&self, channel: &str, hash: u64) -> Arc<ChannelEntry> {
         let entry = Arc::new(ChannelEntry::new(Arc::from(channel), hash, Arc::clone(&self.figures)));
         let fresh = Arc::clone(&entry);
         let mut entries = self.entries.lock();
@@ -218,7 +218,7 @@ impl<T: ?Sized> Shared<T> {
     fn leave(&self, entry: &Arc<ChannelEntry>) -> bool {
         // Locked before the count is lowered: an entry that is found in the map can be joined.
         let mut entries = self.entries.lock();
-        if !entry.release() && !fault!(NoLookWhoJoined) {
+        if !entry.drop_interest() && !fault!(NoLookWhoJoined) {
             return false;
         }
         // One that failed is not there if a newcomer has put a fresh one in its place. That one is not for us
@@ -260,7 +260,7 @@ impl Drop for FailsWhenDropped<'_> {
 /// let registry = Registry::new(LocalTransport::default());
 /// let one = registry.subscribe("orders");
 /// let other = one.clone();
-/// assert_eq!(other.acquired(), 2);
+/// assert_eq!(other.interest(), 2);
 /// drop((one, other)); // the last one unsubscribes
 /// assert!(registry.is_empty());
 /// ```
@@ -280,14 +280,14 @@ impl<T: Transport + ?Sized> Deref for Subscription<T> {
 
 impl<T: Transport + ?Sized> Clone for Subscription<T> {
     fn clone(&self) -> Self {
-        self.entry.acquire();
+        self.entry.add_interest();
         Self { shared: Arc::clone(&self.shared), entry: Arc::clone(&self.entry) }
     }
 }
 
 impl<T: Transport + ?Sized> Drop for Subscription<T> {
     fn drop(&mut self) {
-        if self.entry.release_unless_last() {
+        if self.entry.drop_interest_unless_last() {
             return;
         }
         let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire());

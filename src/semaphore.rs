@@ -148,7 +148,9 @@ pub(crate) use self::wakes::BATCH as WAKE_BATCH;
 /// # Sources
 ///
 /// Redisson's `AsyncSemaphore` is the seed: a counter, a lock-free queue of wakers, and a loop between them.
-/// `semaphore/engine.rs` begins with the proof, and says why one counter became two.
+/// [Why no permit and no wake-up is lost] is argued lemma by lemma, with the model that checks each.
+///
+/// [Why no permit and no wake-up is lost]: https://github.com/latchwork/latchwork/blob/main/docs/proof.md
 ///
 /// Recipes: [`tokio_drop_in`] is one program over this and tokio's, [`tower_limit`] limits a service.
 ///

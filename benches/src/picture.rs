@@ -108,7 +108,8 @@ pub fn bars(file: &Path, figures: &[&Figure]) -> Drawn {
     let area = SVGBackend::new(file, size).into_drawing_area();
     for (figure, (left, top)) in figures.iter().zip(places) {
         let better = if figure.more_is_better { "more is better" } else { "less is better" };
-        let head = format!("{} ({}; {better})", figure.name, figure.unit);
+        let unit = if figure.unit.is_empty() { String::new() } else { format!("{}; ", figure.unit) };
+        let head = format!("{} ({unit}{better})", figure.name);
         write(&area, &head, (left + 4, top + 18), 13, TEXT, HPos::Left)?;
         let rows: Vec<&str> = figure.values.iter().map(|value| value.row.as_str()).collect();
         // Some peers take hundreds of times as long: their bars are cut, and their numbers are there.

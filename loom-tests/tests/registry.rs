@@ -115,7 +115,7 @@ model! {
         };
         drop(last);
         let joiner = joiner.join().unwrap();
-        assert_eq!(joiner.acquired(), 1);
+        assert_eq!(joiner.interest(), 1);
         server.publish();
         assert!(answers(&mut Box::pin(joiner.latch().wait())), "the joiner was left without a subscription");
         drop(joiner);
@@ -137,7 +137,7 @@ model! {
         let one = registry.subscribe(CHANNEL);
         let other = other.join().unwrap();
         assert!(std::ptr::eq(&*one, &*other), "subscribed twice");
-        assert_eq!(one.acquired(), 2);
+        assert_eq!(one.interest(), 2);
         drop((one, other));
         assert_nothing_left(&server, &registry);
     }

@@ -47,8 +47,8 @@ impl LockClient {
     /// that may be.
     ///
     /// The connections live on one background thread. It ends with the last clone of the client, its locks
-    /// and guards, once what these have begun is done. Dropping them never blocks and never panics, in async
-    /// code neither.
+    /// and guards, once what these have begun is done. Dropping them never blocks and never panics, not even
+    /// in async code.
     ///
     /// With options: `LockClient::with_options(Redis::builder().blocking_connect(url)?, &options)`.
     ///
@@ -89,7 +89,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`LockError`] if no backend could keep a lock under that name.
+    /// Those of [`LockClient::get_lock`](crate::LockClient::get_lock).
     pub fn get_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.inner.get_lock(name).map(Lock::from_async)
     }
@@ -163,7 +163,8 @@ impl LockClient {
         self.inner.backend()
     }
 
-    /// The tasks and threads of this process that wait, and for what.
+    /// The channels that this client's waiters listen to, and figures of them. See
+    /// [`LockClient::registry`](crate::LockClient::registry).
     pub fn registry(&self) -> &Registry<dyn Transport> {
         self.inner.registry()
     }

@@ -71,8 +71,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if an attempt fails, [`LockError::Subscribe`] if the lock's messages cannot be
-    /// had.
+    /// Those of [`Lock::lock`](crate::Lock::lock).
     pub fn lock(&self) -> Result<Guard, LockError> {
         block_on(self.inner.lock()).map(Guard::from_async)
     }
@@ -81,8 +80,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before
-    /// the store's answer is there.
+    /// Those of [`Lock::lock_with_lease`](crate::Lock::lock_with_lease).
     pub fn lock_with_lease(&self, lease: Duration) -> Result<Guard, LockError> {
         block_on(self.inner.lock_with_lease(lease)).map(Guard::from_async)
     }
@@ -91,7 +89,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the attempt fails.
+    /// Those of [`Lock::try_lock`](crate::Lock::try_lock).
     pub fn try_lock(&self) -> Result<Option<Guard>, LockError> {
         Ok(block_on(self.inner.try_lock())?.map(Guard::from_async))
     }
@@ -101,18 +99,17 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before
-    /// the store's answer is there.
+    /// Those of [`Lock::try_lock_for`](crate::Lock::try_lock_for).
     pub fn try_lock_for(&self, wait: Duration, lease: impl Into<Lease>) -> Result<Option<Guard>, LockError> {
         Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
     }
 
-    /// Gives back one hold of `owner`, whose guard was [forgotten](Guard::forget). See
-    /// [`Lock::unlock`](crate::Lock::unlock).
+    /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a
+    /// guard has. See [`Lock::unlock`](crate::Lock::unlock).
     ///
     /// # Errors
     ///
-    /// [`LockError::NotHeld`] if `owner` does not hold the lock, [`LockError::Backend`] if the command fails.
+    /// Those of [`Lock::unlock`](crate::Lock::unlock).
     pub fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
         block_on(self.inner.unlock(owner))
     }
@@ -122,8 +119,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another
-    /// kind of lock.
+    /// Those of [`Lock::force_unlock`](crate::Lock::force_unlock).
     pub fn force_unlock(&self) -> Result<bool, LockError> {
         block_on(self.inner.force_unlock())
     }
@@ -133,7 +129,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// Those of [`Lock::holder`](crate::Lock::holder).
     pub fn holder(&self) -> Result<Option<Holder>, LockError> {
         block_on(self.inner.holder())
     }
@@ -142,7 +138,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// Those of [`Lock::is_locked`](crate::Lock::is_locked).
     pub fn is_locked(&self) -> Result<bool, LockError> {
         block_on(self.inner.is_locked())
     }
@@ -151,7 +147,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// Those of [`Lock::is_held_by`](crate::Lock::is_held_by).
     pub fn is_held_by(&self, owner: &Owner) -> Result<bool, LockError> {
         block_on(self.inner.is_held_by(owner))
     }
@@ -160,7 +156,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// Those of [`Lock::hold_count`](crate::Lock::hold_count).
     pub fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
         block_on(self.inner.hold_count(owner))
     }
@@ -170,7 +166,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails.
+    /// Those of [`Lock::remaining`](crate::Lock::remaining).
     pub fn remaining(&self) -> Result<Option<Duration>, LockError> {
         block_on(self.inner.remaining())
     }

@@ -40,7 +40,7 @@ impl Queues {
     pub(super) fn push(&mut self, name: &LockName, waiter: Waiter, now: Moment) {
         if self.sweep.is_due(self.by_name.len()) {
             self.by_name.retain(|_, queue| queue.iter().any(|waiter| now < waiter.until));
-            self.sweep.is_done(self.by_name.len());
+            self.sweep.swept(self.by_name.len());
         }
         let queue = self.by_name.entry(name.clone()).or_default();
         if let Some(there) = queue.iter_mut().find(|there| there.id == waiter.id) {

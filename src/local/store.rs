@@ -135,7 +135,7 @@ impl Store {
         if left < self.by_name.capacity() / 8 {
             self.by_name.shrink_to(left * 2, |state| state.name.hash_value());
         }
-        self.sweep.is_done(left);
+        self.sweep.swept(left);
     }
 
     // === Plain locks ===

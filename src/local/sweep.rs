@@ -37,7 +37,7 @@ impl Sweep {
     }
 
     /// So many are left.
-    pub(super) fn is_done(&mut self, left: usize) {
+    pub(super) fn swept(&mut self, left: usize) {
         self.dead = 0;
         self.at = FIRST.max(left * 2);
     }

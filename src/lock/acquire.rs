@@ -1,11 +1,23 @@
 //! Acquiring: in memory if this client has the lock, as the queue head at the store otherwise.
+//!
+//! Each level has an answer of its own to the one above. From the store up:
+//!
+//! | answer | of | to | says |
+//! |---|---|---|---|
+//! | `AcquireOutcome` | the store | `Head::answered` | leased, or held for so long |
+//! | `Answer` | `Head::answered` | the state machine | the same, or that the attempt did not run |
+//! | `AttemptOutcome` | the state machine | `Head::answered` | what the answer is worth: granted, refused, too late, superseded |
+//! | `Asked` | one question | `Head::compete`, `Wait::ask` | the competition is over, or why it is not |
+//! | `Competed` | the queue head | `AcquireParams::compete` | granted, superseded, or the time is over |
+//! | `EnterOutcome`, `WaitOutcome` | the state machine | `enter`, `told` | what becomes of a caller at its entry, and in the queue |
+//! | `Step` | a stage | `Progress::drive` | the next stage, or the end |
 
 mod head;
 mod pace;
 mod waiter;
 
 use std::marker::PhantomData;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
@@ -45,7 +57,7 @@ pub(super) struct AcquireParams<'a> {
 pub(super) trait Outcome {
     fn granted(guard: Guard) -> Self;
     /// The time to wait is over.
-    fn held() -> Self;
+    fn time_over() -> Self;
 }
 
 impl Outcome for Option<Guard> {
@@ -53,7 +65,7 @@ impl Outcome for Option<Guard> {
         Some(guard)
     }
 
-    fn held() -> Self {
+    fn time_over() -> Self {
         None
     }
 }
@@ -63,7 +75,7 @@ impl Outcome for Guard {
         guard
     }
 
-    fn held() -> Self {
+    fn time_over() -> Self {
         unreachable!("only a wait with a limit ends without the lock")
     }
 }
@@ -107,7 +119,7 @@ enum Step<'a> {
     /// The lease in hand is not enough for it.
     GrantedShort(Guard, Extension),
     /// The time to wait is over, and another acquisition has the lock.
-    Held,
+    TimeOverHeld,
     /// The time to wait is over, and the store has not said meanwhile whether the lock is held.
     Unanswered,
 }
@@ -125,7 +137,7 @@ impl<O: Outcome> Future for Acquisition<'_, O> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        self.progress.drive(task).map(|got| Ok(got?.map_or_else(O::held, O::granted)))
+        self.progress.drive(task).map(|got| Ok(got?.map_or_else(O::time_over, O::granted)))
     }
 }
 
@@ -177,7 +189,7 @@ impl Progress<'_> {
                 Ok(Step::GrantedShort(guard, extension)) => {
                     Stage::Waiting(Box::pin(wanted.extended(guard, extension, begun)))
                 }
-                Ok(Step::Held) => {
+                Ok(Step::TimeOverHeld) => {
                     wanted.entry.context.recorder.given_up.add_one();
                     return Poll::Ready(Ok(None));
                 }
@@ -280,7 +292,7 @@ impl<'a> AcquireParams<'a> {
                 Ok(Step::Queue(request, waiter))
             }
             EnterOutcome::Reentered(grant, extension) => Ok(self.granted(&request, grant, extension, now)),
-            EnterOutcome::Busy => Ok(Step::Held),
+            EnterOutcome::Busy => Ok(Step::TimeOverHeld),
             EnterOutcome::Closed => Err(entry.context.closed()),
         }
     }
@@ -356,7 +368,7 @@ impl<'a> AcquireParams<'a> {
         let attended = Attended::new(entry, OnDrop((!fault!(ReadBesideLeaks)).then_some(rolls_back)));
         let answer = entry.acquire(&asked);
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        let answered = attended.until_answered(context.until(give_up, answer)).await;
+        let answered = attended.until_answered(pin!(context.until(give_up, answer))).await;
         let Some((mut unfinished, answer)) = answered else { return Ok(Step::Enter) };
         let Some(outcome) = answer else { return Ok(Step::Unanswered) };
         match outcome {
@@ -415,7 +427,7 @@ impl<'a> AcquireParams<'a> {
                 Ok(Step::Compete(Head::new(entry, ticket, *request, self.may_wait()), now))
             }
             WaitOutcome::Superseded => Ok(Step::Enter),
-            WaitOutcome::Busy => Ok(Step::Held),
+            WaitOutcome::Busy => Ok(Step::TimeOverHeld),
             WaitOutcome::Closed => Err(entry.context.closed()),
         }
     }
@@ -433,7 +445,7 @@ impl<'a> AcquireParams<'a> {
         Ok(match head.compete(now, patient, give_up).await? {
             Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
             Competed::Superseded => Step::Enter,
-            Competed::Held => Step::Held,
+            Competed::TimeOverHeld => Step::TimeOverHeld,
             Competed::Unanswered if fault!(HeadForgetsTheOneBefore) => Step::Unanswered,
             Competed::Unanswered => self.at_the_end(begun),
         })
@@ -441,7 +453,7 @@ impl<'a> AcquireParams<'a> {
 
     /// The time to wait is over without an answer to this call. A queue head before it may have had one.
     fn at_the_end(&self, begun: Moment) -> Step<'a> {
-        if self.entry.state.was_known_held(begun) { Step::Held } else { Step::Unanswered }
+        if self.entry.state.was_known_held(begun) { Step::TimeOverHeld } else { Step::Unanswered }
     }
 
     /// Asks for what the lease in hand lacks, for as long as the caller waits. What is dropped then leaves
@@ -454,9 +466,9 @@ impl<'a> AcquireParams<'a> {
     ) -> Result<Step<'a>, LockError> {
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
         let (owner, grant) = (*guard.owner(), *guard.grant());
-        let extended = self.entry.extend(owner, &grant, extension);
+        let extended = pin!(self.entry.extend(owner, &grant, extension));
         let attended = Attended::new(self.entry, guard);
-        let answered = attended.until_answered(self.entry.context.until(give_up, extended)).await;
+        let answered = attended.until_answered(pin!(self.entry.context.until(give_up, extended))).await;
         let Some((mut guard, answer)) = answered else { return Ok(Step::Enter) };
         let Some(extended) = answer else { return Ok(Step::Unanswered) };
         guard.set_token(extended?);

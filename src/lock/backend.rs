@@ -289,6 +289,15 @@ pub trait Backend: Send + Sync + Sized + 'static {
 
     /// Leases `name` to `request.id` if it may have it by the rules of its mode, and reserves the tokens that
     /// it asks for. If the id has the lock already, makes its lease last for as long at least.
+    ///
+    /// # Cancel safety
+    ///
+    /// The client may drop the future, of this as of each command, at any time. The command may then run or
+    /// not, at once or later: the client rolls an acquisition back.
+    ///
+    /// # Errors
+    ///
+    /// The backend's own, of this as of each command; [`failure`](Self::failure) says what each means.
     fn acquire(
         &self,
         mode: Mode,
@@ -298,6 +307,14 @@ pub trait Backend: Send + Sync + Sized + 'static {
 
     /// Frees the lock if `id` has it, and takes `id` out of the queue. With a queue, the lock goes to the
     /// first of it, `next` included, which is in the queue then if the lock is not its.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire): the client sends it again until it is answered, or the lease is over.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
     fn release(
         &self,
         mode: Mode,
@@ -310,6 +327,14 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// given up. It may still be on its way, and this must not take effect before it does.
     ///
     /// A store whose commands take effect in the order in which they are sent needs nothing of its own.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
     fn roll_back(
         &self,
         mode: Mode,
@@ -321,6 +346,15 @@ pub trait Backend: Send + Sync + Sized + 'static {
 
     /// Makes each lease last for `lease` from now at least. One answer for each lease, in order: whether it
     /// still has its lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire): a renewal that is dropped may have lengthened some of the leases.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire). An error is one for all leases: none of them is taken to be lost
+    /// by it.
     fn renew(
         &self,
         mode: Mode,
@@ -330,6 +364,14 @@ pub trait Backend: Send + Sync + Sized + 'static {
 
     /// Frees the lock, whichever id has it: of a read-write lock, from the writer and all readers. True if it
     /// was held.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire); it is not sent again, as another owner may have the lock by then.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
     fn force_release(
         &self,
         mode: Mode,
@@ -338,6 +380,14 @@ pub trait Backend: Send + Sync + Sized + 'static {
 
     /// The leases that the lock has: one at most, but [to read](Mode::Read). Asked for a plain or fair lock,
     /// the store may say that the name is held as another kind, too.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
     fn holders(
         &self,
         mode: Mode,

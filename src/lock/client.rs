@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,22 +34,26 @@ use crate::lock::watchdog;
 ///
 /// A client is what Redisson calls one too: it has a uuid, which is the first part of each of its leases'
 /// ids, one subscription per name however many wait, and one watchdog. Make one per process and clone it;
-/// clones are cheap and share everything. After a fork, make another one, over a backend made in the child:
-/// there every call of this one that takes, gives back or looks at a lock is an [error](LockError::Forked),
-/// and its holds are [lost](crate::LossReason::Forked). A client made in the child over a backend in memory
-/// that was made before is refused by [`LockError::RuntimeEnded`]: the backend's threads are not there. In
-/// the child, do not poll futures that were begun before, nor ask for [`metrics`](Self::metrics) and
-/// [`stats`](Lock::stats): they may wait for a thread that is not there.
-///
-/// A snapshot of the process or of its machine that is restored while the original goes on cannot detect
-/// that: both use the same leases until these end. Make clients after restoring, and where it must not
-/// happen, let what the lock protects check its [token](Lock::fenced).
+/// clones are cheap and share everything.
 ///
 /// Recipes: [`memory_or_redis`] has one client over either store, and [`one_process`] ends it well.
 ///
 /// [`memory_or_redis`]:
 /// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/memory_or_redis.rs
 /// [`one_process`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/one_process.rs
+///
+/// # Forks and snapshots
+///
+/// After a fork, make another client, over a backend made in the child. There every call of this one that
+/// takes, gives back or looks at a lock is an [error](LockError::Forked), and its holds are
+/// [lost](crate::LossReason::Forked). A client made in the child over a backend in memory that was made
+/// before is refused by [`LockError::RuntimeEnded`]: the backend's threads are not there. In the child, do
+/// not poll futures that were begun before, nor ask for [`metrics`](Self::metrics) and
+/// [`stats`](Lock::stats): they may wait for a thread that is not there.
+///
+/// A snapshot of the process or of its machine that is restored while the original goes on cannot detect
+/// that: both use the same leases until these end. Make clients after restoring, and where it must not
+/// happen, let what the lock protects check its [token](Lock::fenced).
 ///
 /// # Examples
 ///
@@ -344,7 +349,7 @@ impl LockClient {
             let lease_ends =
                 self.tables.all().iter().filter_map(|entry| entry.state.holds_end(entry.now())).min();
             let wake = lease_ends.map_or(give_up, |ends| ends.min(give_up));
-            let is_told = self.context.until(wake, done).await.is_some();
+            let is_told = self.context.until(wake, pin!(done)).await.is_some();
             if self.context.has_ended() || !is_told && give_up <= self.context.now() {
                 return Err(ShutdownError { releasing, held, forked: false });
             }

@@ -163,7 +163,11 @@ impl Context {
     /// ready is taken even when it is late.
     ///
     /// It ran out when the clock says so: a runtime that is busy fires its timers late.
-    pub(super) async fn until<F: Future>(&self, deadline: Moment, future: F) -> Option<F::Output> {
+    /// Pinned by the caller: see [`unless`].
+    pub(super) async fn until<F>(&self, deadline: Moment, future: F) -> Option<F::Output>
+    where
+        F: Future + Unpin,
+    {
         let Some(instant) = deadline.instant() else { return Some(future.await) };
         let mut sleep = self.store.sleep_until(instant);
         let timer = poll_fn(|task| match self.now() < deadline {

@@ -200,13 +200,13 @@ impl Entry {
             return self.apply(effects);
         }
         let grant = grant.filter(|_| !fault!(GrantDiesWithPanic));
-        let mut unheard = OnDrop(grant.map(|grant| move || self.pending_release(&grant)));
+        let mut unheard = OnDrop(grant.map(|grant| move || self.give_back(&grant)));
         self.apply(effects);
         unheard.0 = None;
     }
 
     #[cold]
-    pub(super) fn pending_release(self: &Arc<Self>, grant: &Grant) {
+    pub(super) fn give_back(self: &Arc<Self>, grant: &Grant) {
         let now = self.now();
         let (left, effects) = self.state.leave(grant, now);
         let panics = self.apply_caught(effects);
@@ -268,7 +268,7 @@ impl Entry {
     }
 
     /// Whether to listen costs nothing.
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn is_subscribed(&self) -> bool {
         let transport = self.context.registry.transport();
         self.channels.all().all(|channel| transport.is_active(channel))
     }

@@ -17,7 +17,8 @@ use crate::lock::shutdown::ShutdownError;
 /// Why a lock could not be taken, given back or looked at.
 ///
 /// That another owner holds it is not an error: then `try_lock` and `try_lock_for` return `None`. The
-/// predicates say what can be done about an error, without a look at what the backend's own is.
+/// predicates say what can be done about an error, without a look at what the backend's own is. Its text says
+/// what failed and what to do, the backend's reason included.
 ///
 /// Every other error that this crate's locks and their options, names, clients and connections fail with
 /// turns into this one by `?`.
@@ -149,6 +150,35 @@ impl LockError {
         Self::Lost { name: name.clone(), owner, reason }
     }
 
+    /// The backend's own error, if this one is of the backend. What its text says, this one's says as well;
+    /// and [`source`](Error::source) goes on with its causes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "redis")] {
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// use latchwork::LockError;
+    /// use latchwork::redis::{self, ErrorKind, Redis};
+    ///
+    /// // No server listens there.
+    /// let error = LockError::from(Redis::connect("redis://127.0.0.1:1").await.unwrap_err());
+    /// let own: &redis::Error = error.backend_error().unwrap().downcast_ref().unwrap();
+    /// assert_eq!(own.kind(), ErrorKind::Connection);
+    /// # }); }
+    /// ```
+    pub fn backend_error(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        match self {
+            Self::Backend { source, .. }
+            | Self::ReleasePending { source, .. }
+            | Self::OtherKind { source, .. }
+            | Self::Connect { source, .. } => Some(&**source),
+            Self::Subscribe(error) => Some(error.reason()),
+            _ => None,
+        }
+    }
+
     /// Whether the store, or this crate, refused: it will do so again until a configuration, a right or an
     /// argument is changed.
     pub fn is_refused(&self) -> bool {
@@ -275,20 +305,18 @@ impl fmt::Display for LockError {
             Self::Connect { source, .. } => source.fmt(f),
             Self::ShutdownUnfinished(error) => error.fmt(f),
             Self::LeaseId(error) => error.fmt(f),
-            Self::Backend { name, failure, .. } => match failure {
-                Failure::Refused => write!(f, "the backend of lock {name:?} refused"),
-                Failure::Unreachable => {
-                    write!(f, "the backend of lock {name:?} cannot be reached; try again later")
-                }
-                Failure::Indeterminate => {
-                    write!(f, "the backend of lock {name:?} did not answer; try again later")
-                }
-                Failure::OtherKind(_) => write!(f, "lock {name:?} is held as another kind of lock"),
-            },
+            Self::Backend { name, failure, source } => {
+                let advice = match failure {
+                    Failure::Unreachable | Failure::Indeterminate => "; try again later",
+                    // The backend's own text says what is to be changed.
+                    Failure::Refused | Failure::OtherKind(_) => "",
+                };
+                write!(f, "lock {name:?}: {source}{advice}")
+            }
             Self::OtherKind { source, .. } => write!(f, "{source}; give each kind of lock names of its own"),
-            Self::ReleasePending { name, .. } => write!(
+            Self::ReleasePending { name, source, .. } => write!(
                 f,
-                "the hold on lock {name:?} is over, but its release was not answered; it is repeated in the \
+                "the hold on lock {name:?} is over, but its release failed ({source}) and is repeated in the \
                  background until the lease ends: do not repeat the work that the lock protected"
             ),
             Self::NoAnswer { name, wait } => write!(
@@ -314,9 +342,11 @@ impl Error for LockError {
             Self::Subscribe(error) => error.source(),
             Self::ShutdownUnfinished(error) => error.source(),
             Self::LeaseId(error) => error.source(),
-            Self::Backend { source, .. } | Self::ReleasePending { source, .. } => Some(&**source),
             // Its own text is a part of this error's, and a chain says each cause once.
-            Self::OtherKind { source, .. } | Self::Connect { source, .. } => source.source(),
+            Self::Backend { source, .. }
+            | Self::ReleasePending { source, .. }
+            | Self::OtherKind { source, .. }
+            | Self::Connect { source, .. } => source.source(),
             Self::Unsupported { .. }
             | Self::NotHeld { .. }
             | Self::Lost { .. }

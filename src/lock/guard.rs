@@ -1,6 +1,7 @@
 //! [`Guard`]: one hold on a lock.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,7 +96,7 @@ impl Guard {
     }
 
     /// The acquisition's fencing token, if the lock is [fenced](crate::Lock::fenced): greater than that of
-    /// every acquisition before it.
+    /// every acquisition before it, for as long as the store keeps its data.
     pub fn fencing_token(&self) -> Option<u64> {
         self.grant.token()
     }
@@ -154,7 +155,7 @@ impl Guard {
                 // A renewal moves the end while we sleep: then this wakes too early, and looks again.
                 Ok(hold) => {
                     let ends = if fault!(LossHasNoTimer) { Moment::NEVER } else { hold.ends };
-                    self.entry.context.until(ends, some_loss).await;
+                    self.entry.context.until(ends, pin!(some_loss)).await;
                 }
             }
         }
@@ -170,7 +171,7 @@ impl Guard {
         if !self.entry.context.is_here() {
             return Some(LossReason::Forked);
         }
-        self.entry.context.until(self.entry.now() + timeout, self.lost()).await
+        self.entry.context.until(self.entry.now() + timeout, pin!(self.lost())).await
     }
 
     /// Asks the store whether the lock is still held: the strongest answer that there is without a

@@ -45,6 +45,9 @@ use crate::trace;
 /// A lease can end while its holder is paused or cut off, and then two owners believe in it. Where
 /// that must not be, the resource itself has to refuse the stale one, by its [token](Lock::fenced).
 ///
+/// There is no poisoning: a holder that panics drops its guard, and the next one has the lock. What the lock
+/// protects may be half done then, as after a loss.
+///
 /// # Cancel safety
 ///
 /// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or
@@ -60,6 +63,13 @@ use crate::trace;
 /// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/cache_refresh.rs
 /// [`fencing_sqlite`]:
 /// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/fencing_sqlite.rs
+///
+/// Its futures are `Send`, and may be put under any runtime's time limit, such as `tokio::time::timeout`.
+///
+/// # Panics
+///
+/// Not by itself. The [local](crate::local) backend does if the system refuses it a background thread, when
+/// that is first needed.
 ///
 /// # Examples
 ///
@@ -125,12 +135,17 @@ impl Lock {
 
     /// The same lock, with a token for each acquisition from now on: [`Guard::fencing_token`].
     ///
-    /// A token is greater than all tokens of this name before it, of all holders. Send it along with each
-    /// request to what the lock protects, and let that refuse a token smaller than the greatest it has seen:
-    /// then a holder that was paused for longer than its lease does no harm when it goes on. An owner's inner
+    /// A token is greater than all tokens of this name before it, of all holders, for as long as the store
+    /// keeps its data: a Redis server that fails over, or restarts, with the last writes missing may issue a
+    /// token a second time ([how to make that rarer]). Send it along with each request to what the lock
+    /// protects, and let that refuse a token smaller than the greatest it has seen: then a holder that was
+    /// paused for longer than its lease does no harm when it goes on. An owner's inner
     /// holds have the token of its outer one. Concurrent [readers](crate::ReadWriteLock::read) have one
     /// token: greater than that of each writer before them. An owner that takes the lock without asking for a
     /// token has none, so let all users of a name ask.
+    ///
+    /// [how to make that rarer]:
+    /// https://github.com/latchwork/latchwork/blob/main/docs/operations.md#fencing-tokens
     ///
     /// # Examples
     ///
@@ -167,8 +182,21 @@ impl Lock {
     /// [`LockError::Backend`] if an attempt fails; a wait that has begun goes on through a lost connection,
     /// until the lease it waits for would be over or the connection is back, and then tries again.
     /// [`LockError::Subscribe`] if the lock's messages cannot be had. [`LockError::OtherKind`] if the name is
-    /// held as another kind of lock. [`LockError::ShutDown`], [`RuntimeEnded`](LockError::RuntimeEnded) and
+    /// held as another kind of lock. [`LockError::Upgrade`] if the owner reads and asks to write.
+    /// [`LockError::ShutDown`], [`RuntimeEnded`](LockError::RuntimeEnded) and
     /// [`Forked`](LockError::Forked) if the client cannot be used any more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let guard = client.get_lock("orders:42")?.lock().await?;
+    /// // … the guard may be kept, sent to another task, and outlives the `Lock` …
+    /// guard.unlock().await?;
+    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+    /// ```
     pub fn lock(&self) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::Watched, None)
     }
@@ -191,8 +219,9 @@ impl Lock {
 
     /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
     ///
-    /// `None` without a command if another acquisition of this client has the lock, or competes for it: this
-    /// one does not go before it.
+    /// `None` without a command if another acquisition of this client has the lock, or waits for it: this one
+    /// does not go before it. If another one is asking the store at this moment, this one waits for that
+    /// answer, for a second at most.
     ///
     /// # Cancel safety
     ///
@@ -200,7 +229,21 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock), and [`LockError::NoAnswer`] as [`try_lock_for`](Self::try_lock_for).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let lock = client.get_lock("report")?;
+    /// match lock.try_lock().await? {
+    ///     Some(guard) => guard.unlock().await?, // … after the work …
+    ///     None => println!("another process writes it already"),
+    /// }
+    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+    /// ```
     pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard>, LockError>> {
         self.try_lock_for(Duration::ZERO, Lease::Watched)
     }
@@ -220,6 +263,25 @@ impl Lock {
     /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease cannot be kept, or is over before the
     /// store's answer is there, and [`LockError::NoAnswer`] if the time is over before the store has said, to
     /// this waiter or another one of this client, whether the lock is held.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// use std::time::Duration;
+    /// use latchwork::Lease;
+    ///
+    /// # let client = latchwork::LockClient::local();
+    /// let lock = client.get_lock("orders:42")?;
+    /// match lock.try_lock_for(Duration::from_secs(2), Lease::Watched).await {
+    ///     Ok(Some(guard)) => guard.unlock().await?, // … after the work …
+    ///     Ok(None) => println!("busy: HTTP 423"),
+    ///     Err(error) if error.is_retryable() => println!("{error}: HTTP 503"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+    /// ```
     pub fn try_lock_for(
         &self,
         wait: Duration,
@@ -285,6 +347,19 @@ impl Lock {
     ///
     /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another
     /// kind of lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let lock = client.get_lock("orders:42")?;
+    /// let guard = lock.lock().await?;
+    /// assert!(lock.force_unlock().await?);
+    /// assert!(!guard.is_held(), "its holder is told");
+    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+    /// ```
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;

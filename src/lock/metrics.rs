@@ -41,7 +41,8 @@ pub struct Metrics {
     /// From the call to the guard, for each acquisition. Its [count](Histogram::count) is the number of
     /// acquisitions.
     pub waits: Histogram,
-    /// Calls that ended without the lock: it was held, or the time was over.
+    /// Calls that returned no guard because the lock was held, at once or until their time was over. Calls
+    /// that failed are not counted: the caller has their errors.
     pub given_up: u64,
     /// From the guard's being made to its end, for each guard.
     pub holds: Histogram,

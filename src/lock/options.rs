@@ -81,8 +81,8 @@ impl LockOptions {
         self
     }
 
-    /// How long a waiter may leave it unnoticed that it has the lock, or that it is its turn to ask the
-    /// store: 1 s by default. Then the next one goes before it, and it queues anew when it is polled again.
+    /// How long a waiter that has the lock, or whose turn it is to ask the store, may go unpolled: 1 s by
+    /// default. Then the next one goes before it, and it queues again when it is polled.
     /// The watchdog notices it within twice this time.
     ///
     /// For futures that are kept and not polled, as by `select!` over `&mut future`: without a limit they

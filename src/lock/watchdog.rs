@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -98,7 +99,7 @@ async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> Turn {
         (rung, sleep.map(|at| context.store.sleep_until(at)))
     };
     match sleep {
-        Some(sleep) => _ = unless(rung, sleep).await,
+        Some(sleep) => _ = unless(pin!(rung), sleep).await,
         // Others on this thread have their turn.
         None => yield_now().await,
     }
@@ -184,7 +185,7 @@ fn apply_apart(context: &Context, deferred: Deferred) {
     context.drop_apart(Applied(deferred));
 }
 
-/// Deferred that are carried out when this is dropped: releases are among them, so by a runtime that cannot
+/// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot
 /// run the task as well.
 struct Applied(Deferred);
 

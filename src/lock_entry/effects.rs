@@ -193,11 +193,11 @@ impl Effects {
 
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
         self.wakes |= waker.is_some() && self.waker.is_none();
-        self.drop_later(waker);
+        self.keep_waker(waker);
     }
 
-    /// Foreign code, as a waker's drop is, runs only when the mutex is free.
-    pub(super) fn drop_later(&mut self, waker: Option<Waker>) {
+    /// To be dropped, or called, once the mutex is free: both are foreign code.
+    pub(super) fn keep_waker(&mut self, waker: Option<Waker>) {
         match (waker, &self.waker) {
             (None, _) => {}
             (waker, None) => self.waker = waker,

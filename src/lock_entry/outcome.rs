@@ -240,7 +240,7 @@ impl Attempt {
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // The store says that another process has the lock, and keeps no queue.
 /// let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
-/// assert!(matches!(verdict, AttemptOutcome::Waits) && entry.is_head(&head));
+/// assert!(matches!(verdict, AttemptOutcome::Refused) && entry.is_head(&head));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -289,9 +289,10 @@ pub enum Answer {
 pub enum AttemptOutcome {
     /// The caller has the lock.
     Granted(Grant),
-    /// The caller is the queue head still. A waiter that was [named](super::NextHead) with a release is told
-    /// itself.
-    Waits,
+    /// Another process has the lock, and the caller is the queue head still. A waiter that was
+    /// [named](super::NextHead) with a release is told itself.
+    #[doc(alias = "Waits")]
+    Refused,
     /// The lease was over by then. It is rolled back, and the caller is the queue head still.
     TooLate,
     /// The caller is the queue head no more, and what it asked for is rolled back.

@@ -138,7 +138,7 @@ pub enum Policy {
     /// One owner at a time. A lease passes from waiter to waiter in memory.
     Exclusive {
         /// For how long a lease may stay in this process while others wait in another one. If no other
-        /// process receivers of its return, the next one may stay for twice as long, up to eight times.
+        /// process hears of its return, the next one may stay for twice as long, up to eight times.
         tenure: Duration,
     },
     /// One owner at a time, by a queue that the store has over all processes. Every lease goes back to the
@@ -236,8 +236,8 @@ enum Phase {
 #[derive(Debug)]
 struct Hold {
     owner_holds: OwnerHolds,
-    /// Of all owner_holds. Each event asks whether there are some, and to see that there are none would take
-    /// a visit to each of them.
+    /// Of all that share the lock. Each event asks whether there are some, and to see that there are none
+    /// would take a visit to each of them.
     unclaimed: u32,
     watched: u32,
     guards: u32,
@@ -424,7 +424,7 @@ impl Hold {
         self.guards > 0
     }
 
-    /// Whether it has had no grant for too long, and its lease lasts.
+    /// Whether neither its limit nor its lease is over.
     fn lasts(&self, lease: &StoreLease, now: Moment) -> bool {
         now < self.limit && !lease.is_over(now)
     }
@@ -494,7 +494,7 @@ impl Ownership {
                 let slot = self.queue.push(*request, now, !may_wait);
                 // What is due differs only by whether there are some.
                 if self.queue.len() == 1 {
-                    self.look_behind(now, effects);
+                    self.plan_next_look(now, effects);
                 }
                 EnterOutcome::Queued(Ticket { slot, generation: self.queue.generation(slot) })
             }
@@ -567,7 +567,7 @@ impl Ownership {
         }
         let (grant, extension) = self.join_hold(request, true, now);
         self.acquisitions += 1;
-        self.look_behind(now, effects);
+        self.plan_next_look(now, effects);
         Some(EnterOutcome::Reentered(grant, extension))
     }
 
@@ -576,7 +576,7 @@ impl Ownership {
         self.parallel.is_empty() && !matches!(self.phase, Phase::Held(..))
     }
 
-    /// Whether a newcomer may join the owner_holds of the lock.
+    /// Whether a newcomer may share the lock with those that have it.
     fn admits(&self, request: &Request, now: Moment) -> bool {
         let Phase::Held(_, lease) = &self.phase else { return false };
         self.rules.policy.is_shared()
@@ -652,7 +652,7 @@ impl Ownership {
         for (theirs, their_lease) in self.parallel.extract_if(.., earlier) {
             hold.take_in(theirs);
             if !fault!(GatheredLeaseKept) {
-                effects.more().parallel.push(their_lease.pending_release(false));
+                effects.more().parallel.push(their_lease.to_release(false));
             }
         }
     }
@@ -672,7 +672,7 @@ impl Ownership {
             return None;
         }
         let phase = self.take_phase();
-        let before = Unconfirmed { until: now + attempt.lease, unsettled: 0 };
+        let before = Unconfirmed { until: now + attempt.lease, unanswered: 0 };
         self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent, before);
         let grant = self.begin_hold(request, true, now);
         self.park_current();
@@ -680,7 +680,7 @@ impl Ownership {
         // It may wait for them.
         self.evict_owner(request.owner, now, effects);
         self.acquisitions += 1;
-        self.look_behind(now, effects);
+        self.plan_next_look(now, effects);
         Some(grant)
     }
 
@@ -708,7 +708,7 @@ impl Ownership {
             Place::Busy => WaitOutcome::Busy,
             Place::Closed => WaitOutcome::Closed,
         };
-        effects.drop_later(self.queue.remove(slot));
+        effects.keep_waker(self.queue.remove(slot));
         told
     }
 
@@ -733,7 +733,7 @@ impl Ownership {
         self.acquisitions += 1;
         // Nothing is due earlier by a claim, so what was said holds, unless its time has come.
         if self.next_look_said <= now {
-            self.look_behind(now, effects);
+            self.plan_next_look(now, effects);
         }
         WaitOutcome::Granted(grant, extension)
     }
@@ -744,18 +744,18 @@ impl Ownership {
 
     /// Stores the waker of a waiter that was told nothing yet.
     pub(super) fn register(&mut self, slot: Slot, waker: std::task::Waker, effects: &mut Effects) {
-        effects.drop_later(self.queue.register(slot, waker));
+        effects.keep_waker(self.queue.register(slot, waker));
     }
 
     /// A waiter leaves. What it was told and did not hear is passed on.
     pub(super) fn cancel(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) {
         let slot = ticket.slot;
-        // WaitOutcome before: its slot may be another waiter's.
+        // Told before: its slot may be another waiter's.
         if !self.queue.is_current(slot, ticket.generation) {
             return;
         }
         let place = self.queue.place(slot);
-        effects.drop_later(self.queue.remove(slot));
+        effects.keep_waker(self.queue.remove(slot));
         match place {
             Place::Granted(grant, ..) => {
                 if !fault!(HandOffDiesWithWaiter) {

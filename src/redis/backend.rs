@@ -221,10 +221,32 @@ impl Redis {
         id: &LeaseId,
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
-        match mode {
+        let released = match mode {
             Mode::Plain => self.free(router, name, id).await,
             Mode::Fair | Mode::Write => self.pass_on(mode, router, name, id, next).await,
             Mode::Read => self.end_read(router, name, id).await,
+        };
+        match released {
+            // Boxed, as it is rare.
+            Err(error) if error.is_wrong_type() => Box::pin(self.replaced(mode, name, id, error)).await,
+            released => released,
+        }
+    }
+
+    /// The release found a key that is not of the type that it has to be. If that is the lock's own, the
+    /// lease was over when it was put there: a release that is repeated would meet it again and again.
+    async fn replaced(
+        &self,
+        mode: Mode,
+        name: &LockName,
+        id: &LeaseId,
+        error: Error,
+    ) -> Result<ReleaseOutcome, Error> {
+        let lease = [LeaseKey { name: name.clone(), id: id.clone() }];
+        // A lease is never made shorter, so this only asks.
+        match self.renew_all(Renewal::of(mode), &lease, Duration::from_millis(1)).await {
+            Ok(held) if held == [false] => Ok(ReleaseOutcome::NotHeld),
+            _ => Err(error),
         }
     }
 
@@ -241,7 +263,7 @@ impl Redis {
         let keys = &keys[..1 + usize::from(*tokens > 0)];
         let in_full = || self.scripts.acquire.eval(keys, &args);
         let request = self.request(&self.scripts.acquire, keys, &args, &in_full);
-        self.attempt(name, id, request).await
+        self.attempt(name, id, &request).await
     }
 
     async fn force_plain(&self, name: &LockName) -> Result<bool, Error> {
@@ -252,7 +274,7 @@ impl Redis {
         // Not again: another owner may have it by then.
         freed(
             name,
-            self.send_and_tell(&self.router, WireRequest { again: false, ..request }, &channel).await?.0,
+            self.send_and_tell(&self.router, &WireRequest { again: false, ..request }, &channel).await?.0,
         )
     }
 
@@ -260,7 +282,7 @@ impl Redis {
         let keys = [name.as_str()];
         let in_full = || self.scripts.holder.eval(&keys, &[]);
         let request = self.request(&self.scripts.holder, &keys, &[], &in_full);
-        let (found, _): (Option<Found>, Sent) = self.router.send(request).await?;
+        let (found, _): (Option<Found>, Sent) = self.router.send(&request).await?;
         Ok(found.map(|(left, fields, mode)| {
             // Besides there is `mode`, which is no id.
             let id = fields.iter().find_map(|field| field.parse().ok());
@@ -328,7 +350,7 @@ impl Redis {
         &self,
         name: &LockName,
         id: &LeaseId,
-        request: WireRequest<'_>,
+        request: &WireRequest<'_>,
     ) -> Result<AcquireOutcome, Error> {
         attempted(name, self.attempt_once(id, request).await?)
     }
@@ -336,7 +358,7 @@ impl Redis {
     pub(super) async fn attempt_once(
         &self,
         id: &LeaseId,
-        request: WireRequest<'_>,
+        request: &WireRequest<'_>,
     ) -> Result<Option<Reply>, Error> {
         let attempt = self.late.attempt(id);
         let reply = match &self.acquisitions {
@@ -352,9 +374,9 @@ impl Redis {
                         followed_by: Some(replicas.wait()),
                         takes: replicas.timeout,
                         limit: request.limit + replicas.timeout,
-                        ..request
+                        ..request.clone()
                     };
-                    let ((reply, had), sent): ((Option<Reply>, _), _) = router.send(request).await?;
+                    let ((reply, had), sent): ((Option<Reply>, _), _) = router.send(&request).await?;
                     attempt.answered(sent);
                     // A lock that was not acquired has nothing that replicas could have.
                     if !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_))) {
@@ -412,7 +434,7 @@ impl Redis {
         let args = [&*id, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
         let in_full = || self.scripts.release.eval(&keys, &args);
         let request = self.request(&self.scripts.release, &keys, &args, &in_full);
-        let (heard, sent): (i64, Sent) = self.send_and_tell(router, request, &channel).await?;
+        let (heard, sent): (i64, Sent) = self.send_and_tell(router, &request, &channel).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
                 // Most often there was no receiver, and then none was this process.
@@ -432,7 +454,7 @@ impl Redis {
     async fn send_and_tell<T: FromRedisValue + Send>(
         &self,
         router: &Router,
-        request: WireRequest<'_>,
+        request: &WireRequest<'_>,
         channel: &str,
     ) -> Result<(T, Sent), Error> {
         if !self.publishes_both {
@@ -440,8 +462,8 @@ impl Redis {
         }
         let mut publish = cmd(router.topology().messages().other().publish());
         publish.arg(channel).arg(keys::UNLOCK_MESSAGE);
-        let request = WireRequest { followed_by: Some(publish), ..request };
-        let ((reply, told), sent): ((T, Result<Value, RedisError>), Sent) = router.send(request).await?;
+        let request = WireRequest { followed_by: Some(publish), ..request.clone() };
+        let ((reply, told), sent): ((T, Result<Value, RedisError>), Sent) = router.send(&request).await?;
         if let Err(_refusal) = told {
             event!(
                 WARN,
@@ -534,7 +556,7 @@ impl Redis {
         // A reply that is lost leaves time to ask once more, over another connection. However long the lease,
         // a command takes no longer than any other.
         let limit = (lease / 3).max(SHORTEST_RENEWAL).min(self.common.timing.response);
-        Ok(self.router.send_together(WireRequest { limit, patient, ..request }).await?.0)
+        Ok(self.router.send_together(&WireRequest { limit, patient, ..request }).await?.0)
     }
 }
 

@@ -71,7 +71,7 @@ impl Redis {
         Self::builder().connect(url).await
     }
 
-    /// To connect with other time limits, another certificate, or without a runtime.
+    /// A builder: to set time limits and certificates, or to connect without a runtime.
     pub fn builder() -> RedisBuilder {
         RedisBuilder::default()
     }

@@ -274,7 +274,7 @@ impl Shared {
         match dialled {
             Ok(live) => {
                 let live = Arc::new(live);
-                if self.state.lock().is_active(Arc::clone(&live)) {
+                if self.state.lock().established(Arc::clone(&live)) {
                     self.common.reconnected();
                 }
                 event!(DEBUG, server = &*self.server.address(), "connected");
@@ -293,7 +293,7 @@ impl Shared {
     async fn dial(self: &Arc<Self>, number: u64, given_up: &[Option<Session>]) -> Result<Live, Error> {
         let (weak, heard) = (Arc::downgrade(self), self.push.clone());
         let push: Push = Arc::new(move |push: PushInfo| match (push.kind.clone(), &heard) {
-            // WaitOutcome at once when an idle connection breaks, so that the next command does not have to
+            // Told at once when an idle connection breaks, so that the next command does not have to
             // find out.
             (PushKind::Disconnection, _) => {
                 if let Some(shared) = Weak::upgrade(&weak) {

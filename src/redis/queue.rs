@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, WireRequest};
 use super::keys;
-use super::scripts::{AGAIN, QueueScripts, Reply, Script};
+use super::scripts::{AGAIN, MOST_TIMES, QueueScripts, Reply, Script};
 use super::topology::{Messages, Router, Sent};
 
 /// What they wait for.
@@ -141,6 +141,7 @@ impl Redis {
     pub(super) async fn send_words(
         &self,
         router: &Router,
+        name: &LockName,
         script: &Script,
         words: &ScriptCall,
         again: bool,
@@ -148,9 +149,9 @@ impl Redis {
         let by_hash = || words.call(&self.common.runtime, |keys, args| script.evalsha(keys, args));
         let in_full = || words.call(&self.common.runtime, |keys, args| script.eval(keys, args));
         let mut any = Sent::Once;
-        loop {
+        for _ in 0..MOST_TIMES {
             let request = WireRequest { again, ..self.queue_request(words, &by_hash, &in_full) };
-            let (reply, sent) = router.send(request).await?;
+            let (reply, sent) = router.send(&request).await?;
             if sent == Sent::Again {
                 any = Sent::Again;
             }
@@ -158,6 +159,7 @@ impl Redis {
                 return Ok((reply, any));
             }
         }
+        Err(Error::endless(name, MOST_TIMES))
     }
 
     /// An attempt by `id` to take a lock, in whichever way.
@@ -170,13 +172,14 @@ impl Redis {
     ) -> Result<AcquireOutcome, Error> {
         let by_hash = || words.call(&self.common.runtime, |keys, args| script.evalsha(keys, args));
         let in_full = || words.call(&self.common.runtime, |keys, args| script.eval(keys, args));
-        loop {
+        for _ in 0..MOST_TIMES {
             let request = self.queue_request(words, &by_hash, &in_full);
-            let reply = self.attempt_once(id, request).await?;
+            let reply = self.attempt_once(id, &request).await?;
             if !matches!(reply, Some(Reply::Number(AGAIN))) {
                 return attempted(name, reply);
             }
         }
+        Err(Error::endless(name, MOST_TIMES))
     }
 
     /// Takes the lock if no waiter is before `id`, which gets a position otherwise.
@@ -234,7 +237,7 @@ impl Redis {
         // It is an attempt by the next one, too, and one that comes late may lease the lock to it.
         let attempt = next.map(|next| self.late.attempt(&next.id));
         let script = &self.queue_scripts(kind).release;
-        let (reply, sent) = self.send_words(router, script, &words, true).await?;
+        let (reply, sent) = self.send_words(router, name, script, &words, true).await?;
         if let Some(attempt) = attempt {
             attempt.answered(sent);
         }
@@ -260,7 +263,7 @@ impl Redis {
             self.words(Call { kind, name, releases: false, keys: Vec::new(), own: [], position: None });
         let script = &self.queue_scripts(kind).force_release;
         // Not again: another owner may have it by then.
-        freed(name, self.send_words(&self.router, script, &words, false).await?.0)
+        freed(name, self.send_words(&self.router, name, script, &words, false).await?.0)
     }
 }
 

@@ -11,7 +11,7 @@ use super::backend::{Redis, duration, millis};
 use super::connection::Error;
 use super::keys;
 use super::queue::{Call, QueueKind, counter, kept};
-use super::scripts::Reply;
+use super::scripts::{MOST_TIMES, Reply};
 use super::topology::{Router, Sent};
 
 /// The holders of a read-write lock: a writer, readers, or a writer that reads as well.
@@ -45,13 +45,13 @@ impl Redis {
         let holder = |(id, left): (String, _)| Holder::new(id.parse().ok(), duration(left));
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
         let mut from = ("0".to_owned(), "0".to_owned());
-        loop {
+        for _ in 0..MOST_TIMES {
             // What only changes need is not there.
             let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
             let keys = [name.as_str()];
             let in_full = || self.scripts.read_write_holders.eval(&keys, &args);
             let request = self.request(&self.scripts.read_write_holders, &keys, &args, &in_full);
-            let page = match self.router.send(request).await?.0 {
+            let page = match self.router.send(&request).await?.0 {
                 Found::Mode(mode) => return Err(Error::other_kind(name, &mode)),
                 Found::Page(page) => page,
             };
@@ -64,6 +64,7 @@ impl Redis {
                 None => return Ok(holders),
             }
         }
+        Err(Error::endless(name, MOST_TIMES))
     }
 
     pub(super) async fn end_read(
@@ -83,7 +84,7 @@ impl Redis {
         let keys = vec![keys::read_lease(name.as_str(), id)];
         let (kind, own) = (QueueKind::ReadWrite, [keys::id(id)]);
         let words = self.words(Call { kind, name, releases: true, keys, own, position: None });
-        let (reply, sent) = self.send_words(router, &self.scripts.read_release, &words, true).await?;
+        let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &words, true).await?;
         let reply = ended(name, reply)?;
         // Or the first sending has ended it. (That it was lost before then cannot be told from that, and
         // comes to the same.)

@@ -68,6 +68,10 @@ impl Scripts {
 /// has taken out what it found dead, and done nothing else.
 pub(super) const AGAIN: i64 = -3;
 
+/// How often a call asks on, at a hundred waiters or readers each time. A server that would go on after a
+/// million is none that runs these scripts.
+pub(super) const MOST_TIMES: usize = 10_000;
+
 pub(super) struct Script {
     /// As it goes to the server: without what only its readers need.
     text: String,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::AsyncSemaphore;
-use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, Position, Refused, Taken};
+use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, OwnedNode, Refused, Taken};
 use super::error::AcquireError;
 use super::permit::{HeldPermits, OwnedSemaphorePermit, SemaphorePermit};
 
@@ -22,7 +22,7 @@ struct Wait {
 enum Stage {
     /// Not polled yet: no position in the queue.
     New,
-    Queued(Position),
+    Queued(OwnedNode),
     Done,
 }
 
@@ -110,7 +110,7 @@ impl Wait {
     }
 
     #[inline(never)]
-    fn cancel_queued(&mut self, engine: &Engine, position: Position) {
+    fn cancel_queued(&mut self, engine: &Engine, position: OwnedNode) {
         self.stage = Stage::Done;
         // SAFETY: we own the node, and have just forgotten the position.
         unsafe { engine.cancel(position, self.min) };

@@ -211,14 +211,14 @@ const fn covers(credited: u64, consumed: u64, permits: usize) -> bool {
 
 /// A published node, of which the holder is the owner.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Position(NonNull<Node>);
+pub(super) struct OwnedNode(NonNull<Node>);
 
 // SAFETY: a node is `Sync`, and its owner may be any thread.
-unsafe impl Send for Position {}
+unsafe impl Send for OwnedNode {}
 // SAFETY: as above.
-unsafe impl Sync for Position {}
+unsafe impl Sync for OwnedNode {}
 
-impl Position {
+impl OwnedNode {
     /// # Safety
     ///
     /// The caller owns the node.
@@ -234,7 +234,7 @@ impl Position {
 pub(super) enum Enqueued {
     Taken(Taken),
     Closed,
-    Waits(Position),
+    Waits(OwnedNode),
 }
 
 /// How a wait ended.
@@ -403,7 +403,7 @@ impl Engine {
             return self.take_settled(permits, Some(&sweeper));
         }
         let walk = self.memory.walk();
-        self.meet();
+        self.meet_credit();
         let attempt = self.take_settled(permits, None);
         drop(walk);
         attempt
@@ -464,7 +464,7 @@ impl Engine {
         let attempt = attempt.unwrap_or(TakeOutcome::Changed);
         wakes.resume_panic(|| {
             if let TakeOutcome::Decided(Ok(())) = attempt {
-                self.pending_release(permits, Taken::Queued);
+                self.give_back(permits, Taken::Queued);
             }
         });
         attempt
@@ -542,7 +542,7 @@ impl Engine {
                 // content [N].
                 if self.step(end, end.with_tail(node), Ordering::SeqCst) {
                     self.memory.opened(node);
-                    return Enqueued::Waits(Position(node));
+                    return Enqueued::Waits(OwnedNode(node));
                 }
                 continue;
             };
@@ -555,7 +555,7 @@ impl Engine {
                 // SAFETY: it was the tail when the walk had begun, so it was in the queue.
                 unsafe { tail.as_ref() }.set_next(node);
                 drop(walk);
-                return Enqueued::Waits(Position(node));
+                return Enqueued::Waits(OwnedNode(node));
             }
         }
     }
@@ -571,7 +571,7 @@ impl Engine {
         // SAFETY: the caller's promise.
         let discard = || unsafe { reclaim::discard(node) };
         if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(discard)) {
-            self.pending_release(permits, Taken::Free);
+            self.give_back(permits, Taken::Free);
             panic::resume_unwind(payload);
         }
     }
@@ -608,21 +608,22 @@ impl Engine {
         self.credited.load(Ordering::SeqCst)
     }
 
-    /// How the wait at `position` ended; `None` while it lasts, in which case `waker` will be woken. Ends the
+    /// How the wait at `owned` ended; `None` while it lasts, in which case `waker` will be woken. Ends the
     /// ownership of the node unless it is `None`.
     ///
     /// # Safety
     ///
     /// The caller owns the node.
     #[inline]
-    pub(super) unsafe fn poll(&self, position: Position, waker: &Waker) -> Option<Ended> {
+    pub(super) unsafe fn poll(&self, owned: OwnedNode, waker: &Waker) -> Option<Ended> {
         // SAFETY: the caller's promise.
-        let node = unsafe { position.node() };
+        let node = unsafe { owned.node() };
         let state = node.poll(waker)?;
-        // The thread that ended this wait may have been stopped before it came to those behind; not if there
-        // was nothing for them.
-        if state != NodeState::Granted {
-            self.settle_the_rest();
+        match state {
+            // There was nothing for those behind.
+            NodeState::Granted => {}
+            // The thread that ended this wait may have been stopped before it came to those behind.
+            _ => self.settle_the_rest(),
         }
         self.leave(node);
         Some(if state == NodeState::Cancelled { Ended::Closed } else { Ended::Granted })
@@ -637,16 +638,16 @@ impl Engine {
         }
     }
 
-    /// Gives up the wait at `position` for `need` permits, and gives back those that were granted. Ends the
+    /// Gives up the wait at `owned` for `need` permits, and gives back those that were granted. Ends the
     /// ownership of the node.
     ///
     /// # Safety
     ///
     /// The caller owns the node.
     #[inline]
-    pub(super) unsafe fn cancel(&self, position: Position, need: usize) {
+    pub(super) unsafe fn cancel(&self, owned: OwnedNode, need: usize) {
         // SAFETY: the caller's promise.
-        let node = unsafe { position.node() };
+        let node = unsafe { owned.node() };
         match node.cancel() {
             Ok(waker) => {
                 self.leave(node);
@@ -662,7 +663,7 @@ impl Engine {
                 if state == NodeState::Cancelled {
                     self.settle_what_is_closed(self.end());
                 } else if !fault!(GrantDiesWithWaiter) {
-                    self.pending_release(need, Taken::Queued);
+                    self.give_back(need, Taken::Queued);
                 }
             }
         }
@@ -678,7 +679,7 @@ impl Engine {
 
     /// Gives permits back. None are as good as some, and not worth a look.
     #[inline]
-    pub(super) fn pending_release(&self, permits: usize, taken: Taken) {
+    pub(super) fn give_back(&self, permits: usize, taken: Taken) {
         if self.is_latch {
             return self.notify(permits);
         }
@@ -705,7 +706,8 @@ impl Engine {
         let walk = self.memory.walk();
         // Ordering: as in `release`; and this makes the walk visible [R].
         let credit = || self.credited.fetch_add(permits, Ordering::SeqCst).wrapping_add(permits);
-        let credited = if fault!(CreditsAfterGrants) { self.meet().wrapping_add(permits) } else { credit() };
+        let credited =
+            if fault!(CreditsAfterGrants) { self.meet_credit().wrapping_add(permits) } else { credit() };
         // Ordering: as in `release`.
         let end = End(self.end.load(Ordering::SeqCst));
         if end.is_queued() && !self.is_done(end) {
@@ -722,7 +724,7 @@ impl Engine {
     /// it may use a semaphore.
     pub(super) fn for_each_waiter(&self, mut show: impl FnMut(Seen)) {
         let walk = self.memory.walk();
-        self.meet();
+        self.meet_credit();
         let Some(tail) = self.end().tail() else { return };
         let mut here = Some(self.memory.oldest().unwrap_or_else(|| NonNull::from(Self::walk_back(tail).0)));
         while let Some(node) = here {

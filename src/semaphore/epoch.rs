@@ -74,7 +74,7 @@ fn free_record() -> &'static Record {
 /// Gives this thread's record back.
 pub(super) fn unregister() {
     let mine = MINE.with(|mine| mine.replace(ptr::null()));
-    blocks().find(|block| block.pending_release(mine));
+    blocks().find(|block| block.give_back(mine));
 }
 
 #[inline]
@@ -124,7 +124,7 @@ impl Block {
     }
 
     /// By the thread that has it. False if the record is none of these.
-    fn pending_release(&self, record: *const Record) -> bool {
+    fn give_back(&self, record: *const Record) -> bool {
         let index = self.records.iter().position(|one| ptr::eq(one, record));
         if let Some(index) = index {
             // Ordering: Release, after all walks of this thread.
@@ -307,6 +307,6 @@ mod tests {
         let kept = blocks().count();
         assert!(Block::add_before(first).is_none());
         assert_eq!(blocks().count(), kept);
-        assert!(blocks().any(|block| block.pending_release(record)));
+        assert!(blocks().any(|block| block.give_back(record)));
     }
 }

@@ -1,13 +1,16 @@
 //! A waiter's node: what it needs, its waker, and where it stands in the queue.
 //!
 //! ```text
-//!                    ┌──► Granted ──► Left     by any thread, when the credit covers it; the owner leaves
-//! Waiting ◄──► Updating                         the owner changes its waker
-//!                    └──► Cancelled    ──► Left      cancelled by the owner, or closed by any thread
+//!         ┌──► Granted, GrantedOfMore ──┐           by any thread, when the credit covers it
+//! Waiting ┤                             ├──► Left ──► Unlinked
+//!  ▲   │  └──► Cancelled ───────────────┘           by the owner, or by any thread that closes
+//!  │   ▼
+//! Updating                                          the owner changes its waker
 //! ```
 //!
-//! Both `Waiting` and `Updating` lead to either end. A node is *final* from then on: what it has consumed
-//! never changes again.
+//! `Updating` leads to the same ends as `Waiting`. A node is *final* from then on: what it has consumed never
+//! changes again. `GrantedOfMore` says that there was credit for those behind: its owner settles them, should
+//! the granting thread have been stopped. The owner leaves the node, and a sweeper unlinks it.
 //!
 //! # The waker's slot
 //!
@@ -307,7 +310,7 @@ impl Node {
         }
     }
 
-    /// Another link and need, before the node is published.
+    /// Another link, before the node is published.
     pub(super) fn relink(&mut self, link: Link) {
         self.link = AtomicU64::new(link.0);
     }
@@ -597,7 +600,7 @@ impl Node {
     /// Ends the wait from `word`, which is not final, as `state`. The new word, and the waker if the waiter
     /// sleeps.
     #[inline]
-    pub(super) fn end(&self, word: Word, state: NodeState) -> Result<(Word, Option<Waker>), Word> {
+    pub(super) fn make_final(&self, word: Word, state: NodeState) -> Result<(Word, Option<Waker>), Word> {
         let ended = word.with_state(state);
         // Ordering: Release hands on what was done before the release [G], and Acquire receives the waker
         // [W]; on failure, too, since what it met may be final, and is walked over then.

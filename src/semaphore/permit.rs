@@ -35,8 +35,8 @@ impl HeldPermits {
     }
 
     #[inline]
-    fn pending_release(self, engine: &Engine) {
-        engine.pending_release(self.permits(), self.taken());
+    fn give_back(self, engine: &Engine) {
+        engine.give_back(self.permits(), self.taken());
     }
 
     fn forget(&mut self, engine: &Engine) {
@@ -125,7 +125,7 @@ impl<'a> SemaphorePermit<'a> {
 impl Drop for SemaphorePermit<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.held.pending_release(&self.semaphore.engine);
+        self.held.give_back(&self.semaphore.engine);
     }
 }
 
@@ -210,7 +210,7 @@ impl OwnedSemaphorePermit {
 impl Drop for OwnedSemaphorePermit {
     #[inline]
     fn drop(&mut self) {
-        self.held.pending_release(&self.semaphore.engine);
+        self.held.give_back(&self.semaphore.engine);
     }
 }
 

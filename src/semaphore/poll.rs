@@ -46,6 +46,11 @@ impl PollSemaphore {
     /// Polls for one permit. Returns `None` once the semaphore is closed.
     ///
     /// The task of the last poll is woken when the permit has come, or the semaphore was closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A wait that is not polled any more keeps its position in the queue, and the permit once it has come:
+    /// others do without it until the next poll, [`cancel`](Self::cancel), or the drop of this.
     pub fn poll_acquire(&mut self, context: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
         self.poll_acquire_weight(context, 1)
     }
@@ -54,6 +59,10 @@ impl PollSemaphore {
     ///
     /// A wait for another number of permits that was under way is given up, and with it its position in the
     /// queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`poll_acquire`](Self::poll_acquire).
     pub fn poll_acquire_many(
         &mut self,
         context: &mut Context<'_>,
@@ -63,6 +72,10 @@ impl PollSemaphore {
     }
 
     /// [`poll_acquire_many`](Self::poll_acquire_many) for more than 2³² − 1.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`poll_acquire`](Self::poll_acquire).
     ///
     /// # Panics
     ///

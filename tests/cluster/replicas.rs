@@ -1,6 +1,5 @@
 //! Acquisitions that count only if replicas have them.
 
-use std::error::Error as _;
 use std::time::{Duration, Instant};
 
 use crate::by_hand::{connection, run};
@@ -49,7 +48,7 @@ async fn client_that_waits(master: &RedisServer, replicas: usize, wait: Duration
 
 #[track_caller]
 fn assert_not_replicated(error: &LockError, says: &str) {
-    let cause: Option<&Error> = error.source().and_then(|source| source.downcast_ref());
+    let cause: Option<&Error> = error.backend_error().and_then(|error| error.downcast_ref());
     let cause = cause.unwrap_or_else(|| panic!("not an error of the backend: {error:?}"));
     assert_eq!(cause.kind(), ErrorKind::NotReplicated, "{error:?}");
     assert!(cause.to_string().contains(says), "{cause}");

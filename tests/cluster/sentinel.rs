@@ -3,7 +3,6 @@
 //! Each test has servers and Sentinels of its own to be cruel to, and more than one thread, as it waits for
 //! them with one.
 
-use std::error::Error as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -122,7 +121,7 @@ async fn tell_sentinels(set: &SentinelSet, master: &RedisServer) {
 
 #[track_caller]
 fn kind(error: &LockError) -> ErrorKind {
-    let cause: Option<&Error> = error.source().and_then(|source| source.downcast_ref());
+    let cause: Option<&Error> = error.backend_error().and_then(|error| error.downcast_ref());
     cause.unwrap_or_else(|| panic!("not an error of the backend: {error:?}")).kind()
 }
 

@@ -123,3 +123,21 @@ async fn every_figure_is_exported_in_the_exposition_format() {
 fn label_that_is_none_is_refused() {
     let _ = LockClient::local().metrics().to_prometheus(&[("client id", "1")]);
 }
+
+#[test]
+fn page_of_several_clients_has_one_heading_for_each_figure() {
+    let (orders, invoices) = (LockClient::local(), LockClient::local());
+    let _held =
+        latchwork::blocking::LockClient::from_async(orders.clone()).get_lock("1").unwrap().lock().unwrap();
+    let text = latchwork::Metrics::prometheus_page(&[
+        (&orders.metrics(), &[("client", "orders")]),
+        (&invoices.metrics(), &[("client", "invoices")]),
+    ]);
+    let (_, samples) = parse(&text);
+    let held: Vec<_> = samples
+        .iter()
+        .filter(|(name, ..)| name == "latchwork_lock_held")
+        .map(|(_, _, value)| *value)
+        .collect();
+    assert_eq!(held, [1.0, 0.0]);
+}

@@ -1,7 +1,6 @@
 //! The rights that the page of `redis` asks for: they suffice, and each is needed, and named where it is
 //! missing.
 
-use std::error::Error as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -196,9 +195,12 @@ async fn use_read_write_lock(redis: &Redis, name: &LockName, server: &RedisServe
     let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
     listener.subscribe(redis.channels(Mode::Write, name, &waiter.client_id()).own).await.unwrap();
     let channel = redis.channels(Mode::Read, name, "").own;
-    redis.registry().subscribe(&channel).subscribed().await.map_err(|refused| {
-        refused.source().and_then(|source| source.downcast_ref::<Error>()).expect("the backend's own").clone()
-    })?;
+    redis
+        .registry()
+        .subscribe(&channel)
+        .subscribed()
+        .await
+        .map_err(|refused| refused.reason().downcast_ref::<Error>().expect("the backend's own").clone())?;
     let next = NextWaiter { id: next, lease, tokens: 1, position };
     assert_eq!(redis.release(Mode::Write, name, &holder, Some(&next)).await?, RELEASED);
     redis.acquire(Mode::Read, name, &asks(&reader)).await?;
@@ -568,6 +570,6 @@ async fn channel_that_is_missing_is_named() {
     let () = run(&server, &["HSET", "orders:1", "somebody:1", "1"]).await;
     let error = client.get_lock("orders:1").unwrap().lock().await.unwrap_err();
     let LockError::Subscribe(refused) = &error else { panic!("{error:?}") };
-    let cause: &Error = refused.source().and_then(|source| source.downcast_ref()).unwrap();
+    let cause: &Error = refused.reason().downcast_ref().unwrap();
     assert!(cause.to_string().contains("SUBSCRIBE on \"redisson_lock__channel:{orders:1}\""), "{cause}");
 }

@@ -103,7 +103,7 @@ async fn callback_that_panics_is_told_and_asked_calmly() {
     let () = run(&server, "CLIENT KILL TYPE normal").await;
     let () = run(&server, "CLIENT KILL TYPE pubsub").await;
     let error = LockClient::new(redis.clone()).get_lock(NAME).unwrap().lock().await.unwrap_err();
-    let cause = std::error::Error::source(&error).expect("the backend's own").to_string();
+    let cause = error.backend_error().expect("the backend's own").to_string();
     assert!(cause.contains("panicked: the vault fell over"), "{cause}");
     // In the three seconds of a command.
     let asked_again = asked.load(Ordering::SeqCst) - before;

@@ -5,6 +5,7 @@ mod acl;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
 mod configuration;
+mod endless;
 mod linger;
 mod names;
 mod other_kinds;

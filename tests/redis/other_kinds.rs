@@ -142,3 +142,21 @@ async fn longest_lease_ends_and_a_longer_one_is_refused() {
     assert!(matches!(error, LockError::Lease(LeaseError::TooLong)), "{error:?}");
     assert_eq!(run::<usize>("EXISTS kinds:longest").await, 0);
 }
+
+/// Repeated, it would meet the same again and again, until the lease would have ended.
+#[tokio::test]
+async fn release_of_a_lock_whose_key_is_no_lock_any_more_tells_the_loss() {
+    let client = client().await;
+    let sides = client.get_read_write_lock("replaced:sides").unwrap();
+    let plain = client.get_lock("replaced:plain").unwrap();
+    let fair = client.get_fair_lock("replaced:fair").unwrap();
+    for lock in [&plain, &fair, sides.write(), sides.read()] {
+        let guard = lock.lock().await.unwrap();
+        let name = lock.name().as_str();
+        let () = run(&format!("SET {name} text")).await;
+        let error = guard.unlock().await.unwrap_err();
+        assert!(error.is_lost(), "{name}: {error:?}");
+        assert_eq!(run::<String>(&format!("GET {name}")).await, "text");
+        let () = run(&format!("DEL {name}")).await;
+    }
+}

@@ -3,7 +3,6 @@
 //!
 //! Options and timings are the default ones, so that what is true here is true for users.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,7 +47,7 @@ async fn another_holds_it(server: &RedisServer) {
 
 #[track_caller]
 fn cause(error: &LockError) -> &Error {
-    error.source().and_then(|source| source.downcast_ref()).unwrap_or_else(|| panic!("{error:?}"))
+    error.backend_error().and_then(|error| error.downcast_ref()).unwrap_or_else(|| panic!("{error:?}"))
 }
 
 /// The greatest number of instants within any `window`.

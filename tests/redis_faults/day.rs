@@ -1,6 +1,5 @@
 //! [`Day`]: a server, the network before it, and what must be left of both in the evening.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use latchwork::redis::{Error, ErrorKind, Redis};
@@ -131,7 +130,7 @@ pub(crate) async fn until_renewed(guard: &Guard) {
 /// The backend's own error behind a lock's.
 #[track_caller]
 pub(crate) fn cause(error: &LockError) -> &Error {
-    let source = error.source().and_then(|source| source.downcast_ref());
+    let source = error.backend_error().and_then(|error| error.downcast_ref());
     source.unwrap_or_else(|| panic!("not an error of the backend: {error:?}"))
 }
 

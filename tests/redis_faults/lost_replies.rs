@@ -1,7 +1,6 @@
 //! The Redis backend when a command has run and its reply is lost with the connection.
 
 use std::collections::HashMap;
-use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -115,7 +114,7 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, to_eat: &AtomicUs
 
 /// The backend's own error behind a lock's.
 fn cause(error: &LockError) -> &Error {
-    error.source().and_then(|source| source.downcast_ref()).expect("an error of the backend")
+    error.backend_error().and_then(|error| error.downcast_ref()).expect("an error of the backend")
 }
 
 #[tokio::test]

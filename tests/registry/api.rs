@@ -20,7 +20,7 @@ fn first_one_in_subscribes_last_one_out_unsubscribes() {
     let first = registry.subscribe("a");
     let second = registry.subscribe("a");
     let third = second.clone();
-    assert_eq!(first.acquired(), 3);
+    assert_eq!(first.interest(), 3);
     assert_eq!(script.steps().0, ["+a"]);
     drop(first);
     drop(third);
@@ -64,7 +64,7 @@ fn failed_subscription_is_told_to_all_and_leaves_nothing() {
         assert!(poll(waits.as_mut()).is_pending());
         script.inbox().failed(SubscribeError::new("no permission"));
         let Poll::Ready(Err(error)) = poll(waits.as_mut()) else { panic!("the failure was not told") };
-        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "no permission");
+        assert_eq!(error.reason().to_string(), "no permission");
     }
     assert!(matches!(poll(pin!(second.subscribed())), Poll::Ready(Err(_))));
 

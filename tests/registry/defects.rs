@@ -243,7 +243,7 @@ fn late_confirmation_revives_a_failed_entry() {
     inbox.resubscribed();
     inbox.failed(SubscribeError::new("second"));
     let failure = subscription.failure().expect("the failure was taken back");
-    assert_eq!(std::error::Error::source(&failure).unwrap().to_string(), "first");
+    assert_eq!(failure.reason().to_string(), "first");
     let newcomer = registry.subscribe("a");
     assert_eq!(script.steps().0, ["+a"], "a newcomer joined the dead entry");
     drop((subscription, newcomer));

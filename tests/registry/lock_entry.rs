@@ -299,7 +299,7 @@ fn refused_queue_head_that_gives_up_undoes_what_the_hold_before_has_under_way() 
     let (head, attempt) = heir_beside(&entry, sent, Extension::Token { number: 1, lease: extent });
     let later = sent + Duration::from_millis(2);
     let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: None }, later);
-    assert!(matches!(verdict, AttemptOutcome::Waits), "{verdict:?}");
+    assert!(matches!(verdict, AttemptOutcome::Refused), "{verdict:?}");
     let effects = entry.abandon(&head, later);
     let undone = effects.roll_back().expect("a command of its number may still run");
     assert!(undone.number == 1 && undone.until >= sent + extent);
@@ -318,7 +318,7 @@ fn hold_by_a_message_that_is_gone_takes_its_number_out_of_the_stores_queue() {
     };
     let attempt = entry.attempt(&head, 1, sent, Duration::from_secs(30)).unwrap();
     let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: Some(kept) }, sent);
-    assert!(matches!(verdict, AttemptOutcome::Waits), "{verdict:?}");
+    assert!(matches!(verdict, AttemptOutcome::Refused), "{verdict:?}");
     let later = sent + Duration::from_millis(2);
     let (granted, _) = entry.granted_by_message(&head, 1, later);
     let grant = granted.expect("a message says so");

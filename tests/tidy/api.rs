@@ -1,19 +1,43 @@
 //! The public API, as its declarations say it.
 
 use std::collections::HashSet;
-use std::fs;
+use std::{fmt, fs};
 
 use crate::{lines, module, root, sources};
 
-/// A public item: where it is, what is said of it, and how it is declared, without its body.
+/// A public item: where it is, whose it is if it is a part of a type, what is said of it, and how it is
+/// declared, without its body.
 struct Item {
     file: String,
+    owner: Option<String>,
     comment: String,
     declared: String,
 }
 
-/// The items of `src` that are public. By `unreachable_pub`, each can be named by a user, as a whole or by
-/// its fields and methods.
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Item { file, owner, declared, .. } = self;
+        match owner {
+            Some(owner) => write!(f, "{file}: {owner}: {declared}"),
+            None => write!(f, "{file}: {declared}"),
+        }
+    }
+}
+
+/// The type whose items follow, if `line` begins a block of such.
+fn owner(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("pub ").unwrap_or(line);
+    let rest = match line.strip_prefix("impl") {
+        // Without its generics.
+        Some(rest) if rest.starts_with('<') => rest.split_once("> ")?.1,
+        Some(rest) => rest.strip_prefix(' ')?,
+        None => ["trait ", "struct "].iter().find_map(|kind| line.strip_prefix(kind))?,
+    };
+    rest.split([' ', '<', ':', '(', ';']).next()
+}
+
+/// The items of `src` that are public, with those of public traits. By `unreachable_pub`, each can be named
+/// by a user, as a whole or by its fields and methods.
 fn public_items() -> Vec<Item> {
     let root = root("src");
     let mut items = Vec::new();
@@ -22,8 +46,10 @@ fn public_items() -> Vec<Item> {
         let is_hidden =
             ["fault", "suspension", "sync", "redis/connection/s"].iter().any(|room| file.starts_with(room));
         let (mut comment, mut attributes) = (String::new(), String::new());
-        let mut lines = text.split("#[cfg(test)]\nmod tests {").next().unwrap().lines().map(str::trim);
-        while let Some(line) = lines.next() {
+        let (mut within, mut is_trait): (Option<&str>, bool) = (None, false);
+        let mut lines = text.split("#[cfg(test)]\nmod tests {").next().unwrap().lines();
+        while let Some(raw) = lines.next() {
+            let line = raw.trim();
             if let Some(said) = line.strip_prefix("///") {
                 comment += said;
                 comment.push('\n');
@@ -33,9 +59,13 @@ fn public_items() -> Vec<Item> {
                 attributes += line;
                 continue;
             }
+            if raw == "}" {
+                (within, is_trait) = (None, false);
+            }
             let unseen =
                 ["doc(hidden)", "latchwork_simulation", "latchwork_loom", "cfg(test)", "cfg(doctest)"];
-            if line.starts_with("pub ")
+            let is_method = is_trait && (line.starts_with("fn ") || line.starts_with("async fn "));
+            if (line.starts_with("pub ") || is_method)
                 && !is_hidden
                 && !unseen.iter().any(|unseen| attributes.contains(unseen))
             {
@@ -48,16 +78,20 @@ fn public_items() -> Vec<Item> {
                 while is_open(&declared) || declared.ends_with(',') && declared.contains("fn ") {
                     let Some(next) = lines.next() else { break };
                     declared.push(' ');
-                    declared += next;
+                    declared += next.trim();
                 }
                 if !declared.starts_with("pub use") {
                     declared.truncate(declared.find(['{', ';']).unwrap_or(declared.len()));
                 }
                 items.push(Item {
                     file: file.clone(),
+                    owner: within.map(str::to_owned),
                     comment: comment.clone(),
                     declared: declared.trim().into(),
                 });
+            }
+            if let Some(owner) = owner(raw).filter(|_| raw.ends_with('{')) {
+                (within, is_trait) = (Some(owner), raw.starts_with("pub trait "));
             }
             comment.clear();
             attributes.clear();
@@ -67,21 +101,62 @@ fn public_items() -> Vec<Item> {
     items
 }
 
+/// The traits that public types have, those that are derived included.
+fn implementations() -> Vec<String> {
+    let name = |item: &Item| {
+        let kinds = ["struct", "enum"].map(|kind| format!("pub {kind} "));
+        let rest = kinds.iter().find_map(|kind| item.declared.strip_prefix(kind.as_str()))?;
+        rest.split([' ', '<', '(', ':']).next().map(str::to_owned)
+    };
+    let public: HashSet<String> = public_items().iter().filter_map(name).collect();
+    let mut found = Vec::new();
+    for (path, text) in sources("src") {
+        let file = path.strip_prefix(root("src")).unwrap().to_string_lossy().into_owned();
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let (mut derived, mut is_hidden) = (String::new(), false);
+        for line in text.lines() {
+            if let Some(traits) = line.strip_prefix("#[derive(").and_then(|rest| rest.strip_suffix(")]")) {
+                derived = traits.to_owned();
+            } else if line.starts_with("#[") {
+                is_hidden |= line.contains("latchwork_simulation");
+            } else if let Some(of) = owner(line).filter(|_| line.starts_with("pub ")).or(enumeration(line)) {
+                if public.contains(of) && !derived.is_empty() {
+                    found.push(format!("{file}: {of}: {derived}"));
+                }
+                derived.clear();
+            } else if line.starts_with("impl") && line.contains(" for ") && !is_hidden {
+                let header = line.trim_end_matches([' ', '{', '}']);
+                let of = header.split_once(" for ").expect("it has one").1;
+                if public.contains(of.split(['<', ' ']).next().unwrap()) {
+                    found.push(format!("{file}: {header}"));
+                }
+            }
+            if !line.starts_with("#[") {
+                is_hidden = false;
+            }
+        }
+    }
+    assert!(found.len() > 100, "{} implementations are not all", found.len());
+    found
+}
+
+fn enumeration(line: &str) -> Option<&str> {
+    line.strip_prefix("pub enum ")?.split([' ', '<']).next()
+}
+
 /// A function that may fail says how, and one that is awaited says what it means to stop.
 #[test]
 fn public_functions_say_their_errors_and_their_cancel_safety() {
-    for Item { file, comment, declared } in public_items() {
+    for item in public_items() {
+        let Item { comment, declared, .. } = &item;
         if !declared.contains("fn ") || declared.contains("impl Fn(") {
             continue;
         }
         let returned = declared.split_once(") ->").map_or("", |(_, returned)| returned);
         let fails = returned.contains("Result<");
-        assert!(!fails || comment.contains("# Errors"), "{file}: {declared}: no `# Errors`");
+        assert!(!fails || comment.contains("# Errors"), "{item}: no `# Errors`");
         let is_awaited = declared.contains("async fn") || returned.contains("impl Future");
-        assert!(
-            !is_awaited || comment.contains("# Cancel safety"),
-            "{file}: {declared}: no `# Cancel safety`"
-        );
+        assert!(!is_awaited || comment.contains("# Cancel safety"), "{item}: no `# Cancel safety`");
     }
 }
 
@@ -93,12 +168,12 @@ fn public_types_have_examples() {
     let bare: Vec<String> = public_items()
         .into_iter()
         .filter(|item| is_type(item) && !item.comment.contains("# Examples"))
-        .map(|item| format!("{}: {}", item.file, item.declared))
+        .map(|item| item.to_string())
         .collect();
     assert!(bare.is_empty(), "no `# Examples`: {bare:#?}");
 }
 
-/// What is public with its type, without saying so: variants of enums, and items of traits.
+/// What is public with its type, without saying so: variants of enums, and constants and types of traits.
 fn parts_of_public_types() -> Vec<String> {
     let mut parts = Vec::new();
     for (_, text) in sources("src") {
@@ -109,7 +184,7 @@ fn parts_of_public_types() -> Vec<String> {
             } else if line == "}" {
                 of = None;
             } else if let (Some(name), Some(part)) = (of, line.strip_prefix("    ")) {
-                let is_item = ["fn ", "const ", "type "].iter().any(|kind| part.starts_with(kind));
+                let is_item = ["const ", "type "].iter().any(|kind| part.starts_with(kind));
                 if is_item || part.starts_with(|letter: char| letter.is_ascii_uppercase()) {
                     parts.push(format!("{name}: {}", part.trim_end_matches([' ', '{', ',', ';', '('])));
                 }
@@ -123,9 +198,9 @@ fn parts_of_public_types() -> Vec<String> {
 /// The public API as it was looked at last. A change of it is to be seen in a review, and in CHANGELOG.md.
 #[test]
 fn public_api_is_that_of_the_snapshot() {
-    let mut lines: Vec<String> =
-        public_items().into_iter().map(|item| format!("{}: {}", item.file, item.declared)).collect();
+    let mut lines: Vec<String> = public_items().iter().map(Item::to_string).collect();
     lines.extend(parts_of_public_types());
+    lines.extend(implementations());
     lines.sort();
     let now = lines.join("\n") + "\n";
     let snapshot = root("api.txt");

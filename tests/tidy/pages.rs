@@ -127,7 +127,7 @@ fn pages_link_to_what_is_there() {
 fn operators_are_told_the_keys_and_rights_of_the_module() {
     let module = page("src/redis.rs");
     let operators = page("docs/redis.md");
-    for (from, to) in [("//! # On the wire", "//! # Where to look"), ("//! # Rights", "//! # What is not")] {
+    for (from, to) in [("//! # On the wire", "//! # Connections"), ("//! # Rights", "//! # What is not")] {
         let section =
             module.split(from).nth(1).and_then(|rest| rest.split(to).next()).expect("another heading");
         let fenced = section.split("```").nth(1).unwrap_or_default();

@@ -173,7 +173,7 @@ fn step(event: &Event, phase: Phase, before: &Model, go_to: &mut impl FnMut(Mode
         }
         Call::PassBy(most) => pass_by(id(usize::from(u16::MAX)), most, phase, model, go_to),
         Call::PendingRelease { permits, .. } => {
-            model.pending_release(permits);
+            model.give_back(permits);
             go_to(model, None);
         }
         Call::Notify(n) => {
@@ -253,7 +253,7 @@ fn pass_by(
         },
         Phase::InPart(held) => match model.take(0, most - held).unwrap_or(0) {
             0 => {
-                model.pending_release(held);
+                model.give_back(held);
                 go_to(model, None);
             }
             more => go_to(model, Some(Phase::InPart(held + more))),

@@ -67,7 +67,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
             Group::Local => tool("local", "--slices 600", "--slices 5"),
             Group::Redis => {
                 steps.run("Redis server", || redis_server::ensure(shell))?;
-                let command = tool("lock", "--repeat 2 --rounds 1", "--rounds 1 others hand_off");
+                let command = tool("lock", "--repeat 5 --rounds 1", "--rounds 1 others hand_off");
                 with_other_languages(workspace, steps, command)?
             }
             Group::Scale | Group::All => {

@@ -79,6 +79,7 @@ fn main() {
     if let Some(directory) = &options.json {
         let mut record = Record::new("redis");
         record.facts.push(format!("Redis {} on loopback", server.version()));
+        record.facts.push(format!("medians and quartiles of {} runs", options.repeat));
         record.figures = records(&measurements);
         record.notes = measurements.last().map(|last| last.notes.clone()).unwrap_or_default();
         record.write(directory);

@@ -171,21 +171,42 @@ pub fn records(runs: &[Measurement]) -> Vec<record::Figure> {
     let Some(first) = runs.first() else { return Vec::new() };
     // Of all else that is measured here less is better.
     let is_rate = |what: &str| ["a second", "Jain", "served least"].iter().any(|word| what.contains(word));
-    let record = |(at, figure): (usize, &Figure)| record::Figure {
-        name: format!("{}: {}", figure.scenario, figure.what),
-        unit: "median of runs".to_owned(),
-        digits: figure.digits,
-        more_is_better: is_rate(figure.what),
-        values: figure
-            .values
-            .iter()
-            .map(|(row, _)| {
-                let all = runs.iter().filter_map(|run| run.figures.get(at)?.of(row));
-                record::Value::of(row, all.collect())
-            })
-            .collect(),
+    let record = |(at, figure): (usize, &Figure)| {
+        let (what, unit) = figure.what.rsplit_once(", ").unwrap_or((figure.what, ""));
+        record::Figure {
+            name: format!("{}: {what}", in_words(figure.scenario)),
+            unit: unit.replace("us", "µs"),
+            digits: figure.digits,
+            more_is_better: is_rate(figure.what),
+            values: figure
+                .values
+                .iter()
+                .map(|(row, _)| {
+                    let all = runs.iter().filter_map(|run| run.figures.get(at)?.of(row));
+                    record::Value::of(row, all.collect())
+                })
+                .collect(),
+        }
     };
     first.figures.iter().enumerate().map(record).collect()
+}
+
+/// A scenario, for readers of the page and of its pictures.
+fn in_words(scenario: &str) -> &str {
+    match scenario {
+        "commands" | "uncontended" => "no contention",
+        "throughput" => "one client, a name for each task",
+        "hand_off" => "hand-off to another process",
+        "inside" => "hand-off inside of a process",
+        "convoy" => "4 processes of 8 tasks, with pauses",
+        "crowd" => "4 processes of 8 tasks, without pauses",
+        "reentry" => "re-entry",
+        "fair" => "fair lock",
+        "read_write" => "read-write lock",
+        "watched" => "10 000 renewed locks",
+        "others" => "2 processes of 4 threads, without pauses",
+        other => other,
+    }
 }
 
 /// The table of several runs of the same scenarios.

@@ -12,6 +12,8 @@ use redis::{Client, Connection, FromRedisValue, InfoDict, cmd};
 pub struct Server {
     redis: RedisServer,
     control: Connection,
+    /// The bytes of one look at what was spent, and of all looks so far.
+    look: [u64; 2],
 }
 
 /// What a server has spent.
@@ -23,6 +25,8 @@ pub struct Spent {
     pub calls: u64,
     /// The time that these calls took, by the server's own clock.
     pub evalsha: Duration,
+    /// What came and went over the network, without what it takes to ask for this.
+    pub bytes: u64,
 }
 
 impl Sub for Spent {
@@ -33,6 +37,7 @@ impl Sub for Spent {
             cpu: self.cpu - before.cpu,
             calls: self.calls - before.calls,
             evalsha: self.evalsha - before.evalsha,
+            bytes: self.bytes - before.bytes,
         }
     }
 }
@@ -42,6 +47,7 @@ impl AddAssign for Spent {
         self.cpu += more.cpu;
         self.calls += more.calls;
         self.evalsha += more.evalsha;
+        self.bytes += more.bytes;
     }
 }
 
@@ -53,7 +59,12 @@ impl Server {
     pub fn start() -> Self {
         let redis = RedisServer::start();
         let control = connect(&redis.url());
-        Self { redis, control }
+        let mut server = Self { redis, control, look: [0; 2] };
+        // The first answer is shorter, as it has fewer commands to count.
+        server.spent();
+        let [before, after] = [server.spent(), server.spent()];
+        server.look[0] = after.bytes - before.bytes;
+        server
     }
 
     /// Its URL.
@@ -79,6 +90,10 @@ impl Server {
 
     /// What it has spent so far.
     pub fn spent(&mut self) -> Spent {
+        let network: InfoDict = self.control(&["INFO", "stats"]);
+        let bytes = |name| network.get::<u64>(name).unwrap_or_default();
+        let bytes = bytes("total_net_input_bytes") + bytes("total_net_output_bytes") - self.look[1];
+        self.look[1] += self.look[0];
         let (cpu, stats): (String, String) =
             (self.control(&["INFO", "cpu"]), self.control(&["INFO", "commandstats"]));
         let after = |text: &str, name: &str| {
@@ -92,6 +107,7 @@ impl Server {
             cpu: Duration::from_secs_f64(seconds.iter().sum()),
             calls,
             evalsha: Duration::from_micros(usec),
+            bytes,
         }
     }
 

@@ -58,7 +58,7 @@ fn watch_them_work() -> Result<(), Box<dyn Error>> {
         }
     }
     let number: usize = fs::read_to_string(directory.path().join("number"))?.parse()?;
-    println!("{PROCESSES} processes added 1 {ROUNDS} times each: {number}");
+    println!("{PROCESSES} processes, {ROUNDS} increments each: {number}");
     if number != PROCESSES * ROUNDS {
         return Err("two were inside at once".into());
     }

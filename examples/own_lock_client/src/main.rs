@@ -120,7 +120,7 @@ impl Client {
             match verdict {
                 AttemptOutcome::Granted(grant) => return Some(grant),
                 AttemptOutcome::Superseded => return None,
-                AttemptOutcome::TooLate | AttemptOutcome::Waits => {}
+                AttemptOutcome::TooLate | AttemptOutcome::Refused => {}
             }
             // Until a message comes, or the lease is over.
             if let Some(left) = held

@@ -15,7 +15,7 @@
 mod wait;
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) enum Competed {
     /// It was not polled in time, and another waiter is the queue head.
     Superseded,
     /// The time to wait is over, and the store said last that another process has the lock.
-    Held,
+    TimeOverHeld,
     /// The time to wait is over, and the store has not said anything.
     Unanswered,
 }
@@ -68,7 +68,7 @@ impl StoreSays {
         match self {
             Self::Nothing => Ok(Competed::Unanswered),
             Self::Unreachable(error) => Err(error),
-            Self::Held(_) => Ok(Competed::Held),
+            Self::Held(_) => Ok(Competed::TimeOverHeld),
         }
     }
 
@@ -131,7 +131,7 @@ impl<'a> Head<'a> {
         let mut says = StoreSays::Nothing;
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
         let subscribes_first =
-            may_wait && (!ticket.goes_first() || ticket.has_position() || entry.is_heard());
+            may_wait && (!ticket.goes_first() || ticket.has_position() || entry.is_subscribed());
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(self.superseded()) };
             let mut answer = entry.acquire(&question.asked);
@@ -140,8 +140,8 @@ impl<'a> Head<'a> {
                 // An answer that took no waiting took no time.
                 Some(outcome) => self.answered(&question, outcome, now),
                 None => {
-                    let answer = as_head(entry, &ticket, answer);
-                    match Box::pin(entry.context.until(give_up, answer)).await {
+                    let answer = pin!(as_head(entry, &ticket, answer));
+                    match entry.context.until(give_up, answer).await {
                         None => return Ok(Competed::Unanswered),
                         Some(None) => return Ok(self.superseded()),
                         Some(Some(outcome)) => self.answered(&question, outcome, entry.now()),
@@ -150,7 +150,7 @@ impl<'a> Head<'a> {
             };
             match asked {
                 Ok(Asked::Over(competed)) => return Ok(competed),
-                Ok(Asked::Held(_)) if !may_wait => return Ok(Competed::Held),
+                Ok(Asked::Held(_)) if !may_wait => return Ok(Competed::TimeOverHeld),
                 Ok(Asked::Held(left)) => says = StoreSays::Held(left),
                 // Another question would be another wait.
                 Ok(Asked::TooLate) if !may_wait => return Ok(Competed::Unanswered),
@@ -165,13 +165,15 @@ impl<'a> Head<'a> {
 
     async fn wait(mut self, says: StoreSays, patient: bool, give_up: Moment) -> Result<Competed, LockError> {
         let (entry, ticket) = (self.entry, self.ticket);
-        let competed = as_head(entry, &ticket, async {
-            let kept = if ticket.has_position() { entry.take_kept() } else { None };
-            let hears_all = kept.is_some() || fault!(NoQuestionOnceItListens);
-            let listening = kept.unwrap_or_else(|| entry.listen());
-            Wait::new(&mut self, &listening, says, patient, give_up).run(hears_all).await
-        })
-        .await;
+        let competed = {
+            let waits = pin!(async {
+                let kept = if ticket.has_position() { entry.take_kept() } else { None };
+                let hears_all = kept.is_some() || fault!(NoQuestionOnceItListens);
+                let listening = kept.unwrap_or_else(|| entry.listen());
+                Wait::new(&mut self, &listening, says, patient, give_up).run(hears_all).await
+            });
+            as_head(entry, &ticket, waits).await
+        };
         competed.unwrap_or_else(|| Ok(self.superseded()))
     }
 
@@ -240,7 +242,7 @@ impl<'a> Head<'a> {
         entry.apply_granted(grant, effects);
         match verdict {
             AttemptOutcome::Granted(grant) => Ok(Asked::Over(Competed::Granted(grant, now))),
-            AttemptOutcome::Waits => Ok(Asked::Held(left)),
+            AttemptOutcome::Refused => Ok(Asked::Held(left)),
             // Each further attempt would take as long, and all others of this process wait behind it.
             AttemptOutcome::TooLate
                 if matches!(answer, Answer::Granted { .. }) && !self.request.is_watched() =>
@@ -284,13 +286,15 @@ fn may_pass(error: &LockError) -> bool {
 }
 
 /// Polls `future` as the queue head's: what wakes it passes through the entry, which knows then since when it
-/// could go on. `None` if another waiter is the queue head by now.
-async fn as_head<F: Future>(entry: &Arc<Entry>, ticket: &HeadTicket, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
+/// could go on. `None` if another waiter is the queue head by now. Pinned by the caller, to have room once.
+async fn as_head<F>(entry: &Arc<Entry>, ticket: &HeadTicket, mut future: F) -> Option<F::Output>
+where
+    F: Future + Unpin,
+{
     let waker = Waker::from(Arc::clone(entry));
     poll_fn(|task| match entry.state.poll_head(ticket, task.waker()) {
         Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending => future.as_mut().poll(&mut Context::from_waker(&waker)).map(Some),
+        Poll::Pending => Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).map(Some),
     })
     .await
 }

@@ -9,7 +9,7 @@ use crate::lock_entry::{Moment, Ticket, WaitOutcome};
 use crate::lock::entry::Entry;
 
 /// Waits until it is told something, and says when that was. Dropped before, leaves the queue, or passes on
-/// what it was told and has not receivers.
+/// what it was told and has not heard.
 pub(super) struct Waiter<'a> {
     entry: &'a Arc<Entry>,
     /// `None` once it was told something.
@@ -42,7 +42,7 @@ impl Future for Waiter<'_> {
         if panics.is_some() {
             // What it was told has no owner yet.
             match &told {
-                Some(WaitOutcome::Granted(grant, _)) => entry.pending_release(grant),
+                Some(WaitOutcome::Granted(grant, _)) => entry.give_back(grant),
                 Some(WaitOutcome::Head(head)) => entry.apply(entry.state.abandon(head, now)),
                 _ => {}
             }

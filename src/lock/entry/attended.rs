@@ -2,7 +2,7 @@
 //! queue nor the queue head.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::ptr;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -48,11 +48,14 @@ impl<T: Send + 'static> Attended<T> {
 
     /// Awaits the store's answer, by `future`. What was kept meanwhile comes with it; `None` if that was
     /// given back, as this was not polled in time.
-    pub(in crate::lock) async fn until_answered<F: Future>(&self, future: F) -> Option<(T, F::Output)> {
-        let mut future = pin!(future);
+    /// Pinned by the caller, to have room once.
+    pub(in crate::lock) async fn until_answered<F>(&self, mut future: F) -> Option<(T, F::Output)>
+    where
+        F: Future + Unpin,
+    {
         let waker = Waker::from(Arc::clone(&self.0));
         let answer = poll_fn(|task| match self.0.polled(task.waker()) {
-            true => future.as_mut().poll(&mut Context::from_waker(&waker)).map(Some),
+            true => Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).map(Some),
             false => Poll::Ready(None),
         });
         let answer = answer.await?;

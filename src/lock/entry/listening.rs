@@ -1,6 +1,7 @@
 //! [`Listening`]: where a queue head hears that it is to ask, or that it has the lock.
 
 use std::future::pending;
+use std::pin::pin;
 
 use crate::latch::Notification;
 use crate::registry::{Registry, Subscription};
@@ -66,13 +67,15 @@ impl Listening {
     /// Waits to be told something.
     pub(in crate::lock) async fn told(&self) -> Notification<'_> {
         let mut on_common = None;
-        let common = async {
-            match &self.common {
-                Some(common) => on_common = Some(common.latch().wait().await),
-                None => pending().await,
-            }
+        let told = {
+            let common = pin!(async {
+                match &self.common {
+                    Some(common) => on_common = Some(common.latch().wait().await),
+                    None => pending().await,
+                }
+            });
+            unless(pin!(self.own.latch().wait()), common).await
         };
-        let told = unless(self.own.latch().wait(), common).await;
         match told.or(on_common) {
             Some(told) => told,
             None => unreachable!("one of them has come"),

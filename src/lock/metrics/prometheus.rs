@@ -8,13 +8,16 @@ use crate::lock::metrics::histogram::Histogram;
 /// Every second bucket of a histogram up to a bit more than a minute: 1 µs, 4 µs, 16 µs … 67 s.
 const EXPORTED: usize = 27;
 
+/// One figure of a client.
+type Number = fn(&Metrics) -> u64;
+
 impl Metrics {
     /// The figures as text in [Prometheus' exposition format], which OpenMetrics' agents read as well: for
     /// the body of an answer to `GET /metrics`, with the content type `text/plain; version=0.0.4`.
     ///
     /// Names begin with `latchwork_lock_`. Counters end with `_total`, times are in seconds, and `labels` are
-    /// put on each sample, to tell clients of one process apart. The buckets of a histogram are cumulative,
-    /// as Prometheus wants them.
+    /// put on each sample. The buckets of a histogram are cumulative, as Prometheus wants them. A process
+    /// with several clients has one page for all: [`prometheus_page`](Self::prometheus_page).
     ///
     /// [Prometheus' exposition format]: https://prometheus.io/docs/instrumenting/exposition_formats/
     ///
@@ -32,43 +35,67 @@ impl Metrics {
     /// `le`, which histograms have.
     #[track_caller]
     pub fn to_prometheus(&self, labels: &[(&str, &str)]) -> String {
-        for (name, _) in labels {
+        Self::prometheus_page(&[(self, labels)])
+    }
+
+    /// The figures of several clients as [`to_prometheus`](Self::to_prometheus) writes those of one. Texts of
+    /// single clients cannot be joined, as the format allows each figure one heading. The labels of each
+    /// client have to differ from those of the others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use latchwork::{LockClient, Metrics};
+    /// # let (orders, invoices) = (LockClient::local(), LockClient::local());
+    /// let text = Metrics::prometheus_page(&[
+    ///     (&orders.metrics(), &[("client", "orders")]),
+    ///     (&invoices.metrics(), &[("client", "invoices")]),
+    /// ]);
+    /// assert_eq!(text.matches("# TYPE latchwork_lock_held gauge").count(), 1);
+    /// assert_eq!(text.matches("latchwork_lock_held{").count(), 2);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`to_prometheus`](Self::to_prometheus) does.
+    #[track_caller]
+    pub fn prometheus_page(clients: &[(&Metrics, &[(&str, &str)])]) -> String {
+        for (name, _) in clients.iter().flat_map(|(_, labels)| *labels) {
             let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
             let is_name = name.starts_with(is_letter)
                 && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit());
             assert!(is_name && *name != "le", "{name:?} cannot be the name of a label");
         }
-        let mut page = Page { text: String::new(), labels };
-        page.histogram("wait_seconds", "From the call to the guard, of each acquisition.", &self.waits);
-        page.histogram("hold_seconds", "From the guard's being made to its end.", &self.holds);
-        let counters = [
-            ("given_up", "Calls that ended without the lock.", self.given_up),
-            ("hand_offs_local", "Releases that gave a lock to a waiter in memory.", self.hand_offs_local),
-            ("hand_offs_remote", "Locks had from the store after a wait.", self.hand_offs_remote),
-            ("superseded", "Waiters that were not polled in time.", self.superseded),
-            ("releases_failed", "Releases that the store did not answer, or refused.", self.releases_failed),
-            ("renewals_sent", "Leases that were to be renewed.", self.renewals_sent),
-            ("renewals_late", "Renewals that were too late.", self.renewals_late),
-            ("renewals_failed", "Renewals of unknown effect.", self.renewals_failed),
-            ("leases_lost", "Holds that were lost.", self.leases_lost),
-            ("wakes_useful", "Wake-ups after which the lock was had.", self.wakes_useful),
-            ("wakes_spurious", "Wake-ups after which the lock was found held.", self.wakes_spurious),
-            ("reconnects", "Connections to the store that were made anew.", self.reconnects),
+        let mut page = Page { text: String::new(), clients };
+        page.histogram("wait_seconds", "From the call to the guard, of each acquisition.", |of| &of.waits);
+        page.histogram("hold_seconds", "From the guard's being made to its end.", |of| &of.holds);
+        let counters: [(_, _, Number); 12] = [
+            ("given_up", "Calls that returned no guard because the lock was held.", |of| of.given_up),
+            ("hand_offs_local", "Releases that gave a lock to a waiter in memory.", |of| of.hand_offs_local),
+            ("hand_offs_remote", "Locks had from the store after a wait.", |of| of.hand_offs_remote),
+            ("superseded", "Waiters that were not polled in time.", |of| of.superseded),
+            ("releases_failed", "Releases that the store did not answer, or refused.", |of| {
+                of.releases_failed
+            }),
+            ("renewals_sent", "Leases that were to be renewed.", |of| of.renewals_sent),
+            ("renewals_late", "Renewals that were too late.", |of| of.renewals_late),
+            ("renewals_failed", "Renewals of unknown effect.", |of| of.renewals_failed),
+            ("leases_lost", "Holds that were lost.", |of| of.leases_lost),
+            ("wakes_useful", "Wake-ups after which the lock was had.", |of| of.wakes_useful),
+            ("wakes_spurious", "Wake-ups after which the lock was found held.", |of| of.wakes_spurious),
+            ("reconnects", "Connections to the store that were made anew.", |of| of.reconnects),
         ];
         for (name, help, value) in counters {
-            let name = format!("{name}_total");
-            page.head(&name, "counter", help);
-            page.sample(&name, None, value);
+            page.family(&format!("{name}_total"), "counter", help, value);
         }
-        let gauges = [
-            ("held", "Holds that there are now.", self.held),
-            ("waiting", "Acquisitions that wait now.", self.waiting),
-            ("releases_pending", "Releases under way in the background.", self.releases_pending),
-            ("subscriptions", "Channels that have waiters.", self.subscriptions),
+        let gauges: [(_, _, Number); 4] = [
+            ("held", "Holds that there are now.", |of| of.held),
+            ("waiting", "Acquisitions that wait now.", |of| of.waiting),
+            ("releases_pending", "Releases under way in the background.", |of| of.releases_pending),
+            ("subscriptions", "Channels that have waiters.", |of| of.subscriptions),
         ];
         for (name, help, value) in gauges {
-            page.head(name, "gauge", help);
-            page.sample(name, None, value);
+            page.family(name, "gauge", help, value);
         }
         page.text
     }
@@ -76,7 +103,7 @@ impl Metrics {
 
 struct Page<'a> {
     text: String,
-    labels: &'a [(&'a str, &'a str)],
+    clients: &'a [(&'a Metrics, &'a [(&'a str, &'a str)])],
 }
 
 impl Page<'_> {
@@ -85,22 +112,38 @@ impl Page<'_> {
         self.line(format_args!("# TYPE latchwork_lock_{name} {kind}"));
     }
 
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.head(name, "histogram", help);
-        let (bucket, mut below) = (format!("{name}_bucket"), 0);
-        for (at, (upper, count)) in histogram.buckets().enumerate() {
-            below += count;
-            if at < EXPORTED && at % 2 == 0 {
-                self.sample(&bucket, Some(&upper.as_secs_f64()), below);
-            }
+    fn family(&mut self, name: &str, kind: &str, help: &str, value: Number) {
+        self.head(name, kind, help);
+        for (metrics, labels) in self.clients {
+            self.sample(name, labels, None, value(metrics));
         }
-        self.sample(&bucket, Some(&"+Inf"), below);
-        self.sample(&format!("{name}_sum"), None, histogram.sum().as_secs_f64());
-        self.sample(&format!("{name}_count"), None, below);
     }
 
-    fn sample(&mut self, name: &str, upper: Option<&dyn Display>, value: impl Display) {
-        let labels = Labels { labels: self.labels, upper };
+    fn histogram(&mut self, name: &str, help: &str, histogram: fn(&Metrics) -> &Histogram) {
+        self.head(name, "histogram", help);
+        let bucket = format!("{name}_bucket");
+        for (metrics, labels) in self.clients {
+            let (histogram, mut below) = (histogram(metrics), 0);
+            for (at, (upper, count)) in histogram.buckets().enumerate() {
+                below += count;
+                if at < EXPORTED && at % 2 == 0 {
+                    self.sample(&bucket, labels, Some(&upper.as_secs_f64()), below);
+                }
+            }
+            self.sample(&bucket, labels, Some(&"+Inf"), below);
+            self.sample(&format!("{name}_sum"), labels, None, histogram.sum().as_secs_f64());
+            self.sample(&format!("{name}_count"), labels, None, below);
+        }
+    }
+
+    fn sample(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        upper: Option<&dyn Display>,
+        value: impl Display,
+    ) {
+        let labels = Labels { labels, upper };
         self.line(format_args!("latchwork_lock_{name}{labels} {value}"));
     }
 

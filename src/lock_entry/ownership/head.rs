@@ -32,7 +32,7 @@ pub(super) struct HeadState {
     /// The same, before the last attempt.
     at_store_before: Option<Moment>,
     /// Attempts by this number that were not answered: each may still run.
-    unsettled: u32,
+    unanswered: u32,
     /// The last command was sent then of those that are known to have put it into the store's queue, or to
     /// have kept it there. The first one for this number, if none is known to.
     queued_at: Option<Moment>,
@@ -97,31 +97,31 @@ impl HeadState {
     /// A number is not used again once it was given back.
     fn forget_number(&mut self) {
         (self.number, self.at_store, self.at_store_before, self.queued_at) = (None, None, None, None);
-        self.unsettled = 0;
+        self.unanswered = 0;
     }
 
     /// An attempt was answered, or did not run.
-    fn settle(&mut self) {
-        self.unsettled = self.unsettled.saturating_sub(1);
+    fn attempt_answered(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
     }
 
     /// The same, of a command of the hold before that leases the name.
-    fn settle_inherited(&mut self) {
+    fn inherited_answered(&mut self) {
         match &mut self.inherited {
-            Some(lease) => lease.settle(),
+            Some(lease) => lease.attempt_answered(),
             // Counted here since the store has refused the number.
-            None => self.settle(),
+            None => self.attempt_answered(),
         }
     }
 
     /// What the store may have of the number, of which it has granted a lease that ends at `until` at the
     /// latest.
     fn unconfirmed(&self, inherited: Option<&StoreLease>, until: Moment) -> Unconfirmed {
-        let mut before = inherited.map_or(Unconfirmed { until, unsettled: 0 }, StoreLease::unconfirmed);
+        let mut before = inherited.map_or(Unconfirmed { until, unanswered: 0 }, StoreLease::unconfirmed);
         before.until = before.until.max(until);
         let until = self.at_store_before.map_or(before.until, |until| until.max(before.until));
-        let unsettled = if fault!(UnansweredAttemptsForgotten) { 0 } else { self.unsettled };
-        Unconfirmed { until, unsettled: before.unsettled + unsettled }
+        let unanswered = if fault!(UnansweredAttemptsForgotten) { 0 } else { self.unanswered };
+        Unconfirmed { until, unanswered: before.unanswered + unanswered }
     }
 
     /// What may be at the store.
@@ -134,7 +134,7 @@ impl HeadState {
             return None;
         }
         let until = self.at_store.max(Some(lease.unconfirmed().until))?;
-        Some(PendingRelease { until, rolls_back: true, ..lease.pending_release(false) })
+        Some(PendingRelease { until, rolls_back: true, ..lease.to_release(false) })
     }
 }
 
@@ -159,7 +159,7 @@ impl Ownership {
             number: inherited.as_ref().map(|lease| lease.number),
             at_store: None,
             at_store_before: None,
-            unsettled: 0,
+            unanswered: 0,
             queued_at: None,
             inherited,
             steps,
@@ -180,16 +180,16 @@ impl Ownership {
     }
 
     /// Whether the queue head goes on by this number, which it has from the hold before. Then the store may
-    /// keep it until `until`, and the head rolls it back should it give up. `settles`: no command of that
+    /// keep it until `until`, and the head rolls it back should it give up. `is_answered`: no command of that
     /// hold is under way any more.
-    pub(super) fn head_goes_on_by(&mut self, number: u64, settles: bool, until: Moment) -> bool {
+    pub(super) fn head_goes_on_by(&mut self, number: u64, is_answered: bool, until: Moment) -> bool {
         let Phase::Competing(head) = &mut self.phase else { return false };
         if head.number != Some(number) {
             return false;
         }
         head.at_store = head.at_store.max(Some(until));
-        if settles {
-            head.settle_inherited();
+        if is_answered {
+            head.inherited_answered();
         }
         true
     }
@@ -218,9 +218,9 @@ impl Ownership {
             Some(head) => {
                 // What woke it before is looked at by the poll that this is part of.
                 head.woken = None;
-                effects.drop_later(head.waker.replace(waker));
+                effects.keep_waker(head.waker.replace(waker));
             }
-            None => effects.drop_later(Some(waker)),
+            None => effects.keep_waker(Some(waker)),
         }
     }
 
@@ -247,7 +247,7 @@ impl Ownership {
     ) -> Option<Attempt> {
         let position = self.rules.policy.position();
         // What is granted by a store with a queue is not passed on in memory.
-        // All owner_holds of a lock have the same token.
+        // All that share a lock have the same token.
         let alone = self.queue.is_empty() || position.is_some() || self.rules.policy.is_shared();
         let head = self.head(serial)?;
         let number = *head.number.get_or_insert(fresh);
@@ -258,7 +258,7 @@ impl Ownership {
         }
         head.queued_at.get_or_insert(sent);
         head.tries += 1;
-        head.unsettled += 1;
+        head.unanswered += 1;
         let tokens = match (head.request.fenced, alone) {
             (false, _) => 0,
             (true, true) => 1,
@@ -292,13 +292,13 @@ impl Ownership {
             // Those before it may have run.
             Answer::DidNotRun => {
                 head.at_store = if fault!(AttemptsBeforeForgotten) { None } else { head.at_store_before };
-                head.settle();
+                head.attempt_answered();
             }
-            Answer::Unsaid => head.settle(),
+            Answer::Unsaid => head.attempt_answered(),
             Answer::Unanswered => {}
         }
         self.asks_itself(serial, now, effects);
-        AttemptOutcome::Waits
+        AttemptOutcome::Refused
     }
 
     /// The store granted the lease that `attempt` asked for.
@@ -313,7 +313,7 @@ impl Ownership {
         let (named, kept_block) = (self.named(serial), fault!(TokenBlockKept));
         let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
         let request = head.request;
-        head.settle();
+        head.attempt_answered();
         let inherited = head.inherited.take();
         let before = head.unconfirmed(inherited.as_ref(), now + attempt.lease);
         let unchecked = match named {
@@ -349,7 +349,7 @@ impl Ownership {
         }
         if let Some(slot) = named {
             self.grant_to(slot, now, effects);
-            return AttemptOutcome::Waits;
+            return AttemptOutcome::Refused;
         }
         let grant = self.begin_hold(&request, true, now);
         self.acquisitions += 1;
@@ -357,7 +357,7 @@ impl Ownership {
             self.merge_parallel(effects);
         }
         self.admit(attempt.lease, now, effects);
-        self.look_behind(now, effects);
+        self.plan_next_look(now, effects);
         AttemptOutcome::Granted(grant)
     }
 
@@ -443,10 +443,10 @@ impl Ownership {
             (Some(_), Some(slot)) => {
                 if let Some(head) = self.head(serial) {
                     head.has_position = true;
-                    head.settle();
+                    head.attempt_answered();
                 }
                 self.appoint_named(slot, now, effects);
-                AttemptOutcome::Waits
+                AttemptOutcome::Refused
             }
             (Some(kept), None) if self.rules.policy.position().is_some() => {
                 self.queued(serial, attempt, kept, now, effects)
@@ -457,24 +457,24 @@ impl Ownership {
                     // Longer than its lease would have lasted, maybe.
                     head.at_store = Some(attempt.sent + kept);
                 }
-                AttemptOutcome::Waits
+                AttemptOutcome::Refused
             }
         }
     }
 
     fn refused(&mut self, serial: u64, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
-        head.settle();
+        head.attempt_answered();
         // So what it inherited is gone, unless a command that was not answered may still begin it anew: an
         // attempt before, or one of the hold before.
         if let Some(lease) = head.inherited.take() {
-            let Unconfirmed { until, unsettled } = lease.unconfirmed();
-            let may_run = unsettled > 0 && !fault!(InheritedCommandForgotten);
-            head.unsettled += if may_run { unsettled } else { 0 };
+            let Unconfirmed { until, unanswered } = lease.unconfirmed();
+            let may_run = unanswered > 0 && !fault!(InheritedCommandForgotten);
+            head.unanswered += if may_run { unanswered } else { 0 };
             head.at_store = head.at_store.max(may_run.then_some(until));
         }
         head.refused = true;
-        if head.unsettled == 0 || fault!(UnansweredAttemptsForgotten) {
+        if head.unanswered == 0 || fault!(UnansweredAttemptsForgotten) {
             (head.at_store, head.at_store_before) = (None, None);
         }
         self.contended = true;
@@ -501,7 +501,7 @@ impl Ownership {
     ) -> AttemptOutcome {
         let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
         head.refused = true;
-        head.settle();
+        head.attempt_answered();
         if fault!(PositionForgotten) {
             head.at_store = None;
         }
@@ -512,7 +512,7 @@ impl Ownership {
             return AttemptOutcome::TooLate;
         }
         head.queued_at = Some(if fault!(PositionCountedFromAnswer) { now } else { attempt.sent });
-        AttemptOutcome::Waits
+        AttemptOutcome::Refused
     }
 
     /// A message said that the store has granted the lock to this number, unasked: the lease ends when the
@@ -534,7 +534,7 @@ impl Ownership {
             return None;
         }
         // No attempt is answered by this; and what was asked for last may last as long.
-        head.unsettled += 1;
+        head.unanswered += 1;
         head.at_store_before = head.at_store_before.max(Some(until));
         let attempt = Attempt { number, tokens: 0, sent: since, lease: kept, until };
         let AttemptOutcome::Granted(grant) = self.granted(serial, attempt, 0, now, effects) else {
@@ -553,7 +553,7 @@ impl Ownership {
             effects.more().roll_back = Some(roll_back);
         }
         let (waker, refused) = (head.take_waker(), head.refused);
-        effects.drop_later(waker);
+        effects.keep_waker(waker);
         self.appoint_after(refused, now, effects);
     }
 

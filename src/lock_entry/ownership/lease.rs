@@ -43,7 +43,7 @@ pub(super) struct StoreLease {
     possible_until: Moment,
     /// Commands that lease the name to this number, and were not answered: each may still run, also after a
     /// release. So they are rolled back, and not only released.
-    unsettled: u32,
+    unanswered: u32,
     /// A message granted it. An attempt that ran after it was forced free has put the number into the store's
     /// queue once more.
     pub(super) may_be_queued: bool,
@@ -56,7 +56,7 @@ pub(super) struct StoreLease {
     /// A renewal is under way.
     pub(super) renewing: bool,
     /// A renewal went out, and none was answered since.
-    pub(super) unanswered: bool,
+    pub(super) renewal_unanswered: bool,
     /// No renewal before then: the last one failed.
     pub(super) not_before: Option<Moment>,
     /// A waiter cannot wait for the next renewal.
@@ -69,7 +69,7 @@ pub(super) struct Unconfirmed {
     /// Until when the store may keep it by commands before the confirmed one.
     pub(super) until: Moment,
     /// How many of those that lease the name were not answered.
-    pub(super) unsettled: u32,
+    pub(super) unanswered: u32,
 }
 
 impl StoreLease {
@@ -89,13 +89,13 @@ impl StoreLease {
             tenure_ends,
             sure_until,
             possible_until: before.until.max(sure_until),
-            unsettled: before.unsettled,
+            unanswered: before.unanswered,
             may_be_queued: false,
             tokens,
             confirmed: attempt.sent,
             renew_at: sure_until - third * 2,
             renewing: false,
-            unanswered: false,
+            renewal_unanswered: false,
             not_before: None,
             verify: false,
         }
@@ -119,7 +119,7 @@ impl StoreLease {
     /// Whether the store may keep it after `moment`.
     pub(super) fn may_outlast(&self, moment: Moment) -> bool {
         let until = if fault!(UnconfirmedForgotten) { self.sure_until } else { self.possible_until };
-        moment < until || self.unsettled > 0
+        moment < until || self.unanswered > 0
     }
 
     /// Whether the store may keep it for longer than a lease of this length.
@@ -133,12 +133,12 @@ impl StoreLease {
 
     /// What the store may have of it beside what is confirmed from now on.
     pub(super) fn unconfirmed(&self) -> Unconfirmed {
-        Unconfirmed { until: self.possible_until, unsettled: self.unsettled }
+        Unconfirmed { until: self.possible_until, unanswered: self.unanswered }
     }
 
     /// As it is released in the background. `appoints`: the next waiter comes once that is under way.
-    pub(super) fn pending_release(&self, appoints: bool) -> PendingRelease {
-        let rolls_back = self.unsettled > 0 && !fault!(UnsettledReleased);
+    pub(super) fn to_release(&self, appoints: bool) -> PendingRelease {
+        let rolls_back = self.unanswered > 0 && !fault!(UnsettledReleased);
         PendingRelease { number: self.number, until: self.possible_until, appoints, rolls_back }
     }
 
@@ -155,7 +155,7 @@ impl StoreLease {
     pub(super) fn renews(&mut self, sent: Moment, lease: Option<Duration>) {
         (self.renewing, self.verify) = (true, false);
         if let Some(lease) = lease {
-            self.unanswered = true;
+            self.renewal_unanswered = true;
             self.lengthens(sent, lease);
         }
     }
@@ -167,20 +167,20 @@ impl StoreLease {
         let possible = self.possible_until.saturating_duration_since(sent);
         let lease = if fault!(LeasedAnewForLess) { lease } else { lease.max(possible) };
         self.lengthens(sent, lease);
-        self.unsettled += u32::from(!fault!(TokenCommandForgotten));
+        self.unanswered += u32::from(!fault!(TokenCommandForgotten));
         lease
     }
 
     /// A command that leases the name was answered, or did not run.
-    pub(super) fn settle(&mut self) {
-        self.unsettled = self.unsettled.saturating_sub(1);
+    pub(super) fn attempt_answered(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
     }
 
     /// The store confirmed, by a command that was sent at `sent` and answered at `now`, that it lasts at
     /// least for `lease`.
     pub(super) fn confirm(&mut self, sent: Moment, now: Moment, lease: Option<Duration>, third: Duration) {
         let sent = if fault!(ConfirmedFromTheAnswer) { now } else { sent };
-        (self.confirmed, self.unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
+        (self.confirmed, self.renewal_unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
         if let Some(lease) = lease {
             self.sure_until = self.sure_until.max(sent + lease);
             self.possible_until = self.possible_until.max(now + lease);
@@ -188,10 +188,10 @@ impl StoreLease {
         }
     }
 
-    /// The store does not keep it any more. What is unsettled may begin it anew, and so may a position in the
-    /// store's queue.
+    /// The store does not keep it any more. What is unanswered may begin it anew, and so may a position in
+    /// the store's queue.
     pub(super) fn gone(&mut self, now: Moment) {
-        self.unsettled += u32::from(self.may_be_queued && !fault!(PositionOfLostGrantForgotten));
+        self.unanswered += u32::from(self.may_be_queued && !fault!(PositionOfLostGrantForgotten));
         (self.sure_until, self.possible_until) = (self.sure_until.min(now), self.possible_until.min(now));
     }
 }

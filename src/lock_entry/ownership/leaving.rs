@@ -35,7 +35,7 @@ impl Ownership {
         match is_empty || fault!(OneLeavesForAll) {
             false => {
                 // What is left may be over earlier.
-                self.look_behind(now, effects);
+                self.plan_next_look(now, effects);
                 LeaveOutcome::Remains
             }
             true => self.end_empty(now, effects),
@@ -68,7 +68,7 @@ impl Ownership {
         if is_empty {
             return self.end_empty(now, effects);
         }
-        self.look_behind(now, effects);
+        self.plan_next_look(now, effects);
         LeaveOutcome::Remains
     }
 
@@ -98,7 +98,7 @@ impl Ownership {
         let longer = grant.lasting_until(ends);
         if let Some((hold, _)) = self.held_by_serial(grant.serial) {
             hold.prolong(grant, longer.ends);
-            self.look_behind(now, effects);
+            self.plan_next_look(now, effects);
         }
         longer
     }
@@ -113,7 +113,7 @@ impl Ownership {
             _ => {
                 let at = self.parallel.iter().position(|(hold, _)| hold.owner_holds.is_empty());
                 let at = at.expect("some hold has lost its last one");
-                LeaveOutcome::Return(self.parallel.swap_remove(at).1.pending_release(false))
+                LeaveOutcome::Return(self.parallel.swap_remove(at).1.to_release(false))
             }
         }
     }
@@ -122,12 +122,12 @@ impl Ownership {
     pub(super) fn pass_on(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let Some(next) = self.queue.first() else {
-            let left = LeaveOutcome::Return(lease.pending_release(false));
+            let left = LeaveOutcome::Return(lease.to_release(false));
             self.transition(Phase::Returning(false));
             return left;
         };
         if self.rules.policy.position().is_some() {
-            effects.more().pending_release = Some(lease.pending_release(false));
+            effects.more().pending_release = Some(lease.to_release(false));
             self.name_next(now, effects);
             return LeaveOutcome::Passed;
         }
@@ -136,7 +136,7 @@ impl Ownership {
         // none for it: this process is not to keep others out for longer, if it dies.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
         if used_up || lease.is_over(now) || too_long && !fault!(LongerLeasePassedOn) {
-            effects.more().pending_release = Some(lease.pending_release(true));
+            effects.more().pending_release = Some(lease.to_release(true));
             self.transition(Phase::Returning(used_up));
             return LeaveOutcome::Passed;
         }
@@ -173,7 +173,7 @@ impl Ownership {
         let grant = self.begin_hold(&request, false, now);
         effects.wake(self.queue.place_at(slot, Place::Granted(grant, None, now)));
         self.admit(Duration::ZERO, now, effects);
-        self.look_behind(now, effects);
+        self.plan_next_look(now, effects);
     }
 
     /// A new hold by the lease in hand: a guard's, or one that is to be claimed.
@@ -252,7 +252,7 @@ impl Ownership {
         self.look_by(now + self.rules.unpolled_limit, now, effects);
     }
 
-    /// A release was answered, or is at least under way: so many others have receivers of it.
+    /// A release was answered, or is at least under way: so many others have heard of it.
     pub(in crate::lock_entry) fn returned(&mut self, receivers: usize, now: Moment, effects: &mut Effects) {
         if let Phase::Returning(true) = self.phase {
             // A store that does not know its receivers says that there are none: then what was found at it
@@ -330,7 +330,7 @@ impl Ownership {
     pub(super) fn end_in_background_if_empty(&mut self, now: Moment, effects: &mut Effects) {
         for (_, lease) in self.parallel.extract_if(.., |(hold, _)| hold.owner_holds.is_empty()) {
             match lease.may_outlast(now) {
-                true => effects.more().parallel.push(lease.pending_release(false)),
+                true => effects.more().parallel.push(lease.to_release(false)),
                 // No release tells another client's queue head of this process, which may sleep by an earlier
                 // holder's lease.
                 false => effects.more().call = true,

@@ -567,7 +567,7 @@ impl World {
         };
         self.stages[actor] = match self.answered(head.serial, attempt, answer) {
             AttemptOutcome::Granted(grant) => self.granted(actor, grant, None),
-            AttemptOutcome::Waits | AttemptOutcome::TooLate => Stage::Head(head, None),
+            AttemptOutcome::Refused | AttemptOutcome::TooLate => Stage::Head(head, None),
             AttemptOutcome::Superseded => self.superseded(),
         };
     }
@@ -842,7 +842,7 @@ const ASIDE: &[Event] = &[
     Event::Enter(1),
 ];
 
-/// It was granted the lock, and has not receivers of it, until that was over.
+/// It was granted the lock, and has not heard of it, until that was over.
 const LAPSED: &[Event] = &[
     Event::TheyAcquire,
     Event::Enter(0),

@@ -170,7 +170,7 @@ impl Sharer {
         }
         match (lease.is_over(now), self.due() <= now) {
             (false, false) => None,
-            (true, _) if lease.unanswered => Some(LossReason::Unreachable),
+            (true, _) if lease.renewal_unanswered => Some(LossReason::Unreachable),
             (true, _) | (false, true) => Some(LossReason::Expired),
         }
     }

@@ -57,7 +57,7 @@ impl Ownership {
         if !fault!(LookSaidOnce) {
             self.next_look_said = Moment::NEVER;
         }
-        self.look_behind(now, effects);
+        self.plan_next_look(now, effects);
         renewal
     }
 
@@ -82,7 +82,7 @@ impl Ownership {
         let (_, lease) = self.held_by_number(number)?;
         lease.renews(now, Some(renewed));
         self.next_look_said = Moment::NEVER;
-        self.look_behind(now, effects);
+        self.plan_next_look(now, effects);
         Some(Renewal { number, lease: Some(renewed) })
     }
 
@@ -190,11 +190,11 @@ impl Ownership {
         lease.renewing = false;
         if !held && !fault!(GoneCountsAsRenewed) {
             let lost = self.gone(renewal.number, sent, now, effects);
-            self.look_behind(now, effects);
+            self.plan_next_look(now, effects);
             return lost;
         }
         lease.confirm(sent, now, renewal.lease, third);
-        self.look_behind(now, effects);
+        self.plan_next_look(now, effects);
         true
     }
 
@@ -214,7 +214,7 @@ impl Ownership {
             if let Some(wanted) = renewal.lease {
                 lease.lengthens(now, wanted);
             }
-            self.look_behind(now, effects);
+            self.plan_next_look(now, effects);
         }
     }
 
@@ -242,7 +242,7 @@ impl Ownership {
             }
             Extension::Token { lease, .. } => its.leases_anew(sent, lease),
         };
-        self.look_behind(sent, effects);
+        self.plan_next_look(sent, effects);
         Some(asked)
     }
 
@@ -251,7 +251,7 @@ impl Ownership {
         if let Extension::Token { number, .. } = extension
             && let Some((_, lease)) = self.held_by_number(number)
         {
-            lease.settle();
+            lease.attempt_answered();
         }
     }
 
@@ -275,13 +275,13 @@ impl Ownership {
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
         lease.confirm(sent, now, Some(extent), third);
         if let Some(token) = token {
-            lease.settle();
+            lease.attempt_answered();
             hold.token = Some(token);
             // An older block is below it.
             lease.tokens = (1, 0);
             self.last_token = token;
         }
-        self.look_behind(now, effects);
+        self.plan_next_look(now, effects);
         true
     }
 
@@ -300,8 +300,9 @@ impl Ownership {
         }
     }
 
-    /// Something has changed that may be due earlier than the next look.
-    pub(super) fn look_behind(&mut self, now: Moment, effects: &mut Effects) {
+    /// Something has changed that may be due earlier than the look that was said last. By this the watchdog
+    /// learns of a new lease.
+    pub(super) fn plan_next_look(&mut self, now: Moment, effects: &mut Effects) {
         self.look_by(self.next_look(now), now, effects);
     }
 

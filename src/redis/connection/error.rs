@@ -234,6 +234,13 @@ impl Error {
         }
     }
 
+    /// Whether a key was not of the type that the command is for.
+    pub(crate) fn is_wrong_type(&self) -> bool {
+        let is_one =
+            |error: &RedisError| error.code() == Some("WRONGTYPE") || said_in_script(error, "WRONGTYPE");
+        self.redis_error().is_some_and(is_one)
+    }
+
     /// What the redis crate met. Its chain of causes is shorter in [`source`](std::error::Error::source).
     pub(crate) fn redis_error(&self) -> Option<&RedisError> {
         self.source.as_ref()
@@ -244,6 +251,15 @@ impl Error {
         let found = kind(mode);
         let context = format!("{name:?} is held as a {found} (its mode is {mode:?})");
         Self::new(ErrorKind::OtherKind(found), context, None)
+    }
+
+    /// A call was answered `times` times that it must be repeated to see the rest.
+    pub(crate) fn endless(name: &LockName, times: usize) -> Self {
+        let context = format!(
+            "the server has answered {times} times that there is more to do for {name:?}, as none does that runs \
+             the scripts it was sent: see what stands between it and this client"
+        );
+        Self::new(ErrorKind::Refused, context, None)
     }
 
     /// What this means for the command that met it.

@@ -8,7 +8,9 @@ use super::error::out_of_step;
 use super::multiplexed::MultiplexedConnection;
 use super::timing::Timing;
 
-/// A command, and what may be done to have it answered.
+/// A command, and what may be done to have it answered. Passed on by reference, as each future between the
+/// backend and the connection would have room for it twice.
+#[derive(Clone)]
 pub(crate) struct WireRequest<'a> {
     /// Says which node of a Cluster it goes to.
     pub(crate) key: &'a str,

@@ -62,7 +62,7 @@ pub(super) struct State {
     pub(super) not_before: Option<Instant>,
     back_off: BackOff,
     /// There was a connection before.
-    stood: bool,
+    was_established: bool,
     /// Connections that were given up, and that the server is to end.
     given_up: Vec<Option<Session>>,
 }
@@ -76,7 +76,7 @@ impl Default for State {
             failure: None,
             not_before: None,
             back_off: BackOff::between_dials(),
-            stood: false,
+            was_established: false,
             given_up: Vec::new(),
         }
     }
@@ -103,12 +103,12 @@ impl State {
         (self.dials, self.given_up.clone())
     }
 
-    /// True if one stood before.
-    pub(super) fn is_active(&mut self, live: Arc<Live>) -> bool {
+    /// A connection is made. True if there was one before.
+    pub(super) fn established(&mut self, live: Arc<Live>) -> bool {
         self.current.send_replace(live.number);
         (self.live, self.failure) = (Some(live), None);
         self.given_up.clear();
-        std::mem::replace(&mut self.stood, true)
+        std::mem::replace(&mut self.was_established, true)
     }
 
     /// `random`: the runtime's.

@@ -54,7 +54,7 @@ pub(super) enum Leftover {
     Kept,
     /// It lingers, and is [looked after](Desired::take_left).
     Lingers,
-    /// The same, and no task maintains it yet.
+    /// The same, and no task looks after it yet.
     LingersFirst,
 }
 

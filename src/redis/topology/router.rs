@@ -52,7 +52,10 @@ impl Router {
     }
 
     /// Sends a command until it is answered, was refused for good, or its limit is over.
-    pub(crate) async fn send<T: FromRedisValue>(&self, request: WireRequest<'_>) -> Result<(T, Sent), Error> {
+    pub(crate) async fn send<T: FromRedisValue>(
+        &self,
+        request: &WireRequest<'_>,
+    ) -> Result<(T, Sent), Error> {
         match self.send_together(request).await {
             Ok(reply) => Ok(reply),
             Err(CrossSlot::Failed(error)) => Err(error),
@@ -63,19 +66,19 @@ impl Router {
     /// As [`send`](Self::send), for several keys, which may be with two nodes.
     pub(crate) async fn send_together<T: FromRedisValue>(
         &self,
-        request: WireRequest<'_>,
+        request: &WireRequest<'_>,
     ) -> Result<(T, Sent), CrossSlot> {
         let give_up = self.common.runtime.now() + request.limit;
         let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
         let failure = match &hop {
-            Some(hop) => match hop.node.commands.send(&request, false, give_up).await {
-                Ok(reply) => return self.read(&request, hop, reply, Sent::Once).map_err(CrossSlot::Failed),
+            Some(hop) => match hop.node.commands.send(request, false, give_up).await {
+                Ok(reply) => return self.read(request, hop, reply, Sent::Once).map_err(CrossSlot::Failed),
                 Err(failure) => Some(failure),
             },
             None => None,
         };
         // Cold: boxed, to keep the hot future small.
-        Box::pin(self.persist(request, hop, failure, give_up)).await
+        Box::pin(self.persist(request.clone(), hop, failure, give_up)).await
     }
 
     fn read<T: FromRedisValue>(

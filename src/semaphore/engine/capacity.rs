@@ -187,7 +187,7 @@ impl Engine {
                         Settled::Free | Settled::Spent | Settled::Full => None,
                     });
                     wakes.resume_panic(|| {
-                        self.pending_release(has + (drained + permits.unwrap_or(0)) as usize, Taken::Queued)
+                        self.give_back(has + (drained + permits.unwrap_or(0)) as usize, Taken::Queued)
                     });
                     permits
                 }

@@ -68,20 +68,20 @@ impl Engine {
     #[inline(never)]
     pub(super) fn settle_and_wake(&self) {
         let walk = self.memory.walk();
-        let credited = self.meet();
+        let credited = self.meet_credit();
         self.settle_from(walk, credited);
     }
 
     /// A read-modify-write that makes a walk visible [R], and orders a step before it with all credits.
     #[inline]
-    pub(super) fn meet(&self) -> u64 {
+    pub(super) fn meet_credit(&self) -> u64 {
         // Ordering: SeqCst, as in `release`: after a step before it, and before the look at the nodes [S].
         self.credited.fetch_add(0, Ordering::SeqCst)
     }
 
     /// One on each word.
     pub(super) fn meet_all(&self) {
-        self.meet();
+        self.meet_credit();
         // Ordering: AcqRel [R].
         self.end.fetch_or(0, Ordering::AcqRel);
     }
@@ -109,7 +109,7 @@ impl Engine {
     ) -> Option<R> {
         loop {
             let walk = self.memory.walk();
-            let credited = self.meet();
+            let credited = self.meet_credit();
             let settled = self.settle_until_decided(&walk, credited, wakes);
             let full = matches!(settled, Settled::Full);
             let decided = if full { None } else { decide(settled) };
@@ -282,7 +282,7 @@ impl<'w> Cursor<'w> {
                 self.engine.remember(self.consumed, self.last);
                 return Err(Settled::Full);
             }
-            match self.here.end(word, state) {
+            match self.here.make_final(word, state) {
                 Ok((ended, waker)) => {
                     word = ended;
                     if let Some(waker) = waker {
@@ -384,19 +384,19 @@ mod tests {
     use std::task::Waker;
 
     use super::super::super::node::UNIT;
-    use super::super::{Enqueued, Position, Taken};
+    use super::super::{Enqueued, OwnedNode, Taken};
     use super::*;
 
     const MAX: usize = super::super::MAX_PERMITS;
 
-    fn wait(engine: &Engine, need: usize) -> Position {
+    fn wait(engine: &Engine, need: usize) -> OwnedNode {
         match engine.enqueue(need, Waker::noop()) {
             Enqueued::Waits(position) => position,
             taken => panic!("{taken:?}"),
         }
     }
 
-    fn cancel(engine: &Engine, position: Position) {
+    fn cancel(engine: &Engine, position: OwnedNode) {
         // SAFETY: enqueued by this test, and cancelled once.
         unsafe { engine.cancel(position, 1) };
     }
@@ -466,7 +466,7 @@ mod tests {
             engine.set_capacity(MAX);
             assert!(ahead(engine.credited(), engine.front()) <= 0, "in round {round}");
         }
-        engine.pending_release(1, Taken::Queued);
+        engine.give_back(1, Taken::Queued);
         assert_eq!(ahead(engine.credited(), engine.front()), UNIT as i64);
         cancel(&engine, waiter);
     }

@@ -221,8 +221,7 @@ async fn to_a_user_without_subscribe() {
     day.another_holds_it().await;
     let error = soon("a refusal", client.get_lock(NAME).unwrap().lock()).await.unwrap_err();
     let LockError::Subscribe(refused) = &error else { panic!("{error:?}") };
-    let cause: &Error =
-        std::error::Error::source(refused).and_then(|it| it.downcast_ref()).expect("the backend's own");
+    let cause: &Error = refused.reason().downcast_ref().expect("the backend's own");
     assert_eq!(cause.kind(), ErrorKind::Refused);
     let channel = format!("redisson_lock__channel:{{{NAME}}}");
     assert!(

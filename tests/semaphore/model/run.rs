@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
             }
             Op::PendingRelease { which } => {
                 if let Some(permit) = self.take_permit(which) {
-                    self.model.pending_release(permit.num_permits());
+                    self.model.give_back(permit.num_permits());
                     drop(permit);
                 }
             }
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
         }
         self.compare();
         while let Some(permit) = self.permits.pop() {
-            self.model.pending_release(permit.num_permits());
+            self.model.give_back(permit.num_permits());
             drop(permit);
             self.compare();
         }

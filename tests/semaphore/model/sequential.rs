@@ -117,7 +117,7 @@ impl Model {
         if let Some(position) = self.position(id) {
             let gone = self.queue.remove(position);
             if gone.state == State::Granted {
-                return self.pending_release(gone.need);
+                return self.give_back(gone.need);
             }
             self.settle();
         }
@@ -125,7 +125,7 @@ impl Model {
 
     // === Releasing ===
 
-    pub(crate) fn pending_release(&mut self, permits: usize) {
+    pub(crate) fn give_back(&mut self, permits: usize) {
         if self.is_latch {
             self.notify(permits, permits);
             return;
@@ -153,7 +153,7 @@ impl Model {
 
     pub(crate) fn add(&mut self, permits: usize) {
         self.capacity += permits as i128;
-        self.pending_release(permits);
+        self.give_back(permits);
     }
 
     pub(crate) fn forget_free(&mut self, permits: usize) -> usize {

@@ -24,7 +24,7 @@ impl Binary {
     pub(crate) fn job(&self, args: &[String]) -> Job {
         let mut command = Command::new(&self.path);
         command.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        Job { name: self.name.clone(), command }
+        Job { name: self.name.clone(), command, timed: false }
     }
 }
 

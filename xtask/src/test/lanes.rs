@@ -3,13 +3,12 @@
 //! would be late beside more of what computes in the other.
 
 use std::collections::VecDeque;
+use std::iter::Sum;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
-
-use anyhow::{Result, bail};
 
 use crate::steps::{Step, Steps};
 
@@ -19,6 +18,8 @@ use crate::steps::{Step, Steps};
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) command: Command,
+    /// Its tests wait for times to pass: what fails of them while others run is run once more.
+    pub(crate) timed: bool,
 }
 
 /// What lanes work off first. They share its jobs.
@@ -50,20 +51,41 @@ impl Totals {
     }
 }
 
-/// Runs all, whichever fail, and says which. `loud`: prints what those say that succeed, too.
-pub(crate) fn run(steps: &mut Steps, queues: Vec<Queue>, loud: bool) -> Result<Totals> {
-    let (done, failed) = (Mutex::new((steps, Totals::default())), Mutex::new(Vec::new()));
+/// What became of jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) totals: Totals,
+    pub(crate) failed: Vec<Failed>,
+}
+
+/// A job that failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) name: String,
+    /// Those of its tests that did, if it is [timed](Job::timed) and all the others have passed.
+    pub(crate) timed_tests: Vec<String>,
+}
+
+impl Sum for Outcome {
+    fn sum<I: Iterator<Item = Outcome>>(outcomes: I) -> Outcome {
+        outcomes.fold(Outcome::default(), |mut sum, one| {
+            sum.totals.passed += one.totals.passed;
+            sum.totals.failed += one.totals.failed;
+            sum.failed.extend(one.failed);
+            sum
+        })
+    }
+}
+
+/// Runs all, whichever fail. `loud`: prints what those say that succeed, too.
+pub(crate) fn run(steps: &mut Steps, queues: Vec<Queue>, loud: bool) -> Outcome {
+    let done = Mutex::new((steps, Vec::new()));
     let work_off = |queues: &[Mutex<VecDeque<Job>>]| {
         while let Some(job) = next(queues) {
-            let name = job.name.clone();
-            let (step, totals, succeeded) = carry_out(job, loud);
+            let (step, outcome) = carry_out(job, loud);
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             done.0.add(step);
-            done.1.passed += totals.passed;
-            done.1.failed += totals.failed;
-            if !succeeded {
-                failed.lock().unwrap_or_else(PoisonError::into_inner).push(name);
-            }
+            done.1.push(outcome);
         }
     };
     let (jobs, lanes): (Vec<_>, Vec<_>) =
@@ -83,11 +105,8 @@ pub(crate) fn run(steps: &mut Steps, queues: Vec<Queue>, loud: bool) -> Result<T
             }
         }
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
-    }
-    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner).1)
+    let (_, outcomes) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcomes.into_iter().sum()
 }
 
 /// The next one, of the first queue that has any.
@@ -95,9 +114,9 @@ fn next(queues: &[Mutex<VecDeque<Job>>]) -> Option<Job> {
     queues.iter().find_map(|jobs| jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front())
 }
 
-/// The step, what its tests came to, and whether it succeeded.
-fn carry_out(job: Job, loud: bool) -> (Step, Totals, bool) {
-    let Job { name, mut command } = job;
+/// The step, and what became of its job.
+fn carry_out(job: Job, loud: bool) -> (Step, Outcome) {
+    let Job { name, mut command, timed } = job;
     let start = Instant::now();
     let output = command.stdin(Stdio::null()).output();
     let time = start.elapsed();
@@ -115,9 +134,58 @@ fn carry_out(job: Job, loud: bool) -> (Step, Totals, bool) {
         Totals { passed, failed } => format!("{passed} passed, {failed} failed"),
     };
     let result = if succeeded { "ok" } else { "FAILED" };
+    let text = match (succeeded, loud) {
+        (true, false) => String::new(),
+        (false, false) => without_successes(&said),
+        (_, true) => said.clone(),
+    };
     // In one go: another lane may print as well.
-    let text = if loud || !succeeded { said.as_str() } else { "" };
     eprintln!("{text}==> {name}: {result} after {:.1} s  {count}", time.as_secs_f64());
     let note = if succeeded { count } else { format!("{count} FAILED").trim_start().to_owned() };
-    (Step { name, time, note }, totals, succeeded)
+    let mut failed = Vec::new();
+    if !succeeded {
+        let mut timed_tests = if timed { failed_tests(&said) } else { Vec::new() };
+        // Of a harness that ended before its last test it is not known what would have failed.
+        if timed_tests.len() != totals.failed {
+            timed_tests.clear();
+        }
+        failed.push(Failed { name: name.clone(), timed_tests });
+    }
+    (Step { name, time, note }, Outcome { totals, failed })
+}
+
+/// Without a line for each test that has passed: of hundreds, what failed is hard to find.
+fn without_successes(said: &str) -> String {
+    let is_success = |line: &str| line.starts_with("test ") && line.trim_end().ends_with("... ok");
+    said.split_inclusive('\n').filter(|line| !is_success(line)).collect()
+}
+
+/// The tests that failed, by what a harness says while it runs them.
+fn failed_tests(said: &str) -> Vec<String> {
+    let name = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
+    said.lines().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "running 3 tests\ntest a::b ... ok\ntest c ... FAILED\ntest d ... ok\n\nfailures:\n\n\
+                        ---- c stdout ----\nit is wrong\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored\n";
+
+    #[test]
+    fn tests_that_failed_are_known_by_name_and_counted() {
+        assert_eq!(failed_tests(SAID), ["c"]);
+        let Totals { passed, failed } = Totals::of(SAID);
+        assert_eq!((passed, failed), (2, 1));
+    }
+
+    #[test]
+    fn what_is_printed_of_a_failure_leaves_out_the_successes() {
+        let text = without_successes(SAID);
+        assert!(
+            !text.contains("a::b") && text.contains("it is wrong") && text.contains("test c ..."),
+            "{text}"
+        );
+    }
 }

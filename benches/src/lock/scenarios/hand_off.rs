@@ -8,7 +8,7 @@ use super::super::children::{Part, Run};
 use super::super::clients::{Blpop, Client};
 use super::super::figure::{self, Goal, Measurement, Rows};
 use super::super::monitor::Sent;
-use super::super::server::Server;
+use super::super::server::{Server, Spent};
 use super::super::turns::Turns;
 use super::there_and_back;
 use crate::each_client;
@@ -28,6 +28,7 @@ pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     handed.push("p50, us", 0, Some(Goal::OfBestPeer(0.5)), |row| row.micros(0.5));
     handed.push("p99, us", 0, None, |row| row.micros(0.99));
     handed.push("commands", 1, Some(Goal::AtMost(3.0)), Row::commands);
+    push_spent(&mut handed, ["bytes over the network", "CPU of the server, us"]);
     handed.measurement
 }
 
@@ -63,12 +64,20 @@ pub(super) fn granted(
     two.push("2 processes: p50, us", 0, of_blpop(1.05), |row| row.micros(0.5));
     two.push("2 processes: p99, us", 0, None, |row| row.micros(0.99));
     two.push("2 processes: commands", 1, at_most(2.0), Row::commands);
+    push_spent(&mut two, ["2 processes: bytes over the network", "2 processes: CPU of the server, us"]);
 
     let mut eight = handed_off(name, eight, server, rounds);
     eight.push("8 processes: p50, us", 0, of_blpop(1.0), |row| row.micros(0.5));
     eight.push("8 processes: p99, us", 0, None, |row| row.micros(0.99));
     eight.push("8 processes: commands", 1, at_most(2.0), Row::commands);
+    push_spent(&mut eight, ["8 processes: bytes over the network", "8 processes: CPU of the server, us"]);
     two.measurement.and(eight.measurement)
+}
+
+/// What a hand-off costs the server, the making of connections included.
+fn push_spent(rows: &mut Rows<Row>, [bytes, cpu]: [&'static str; 2]) {
+    rows.push(bytes, 0, None, |row| row.spent.0.bytes as f64 / row.spent.1 as f64);
+    rows.push(cpu, 0, None, |row| row.spent.0.cpu.as_secs_f64() * 1e6 / row.spent.1 as f64);
 }
 
 impl figure::Row for Row {
@@ -85,6 +94,8 @@ pub(super) struct Row {
     nanos: Histogram<u64>,
     /// What was sent, and for how many acquisitions.
     sent: (Sent, u64),
+    /// What the server has spent, and for how many acquisitions.
+    spent: (Spent, u64),
 }
 
 pub(super) fn two<C: Client>() -> Row {
@@ -98,7 +109,14 @@ pub(super) fn eight<C: Client>() -> Row {
 fn row<C: Client>(processes: u64) -> Row {
     let longer = C::POLLS.map_or(LONGER, |interval| interval.as_micros() as u64);
     let nanos = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sensible bounds");
-    Row { client: C::NAME, processes, longer, nanos, sent: (Sent::default(), 0) }
+    Row {
+        client: C::NAME,
+        processes,
+        longer,
+        nanos,
+        sent: (Sent::default(), 0),
+        spent: (Spent::default(), 0),
+    }
 }
 
 impl Row {
@@ -122,7 +140,10 @@ impl Row {
     }
 
     fn time(&mut self, name: &str, server: &mut Server) {
+        let before = server.spent();
         let outcome = self.run(name, false).run(server);
+        self.spent.0 += server.spent() - before;
+        self.spent.1 += outcome.taken.entered;
         // Otherwise a task of this process would have been timed.
         assert_eq!(outcome.board.remote(), outcome.taken.entered, "{}: turns were not taken", self.client);
         for nanos in outcome.taken.nanos {

@@ -37,7 +37,7 @@ pub(super) fn measure(server: &mut Server, _rounds: usize) -> Measurement {
         let guards = take_all(&server.url(), &prefix).await;
         let took = began.elapsed();
         let seen = watch(server, &prefix, &guards).await;
-        let lost = pending_release(guards).await;
+        let lost = give_back(guards).await;
         Seen { took, lost, ..seen }
     });
     server.assert_empty(NAME);
@@ -110,7 +110,7 @@ async fn watch(server: &mut Server, prefix: &str, guards: &[Guard]) -> Seen {
 }
 
 /// Gives all back, and counts those that were lost before.
-async fn pending_release(guards: Vec<Guard>) -> usize {
+async fn give_back(guards: Vec<Guard>) -> usize {
     let mut giving = JoinSet::new();
     for guard in guards {
         giving.spawn(guard.unlock());

@@ -4,7 +4,8 @@
 //! cargo run -p recipes --bin threads
 //! ```
 //!
-//! The client has one thread in the background for its connections; what it offers is what the async one has.
+//! The client has one thread in the background for its connections; what it offers is what the async one has,
+//! but for `run`: a thread cannot be made to drop its work, and looks at `Guard::is_held` between its steps.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};

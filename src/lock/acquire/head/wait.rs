@@ -1,6 +1,8 @@
-//! [`Wait`]: a queue head that waits for its turn at the store: `pause → ended? → ask`, again and again.
+//! [`Wait`]: a queue head that waits for its turn at the store: `ended? → pause → ask → sleep`, again and
+//! again.
 
 use std::future::pending;
+use std::pin::pin;
 use std::time::Duration;
 
 use crate::foreign::Panics;
@@ -71,6 +73,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
         loop {
             self.let_others_go_first().await;
+            self.take_what_was_told();
             if let Some(competed) = self.ended()? {
                 return Ok(competed);
             }
@@ -91,10 +94,11 @@ impl<'w, 'a> Wait<'w, 'a> {
         let left = if let StoreSays::Held(left) = self.says { left } else { UNCONFIRMED };
         event!(DEBUG, lock = entry.name.as_str(), left = ?self.says.is_held().then_some(left), "waiting");
         let limit = self.head.look_again(left.min(UNCONFIRMED), self.give_up);
-        if let Some(confirmed) = entry.context.until(limit, self.listening.subscribed()).await {
+        if let Some(confirmed) = entry.context.until(limit, pin!(self.listening.subscribed())).await {
             confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;
         }
-        // What was told to the queue head before this one is answered by our first question.
+        // What was told to the queue head before this one is answered by our first question; or was by the
+        // release that has put this one into the store's queue, which grants to it from then on.
         while let Some(told_before) = entry.state.latch().try_wait() {
             told_before.consume();
         }
@@ -107,6 +111,15 @@ impl<'w, 'a> Wait<'w, 'a> {
             let turn = self.give_up.min(self.head.entry.now() + BACK_OFF * self.steps);
             self.steps -= 1;
             self.head.entry.context.until(turn, pending::<()>()).await;
+        }
+    }
+
+    /// A message that came while this did not sleep is kept by the channel's latch. It is answered by the
+    /// question that comes next, our own release's message included: without this a release that was
+    /// published between the last answer and the sleep would go unheard.
+    fn take_what_was_told(&mut self) {
+        if self.notified.is_none() {
+            self.notified = self.listening.try_told();
         }
     }
 
@@ -124,11 +137,6 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
         if self.give_up <= entry.now() {
             return self.at_the_end().map(Some);
-        }
-        // What was told while we were not there is answered by this question, our own release's message
-        // included.
-        if self.notified.is_none() {
-            self.notified = self.listening.try_told();
         }
         let granted = self.head.granted_by_message(self.listening.granted(), entry.now());
         if granted.is_some() {
@@ -160,22 +168,22 @@ impl<'w, 'a> Wait<'w, 'a> {
 
     /// Does not let it ask more often than it may, whatever is published. True if it has waited for that.
     async fn pause(&mut self) -> bool {
-        if self.notified.is_none() || std::mem::replace(&mut self.paused, true) {
-            self.paused = false;
+        let has_paused = std::mem::take(&mut self.paused);
+        if self.notified.is_none() || has_paused {
             return false;
         }
         let (entry, now) = (self.head.entry, self.head.entry.now());
         let at = self.give_up.min(self.pace.next(now));
         if at <= now {
-            self.paused = false;
             return false;
         }
         // Unless the lock is granted meanwhile.
         if entry.mode.is_queued() {
-            entry.context.until(at, self.listening.granted_next()).await;
+            entry.context.until(at, pin!(self.listening.granted_next())).await;
         } else {
             entry.context.until(at, pending::<()>()).await;
         }
+        self.paused = true;
         true
     }
 
@@ -183,7 +191,7 @@ impl<'w, 'a> Wait<'w, 'a> {
     async fn ask(&mut self) -> Result<Option<Competed>, LockError> {
         let (entry, context) = (self.head.entry, &self.head.entry.context);
         self.unconfirmed = !self.listening.is_ready();
-        let Some(asked) = context.until(self.give_up, self.head.ask(entry.now())).await else {
+        let Some(asked) = context.until(self.give_up, pin!(self.head.ask(entry.now()))).await else {
             return self.at_the_end().map(Some);
         };
         match asked {
@@ -223,24 +231,27 @@ impl<'w, 'a> Wait<'w, 'a> {
         Ok(None)
     }
 
-    /// Sleeps for `left` at most, until there is reason to ask: a message, another task of this process that
-    /// knows of one, or a subscription that was not confirmed when the store was asked and is now.
+    /// Sleeps for `left` at most, until there is reason to ask: a message, which is kept as the notification;
+    /// or, without one, a call from inside of this client, which comes by the entry's own latch, or a
+    /// subscription that was not confirmed when the store was asked and is now.
     async fn sleep(&mut self, left: Duration) {
         let (entry, listening, unconfirmed) = (self.head.entry, self.listening, self.unconfirmed);
-        let confirmed = async {
+        let confirmed = pin!(async {
             match unconfirmed {
                 // `ended` reports its failure.
                 true => _ = listening.subscribed().await,
                 false => pending().await,
             }
-        };
-        let told_here = async {
-            if let Some(called) = unless(entry.state.latch().wait(), confirmed).await {
+        });
+        let called = pin!(entry.state.latch().wait());
+        let told_here = pin!(async {
+            if let Some(called) = unless(called, confirmed).await {
                 called.consume();
             }
-        };
+        });
         let limit = self.head.look_again(left, self.give_up);
-        let told = unless(listening.told(), told_here);
+        let told = pin!(listening.told());
+        let told = pin!(unless(told, told_here));
         self.notified = entry.context.until(limit, told).await.flatten();
     }
 }

@@ -37,9 +37,9 @@ pub(crate) enum Event {
     Without { id: u64, why: Without },
     /// The process, or the machine under it, stood still since then.
     Stalled { since: u64 },
-    /// WaitOutcome to end, and nothing is going on any more; this is left in the registry.
+    /// Told to end, and nothing is going on any more; this is left in the registry.
     Quiet { entries: u64, interest: u64, subscriptions: u64 },
-    /// WaitOutcome to end, and this is still going on.
+    /// Told to end, and this is still going on.
     Stuck { what: String },
 
     // === Of the stage ===

@@ -85,7 +85,7 @@ impl Shared {
                 let lock = self.lock(name, &wish);
                 if let Some(held) = self.take(name, &lock, wish, &place, &mut rng).await {
                     self.hold(&held, hold_time(&mut rng)).await;
-                    self.pending_release(held, &lock, &mut rng).await;
+                    self.give_back(held, &lock, &mut rng).await;
                 }
             }
             place.leave();
@@ -250,7 +250,7 @@ impl Shared {
         }
     }
 
-    async fn pending_release(&self, held: HeldLock, lock: &Lock, rng: &mut Rng) {
+    async fn give_back(&self, held: HeldLock, lock: &Lock, rng: &mut Rng) {
         match rng.u8(..100) {
             0 => {
                 let (id, owner) = (held.id, *held.guard.owner());
