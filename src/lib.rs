@@ -47,6 +47,19 @@
 //! | [`ChannelEntry`](subscription::ChannelEntry) | the state that all subscribers of one channel share: their number, readiness, latch, listeners |
 //! | [`Registry`](subscription::Registry) | one subscription per channel and process, over any [`Transport`](subscription::Transport) |
 //!
+//! # Features
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `local` (default) | locks inside of a process, without an async runtime |
+//! | `redis` | locks over a Redis server, on tokio |
+//! | `sentinel`, `cluster`, `tls` | `redis+sentinel://`, `redis-cluster://`, `rediss://` |
+//! | `tracing` | events and spans of the locks |
+//! | `stream` | [`PollSemaphore`] as a `Stream` |
+//! | `lock` | the locks without a store, for a `Backend` of your own |
+//!
+//! Without any: the semaphore, and the primitives above.
+//!
 //! # More
 //!
 //! The repository has [examples](https://github.com/latchwork/latchwork/tree/main/examples), among them a

@@ -68,8 +68,8 @@ use crate::trace;
 ///
 /// # Panics
 ///
-/// Not by itself. The [local](crate::local) backend does if the system refuses it a background thread, when
-/// that is first needed.
+/// Not by itself. The backend in memory does if the system refuses it a background thread, when that is first
+/// needed.
 ///
 /// # Examples
 ///
