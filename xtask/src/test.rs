@@ -36,7 +36,7 @@ impl Options {
 /// Suites that wait for most of their time, the longest first, and how many of their tests run at a time:
 /// more than there are cores.
 const WAITING: [(&str, usize); 5] =
-    [("redis_faults", 10), ("redis", 6), ("cluster", 6), ("lock", 6), ("local", 12)];
+    [("redis_faults", 8), ("redis", 6), ("cluster", 6), ("lock", 6), ("local", 12)];
 
 /// How many of these run at a time.
 const WAITING_AT_A_TIME: usize = 2;
