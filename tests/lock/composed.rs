@@ -2,7 +2,7 @@
 //! guards, a shutdown or a future that is not polled beside a question outside of the queue, a timer that is
 //! late.
 
-use std::future::{Pending, pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ use latchwork::lock::Mode;
 use latchwork::{Lock, LockClient, LockOptions, Owner};
 use tokio::sync::Semaphore;
 
+use crate::foreign::wakers::Untimed;
 use crate::over_local::{Between, Command, OverLocal};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -112,30 +113,10 @@ async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
     assert!(!next.is_held(), "it is not told");
 }
 
-/// As busy runtimes do, whose timers fire when the thread comes to them.
-#[derive(Clone)]
-struct FiresNoTimer(ThreadRuntime);
-
-impl Runtime for FiresNoTimer {
-    type Sleep = Pending<()>;
-
-    fn now(&self) -> Instant {
-        self.0.now()
-    }
-
-    fn sleep_until(&self, _deadline: Instant) -> Pending<()> {
-        pending()
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(task);
-    }
-}
-
 #[tokio::test]
 async fn work_takes_no_step_after_its_lease_though_no_timer_has_fired() {
     let clock = ThreadRuntime::paused();
-    let client = LockClient::new(Local::with_runtime(FiresNoTimer(clock.clone())));
+    let client = LockClient::new(Local::with_runtime(Untimed(clock.clone())));
     let guard = client.get_lock("orders").unwrap().lock_with_lease(Duration::from_secs(1)).await.unwrap();
     let steps = AtomicUsize::new(0);
     let mut run = pin!(guard.run(poll_fn(|_| {

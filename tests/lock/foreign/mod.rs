@@ -3,7 +3,7 @@
 
 mod backend;
 mod subscriber;
-mod wakers;
+pub(crate) mod wakers;
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};

@@ -325,9 +325,10 @@ fn waker_that_blocks_on_a_thread_of_the_runtime_delays_no_timer_and_no_renewal()
     });
 }
 
-/// A runtime whose timers do not fire: what time brings is found by the next call.
+/// A runtime whose timers do not fire, as those of a busy thread until it comes to them: what time brings is
+/// found by the next call.
 #[derive(Clone)]
-struct Untimed(ThreadRuntime);
+pub(crate) struct Untimed(pub(crate) ThreadRuntime);
 
 impl Runtime for Untimed {
     type Sleep = Pending<()>;

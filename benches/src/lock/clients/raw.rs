@@ -3,17 +3,24 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client as Server, IntoConnectionInfo, ProtocolVersion, Script};
+use redis::{
+    AsyncConnectionConfig, Client as Server, FromRedisValue, IntoConnectionInfo, ProtocolVersion, Script,
+    ScriptInvocation,
+};
 
 use super::{Client, LEASE, Many, PATIENCE};
 
 /// Two scripts that do what Redisson's do without contention, each sent by EVALSHA and awaited, over a
 /// connection like ours.
-pub struct Raw {
+#[derive(Debug)]
+pub struct Raw(Pair);
+
+/// Two scripts about one name, and what they are called over.
+pub(super) struct Pair {
     connection: MultiplexedConnection,
     name: String,
-    channel: String,
-    owner: String,
+    pub(super) channel: String,
+    pub(super) owner: String,
     acquire: Script,
     release: Script,
 }
@@ -48,16 +55,44 @@ pub(super) async fn connection(url: &str, response_timeout: Option<Duration>) ->
     server.get_multiplexed_async_connection_with_config(&config).await.expect("a server")
 }
 
-impl Raw {
-    fn of(connection: MultiplexedConnection, name: &str) -> Self {
-        Self {
-            connection,
-            name: name.to_owned(),
+impl Pair {
+    /// For each of the names, over one connection.
+    pub(super) async fn all(url: &str, names: &[String], [acquire, release]: [&str; 2]) -> Vec<Self> {
+        let connection = connection(url, Some(PATIENCE)).await;
+        let pair = |name: &String| Self {
+            connection: connection.clone(),
+            name: name.clone(),
             channel: format!("redisson_lock__channel:{{{name}}}"),
             owner: owner(),
-            acquire: Script::new(ACQUIRE),
-            release: Script::new(RELEASE),
-        }
+            acquire: Script::new(acquire),
+            release: Script::new(release),
+        };
+        names.iter().map(pair).collect()
+    }
+
+    pub(super) async fn one(url: &str, name: &str, scripts: [&str; 2]) -> Self {
+        Self::all(url, &[name.to_owned()], scripts).await.swap_remove(0)
+    }
+
+    /// `last`: the third word of the script.
+    pub(super) async fn lock(&self, last: u64) {
+        let mut acquire = self.acquire.key(&self.name);
+        acquire.arg(LEASE.as_millis() as u64).arg(&self.owner).arg(last);
+        let left: Option<i64> = acquire.invoke_async(&mut self.connection.clone()).await.expect("a reply");
+        assert_eq!(left, None, "this row cannot wait");
+    }
+
+    /// `words`: adds the script's words behind the lock's name.
+    pub(super) async fn unlock<T: FromRedisValue>(&self, words: impl FnOnce(&mut ScriptInvocation<'_>)) -> T {
+        let mut release = self.release.key(&self.name);
+        words(&mut release);
+        release.invoke_async(&mut self.connection.clone()).await.expect("a reply")
+    }
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pair").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -72,33 +107,23 @@ impl Client for Raw {
     type Guard = ();
 
     async fn connect(url: &str, name: &str) -> Self {
-        Self::of(connection(url, Some(PATIENCE)).await, name)
+        Self(Pair::one(url, name, [ACQUIRE, RELEASE]).await)
     }
 
     async fn lock(&self) {
-        let mut acquire = self.acquire.key(&self.name);
-        acquire.arg(LEASE.as_millis() as u64).arg(&self.owner).arg(1);
-        let left: Option<i64> = acquire.invoke_async(&mut self.connection.clone()).await.expect("a reply");
-        assert_eq!(left, None, "this row cannot wait");
+        self.0.lock(1).await;
     }
 
     async fn unlock(&self, (): ()) {
-        let mut release = self.release.key(&self.name);
-        release.key(&self.channel).arg(&self.owner).arg(0).arg(0).arg("publish");
-        let had: bool = release.invoke_async(&mut self.connection.clone()).await.expect("a reply");
+        let Pair { channel, owner, .. } = &self.0;
+        let had: bool =
+            self.0.unlock(|release| _ = release.key(channel).arg(owner).arg(0).arg(0).arg("publish")).await;
         assert!(had, "it was held");
     }
 }
 
 impl Many for Raw {
     async fn connect_all(url: &str, names: &[String]) -> Vec<Self> {
-        let connection = connection(url, Some(PATIENCE)).await;
-        names.iter().map(|name| Self::of(connection.clone(), name)).collect()
-    }
-}
-
-impl std::fmt::Debug for Raw {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Raw").field("name", &self.name).finish_non_exhaustive()
+        Pair::all(url, names, [ACQUIRE, RELEASE]).await.into_iter().map(Self).collect()
     }
 }
