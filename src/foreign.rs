@@ -10,8 +10,8 @@
 //!    has printed it in either case. Code of other crates is not made for it: tasks of the redis crate and
 //!    timers of tokio would end by it. They get a waker that reports the panic
 //!    (`redis/shield.rs`).
-//!    What is told to a subscriber of `tracing` has happened by then, so its panic goes on nowhere, see
-//!    [`tell`].
+//!    What a subscriber of `tracing` is told has happened by then, so its panic goes on nowhere
+//!    (`trace.rs`).
 //! 4. A waker that wakes others has them called by the outermost call of its thread, so that the stack does
 //!    not grow with their number.
 //! 5. What runs in the background does not depend on a waker's return: the watchdog hands wakers to a task of
@@ -114,14 +114,6 @@ pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panics> {
         }
     })
     .await
-}
-
-/// Tells a subscriber of something that has happened. It is done, and what is left to be done does not depend
-/// on whether it can be told: a panic ends here, when std's hook has printed it.
-#[cfg(feature = "tracing")]
-pub(crate) fn tell(tell: impl FnOnce()) {
-    let mut panics = Panics::NONE;
-    panics.catch(tell);
 }
 
 /// Wakers that the outermost call of a thread has to call.

@@ -1,6 +1,22 @@
 //! What is told to `tracing`, with the feature of that name. Without it nothing is, and nothing is computed
 //! for it.
 
+#[cfg(feature = "tracing")]
+use std::pin::Pin;
+#[cfg(feature = "tracing")]
+use std::task::{Context, Poll};
+
+#[cfg(feature = "tracing")]
+use crate::foreign::Panics;
+
+/// Calls a subscriber, of what has happened or begins. What is left to be done does not depend on whether it
+/// can be told: its panic ends here, when std's hook has printed it, and then there is no answer.
+#[cfg(feature = "tracing")]
+pub(crate) fn told<T>(tell: impl FnOnce() -> T) -> Option<T> {
+    let mut panics = Panics::NONE;
+    panics.catch(tell)
+}
+
 /// An event. Its fields are never evaluated without the feature, so they must do nothing but show.
 ///
 /// The subscriber is foreign code, and so are the errors that it shows.
@@ -8,7 +24,7 @@
 macro_rules! event {
     ($level:ident, $($what:tt)+) => {
         if ::tracing::Level::$level <= ::tracing::level_filters::LevelFilter::current() {
-            $crate::foreign::tell(|| {
+            $crate::trace::told(|| {
                 ::tracing::event!(target: "latchwork", ::tracing::Level::$level, $($what)+)
             });
         }
@@ -24,14 +40,59 @@ macro_rules! event {
 /// time.
 #[cfg(feature = "tracing")]
 pub(crate) async fn acquiring<F: Future>(name: &str, acquire: F) -> F::Output {
-    let span = tracing::debug_span!(target: "latchwork", "acquire", lock = name);
-    tracing::Instrument::instrument(acquire, span).await
+    let span = told(|| tracing::debug_span!(target: "latchwork", "acquire", lock = name));
+    InSpan { span, future: Some(acquire) }.await
 }
 
 /// `work`, inside of the span that it is begun in, wherever it runs.
 #[cfg(feature = "tracing")]
 pub(crate) fn here<F: Future>(work: F) -> impl Future<Output = F::Output> {
-    tracing::Instrument::in_current_span(work)
+    InSpan { span: told(tracing::Span::current), future: Some(work) }
+}
+
+#[cfg(feature = "tracing")]
+pin_project_lite::pin_project! {
+    /// A future that is polled and dropped inside of a span. As `tracing`'s own, but for a subscriber that
+    /// panics: beside that one the future is polled and dropped nevertheless, for it may hold a lock.
+    struct InSpan<F> {
+        span: Option<tracing::Span>,
+        // `None`: dropped.
+        #[pin]
+        future: Option<F>,
+    }
+
+    impl<F> PinnedDrop for InSpan<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            let panics = inside(this.span.as_ref(), || this.future.set(None)).err();
+            told(|| drop(this.span.take()));
+            panics.into_iter().for_each(Panics::resume);
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl<F: Future> Future for InSpan<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let future = this.future.as_pin_mut().expect("not polled once it is dropped");
+        inside(this.span.as_ref(), || future.poll(task)).unwrap_or_else(|panics| {
+            panics.resume();
+            Poll::Pending
+        })
+    }
+}
+
+/// Runs `run` inside of `span`. Its panic is the error; the subscriber's go on nowhere.
+#[cfg(feature = "tracing")]
+fn inside<T>(span: Option<&tracing::Span>, run: impl FnOnce() -> T) -> Result<T, Panics> {
+    let mut panics = Panics::NONE;
+    let entered = span.and_then(|span| told(|| span.enter()));
+    let ran = panics.catch(run);
+    told(|| drop(entered));
+    ran.ok_or(panics)
 }
 
 #[cfg(not(feature = "tracing"))]

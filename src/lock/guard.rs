@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::fault;
+use crate::foreign::Panics;
 use crate::lock_entry::{Extension, Grant, LeaveOutcome, LossReason, Moment, PendingRelease};
 
 use crate::lock::backend::Boxed;
@@ -287,9 +288,10 @@ impl Guard {
     /// What has to be awaited of it, if anything: the store's answer. Not `async`, and so compiled here: what
     /// an `async fn` does is compiled in each crate that awaits it.
     fn begin_unlock(&mut self) -> Result<Option<Boxed<'static, Result<(), LockError>>>, LockError> {
-        self.armed = false;
         self.entry.context.check_origin()?;
+        // A clock that panics leaves it to the guard's end.
         let now = self.entry.now();
+        self.armed = false;
         // Its owner may have the lock for longer than its own lease.
         let lasted = if self.grant.ends() <= now { Err(LossReason::Expired) } else { Ok(()) };
         let outcome = match self.leave(now) {
@@ -326,15 +328,17 @@ impl Guard {
     ///
     /// It is not renewed from now on.
     pub fn forget(mut self) {
-        self.armed = false;
         if !self.entry.context.is_here() {
             return;
         }
+        // As in `begin_unlock`.
+        let now = self.entry.now();
+        self.armed = false;
         // A look in between must find what is kept forgotten.
-        let effects = self.entry.state.forget(&self.grant, self.entry.now());
+        let effects = self.entry.state.forget(&self.grant, now);
         self.entry.keep();
         // So that it is let go of when its lease is over.
-        if let Ok(hold) = self.entry.state.state_of(&self.grant, self.entry.now())
+        if let Ok(hold) = self.entry.state.state_of(&self.grant, now)
             && hold.ends != Moment::NEVER
         {
             self.entry.ring(hold.ends);
@@ -371,10 +375,13 @@ impl Drop for Guard {
         if !self.armed || self.entry.context.check_origin().is_err() {
             return;
         }
-        let now = self.entry.now();
+        let mut panics = Panics::NONE;
+        // A clock that panics keeps no lock: it goes back as of when it was taken.
+        let now = panics.catch(|| self.entry.now()).unwrap_or(self.since);
         if let LeaveOutcome::Return(pending_release) = self.leave(now) {
             self.entry.release_unawaited(pending_release, now);
         }
+        panics.resume();
     }
 }
 

@@ -208,6 +208,20 @@ impl Entry {
         }
     }
 
+    /// Has the watchdog repeat a release that has ended before it was answered.
+    fn repeat_unfinished(self: &Arc<Self>, pending_release: PendingRelease) {
+        let mut panics = Panics::NONE;
+        if panics.catch(|| self.context.has_ended()) == Some(true) {
+            return;
+        }
+        // Without a clock it is due at once.
+        let since = panics.catch(|| self.now()).unwrap_or(Moment::of_number(1));
+        // The entry stays until then.
+        panics.catch(|| self.await_release(Awaited { pending_release, since }));
+        self.keep();
+        panics.resume();
+    }
+
     fn release_failed(&self, _error: &Failed) {
         self.context.recorder.releases_failed.add_one();
         if self.context.releases.failed() {
@@ -237,6 +251,7 @@ impl Entry {
             pending_release,
             appoints: pending_release.appoints,
             next: next_head,
+            is_over: false,
         };
         let mut panics = Panics::NONE;
         if let (Some(next), Some((_, named)), false) = (next, &mut ends.next, pending_release.rolls_back) {
@@ -244,16 +259,11 @@ impl Entry {
             *named = panics.catch(|| NamedWaiter::new(self, next)).flatten();
         }
         let mut release = Box::pin(trace::here(ends.send()));
-        let begun = panics.catch(|| {
+        panics.catch(|| {
             if first_poll(release.as_mut()).is_pending() {
                 self.context.spawn(release);
             }
         });
-        if begun.is_none() {
-            // It may not have been sent. The entry stays until the watchdog has repeated it.
-            panics.catch(|| self.await_release(Awaited { pending_release, since: self.now() }));
-            self.keep();
-        }
         panics.resume();
     }
 }
@@ -283,7 +293,8 @@ impl NamedWaiter {
     }
 }
 
-/// A release in the background. However it ends, the next waiter is appointed, and the client is told.
+/// A release in the background. However it ends, the next waiter is appointed, and the client is told. If it
+/// ends before it is over, by a panic of the backend or of the runtime, the watchdog repeats it.
 struct Release {
     entry: Arc<Entry>,
     pending_release: PendingRelease,
@@ -292,6 +303,8 @@ struct Release {
     /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it
     /// is.
     next: Option<(HeadTicket, Option<NamedWaiter>)>,
+    /// It was answered, or is not to be repeated any more.
+    is_over: bool,
 }
 
 impl Release {
@@ -317,6 +330,7 @@ impl Release {
             };
             match outcome {
                 Ok(Ok(outcome)) => {
+                    self.is_over = true;
                     context.releases.succeeded();
                     event!(DEBUG, lock = entry.name.as_str(), "released");
                     let receivers = match outcome {
@@ -340,6 +354,7 @@ impl Release {
             panics.report("waking a waiter");
             let again = context.now() + back_off;
             if self.repeated_until() <= again || context.has_ended() || fault!(ReleaseNotRepeated) {
+                self.is_over = true;
                 return;
             }
             context.until(again, pending::<()>()).await;
@@ -400,6 +415,9 @@ impl Drop for Release {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
         panics.catch(|| self.appoint(0));
+        if !self.is_over {
+            panics.catch(|| self.entry.repeat_unfinished(self.pending_release));
+        }
         panics.catch(|| self.entry.context.releases.end(self.pending_release.number));
         panics.resume();
     }

@@ -1,4 +1,4 @@
-//! A subscriber of `tracing` that panics at each event in turn.
+//! A subscriber of `tracing` that panics at each of its calls in turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,38 +8,59 @@ use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Guard, LockClient};
-use tracing::span::{Attributes, Id, Record};
+use tracing::span::{Attributes, Id};
+use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, registry};
 
 use super::{poll, ready};
+use crate::over_local::{Nothing, OverLocal};
 
-/// One event panics.
+/// One call panics.
 struct Panics {
-    events: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
     at: usize,
 }
 
-impl Subscriber for Panics {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "latchwork"
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
+impl Panics {
+    fn call(&self) {
         // Ordering: SeqCst, for no reason but that it is a test.
-        assert_ne!(self.events.fetch_add(1, Ordering::SeqCst), self.at, "on purpose");
+        assert_ne!(self.calls.fetch_add(1, Ordering::SeqCst), self.at, "on purpose");
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Panics {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        // Asked each time, and not once in the process.
+        if metadata.target() == "latchwork" { Interest::sometimes() } else { Interest::never() }
     }
 
-    fn enter(&self, _: &Id) {}
+    fn enabled(&self, _: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.call();
+        true
+    }
 
-    fn exit(&self, _: &Id) {}
+    fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        self.call();
+    }
+
+    fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+        self.call();
+    }
+
+    fn on_enter(&self, _: &Id, _: Context<'_, S>) {
+        self.call();
+    }
+
+    fn on_exit(&self, _: &Id, _: Context<'_, S>) {
+        self.call();
+    }
+
+    fn on_close(&self, _: Id, _: Context<'_, S>) {
+        self.call();
+    }
 }
 
 /// What two clients do with one name, beside watched locks of the first one.
@@ -62,33 +83,35 @@ fn act(clock: &ThreadRuntime, client: &LockClient, other: &LockClient) {
     drop(ready(theirs.lock()).unwrap());
 }
 
-/// How many events there were; and what holds, though one of them panicked.
+/// How many calls there were; and what holds, though one of them panicked.
 fn run(at: usize) -> usize {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
-    let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
+    let backend = OverLocal::new(&local, Nothing);
+    let [client, other] = [(); 2].map(|()| LockClient::new(backend.clone()));
     let names = ["one", "another", "a third"];
     let watched = names.map(|name| ready(client.get_lock(name).unwrap().lock()).unwrap());
-    let events = Arc::default();
-    let subscriber = Panics { events: Arc::clone(&events), at };
+    let calls = Arc::default();
+    let subscriber = registry().with(Panics { calls: Arc::clone(&calls), at });
     let acted = tracing::subscriber::with_default(subscriber, || {
         catch_unwind(AssertUnwindSafe(|| act(&clock, &client, &other)))
     });
-    assert!(acted.is_ok(), "event {at} ends what it tells of");
+    assert!(acted.is_ok(), "call {at} ends what it tells of");
+    clock.advance(Duration::from_secs(3));
+    let free = ready(LockClient::new(local).get_lock("orders").unwrap().try_lock()).unwrap().is_some();
+    assert!(free, "call {at} leaves the name dead");
     clock.advance(Duration::from_secs(60));
-    assert!(watched.iter().all(Guard::is_held), "event {at} costs a renewal");
-    let free = ready(other.get_lock("orders").unwrap().try_lock()).unwrap().is_some();
-    assert!(free, "event {at} leaves the name dead");
+    assert!(watched.iter().all(Guard::is_held), "call {at} costs a renewal");
     // Ordering: as above.
-    events.load(Ordering::SeqCst)
+    calls.load(Ordering::SeqCst)
 }
 
 #[test]
-fn subscriber_that_panics_at_any_event_costs_no_name_and_no_renewal() {
-    let events = run(usize::MAX);
+fn subscriber_that_panics_at_any_call_costs_no_name_and_no_renewal() {
+    let calls = run(usize::MAX);
     // Those of this thread: some are told in a background thread or here, whichever is first.
-    assert!(events > 5, "{events} events are not those of a lock's life");
-    for at in 0..events {
+    assert!(calls > 50, "{calls} calls are not those of a lock's life");
+    for at in 0..calls {
         run(at);
     }
 }

@@ -1,0 +1,143 @@
+//! A runtime whose every call panics in turn, under a store that fails for a while, so that commands are
+//! repeated by timers.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use latchwork::backend::Runtime;
+use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
+use latchwork::{Guard, LockClient};
+
+use super::{act, ready};
+use crate::over_local::{Between, Command, OverLocal};
+
+/// One call panics.
+#[derive(Clone)]
+struct Panics {
+    runtime: ThreadRuntime,
+    calls: Arc<AtomicUsize>,
+    /// The call that panics; none if it is never reached.
+    at: Arc<AtomicUsize>,
+}
+
+impl Panics {
+    fn call(&self) {
+        // Ordering: SeqCst, for no reason but that it is a test.
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        assert_ne!(call, self.at.load(Ordering::SeqCst), "on purpose");
+    }
+}
+
+/// Its polls are calls as well.
+struct PanickingSleep {
+    sleep: Sleep,
+    calls: Panics,
+}
+
+impl Future for PanickingSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
+        self.calls.call();
+        Pin::new(&mut self.sleep).poll(task)
+    }
+}
+
+impl Runtime for Panics {
+    type Sleep = PanickingSleep;
+
+    fn now(&self) -> Instant {
+        self.call();
+        self.runtime.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> PanickingSleep {
+        self.call();
+        PanickingSleep { sleep: self.runtime.sleep_until(deadline), calls: self.clone() }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.call();
+        self.runtime.spawn(task);
+    }
+
+    fn random(&self) -> u64 {
+        self.call();
+        self.runtime.random()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.call();
+        self.runtime.has_ended()
+    }
+}
+
+/// A store that answers no release until `back`.
+#[derive(Clone)]
+struct Away {
+    clock: ThreadRuntime,
+    back: Instant,
+}
+
+impl Between for Away {
+    type Error = io::Error;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, io::Error> {
+        let releases =
+            matches!(command, Command::Release(_) | Command::RollBack(_) | Command::ForceRelease(_));
+        if releases && self.clock.now() < self.back {
+            return Err(io::Error::other("the store is away"));
+        }
+        run.await.map_err(io::Error::other)
+    }
+}
+
+#[test]
+fn runtime_that_panics_at_any_call_costs_no_name_and_no_renewal() {
+    for fair in [false, true] {
+        let run = |at: Option<usize>| {
+            let clock = ThreadRuntime::paused();
+            let (calls, never) = (Arc::default(), Arc::new(AtomicUsize::new(usize::MAX)));
+            let runtime = Panics { runtime: clock.clone(), calls, at: never };
+            let local = Local::with_runtime(runtime.clone());
+            let back = clock.now() + Duration::from_secs(12);
+            let backend = OverLocal::new(&local, Away { clock: clock.clone(), back });
+            let client = LockClient::new(backend.clone());
+            let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
+            runtime.calls.store(0, Ordering::SeqCst);
+            runtime.at.store(at.unwrap_or(usize::MAX), Ordering::SeqCst);
+            act(&backend, &clock, fair, &client);
+            // What has failed is repeated once the store is back, and not when a lease is over.
+            clock.advance(Duration::from_secs(16));
+            let calls = runtime.calls.load(Ordering::SeqCst);
+            runtime.at.store(usize::MAX, Ordering::SeqCst);
+            let place = format!("call {at:?}, fair: {fair}");
+            for client in [LockClient::new(backend.clone()), client.clone()] {
+                let lock =
+                    if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") }.unwrap();
+                assert!(ready(lock.try_lock()).unwrap().is_some(), "{place}: the name is dead");
+            }
+            for _ in 0..3 {
+                clock.advance(Duration::from_secs(20));
+                assert!(Guard::is_held(&watched), "{place}: no lease is renewed any more");
+                ready(watched.ensure_held()).unwrap_or_else(|error| panic!("{place}: {error}"));
+            }
+            calls
+        };
+        let calls = run(None);
+        assert!(calls > 50, "{calls} calls");
+        for at in 0..calls {
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(Some(at)))).is_err() {
+                eprintln!("FAILED AT {at} {fair}")
+            }
+        }
+    }
+}
