@@ -1,8 +1,9 @@
-//! For `verify`'s `suspension` alone: where threads can be stopped, and what only this crate sees.
+//! For `verify`'s `suspension` alone: where threads can be stopped and accesses counted, and what only this
+//! crate sees.
 
 use crate::semaphore::{self, AsyncSemaphore};
 
-pub use crate::sync::suspend::{Hook, access, before_each_access};
+pub use crate::sync::suspend::{Access, Hook, before_each_access, wakes};
 
 /// Wakers that an operation collects, at most, before it calls some.
 pub const WAKE_BATCH: usize = semaphore::WAKE_BATCH;

@@ -11,15 +11,20 @@ pub(crate) use checked::Ordering;
 
 macro_rules! methods {
     ($value:ty) => {
+        /// Its address.
+        fn word(&self) -> *const () {
+            std::ptr::from_ref(self).cast()
+        }
+
         #[track_caller]
         pub(crate) fn load(&self, ordering: Ordering) -> $value {
-            let [ordering] = site("load", [ordering]);
+            let [ordering] = site(self.word(), "load", [ordering]);
             self.0.load(ordering)
         }
 
         #[track_caller]
         pub(crate) fn store(&self, value: $value, ordering: Ordering) {
-            let [ordering] = site("store", [ordering]);
+            let [ordering] = site(self.word(), "store", [ordering]);
             self.0.store(value, ordering);
         }
 
@@ -31,7 +36,7 @@ macro_rules! methods {
             success: Ordering,
             failure: Ordering,
         ) -> Result<$value, $value> {
-            let [success, failure] = site("compare_exchange", [success, failure]);
+            let [success, failure] = site(self.word(), "compare_exchange", [success, failure]);
             self.0.compare_exchange(from, to, success, failure)
         }
 
@@ -62,7 +67,7 @@ macro_rules! atomics {
                 $(
                     #[track_caller]
                     pub(crate) fn $method(&self, operand: $operand, ordering: Ordering) -> $value {
-                        let [ordering] = site(stringify!($method), [ordering]);
+                        let [ordering] = site(self.word(), stringify!($method), [ordering]);
                         self.0.$method(operand, ordering)
                     }
                 )*

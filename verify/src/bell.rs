@@ -15,7 +15,7 @@ impl Wake for Rung {
     fn wake(self: Arc<Self>) {
         // A thread may be stopped in a waker as well.
         #[cfg(latchwork_suspend)]
-        latchwork::suspension::access();
+        latchwork::suspension::wakes();
         // Ordering: Relaxed, so that a bell lends the code under test no order that it does not make itself.
         self.0.store(true, Ordering::Relaxed);
     }

@@ -19,7 +19,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         return Err(Missing("cargo-deny is missing: `cargo install --locked cargo-deny`").into());
     }
     steps.run("licenses, bans, sources", || {
-        Ok(cmd!(shell, "{cargo} deny check licenses bans sources").run()?)
+        Ok(cmd!(shell, "{cargo} deny --workspace check licenses bans sources").run()?)
     })?;
     let fetched = steps.run("database of advisories", || {
         Ok(cmd!(shell, "{cargo} deny fetch db").ignore_status().output()?.status.success())
@@ -28,5 +28,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         steps.leave_out("advisories: their database cannot be fetched here".to_owned());
         return Ok(());
     }
-    steps.run("advisories", || Ok(cmd!(shell, "{cargo} deny check --disable-fetch advisories").run()?))
+    steps.run("advisories", || {
+        Ok(cmd!(shell, "{cargo} deny --workspace check --disable-fetch advisories").run()?)
+    })
 }

@@ -32,6 +32,7 @@ const REPLAY_CANARIES: [&str; 4] = ["NoLook", "FreeReadOnce", "GrantDiesWithWait
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     steps.run("suspended threads", || Ok(command(BUILD, workspace)?.run()?))?;
+    steps.run("accesses counted", || Ok(command(BUILD, workspace)?.arg("--count").run()?))?;
     steps.run("code against the model", || Ok(replay(workspace)?.run()?))?;
     steps.canaries("code against the model canaries", |canaries| {
         for fault in REPLAY_CANARIES {
@@ -40,6 +41,9 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         Ok(())
     })?;
     steps.canaries("suspended threads canaries", |canaries| {
+        // A release under a lock, which writes a word more.
+        let counted = command(BUILD, workspace)?.arg("--count");
+        canaries.must_find(counted, "SettlesUnderLock", "not what docs/benchmarks.md says");
         for (fault, program, expected) in CANARIES {
             let command = command(BUILD, workspace)?.args(["--schedules", "64", program]);
             canaries.must_find(command, fault, expected);

@@ -8,14 +8,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use fastrand::Rng;
-use latchwork::{AsyncSemaphore, SemaphorePermit, TryAcquireError, suspension};
+use latchwork::suspension::{self, Access};
+use latchwork::{AsyncSemaphore, SemaphorePermit, TryAcquireError};
 
 use crate::explore::{Answers, Model};
 use crate::mutants::Mutants;
@@ -140,7 +140,7 @@ std::thread_local! {
     static PLAYER: RefCell<Option<Player>> = const { RefCell::new(None) };
 }
 
-fn on_access(_place: &'static Location<'static>) {
+fn on_access(_: &Access) {
     PLAYER.with_borrow_mut(|player| {
         let Some(player) = player else { return };
         player.accesses += 1;

@@ -12,6 +12,8 @@
 #[path = "../../../../tests/heap/mod.rs"]
 mod counting;
 #[cfg(latchwork_suspend)]
+mod counts;
+#[cfg(latchwork_suspend)]
 mod programs;
 #[cfg(latchwork_suspend)]
 mod run;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use latchwork::suspension;
+use latchwork::suspension::{self, Access};
 use verify::{Answer, Call, Event, Hand};
 
 /// Accesses of one call: the longest one of the programs makes a tenth of them.
@@ -90,7 +90,7 @@ std::thread_local! {
 }
 
 /// Before an access of a thread that plays.
-fn on_access(place: &'static Location<'static>) {
+fn on_access(&Access { place, .. }: &Access) {
     PLAYER.with_borrow_mut(|player| {
         let Some(player) = player else { return };
         player.of_call += 1;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::Parser;
 use verify::seeded;
 
+use crate::counts;
 use crate::programs::{OF_PAIRS, PROGRAMS, Program};
 use crate::run::{Outcome, Run};
 use crate::stage::{self, Schedule, Victim};
@@ -19,6 +20,9 @@ struct CommandLine {
     /// How many, where two threads are stopped
     #[arg(long, default_value_t = 1)]
     of_pairs: u64,
+    /// Stops no thread, but counts what each operation does to memory that threads share
+    #[arg(long)]
+    count: bool,
     /// Only those programs whose name contains this
     #[arg(default_value = "")]
     filter: String,
@@ -62,6 +66,9 @@ pub(crate) fn main() {
         exit(1);
     }));
     let command_line = CommandLine::parse();
+    if command_line.count {
+        return counts::main();
+    }
     let programs = PROGRAMS.iter().filter(|program| program.name.contains(&command_line.filter));
     for program in programs {
         let start = Instant::now();
