@@ -103,8 +103,8 @@ fn handed_over() -> [BTreeSet<Counts>; 3] {
     counts
 }
 
-/// What `docs/benchmarks.md` says, from the least on: read-modify-writes, words of the semaphore written, lines
-/// that they are in, words of nodes written.
+/// What `docs/benchmarks.md` says, from the least on: read-modify-writes, words of the semaphore that it
+/// writes, lines that they are in, words of nodes that it writes.
 const EXPECTED: [(&str, &[[usize; 4]]); 5] = [
     ("acquire, a permit is free", &[[1, 1, 1, 0]]),
     ("release, no waiter", &[[1, 1, 1, 0]]),
@@ -115,7 +115,7 @@ const EXPECTED: [(&str, &[[usize; 4]]); 5] = [
 
 pub(crate) fn main() {
     let mut is_as_expected = true;
-    println!("read-modify-writes, words of the semaphore written, their lines, words of nodes written");
+    println!("read-modify-writes, words of the semaphore, their lines, words of nodes that it writes");
     for ((operation, expected), counts) in EXPECTED.into_iter().zip(free().into_iter().chain(handed_over())) {
         let counts: Vec<_> = counts.iter().map(Counts::numbers).collect();
         println!("{operation}: {counts:?}");
