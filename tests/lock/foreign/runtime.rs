@@ -135,9 +135,7 @@ fn runtime_that_panics_at_any_call_costs_no_name_and_no_renewal() {
         let calls = run(None);
         assert!(calls > 50, "{calls} calls");
         for at in 0..calls {
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(Some(at)))).is_err() {
-                eprintln!("FAILED AT {at} {fair}")
-            }
+            run(Some(at));
         }
     }
 }
