@@ -234,7 +234,7 @@ impl Entry {
         }
         if let Some(_reason) = effects.lost() {
             if !fault!(LossesNotCounted) {
-                self.context.recorder.leases_lost.add_one();
+                self.context.recorder.leases_lost.add(effects.holds_lost() as usize);
             }
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
             panics.catch(|| self.context.releases.tell());

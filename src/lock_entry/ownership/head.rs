@@ -480,12 +480,13 @@ impl Ownership {
         self.contended = true;
         self.tenure = self.rules.policy.tenure();
         while !fault!(TriesKept)
-            && let Some(slot) = self.queue.pop_try()
+            && let Some(slot) = self.queue.pop_try(&mut walk)
         {
             effects.wake(self.queue.place_at(slot, Place::Busy));
         }
     }
 
+        let mut walk = self.queue.walk();
     /// The store has a position for this one.
     ///
     /// What is at the store stays there, and may become a lease. So a position that may have ended before
