@@ -504,6 +504,13 @@ impl LockEntry {
         self.event(|ownership, effects| ownership.gone(number, sent, now, effects))
     }
 
+    /// A forced unlock was answered. What the queue head is granted by what it has sent before that may be
+    /// gone by it: [`tick`](Self::tick) asks the store at once.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn forced(&self) {
+        self.ownership.lock().forced();
+    }
+
     /// The lease with this number is gone. False if it is not in hand.
     pub fn lose(&self, number: u64, reason: LossReason, now: Moment) -> (bool, Effects) {
         self.event(|ownership, effects| ownership.lose(number, reason, now, effects))

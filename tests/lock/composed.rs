@@ -113,6 +113,40 @@ async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
     assert!(!next.is_held(), "it is not told");
 }
 
+/// Its answer comes after that to the forced unlock, or between that and the unlock.
+#[tokio::test]
+async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_lost_by_it() {
+    let kinds: [fn(&LockClient) -> Lock; 4] = [
+        |client| client.get_lock("orders").unwrap(),
+        |client| client.get_fair_lock("orders").unwrap(),
+        |client| client.get_read_write_lock("orders").unwrap().read().clone(),
+        |client| client.get_read_write_lock("orders").unwrap().write().clone(),
+    ];
+    let what: [fn(Command<'_>) -> bool; 2] = [
+        |command| matches!(command, Command::Acquire(_)),
+        |command| matches!(command, Command::Acquire(_) | Command::ForceRelease(_)),
+    ];
+    for (lock_of, (answered_first, what)) in
+        kinds.into_iter().flat_map(|kind| what.into_iter().enumerate().map(move |what| (kind, what)))
+    {
+        let (local, stops) = (Local::new(), Stops::new(true, what));
+        let client = LockClient::new(stops.over(&local));
+        let lock = lock_of(&client);
+        let mut asks = pin!(lock.lock_with_lease(HOUR));
+        assert!(poll(asks.as_mut()).is_pending(), "it is granted, and not answered");
+        let mut forced = pin!(lock.force_unlock());
+        let done = poll(forced.as_mut());
+        assert_eq!(done.is_pending(), answered_first == 1);
+        stops.let_through();
+        let held = soon("the answer", asks).await.unwrap();
+        if done.is_pending() {
+            assert!(forced.await.unwrap());
+            assert!(!held.is_held(), "it is not told");
+        }
+        soon("the loss", held.lost()).await;
+    }
+}
+
 #[tokio::test]
 async fn work_takes_no_step_after_its_lease_though_no_timer_has_fired() {
     let clock = ThreadRuntime::paused();

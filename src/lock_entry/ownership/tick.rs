@@ -147,9 +147,9 @@ impl Ownership {
             (_, true) => lease.confirmed + self.third,
             (false, false) => Moment::NEVER,
         };
-        let verify = match (self.queue.is_empty(), lease.verify) {
-            (true, _) => Moment::NEVER,
-            (false, true) => lease.confirmed,
+        let verify = match (lease.verify, self.queue.is_empty()) {
+            (true, _) => lease.confirmed,
+            (false, true) => Moment::NEVER,
             (false, false) => lease.confirmed + VERIFY,
         };
         let due = renew.min(verify);
