@@ -275,6 +275,25 @@ async fn shutdown_waits_for_what_a_writer_has_asked_to_read() {
     assert!(!theirs.read().is_locked().await.unwrap(), "the store keeps what nobody has");
 }
 
+/// The owner's hold ends with its own lease, for which the store keeps the one of the hold around it.
+#[tokio::test]
+async fn shutdown_leaves_no_lease_of_a_hold_that_is_over_though_no_timer_has_fired() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(Untimed(clock.clone()));
+    let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+    let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock_with_lease(Duration::from_secs(5)).await.unwrap();
+    drop(outer);
+    let mut shutdown = pin!(client.shutdown(HOUR));
+    assert!(poll(shutdown.as_mut()).is_pending(), "it is held");
+    clock.advance(Duration::from_secs(5));
+    assert!(!inner.is_held());
+    let Poll::Ready(Ok(())) = poll(shutdown.as_mut()) else { panic!("nothing is held") };
+    let free = other.get_lock("orders").unwrap().try_lock().await.unwrap().is_some();
+    assert!(free, "the runtime may end now, and the store keeps the lease");
+}
+
 /// A runtime that panics when it is to run a task, if it is set to.
 #[derive(Clone)]
 struct RunsNoTask(ThreadRuntime, Arc<AtomicBool>);
