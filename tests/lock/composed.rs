@@ -147,6 +147,31 @@ async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_los
     }
 }
 
+/// Another client has had the lock meanwhile. What asks for a token leases the lock by the number of the hold.
+#[test]
+fn hold_that_is_lost_is_not_begun_anew_by_the_token_of_an_inner_one() {
+    fn ready<F: Future>(future: F) -> F::Output {
+        let Poll::Ready(output) = poll(pin!(future)) else { panic!("it waits") };
+        output
+    }
+    let kinds: [fn(&LockClient) -> Lock; 4] = [
+        |client| client.get_lock("orders").unwrap(),
+        |client| client.get_fair_lock("orders").unwrap(),
+        |client| client.get_read_write_lock("orders").unwrap().read().clone(),
+        |client| client.get_read_write_lock("orders").unwrap().write().clone(),
+    ];
+    for lock_of in kinds {
+        let local = Local::new();
+        let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+        let (lock, theirs) = (lock_of(&client).owned_by(&client.owner()), lock_of(&other));
+        let outer = ready(lock.lock()).unwrap();
+        assert!(ready(theirs.force_unlock()).unwrap());
+        drop(ready(theirs.lock()).unwrap());
+        assert!(ready(lock.fenced().lock()).unwrap_err().is_lost());
+        assert!(!outer.is_held() && ready(outer.unlock()).unwrap_err().is_lost());
+    }
+}
+
 #[tokio::test]
 async fn work_takes_no_step_after_its_lease_though_no_timer_has_fired() {
     let clock = ThreadRuntime::paused();
