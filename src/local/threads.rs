@@ -93,8 +93,10 @@ impl Shared {
         self.timers.lock().paused_at.unwrap_or_else(Instant::now)
     }
 
+    /// Not back: a waker, or another thread, may have let more time pass meanwhile.
     pub(super) fn set_paused(&self, now: Instant) {
-        self.timers.lock().paused_at = Some(now);
+        let mut timers = self.timers.lock();
+        timers.paused_at = timers.paused_at.max(Some(now));
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
