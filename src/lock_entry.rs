@@ -504,6 +504,19 @@ impl LockEntry {
         self.event(|ownership, effects| ownership.gone(number, sent, now, effects))
     }
 
+    /// Ends what is over at `now`, as [`tick`](Self::tick) does.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn end_what_is_over(&self, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.end_if_over(now, effects)).1
+    }
+
+    /// A forced unlock was answered. What the queue head is granted by what it has sent before that may be
+    /// gone by it: [`tick`](Self::tick) asks the store at once.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn forced(&self) {
+        self.ownership.lock().forced();
+    }
+
     /// The lease with this number is gone. False if it is not in hand.
     pub fn lose(&self, number: u64, reason: LossReason, now: Moment) -> (bool, Effects) {
         self.event(|ownership, effects| ownership.lose(number, reason, now, effects))

@@ -1,7 +1,10 @@
-//! A process that forks: the child has a copy of the client, and of what the parent holds.
+//! A process that forks: the child has a copy of the client, and of what the parent holds. And one that may not
+//! have another thread.
 #![cfg(unix)]
 
 use std::pin::pin;
+#[cfg(target_os = "linux")]
+use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
 use std::sync::Arc;
@@ -127,4 +130,45 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     // Ordering: Relaxed, as above.
     ended.store(true, Ordering::Relaxed);
     busy.into_iter().for_each(|busy| busy.join().unwrap());
+}
+
+/// Run in a process of its own, as the limit is that of a process. A wait with a limit needs a timer, which
+/// needs a thread.
+#[cfg(target_os = "linux")]
+#[test]
+fn refusal_of_the_first_thread_for_timers_is_told_by_a_panic() {
+    const ALONE: &str = "LATCHWORK_REFUSES_THREADS";
+    if std::env::var_os(ALONE).is_none() {
+        let test = ["--exact", "refusal_of_the_first_thread_for_timers_is_told_by_a_panic", "--nocapture"];
+        let run = Command::new(std::env::current_exe().unwrap()).args(test).env(ALONE, "1").output().unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        return;
+    }
+    fn told<T>(act: impl FnOnce() -> T) -> thread::Result<T> {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(act))
+    }
+    let client = LockClient::local();
+    let lock = client.get_lock("orders").unwrap();
+    let second = Duration::from_secs(1);
+    let held = now(lock.lock_with_lease(Duration::from_secs(3600))).unwrap();
+    let [mut refused, mut waits] = [(); 2].map(|()| Box::pin(lock.try_lock_for(second, second)));
+    // What a panic needs is there from now on.
+    std::panic::set_hook(Box::new(|_| {}));
+    assert!(told(|| panic!("on purpose")).is_err());
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is written to a place that is there.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    let no_more_memory = libc::rlimit { rlim_cur: 1, ..limit };
+    // SAFETY: sets a limit of this process, as it says. A thread has no room for its stack then.
+    unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const no_more_memory) };
+    let is_told = told(|| refused.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // SAFETY: as above; that is what it was.
+    unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    let _ = std::panic::take_hook();
+    assert!(is_told.is_err(), "it waits for a timer that no thread is there to fire");
+    drop(refused);
+    let polled = told(|| waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(matches!(polled, Ok(true)), "there is memory again");
+    drop((waits, held));
+    assert!(now(lock.try_lock()).unwrap().is_some(), "the name is dead");
 }

@@ -161,6 +161,8 @@ faults! {
         GatheredUnderShorterLease,
         /// A shared lease that is longer than a renewed one is left as others may have cut it.
         CutNotMended,
+        /// What was granted to a queue head before a forced unlock, and is known after it, is not asked about.
+        ForcedGrantBelieved,
         /// The lease that those beside had is not given back when they go on by another one.
         GatheredLeaseKept,
         /// An owner that leaves a shared hold gives its lease back, though others have it, too.

@@ -9,6 +9,7 @@
 //! that block, plus two.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::thread::{self, Thread};
@@ -93,8 +94,10 @@ impl Shared {
         self.timers.lock().paused_at.unwrap_or_else(Instant::now)
     }
 
+    /// Not back: a waker, or another thread, may have let more time pass meanwhile.
     pub(super) fn set_paused(&self, now: Instant) {
-        self.timers.lock().paused_at = Some(now);
+        let mut timers = self.timers.lock();
+        timers.paused_at = timers.paused_at.max(Some(now));
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
@@ -150,11 +153,15 @@ impl Shared {
         if threads.ended {
             return;
         }
-        if threads.leader.is_none() {
-            self.find_leader(&mut threads);
-        }
+        let refused = if threads.leader.is_none() { self.find_leader(&mut threads).err() } else { None };
         if let Some(leader) = &threads.leader {
             leader.unpark();
+        }
+        let runs_none = threads.running == 0;
+        drop(threads);
+        if let Some(error) = refused.filter(|_| runs_none) {
+            // No timer would fire, and no caller would know why it waits.
+            panic!("the system refuses a thread for timers: {error}");
         }
     }
 
@@ -167,23 +174,18 @@ impl Shared {
     }
 
     /// Another thread takes the lead, if there is one to be had.
-    fn find_leader(self: &Arc<Self>, threads: &mut Threads) {
+    fn find_leader(self: &Arc<Self>, threads: &mut Threads) -> io::Result<()> {
         if let Some(spare) = threads.spare.take() {
             spare.unpark();
             threads.leader = Some(spare);
-            return;
-        }
-        if threads.running >= MOST {
-            return;
-        }
-        let shared = Arc::clone(self);
-        let started = thread::Builder::new().name("latchwork-local".into()).spawn(move || shared.drive());
-        // Should the system refuse, the worker takes the lead again when it is done, or the next kick finds
-        // one.
-        if let Ok(started) = started {
+        } else if threads.running < MOST {
+            let shared = Arc::clone(self);
+            let started =
+                thread::Builder::new().name("latchwork-local".into()).spawn(move || shared.drive())?;
             threads.running += 1;
             threads.leader = Some(started.thread().clone());
         }
+        Ok(())
     }
 
     /// A thread's life. It begins as the leader.
@@ -241,7 +243,8 @@ impl Shared {
         let number = threads.last_worker;
         threads.worker = Some(number);
         threads.leader = None;
-        self.find_leader(&mut threads);
+        // Should the system refuse, this thread takes the lead again when it is done, or the next kick finds one.
+        _ = self.find_leader(&mut threads);
         LeaderStep::Work(number)
     }
 

@@ -340,6 +340,12 @@ impl LockClient {
         let give_up = self.context.now() + limit;
         loop {
             let done = self.context.releases.done();
+            let mut panics = Panics::NONE;
+            // The watchdog may look later than this, and what has ended may have a lease to be released.
+            for entry in self.tables.all() {
+                panics.catch(|| entry.apply(entry.state.end_what_is_over(entry.now())));
+            }
+            panics.resume();
             // After we listen, so that what is done now is either seen here or told.
             let (releasing, held) = (self.releasing(), self.held_names());
             if (releasing.is_empty() || fault!(ShutdownForgetsReleases)) && held.is_empty() {

@@ -234,7 +234,7 @@ impl Entry {
         }
         if let Some(_reason) = effects.lost() {
             if !fault!(LossesNotCounted) {
-                self.context.recorder.leases_lost.add_one();
+                self.context.recorder.leases_lost.add(effects.holds_lost() as usize);
             }
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
             panics.catch(|| self.context.releases.tell());
@@ -302,13 +302,17 @@ impl Entry {
         Some(self.context.lease_id(number))
     }
 
+    /// This entry, and that of the other side of a read-write lock.
+    pub(super) fn both_sides(self: &Arc<Self>) -> impl Iterator<Item = Arc<Self>> + use<> {
+        [Some(Arc::clone(self)), self.other_side()].into_iter().flatten()
+    }
+
     /// The leases in hand of this name, of both sides of a read-write lock.
     pub(super) fn leases_in_hand(self: &Arc<Self>) -> Vec<(Arc<Self>, u64)> {
-        let entries = [Some(Arc::clone(self)), self.other_side()].into_iter().flatten();
         let numbers = |entry: Arc<Self>| {
             entry.state.lease_numbers().into_iter().map(move |number| (Arc::clone(&entry), number))
         };
-        entries.flat_map(numbers).collect()
+        self.both_sides().flat_map(numbers).collect()
     }
 
     /// A lease is gone, if it is in hand.
@@ -323,11 +327,6 @@ impl Entry {
         let (is_lost, effects) = self.state.gone(number, sent, self.now());
         self.apply(effects);
         is_lost
-    }
-
-    /// Whether a lease is in hand.
-    pub(super) fn has_lease(&self, number: u64) -> bool {
-        self.state.lease_numbers().contains(&number)
     }
 
     /// An attempt by the queue head, or for it. `None` if it is the queue head no more.

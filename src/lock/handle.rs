@@ -367,19 +367,21 @@ impl Lock {
         let freed = context.store.force_release(self.entry.mode, self.name()).await;
         let freed = freed.map_err(|error| context.failed(self.name(), error))?;
         let mut panics = Panics::NONE;
-        let mut leased_since = Vec::new();
+        let mut granted_meanwhile = Vec::new();
         if !fault!(ForcedHolderNotTold) {
             for (entry, number) in in_hand {
-                if panics.catch(|| entry.gone(number, sent)) == Some(false) && entry.has_lease(number) {
-                    leased_since.push((entry, number));
-                }
+                panics.catch(|| entry.gone(number, sent));
             }
+            // The answer to what was under way may come later still.
+            self.entry.both_sides().for_each(|entry| entry.state.forced());
+            granted_meanwhile = self.entry.leases_in_hand();
         }
         // Should the message be lost.
         let latch = self.entry.state.latch();
         panics.catch(|| latch.release(latch.waiters()));
         panics.resume();
-        for (entry, number) in leased_since {
+        // Before it ran, or after: the store knows.
+        for (entry, number) in granted_meanwhile {
             entry.verify_lease(number).await;
         }
         Ok(freed)

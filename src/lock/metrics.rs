@@ -44,7 +44,8 @@ pub struct Metrics {
     /// Calls that returned no guard because the lock was held, at once or until their time was over. Calls
     /// that failed are not counted: the caller has their errors.
     pub given_up: u64,
-    /// From the guard's being made to its end, for each guard.
+    /// From the guard's being made to its end, for each guard that was not
+    /// [forgotten](crate::Guard::forget).
     pub holds: Histogram,
     /// Hand-offs in memory: a release that gave the lock to a waiter of this client, without a command.
     pub hand_offs_local: u64,

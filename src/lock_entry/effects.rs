@@ -55,6 +55,7 @@ pub(super) struct More {
     pub(super) roll_back: Option<PendingRelease>,
     pub(super) next: Option<NextHead>,
     pub(super) lost: Option<LossReason>,
+    pub(super) holds_lost: u32,
     pub(super) call: bool,
     pub(super) superseded: u32,
     /// Of what was called with the event. Goes on when the rest is done.
@@ -122,6 +123,12 @@ impl Effects {
     /// A hold was lost that has a grant.
     pub fn lost(&self) -> Option<LossReason> {
         self.more.as_ref()?.lost
+    }
+
+    /// How many holds were lost that have a grant: of a [shared](super::Policy::Shared) lock, maybe many.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn holds_lost(&self) -> u32 {
+        self.more.as_ref().map_or(0, |more| more.holds_lost)
     }
 
     /// Call all waiters of this name, wherever else than on the entry's latch they sleep. A queue head was

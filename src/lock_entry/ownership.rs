@@ -72,6 +72,7 @@ mod owner_holds;
 mod queries;
 mod tick;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::fault::fault;
@@ -215,8 +216,8 @@ pub(super) struct Ownership {
     tenure: Duration,
     /// Until then other processes go first.
     others_first_until: Option<Moment>,
-    /// Holds that were lost while they had a guard.
-    losses: Vec<Loss>,
+    /// Holds that were lost while they had a guard, by serial: thousands that share a lock are lost together.
+    losses: BTreeMap<u64, Loss>,
     acquisitions: u64,
     hand_offs: u64,
     /// When the client was told to [look](Self::tick); never, if it was not.
@@ -269,7 +270,6 @@ impl Offer {
 
 #[derive(Debug)]
 struct Loss {
-    serial: u64,
     reason: LossReason,
     guards: u32,
 }
@@ -444,7 +444,7 @@ impl Ownership {
             contended: false,
             known_held: None,
             others_first_until: None,
-            losses: Vec::new(),
+            losses: BTreeMap::new(),
             acquisitions: 0,
             hand_offs: 0,
             next_look_said: Moment::NEVER,

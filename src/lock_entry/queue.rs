@@ -44,6 +44,10 @@ struct Node {
     waker: Option<Waker>,
 }
 
+/// A walk over the waiters, oldest first, that unlinks some: each is looked at once, however many there are.
+/// None but the walk may unlink any meanwhile.
+pub(super) struct Walk(Option<Slot>);
+
 /// Where a waiter stands. Only a `Queued` one is linked.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
@@ -174,39 +178,45 @@ impl Queue {
         Some(slot)
     }
 
-    /// Unlinks the oldest of the waiters for one answer only.
-    pub(super) fn pop_try(&mut self) -> Option<Slot> {
+    /// Where to begin a walk over all of them.
+    pub(super) fn walk(&self) -> Walk {
+        Walk(self.first)
+    }
+
+    /// Unlinks the next of the waiters for one answer only.
+    pub(super) fn pop_try(&mut self, walk: &mut Walk) -> Option<Slot> {
         if self.tries == 0 {
             return None;
         }
-        self.pop_where(|node| node.tries)
+        self.pop_where(walk, |node| node.tries)
     }
 
-    /// Unlinks the oldest whose request is such a one.
-    pub(super) fn pop_that(&mut self, is: impl Fn(&Request) -> bool) -> Option<Slot> {
-        self.pop_where(|node| is(&node.request))
+    /// Unlinks the next whose request is such a one.
+    pub(super) fn pop_that(&mut self, walk: &mut Walk, is: impl Fn(&Request) -> bool) -> Option<Slot> {
+        self.pop_where(walk, |node| is(&node.request))
     }
 
-    fn pop_where(&mut self, is: impl Fn(&Node) -> bool) -> Option<Slot> {
-        let mut at = self.first;
-        while let Some(slot) = at {
+    fn pop_where(&mut self, walk: &mut Walk, is: impl Fn(&Node) -> bool) -> Option<Slot> {
+        while let Some(slot) = walk.0 {
             let node = &self.nodes[slot];
+            walk.0 = node.after;
             if is(node) {
                 self.unlink(slot);
                 return Some(slot);
             }
-            at = node.after;
         }
         None
     }
 
-    /// The waiter that was granted the lock first of those not polled since, and when that was.
-    pub(super) fn granted_first(&self) -> Option<(Slot, Moment)> {
+    /// The waiters that were granted the lock and not polled since, with when that was, the first one first.
+    pub(super) fn granted(&self) -> Vec<(Slot, Moment)> {
         let granted = self.nodes.iter().enumerate().filter_map(|(slot, node)| match node.place {
             Place::Granted(.., since) => Some((slot, since)),
             _ => None,
         });
-        granted.min_by_key(|(_, since)| *since)
+        let mut granted: Vec<_> = granted.collect();
+        granted.sort_by_key(|(_, since)| *since);
+        granted
     }
 
     /// Whether [`register`](Self::register) would change nothing.
@@ -225,7 +235,7 @@ impl Queue {
             self.unlink(slot);
         }
         let node = &mut self.nodes[slot];
-        // A vacant node is in no list; `granted_first` must not find it.
+        // A vacant node is in no list; `granted` must not find it.
         (node.place, node.number) = (Place::Closed, 0);
         let waker = node.waker.take();
         self.vacant.push(slot);

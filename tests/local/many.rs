@@ -1,13 +1,13 @@
 //! Thousands of locks of one client that are held at a time.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::over_local::{Between, Command, OverLocal};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::{Guard, LockClient};
+use latchwork::{Guard, LockClient, LockError};
 
 fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -54,6 +54,40 @@ fn locks_that_were_taken_one_after_another_are_renewed_together() {
     let (calls, leases): (usize, usize) = (renewals.len(), renewals.iter().sum());
     assert!(calls <= 100, "{calls} calls");
     assert!((5 * LOCKS..=8 * LOCKS).contains(&leases), "{leases} renewals of {LOCKS} leases");
+}
+
+/// A look at each waiter for each that gets in, or is superseded, or at each loss for each reader that is
+/// told, takes minutes. Other names are not looked after meanwhile.
+#[test]
+fn readers_by_the_ten_thousand_are_let_in_superseded_and_told_of_their_loss_without_delay() {
+    const READERS: usize = 30_000;
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(clock.clone()));
+    let lock = client.get_read_write_lock("prices").unwrap();
+    let poll = |read: Pin<&mut dyn Future<Output = Result<Guard, LockError>>>| {
+        read.poll(&mut Context::from_waker(Waker::noop()))
+    };
+    let begun = Instant::now();
+    let writes = ready(lock.write().lock()).unwrap();
+    // Half of them do not get in with the first one.
+    let mut reads: Vec<Pin<Box<dyn Future<Output = _>>>> = (0..READERS)
+        .map(|reader| match (1..READERS / 2).contains(&reader) {
+            true => Box::pin(lock.read().lock_with_lease(Duration::from_secs(3600))) as _,
+            false => Box::pin(lock.read().lock()) as _,
+        })
+        .collect();
+    assert!(reads.iter_mut().all(|read| poll(read.as_mut()).is_pending()));
+    drop(writes);
+    assert!(poll(reads[0].as_mut()).is_ready(), "it is let in");
+    clock.advance(Duration::from_secs(3));
+    assert!(client.metrics().superseded as usize > READERS / 2, "{:?}", client.metrics().superseded);
+    drop(reads);
+    let guards: Vec<_> = (0..READERS).map(|_| ready(lock.read().lock()).unwrap()).collect();
+    assert!(ready(lock.read().force_unlock()).unwrap());
+    assert!(!guards.iter().any(Guard::is_held));
+    drop(guards);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(60), "it took {took:?}");
 }
 
 #[test]

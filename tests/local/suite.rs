@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use latchwork::backend::Backend;
+use latchwork::backend::{Backend, Runtime};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::subscription::Message;
@@ -161,6 +161,25 @@ fn waiter_whose_time_is_over_behind_a_head_that_was_dropped_is_told_that_the_loc
     assert!(tried.expect("the store has said that it is held").is_none());
     assert_eq!(clients[1].metrics().given_up, 1);
     drop((next, held));
+}
+
+/// A lease that is over would last again.
+#[test]
+fn paused_clock_that_a_waker_lets_go_on_does_not_go_back() {
+    struct Advances(ThreadRuntime, Duration);
+    impl Wake for Advances {
+        fn wake(self: Arc<Self>) {
+            self.0.advance(self.1);
+        }
+    }
+    let (clock, second) = (ThreadRuntime::paused(), Duration::from_secs(1));
+    let begun = clock.now();
+    let mut sleep = clock.sleep_until(begun + second);
+    assert!(
+        poll(Pin::new(&mut sleep), &Waker::from(Arc::new(Advances(clock.clone(), 60 * second)))).is_pending()
+    );
+    clock.advance(2 * second);
+    assert_eq!(clock.now(), begun + 61 * second);
 }
 
 fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {

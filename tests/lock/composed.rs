@@ -113,6 +113,65 @@ async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
     assert!(!next.is_held(), "it is not told");
 }
 
+/// Its answer comes after that to the forced unlock, or between that and the unlock.
+#[tokio::test]
+async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_lost_by_it() {
+    let kinds: [fn(&LockClient) -> Lock; 4] = [
+        |client| client.get_lock("orders").unwrap(),
+        |client| client.get_fair_lock("orders").unwrap(),
+        |client| client.get_read_write_lock("orders").unwrap().read().clone(),
+        |client| client.get_read_write_lock("orders").unwrap().write().clone(),
+    ];
+    let what: [fn(Command<'_>) -> bool; 2] = [
+        |command| matches!(command, Command::Acquire(_)),
+        |command| matches!(command, Command::Acquire(_) | Command::ForceRelease(_)),
+    ];
+    for (lock_of, (answered_first, what)) in
+        kinds.into_iter().flat_map(|kind| what.into_iter().enumerate().map(move |what| (kind, what)))
+    {
+        let (local, stops) = (Local::new(), Stops::new(true, what));
+        let client = LockClient::new(stops.over(&local));
+        let lock = lock_of(&client);
+        let mut asks = pin!(lock.lock_with_lease(HOUR));
+        assert!(poll(asks.as_mut()).is_pending(), "it is granted, and not answered");
+        let mut forced = pin!(lock.force_unlock());
+        let done = poll(forced.as_mut());
+        assert_eq!(done.is_pending(), answered_first == 1);
+        stops.let_through();
+        let held = soon("the answer", asks).await.unwrap();
+        if done.is_pending() {
+            assert!(forced.await.unwrap());
+            assert!(!held.is_held(), "it is not told");
+        }
+        soon("the loss", held.lost()).await;
+    }
+}
+
+/// Another client has had the lock meanwhile. What asks for a token leases the lock by the number of the hold.
+#[test]
+fn hold_that_is_lost_is_not_begun_anew_by_the_token_of_an_inner_one() {
+    fn ready<F: Future>(future: F) -> F::Output {
+        let Poll::Ready(output) = poll(pin!(future)) else { panic!("it waits") };
+        output
+    }
+    let kinds: [fn(&LockClient) -> Lock; 4] = [
+        |client| client.get_lock("orders").unwrap(),
+        |client| client.get_fair_lock("orders").unwrap(),
+        |client| client.get_read_write_lock("orders").unwrap().read().clone(),
+        |client| client.get_read_write_lock("orders").unwrap().write().clone(),
+    ];
+    for lock_of in kinds {
+        let local = Local::new();
+        let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+        let (lock, theirs) = (lock_of(&client).owned_by(&client.owner()), lock_of(&other));
+        let outer = ready(lock.lock()).unwrap();
+        assert!(ready(theirs.force_unlock()).unwrap());
+        drop(ready(theirs.lock()).unwrap());
+        assert!(ready(lock.fenced().lock()).unwrap_err().is_lost());
+        assert!(!outer.is_held() && ready(outer.unlock()).unwrap_err().is_lost());
+    }
+}
+
 #[tokio::test]
 async fn work_takes_no_step_after_its_lease_though_no_timer_has_fired() {
     let clock = ThreadRuntime::paused();
@@ -239,6 +298,25 @@ async fn shutdown_waits_for_what_a_writer_has_asked_to_read() {
     client.shutdown(SOON).await.unwrap();
     assert!(reads.await.unwrap().unwrap_err().is_shut_down());
     assert!(!theirs.read().is_locked().await.unwrap(), "the store keeps what nobody has");
+}
+
+/// The owner's hold ends with its own lease, for which the store keeps the one of the hold around it.
+#[tokio::test]
+async fn shutdown_leaves_no_lease_of_a_hold_that_is_over_though_no_timer_has_fired() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(Untimed(clock.clone()));
+    let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+    let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock_with_lease(Duration::from_secs(5)).await.unwrap();
+    drop(outer);
+    let mut shutdown = pin!(client.shutdown(HOUR));
+    assert!(poll(shutdown.as_mut()).is_pending(), "it is held");
+    clock.advance(Duration::from_secs(5));
+    assert!(!inner.is_held());
+    let Poll::Ready(Ok(())) = poll(shutdown.as_mut()) else { panic!("nothing is held") };
+    let free = other.get_lock("orders").unwrap().try_lock().await.unwrap().is_some();
+    assert!(free, "the runtime may end now, and the store keeps the lease");
 }
 
 /// A runtime that panics when it is to run a task, if it is set to.

@@ -90,6 +90,17 @@ async fn of_local_locks() {
     everything_is_counted_once([client(), client()]).await;
 }
 
+#[tokio::test]
+async fn each_reader_is_counted_of_those_that_are_lost_together() {
+    let client = LockClient::local();
+    let lock = client.get_read_write_lock("metrics").unwrap();
+    let readers = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
+    assert_eq!(client.metrics().held, 2);
+    assert!(lock.read().force_unlock().await.unwrap());
+    assert!(readers.iter().all(|reader| !reader.is_held()));
+    assert_eq!((client.metrics().held, client.metrics().leases_lost), (0, 2));
+}
+
 mod needs_a_server {
     use super::*;
 

@@ -24,7 +24,18 @@ impl Entry {
         let (mut extension, mut is_repeated) = (extension, false);
         loop {
             let number = extension.number();
-            let reason = match self.extend_once(extension).await? {
+            // The command for a token would begin a lease anew that is gone, and its holder not be told.
+            let lasts = match extension {
+                Extension::Token { number, lease } => {
+                    self.extend_once(Extension::Renew { number, lease }).await?
+                }
+                Extension::Renew { .. } => Ok(None),
+            };
+            let extended = match lasts {
+                Ok(_) => self.extend_once(extension).await?,
+                gone => gone,
+            };
+            let reason = match extended {
                 Ok(token) => return Ok(token),
                 Err(reason) => reason,
             };

@@ -47,6 +47,8 @@ pub(super) struct HeadState {
     /// It let others go first.
     offered: bool,
     tries: u32,
+    /// A forced unlock may have taken away what the store has granted to the number.
+    forced: bool,
 }
 
 impl HeadState {
@@ -97,7 +99,7 @@ impl HeadState {
     /// A number is not used again once it was given back.
     fn forget_number(&mut self) {
         (self.number, self.at_store, self.at_store_before, self.queued_at) = (None, None, None, None);
-        self.unanswered = 0;
+        (self.unanswered, self.forced) = (0, false);
     }
 
     /// An attempt was answered, or did not run.
@@ -168,6 +170,7 @@ impl Ownership {
             refused: false,
             offered: steps > 0,
             tries: 0,
+            forced: false,
         }));
         self.last_serial
     }
@@ -328,6 +331,7 @@ impl Ownership {
             return AttemptOutcome::TooLate;
         }
         let won_at_once = head.offered && head.tries == 1;
+        let forced = head.forced && !fault!(ForcedGrantBelieved);
         let mut tokens = attempt.granted_tokens(last_token);
         if kept_block && let Some(before) = &inherited {
             tokens = before.tokens;
@@ -346,6 +350,9 @@ impl Ownership {
             // The last command of the hold before may have been sent at the same moment as the attempt. It
             // ran earlier, so what it says of the lease is old, see `gone`.
             lease.confirmed = lease.confirmed + Duration::from_nanos(1);
+        }
+        if forced && let Phase::Held(_, lease) = &mut self.phase {
+            lease.verify = true;
         }
         if let Some(slot) = named {
             self.grant_to(slot, now, effects);
@@ -479,8 +486,9 @@ impl Ownership {
         }
         self.contended = true;
         self.tenure = self.rules.policy.tenure();
+        let mut walk = self.queue.walk();
         while !fault!(TriesKept)
-            && let Some(slot) = self.queue.pop_try()
+            && let Some(slot) = self.queue.pop_try(&mut walk)
         {
             effects.wake(self.queue.place_at(slot, Place::Busy));
         }
@@ -544,6 +552,14 @@ impl Ownership {
             lease.may_be_queued = true;
         }
         Some(grant)
+    }
+
+    /// A forced unlock was answered. What the store has granted to the queue head, and that does not know
+    /// yet, may be gone by it: once it is known, the store is asked at once.
+    pub(in crate::lock_entry) fn forced(&mut self) {
+        if let Phase::Competing(head) = &mut self.phase {
+            head.forced = head.number.is_some();
+        }
     }
 
     /// The queue head gives up, by an error, its limit, or a drop.

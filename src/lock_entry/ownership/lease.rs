@@ -59,7 +59,7 @@ pub(super) struct StoreLease {
     pub(super) renewal_unanswered: bool,
     /// No renewal before then: the last one failed.
     pub(super) not_before: Option<Moment>,
-    /// A waiter cannot wait for the next renewal.
+    /// A waiter cannot wait for the next renewal, or the lease may have been forced free before it was known.
     pub(super) verify: bool,
 }
 

@@ -204,14 +204,8 @@ impl Ownership {
             return;
         }
         if self.rules.policy.is_shared() {
-            while let Some(offer) = self.offer(extent, now)
-                && let Phase::Held(hold, _) = &self.phase
-                && let Some(slot) = self.queue.pop_that(|request| {
-                    offer.suffices(request) || hold.owner_holds.of_owner(request.owner).is_some()
-                })
-            {
-                self.admit_at(slot, now, effects);
-            }
+            // Once more after one that has let some in: an older waiter may be of their owner.
+            while self.admit_sharers(extent, now, effects) {}
             if !self.queue.is_empty() {
                 self.park_current();
                 self.appoint(None, 0, now, effects);
@@ -225,6 +219,21 @@ impl Ownership {
         {
             self.admit_at(slot, now, effects);
         }
+    }
+
+    /// One walk over the waiters for a shared lock. Whether it has let in some.
+    fn admit_sharers(&mut self, extent: Duration, now: Moment, effects: &mut Effects) -> bool {
+        let (mut walk, mut some) = (self.queue.walk(), false);
+        while let Some(offer) = self.offer(extent, now)
+            && let Phase::Held(hold, _) = &self.phase
+            && let Some(slot) = self.queue.pop_that(&mut walk, |request| {
+                offer.suffices(request) || hold.owner_holds.of_owner(request.owner).is_some()
+            })
+        {
+            self.admit_at(slot, now, effects);
+            some = true;
+        }
+        some
     }
 
     fn admit_at(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
@@ -379,21 +388,20 @@ impl Ownership {
 
     fn record_loss(&mut self, serial: u64, guards: u32, reason: LossReason, effects: &mut Effects) {
         if guards > 0 {
-            self.losses.push(Loss { serial, reason, guards });
-            effects.more().lost = Some(reason);
+            self.losses.insert(serial, Loss { reason, guards });
+            let more = effects.more();
+            more.lost = Some(reason);
+            more.holds_lost += 1;
         }
     }
 
     /// A guard of a hold that is over goes.
     fn hear_of_loss(&mut self, serial: u64) -> LossReason {
-        let Some(at) = self.losses.iter().position(|loss| loss.serial == serial) else {
-            return LossReason::GivenBack;
-        };
-        let loss = &mut self.losses[at];
+        let Some(loss) = self.losses.get_mut(&serial) else { return LossReason::GivenBack };
         let reason = loss.reason;
         loss.guards -= 1;
         if loss.guards == 0 {
-            self.losses.swap_remove(at);
+            self.losses.remove(&serial);
         }
         reason
     }

@@ -1075,6 +1075,33 @@ fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
     }
 }
 
+/// The store has granted it, and the answer, or the message, comes when the lock was forced free.
+#[test]
+fn store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_known_after_it() {
+    if env::var(MUTANT).is_ok_and(|mutant| mutant == "ForcedGrantBelieved") {
+        seed(Fault::ForcedGrantBelieved);
+    }
+    let (granted, told) = ([Event::Enter(0), Event::Ask(0)], [&QUEUED[..4], &[Event::TheyRelease]].concat());
+    for (kind, before, known) in [
+        (StoreKind::Plain, &granted[..], Event::Answer(0)),
+        (StoreKind::Queue, &granted, Event::Answer(0)),
+        (StoreKind::Shared, &granted, Event::Answer(0)),
+        (StoreKind::Queue, &told, Event::Hear),
+    ] {
+        let mut world = World::after(&[Request::new(1)], kind, before);
+        world.step(Event::Force);
+        world.engine.forced();
+        world.step(known);
+        assert!(matches!(world.stages[0], Stage::Holding(_)), "{kind:?}: it was not granted");
+        world.now = world.now + Duration::from_millis(1);
+        world.renew_what_is_due();
+        let Stage::Holding(grant) = &world.stages[0] else { unreachable!() };
+        let state = world.engine.state_of(grant, world.now);
+        assert_eq!(state, Err(LossReason::Gone), "{kind:?}: it believes in what was forced free");
+        world.bring_to_an_end();
+    }
+}
+
 /// Others that share it renew theirs when they like, twice meanwhile, and cut all leases to that of a
 /// renewal.
 #[test]
@@ -1209,6 +1236,9 @@ mutants! {
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a lease became shorter";
     mutant_that_does_not_mend_what_others_cut_is_killed: CutNotMended,
         "shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it", "it believes, and the store does not";
+    mutant_that_believes_a_grant_after_a_forced_unlock_is_killed: ForcedGrantBelieved,
+        "store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_known_after_it",
+        "it believes in what was forced free";
     mutant_that_keeps_the_lease_of_those_gathered_is_killed: GatheredLeaseKept,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
     mutant_whose_first_leaves_for_all_is_killed: OneLeavesForAll,

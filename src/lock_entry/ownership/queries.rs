@@ -19,7 +19,7 @@ impl Ownership {
     ) -> Result<HoldState, LossReason> {
         let held = self.held().find_map(|(hold, lease)| Some((hold.owner_holds.get(grant.serial)?, lease)));
         let Some((sharer, lease)) = held else {
-            let loss = self.losses.iter().find(|loss| loss.serial == grant.serial);
+            let loss = self.losses.get(&grant.serial);
             return Err(loss.map_or(LossReason::GivenBack, |loss| loss.reason));
         };
         if let Some(reason) = sharer.loss(lease, now) {

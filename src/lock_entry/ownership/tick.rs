@@ -88,10 +88,11 @@ impl Ownership {
 
     fn supersede_grants(&mut self, now: Moment, effects: &mut Effects) {
         let before = now - self.rules.unpolled_limit;
-        // Looked for only where there are some: it takes a look at all waiters.
-        while self.held().any(|(hold, _)| hold.unclaimed > 0 && !fault!(UnpolledGrantKept))
-            && let Some((slot, since)) = self.queue.granted_first()
-        {
+        // Looked for only where there are some, and once for all: it takes a look at all waiters.
+        if !self.held().any(|(hold, _)| hold.unclaimed > 0 && !fault!(UnpolledGrantKept)) {
+            return;
+        }
+        for (slot, since) in self.queue.granted() {
             if since > before && fault!(GrantedLongAgo) {
                 return;
             }
@@ -146,9 +147,9 @@ impl Ownership {
             (_, true) => lease.confirmed + self.third,
             (false, false) => Moment::NEVER,
         };
-        let verify = match (self.queue.is_empty(), lease.verify) {
-            (true, _) => Moment::NEVER,
-            (false, true) => lease.confirmed,
+        let verify = match (lease.verify, self.queue.is_empty()) {
+            (true, _) => lease.confirmed,
+            (false, true) => Moment::NEVER,
             (false, false) => lease.confirmed + VERIFY,
         };
         let due = renew.min(verify);

@@ -48,6 +48,11 @@ const ELSEWHERE: &[(Fault, &str)] = &[
          `mutant_that_does_not_mend_what_others_cut_is_killed`",
     ),
     (
+        Fault::ForcedGrantBelieved,
+        "what is granted beside a forced unlock may be gone by it or not, which no judge can tell; \
+         `mutant_that_believes_a_grant_after_a_forced_unlock_is_killed`",
+    ),
+    (
         Fault::NamedGrantedLate,
         "the waiter looks whether its lease is over when it is polled, and queues anew: later than it would, \
          which the docs except where a process stands still; `mutant_that_grants_late_by_name_is_killed`",
